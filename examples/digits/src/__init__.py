@@ -1,0 +1,1 @@
+"""The importable part of the digits example: its data and its network."""

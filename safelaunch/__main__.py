@@ -1,0 +1,5 @@
+"""`python -m safelaunch` is the command line."""
+
+from safelaunch.cli import main
+
+main()

@@ -1,0 +1,17 @@
+"""What starts a run's supervisor and keeps it alive: tmux, or setsid where there is no tmux."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Supervised(NamedTuple):
+    """What a backend starts: the supervisor of one node."""
+
+    run_id: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str

@@ -1,0 +1,16 @@
+"""A supervisor without a terminal: everything but `attach` works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from safelaunch.backends import Supervised
+    from safelaunch.transports.local import Local
+
+NAME = "setsid"
+
+
+def start(machine: Local, supervised: Supervised) -> None:
+    """Start the supervisor in a session of its own."""
+    machine.detach(supervised.argv, env=supervised.env, cwd=supervised.cwd)

@@ -1,0 +1,151 @@
+"""The command line. `main` is the one place where errors become text and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from safelaunch import __version__
+from safelaunch.errors import SafelaunchError
+
+# name -> (module, one line of help): a command's module is imported when it is used
+COMMANDS = {
+    "run": ("run", "Start a job on this machine, or print what would be started."),
+    "ps": ("ps", "List runs."),
+    "show": ("show", "Show one run: state, exit code, processes, how to look at it."),
+    "logs": ("logs", "Print or follow a run's log."),
+    "attach": ("attach", "Attach this terminal to a run's tmux pane."),
+    "wait": ("wait", "Wait until a run has ended; exit 0 if it succeeded."),
+    "stop": ("stop", "Stop a run and prove that nothing of it is left."),
+    "rerun": ("rerun", "Start a recorded run's plan again."),
+    "init": ("init", "Write a pasted launch line as a job file."),
+    "profiles": ("profiles", "List hardware profiles, or show one with its reasons."),
+    "launchers": ("launchers", "List launchers."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import and return a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = __import__(f"safelaunch.cli.{COMMANDS[cmd_name][0]}", fromlist=["command"])
+        found: click.Command = module.command
+        return found
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write the table of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="safelaunch")
+def cli() -> None:
+    """Start multi-GPU training jobs right, own them, and tell how they ended.
+
+    RUN is a run's id, an unambiguous beginning of it, a job's name (its newest run), or nothing
+    (the newest run of all).
+    """
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 not succeeded, 2 usage, 5 internal, 130 Ctrl-C."""
+    sys.exit(_guarded())
+
+
+def _guarded() -> int:
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
+    except SafelaunchError as e:
+        report(e)
+        return e.exit_code
+    except click.ClickException as e:
+        return _usage(e)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # the reader has gone (`| head`): that is no failure, and Python must not flush into it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as e:  # noqa: BLE001 - the one place where the unexpected ends
+        return _unexpected(e)
+    return code if isinstance(code, int) else 0
+
+
+def report(error: SafelaunchError) -> None:
+    """Print an expected error: what, where, and what to do next."""
+    click.echo(_style("error:", "red") + f" {error}", err=True)
+    if error.hint:
+        click.echo(_style("hint:", "cyan") + f" {error.hint}", err=True)
+
+
+def warn(message: str) -> None:
+    """Print a warning to stderr."""
+    click.echo(_style("warning:", "yellow") + f" {message}", err=True)
+
+
+def say(message: str) -> None:
+    """Print talk (not data) to stderr."""
+    click.echo(message, err=True)
+
+
+def _style(text: str, colour: str) -> str:
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour, bold=True)
+
+
+def _usage(error: click.ClickException) -> int:
+    message = error.format_message()
+    message = message[:1].lower() + message[1:].rstrip(".")
+    context = getattr(error, "ctx", None)
+    click.echo(_style("error:", "red") + f" {message}", err=True)
+    if context is not None:
+        click.echo(_style("hint:", "cyan") + f" see {context.command_path} --help", err=True)
+    return 2
+
+
+def _unexpected(error: Exception) -> int:
+    import tempfile  # noqa: PLC0415 - only the unexpected pays for it
+    import traceback  # noqa: PLC0415
+
+    details = "".join(traceback.format_exception(error))
+    summary = " ".join(str(error).split())[:200]
+    where = "nowhere (no folder is writable)"
+    try:
+        fd, where = tempfile.mkstemp(prefix="safelaunch-error-", suffix=".txt")
+        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"safelaunch {__version__}, Python {sys.version}\n{details}")
+    except OSError:
+        pass
+    click.echo(
+        _style("error:", "red")
+        + f" unexpected {type(error).__name__}: {summary}; details: {where}",
+        err=True,
+    )
+    return 5
+
+
+def print_json(data: Any) -> None:
+    """Print data as JSON on stdout."""
+    import json  # noqa: PLC0415 - only --json pays for it
+
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))

@@ -1,0 +1,115 @@
+"""What `run` and `init` share: flags and files to plans, and how a plan is printed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from safelaunch.cli import warn
+from safelaunch.config.resolve import Flags, Paths, Resolved, resolve, resolve_file
+from safelaunch.plan import make_plan
+from safelaunch.script import paste_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.config.load import Node
+    from safelaunch.model import EnvVar, NodePlan, Plan
+
+
+def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> Resolved:
+    """Return the resolved job of a file, or of a pasted launch line."""
+    cwd = os.getcwd()
+    if line:
+        from safelaunch.pasted import parse_line  # noqa: PLC0415 - only pasted lines pay for it
+
+        tree = parse_line(line)
+        paths = Paths.of(os.path.join(cwd, "-"), cwd, flags.project_root)
+        return resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
+    return resolve_file(files[0], flags, cwd)
+
+
+def _line_name(tree: Node) -> str:
+    import re  # noqa: PLC0415 - click has it loaded
+
+    target = tree.get("script") or tree.get("module")
+    text = target.text if target is not None else "job"
+    stem = os.path.splitext(os.path.basename(text))[0] if target is tree.get("script") else text
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:41] or "job"
+
+
+def print_plan(plan: Plan) -> None:
+    """Print a plan for a person: the line to paste, then every variable with its origin and why."""
+    topology = plan.topology
+    per_node = topology.processes if topology.processes is not None else "one per GPU"
+    shape = f"{topology.nodes} node{'s' * (topology.nodes > 1)} x {per_node}"
+    title = f"{plan.name}: {plan.launcher}, {shape}"
+    click.echo(f"# {title}, profile {plan.profile or 'none'}")
+    for node in plan.nodes:
+        if len(plan.nodes) > 1:
+            click.echo(f"# node {node.node_rank} on {node.host}")
+        click.echo(paste_line(node, topology.count()))
+    click.echo()
+    for node in plan.nodes:
+        _print_environment(node, len(plan.nodes) > 1)
+    for warning in plan.warnings:
+        warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
+
+
+def _print_environment(node: NodePlan, several: bool) -> None:
+    click.echo(f"environment of {node.host}" if several else "environment")
+    for var in node.env.values():
+        click.echo(f"  {_value(var)}")
+        click.echo(f"      {var.origin}" + (f": {var.why}" if var.why else ""))
+        if var.cost:
+            click.echo(f"      cost: {var.cost}")
+        if var.workaround:
+            source = f"; {var.source}" if var.source else ""
+            click.echo(f"      workaround: --no-workarounds leaves it out{source}")
+    for name in node.secrets:
+        click.echo(f"  {name}=***")
+        click.echo("      env_from: taken from your environment at the start")
+
+
+def _value(var: EnvVar) -> str:
+    if var.computed:
+        return f"{var.name}: {var.computed}"
+    if var.value is None:
+        return f"{var.name} is removed"
+    return f"{var.name}={var.value}" + (" (before the target's own)" if var.prepend else "")
+
+
+def print_explanation(resolved: Resolved, plan: Plan) -> None:
+    """Print each value with its origin and the values that it beat."""
+    click.echo("job")
+    _explain(resolved.tree, "  ", "")
+    for node in plan.nodes:
+        click.echo(f"environment of {node.host}")
+        for var in node.env.values():
+            click.echo(f"  {_value(var)}    {var.origin}")
+            for beaten in var.beats:
+                shown = beaten.computed or ("removed" if beaten.value is None else beaten.value)
+                click.echo(f"      beats {shown}    {beaten.origin}")
+
+
+def _explain(node: Node, indent: str, name: str) -> None:
+    if node.kind == "map":
+        for key, value in node.items:
+            _explain(value, indent, f"{name}.{key.text}" if name else key.text)
+        return
+    click.echo(f"{indent}{name}: {_leaf(node)}    {node.origin}")
+    for beaten in node.beats:
+        click.echo(f"{indent}    beats {_leaf(beaten)}    {beaten.origin}")
+
+
+def _leaf(node: Node) -> str:
+    if node.kind == "list":
+        return "[" + ", ".join(_leaf(item) for item in node.items) + "]"
+    if node.kind == "map":
+        return "{...}"
+    return "removed" if node.is_null else node.text
+
+
+__all__ = ["Flags", "make_plan", "print_explanation", "print_plan", "resolve_target"]

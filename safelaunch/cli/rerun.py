@@ -1,0 +1,33 @@
+"""`safelaunch rerun`: the same plan again, whatever has become of the job file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from safelaunch import runs
+from safelaunch.cli.start import start
+from safelaunch.errors import RunError
+from safelaunch.model import Plan
+from safelaunch.runtime import state
+from safelaunch.serial import thaw
+
+
+@click.command("rerun")
+@click.argument("run", required=False)
+@click.option("--follow", "-f", is_flag=True, help="Stream the log; exit 0/1 with the job.")
+@click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str | None, **options: Any) -> int:
+    """Start a recorded run's plan again: same command and variables, fresh id and port.
+
+    Later changes of the job file do not count; for those use `safelaunch run`.
+    """
+    found = runs.find(runs.home(os.environ), run)
+    record = state.read_json(os.path.join(found.node_dir, "plan.json"))
+    plan = thaw(record.get("unbound")) if record else None
+    if not isinstance(plan, Plan):
+        raise RunError(f"{found.id} has no recorded plan", where=found.node_dir)
+    return start(plan, options)

@@ -1,0 +1,168 @@
+"""`safelaunch run`: start a job here, or print what would be started."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from safelaunch.cli import print_json, report, say, warn
+from safelaunch.cli.planning import (
+    Flags,
+    make_plan,
+    print_explanation,
+    print_plan,
+    resolve_target,
+)
+from safelaunch.errors import ConfigError, SafelaunchError
+
+if TYPE_CHECKING:
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import Plan
+
+
+def split_line(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return job files and pasted line: click drops the `--` itself, so look at what was typed."""
+    if "--" not in sys.argv:
+        return arguments, ()
+    line = tuple(sys.argv[sys.argv.index("--") + 1 :])
+    return arguments[: len(arguments) - len(line)], line
+
+
+@click.command("run")
+@click.argument("job", nargs=-1, metavar="[JOB.yaml...] [-- LINE...]")
+@click.option("--profile", metavar="NAME", help="Hardware profile, by name or path.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."
+)
+@click.option(
+    "--hosts", "hosts_file", metavar="FILE", help="Hosts file; `localhost` is this machine."
+)
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="NCCL_DEBUG=INFO, TORCH_DISTRIBUTED_DEBUG=DETAIL, CUDA_LAUNCH_BLOCKING=1.",
+)
+@click.option("--no-workarounds", is_flag=True, help="Leave out the profile's workarounds.")
+@click.option(
+    "--nccl-ladder",
+    "ladder",
+    type=click.IntRange(0, 9),
+    metavar="N",
+    help="First N steps of the profile's ladder instead (0: none).",
+)
+@click.option("--dry-run", is_flag=True, help="Print the final command; start and write nothing.")
+@click.option("--explain", is_flag=True, help="Print each value with its origin and what it beat.")
+@click.option("--script", "script", is_flag=True, help="Print launch.sh.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
+@click.option(
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
+)
+@click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
+def command(job: tuple[str, ...], **options: Any) -> int:
+    """Start a job on this machine, under tmux where there is one.
+
+    \b
+    safelaunch run --profile rtx5090 train.yaml
+    safelaunch run --dry-run *.yaml
+    safelaunch run -- NCCL_P2P_DISABLE=1 accelerate launch --num_processes 4 train.py --lr 1e-3
+    """  # noqa: D301 - \b is click's mark
+    files, line = split_line(job)
+    flags = Flags(
+        profile=options["profile"],
+        sets=options["sets"],
+        hosts_file=options["hosts_file"],
+        ladder=options["ladder"],
+        workarounds=not options["no_workarounds"],
+        debug=options["debug"],
+        project_root=options["project_root"],
+    )
+    if bool(files) == bool(line):
+        raise ConfigError(
+            "run what?" if not files else "a job file and a line together",
+            hint="give a job file, or `-- accelerate launch ...`",
+        )
+    dry = options["dry_run"] or options["explain"] or options["script"]
+    if dry:
+        return _dry_run(files, line, flags, options)
+    if options["project_root"]:
+        raise ConfigError("`--project-root` is for a dry-run", where="--project-root")
+    if len(files) > 1:
+        raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
+    from safelaunch.cli.start import start  # noqa: PLC0415 - a dry-run must not pay for it
+
+    resolved = resolve_target(files, line, flags)
+    return start(make_plan(resolved), options)
+
+
+def _dry_run(
+    files: tuple[str, ...], line: tuple[str, ...], flags: Flags, options: dict[str, Any]
+) -> int:
+    if line:
+        resolved = resolve_target((), line, flags)
+        _print(resolved, make_plan(resolved), options)
+        return 0
+    if len(files) == 1:
+        resolved = resolve_target(files, (), flags)
+        _print(resolved, make_plan(resolved), options)
+        return 0
+    return _several(files, flags, options)
+
+
+def _print(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:
+    if options["as_json"]:
+        from safelaunch.serial import plan_json  # noqa: PLC0415
+
+        print_json(plan_json(plan))
+    elif options["script"]:
+        from safelaunch.serial import script_of  # noqa: PLC0415
+
+        for node in plan.nodes:
+            click.echo(script_of(plan, node), nl=False)
+    elif options["explain"]:
+        print_explanation(resolved, plan)
+    else:
+        print_plan(plan)
+        return
+    if not options["as_json"]:
+        for warning in plan.warnings:
+            warn(warning.message)
+
+
+def _several(files: tuple[str, ...], flags: Flags, options: dict[str, Any]) -> int:
+    """Plan several files; every one is reported, and one that is bad makes exit 2."""
+    plans, errors = [], []
+    for file in files:
+        try:
+            resolved = resolve_target((file,), (), flags)
+            plan = make_plan(resolved)
+        except SafelaunchError as e:
+            errors.append((file, e))
+            if not options["as_json"]:
+                report(e)
+            continue
+        plans.append((file, plan))
+        if not options["as_json"]:
+            click.echo(f"# {file}")
+            _print(resolved, plan, options)
+    if options["as_json"]:
+        from safelaunch.serial import VERSION, plan_json  # noqa: PLC0415
+
+        print_json(
+            {
+                "version": VERSION,
+                "plans": [{"file": file, **plan_json(plan)} for file, plan in plans],
+                "errors": [
+                    {"file": file, "message": e.message, "where": e.where, "hint": e.hint}
+                    for file, e in errors
+                ],
+            }
+        )
+    elif errors:
+        say(f"{len(errors)} of {len(files)} job files are bad")
+    return 2 if errors else 0

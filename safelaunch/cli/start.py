@@ -1,0 +1,123 @@
+"""What happens after a plan: the start, what is said about it, following it to its end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from safelaunch import runs
+from safelaunch.backends import tmux
+from safelaunch.cli import print_json, say, warn
+from safelaunch.cli.watch import follow, outcome
+from safelaunch.errors import ConfigError
+from safelaunch.execute import Caller, Started
+from safelaunch.execute import start as execute
+from safelaunch.runtime import procs, state
+
+if TYPE_CHECKING:
+    from safelaunch.model import Plan
+
+
+def caller() -> Caller:
+    """Return this process's environment, folder and clock for a start."""
+    return Caller(
+        environ=dict(os.environ),
+        home=runs.home(os.environ),
+        random=os.urandom(2),
+        utc=time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
+        local_time=time.strftime("%Y%m%d-%H%M%S"),
+    )
+
+
+def start(plan: Plan, options: dict[str, Any]) -> int:
+    """Start the plan as the options say, and return the exit code of the command."""
+    if options["follow"] and options["foreground"]:
+        raise ConfigError("`--follow` and `--foreground` together", hint="give one")
+    for warning in plan.warnings:
+        if warning.id != "undeclared-fact":  # the notes say it, with the cure
+            warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
+    if options["foreground"]:
+        return _foreground(plan, options)
+    started = execute(plan, caller())
+    for note in (*plan.notes, *started.notes):
+        say(f"note: {note}")
+    if options["as_json"]:
+        print_json(start_json(started))
+    if not options["follow"]:
+        started.record.join(20)
+        if not options["as_json"]:
+            _say_how_to_look(started)
+        return 0
+    say(f"started {started.run.id}; Ctrl-C leaves it running")
+    return _follow(started)
+
+
+def start_json(started: Started) -> dict[str, Any]:
+    """Return what `run --json` prints."""
+    return {
+        "version": 1,
+        "id": started.run.id,
+        "state": state.judge(started.run.node_dir).get("state"),
+        "host": "localhost",
+        "run_dir": started.run.node_dir,
+        "attach": tmux.attach_command(started.socket) if started.socket else None,
+    }
+
+
+def _say_how_to_look(started: Started) -> None:
+    run_id = started.run.id
+    click.echo(f"started {run_id}" + (" in tmux" if started.socket else " (no tmux)"))
+    click.echo(f"  follow   safelaunch logs -f {run_id}")
+    if started.socket:
+        attach = tmux.attach_command(started.socket)
+        click.echo(f"  attach   safelaunch attach {run_id}")
+        click.echo(f"           or: {attach}")
+    click.echo(f"  stop     safelaunch stop {run_id}")
+    click.echo(f"  files    {shlex.quote(started.run.node_dir)}")
+
+
+def _follow(started: Started) -> int:
+    try:
+        status = follow(started.run)
+    except KeyboardInterrupt:
+        run_id = started.run.id
+        say(
+            f"\n{run_id} goes on\n  look again: safelaunch logs -f {run_id}\n"
+            f"  end it:     safelaunch stop {run_id}"
+        )
+        return 130
+    started.record.join(20)
+    return outcome(started.run, status)
+
+
+def _foreground(plan: Plan, options: dict[str, Any]) -> int:
+    """For CI: the job ends with this process; TERM and INT stop it."""
+    told: list[int] = []
+    pids: list[tuple[int, int]] = []
+
+    def stop(signum: int, _frame: object) -> None:
+        told.append(signum)
+        for pid, begun in pids:
+            procs.send(pid, begun, signal.SIGTERM)
+
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, stop)
+    started = execute(plan, caller(), foreground=True)
+    if started.supervisor is not None:
+        pids.append((started.supervisor, procs.start_time(started.supervisor) or 0))
+    if told:  # it came while the job was being started
+        stop(told[0], None)
+    for note in (*plan.notes, *started.notes):
+        say(f"note: {note}")
+    if options["as_json"]:
+        print_json(start_json(started))
+    say(f"started {started.run.id} in the foreground")
+    status = follow(started.run)
+    started.record.join(20)
+    code = outcome(started.run, status)
+    return 130 if told and told[0] == signal.SIGINT else code

@@ -1,0 +1,270 @@
+"""Reads a YAML file into nodes that know their line and column. Strict, never ambiguous.
+
+Built from PyYAML's event stream, not its composer: the C composer recurses on deep nesting until
+the stack is gone, and neither composer limits aliases. No YAML 1.1 types are resolved here; the
+schema types a plain scalar when it knows what is wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+import yaml
+
+from safelaunch.errors import ConfigError
+from safelaunch.model import Origin
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+MAX_NODES = 100_000  # after aliases are expanded: an alias bomb passes this long before memory
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Node:
+    """One YAML value: `kind` is scalar, map or list. `beats` are the values that it replaced."""
+
+    __slots__ = ("beats", "items", "kind", "origin", "plain", "size", "text")
+
+    def __init__(
+        self,
+        kind: str,
+        origin: Origin,
+        *,
+        text: str = "",
+        plain: bool = False,
+        items: tuple[Any, ...] = (),
+        beats: tuple[Node, ...] = (),
+    ) -> None:
+        self.kind = kind
+        self.origin = origin
+        self.text = text
+        self.plain = plain
+        self.items = items  # list: nodes; map: (key node, value node)
+        self.beats = beats
+        self.size = 1
+
+    @property
+    def is_null(self) -> bool:
+        """A plain `null`, `~` or nothing at all: it removes an inherited value."""
+        return self.kind == "scalar" and self.plain and self.text in _NULLS
+
+    def get(self, key: str) -> Node | None:
+        """Return the value of a key of a map, or None."""
+        return next((v for k, v in self.items if k.text == key), None)
+
+
+_NULLS = ("", "~", "null", "Null", "NULL")
+
+
+def scalar(text: str, origin: Origin) -> Node:
+    """Return a plain scalar that did not come from a file (a flag, a default)."""
+    return Node("scalar", origin, text=text, plain=True)
+
+
+def mapping(entries: dict[str, Node], origin: Origin) -> Node:
+    """Return a map node with text keys."""
+    items = tuple((Node("scalar", node.origin, text=key), node) for key, node in entries.items())
+    return Node("map", origin, items=items)
+
+
+def overlay(base: Node | None, over: Node) -> Node:
+    """Return `over` laid upon `base`: maps merge key by key, everything else replaces.
+
+    A null stays in the tree: whoever reads it decides what removal means there.
+    """
+    if base is None or base is over:
+        return over
+    if base.kind != "map" or over.kind != "map":
+        beaten = (base, *base.beats)
+        return Node(
+            over.kind,
+            over.origin,
+            text=over.text,
+            plain=over.plain,
+            items=over.items,
+            beats=(*over.beats, *beaten),
+        )
+    merged = {k.text: (k, v) for k, v in base.items}
+    for key, value in over.items:
+        old = merged.get(key.text)
+        merged[key.text] = (key, overlay(old[1] if old else None, value))
+    return Node("map", over.origin, items=tuple(merged.values()))
+
+
+def read_file(path: str, shown: str) -> Node:
+    """Return the single map in a YAML file. `shown` names the file in messages.
+
+    Raises ConfigError with the position for everything that is not a plain, small, strict YAML map.
+    """
+    return parse(read_text(path, shown), shown)
+
+
+def read_text(path: str, shown: str) -> str:
+    """Return the text of a regular file of at most 1 MiB, decoded as UTF-8."""
+    try:
+        # O_NONBLOCK: opening a FIFO for reading must not wait for a writer that never comes
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise ConfigError("no such file", where=shown) from None
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"cannot read: {getattr(e, 'strerror', None) or e}", where=shown) from e
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "not a regular file"
+            raise ConfigError(f"{kind}, not a YAML file", where=shown)
+        if info.st_size > MAX_BYTES:
+            raise ConfigError(
+                f"{info.st_size} bytes: a file of this kind has at most 1 MiB", where=shown
+            )
+        data = _read_at_most(file, shown)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        line = data.count(b"\n", 0, e.start) + 1
+        column = e.start - (data.rfind(b"\n", 0, e.start) + 1) + 1
+        raise ConfigError(
+            f"byte 0x{data[e.start]:02x} is not UTF-8",
+            where=Origin(shown, line, column),
+            hint="save the file as UTF-8",
+        ) from None
+
+
+def _read_at_most(file: Any, shown: str) -> bytes:
+    chunks, total = [], 0
+    try:
+        while chunk := file.read(1 << 16):
+            chunks.append(chunk)
+            total += len(chunk)
+            if total > MAX_BYTES:  # it grew since fstat
+                raise ConfigError("a file of this kind has at most 1 MiB", where=shown)
+    except OSError as e:
+        raise ConfigError(f"cannot read: {e.strerror}", where=shown) from e
+    return b"".join(chunks)
+
+
+def parse(text: str, shown: str) -> Node:
+    """Return the map that the YAML text holds."""
+    try:
+        root = _Builder(shown).build(yaml.parse(text, Loader=_LOADER))
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        where = Origin(shown, mark.line + 1, mark.column + 1) if mark else shown
+        problem = e.problem or e.context or "not YAML"
+        raise ConfigError(
+            _plain(problem), where=where, hint=_yaml_hint(problem, text, mark)
+        ) from None
+    except yaml.reader.ReaderError as e:
+        position = e.position if isinstance(e.position, int) else 0
+        # the C reader counts bytes, Python's characters; both only matter for the line
+        before = text.encode()[:position].decode("utf-8", "ignore")
+        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+        raise ConfigError(
+            "a control character is not allowed", where=Origin(shown, line, column)
+        ) from None
+    if root is None:
+        raise ConfigError("the file is empty", where=shown)
+    if root.kind != "map":
+        raise ConfigError("expected `key: value` lines at the top", where=root.origin)
+    return root
+
+
+def _plain(problem: str) -> str:
+    return problem.replace("'\\t'", "a tab").replace("'", "`")
+
+
+def _yaml_hint(problem: str, text: str, mark: Any) -> str | None:
+    if mark is not None:
+        lines = text.split("\n")
+        if mark.line < len(lines) and "\t" in lines[mark.line]:
+            return "YAML does not allow tabs for indentation; use spaces"
+    if "mapping values are not allowed" in problem:
+        return "quote a value that contains `: `"
+    if "cannot start any token" in problem:
+        return "quote a value that begins with a special character"
+    return None
+
+
+class _Builder:
+    """Turns YAML events into nodes without recursion, with limits on depth and on expanded size."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.anchors: dict[str, Node] = {}
+        self.open: list[tuple[Node, list[Node], str | None]] = []
+        self.root: Node | None = None
+        self.documents = 0
+
+    def build(self, events: Any) -> Node | None:
+        for event in events:
+            self._event(event)
+        return self.root
+
+    def _event(self, event: Any) -> None:
+        origin = Origin(self.shown, event.start_mark.line + 1, event.start_mark.column + 1)
+        if isinstance(event, yaml.ScalarEvent):
+            self._check_tag(event, origin)
+            plain = event.style is None or event.style == ""
+            node = Node("scalar", origin, text=event.value, plain=plain and event.tag is None)
+            self._add(node, event.anchor)
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            self._check_tag(event, origin)
+            if len(self.open) >= MAX_DEPTH:
+                raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=origin)
+            kind = "map" if isinstance(event, yaml.MappingStartEvent) else "list"
+            self.open.append((Node(kind, origin), [], event.anchor))
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._close()
+        elif isinstance(event, yaml.AliasEvent):
+            target = self.anchors.get(str(event.anchor))
+            if target is None:
+                raise ConfigError(f"unknown alias `*{event.anchor}`", where=origin)
+            self._add(target, None)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                raise ConfigError("a second document (`---`); one file holds one", where=origin)
+
+    def _check_tag(self, event: Any, origin: Origin) -> None:
+        if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+            raise ConfigError(f"YAML tag `{event.tag}` is not supported", where=origin)
+
+    def _add(self, node: Node, anchor: str | None) -> None:
+        if anchor is not None:
+            self.anchors[anchor] = node
+        if self.open:
+            self.open[-1][1].append(node)
+            self.open[-1][0].size += node.size
+            if self.open[-1][0].size > MAX_NODES:
+                raise ConfigError(
+                    f"more than {MAX_NODES:,} values once aliases are expanded", where=node.origin
+                )
+        else:
+            self.root = node
+
+    def _close(self) -> None:
+        node, children, anchor = self.open.pop()
+        node.items = tuple(children) if node.kind == "list" else _pairs(children)
+        self._add(node, anchor)
+
+
+def _pairs(children: list[Node]) -> tuple[tuple[Node, Node], ...]:
+    pairs = tuple(zip(children[::2], children[1::2], strict=True))
+    seen: dict[str, Origin] = {}
+    for key, _ in pairs:
+        if key.kind != "scalar":
+            raise ConfigError("a key must be plain text", where=key.origin)
+        if key.plain and key.text == "<<":
+            raise ConfigError(
+                "merge keys (`<<`) are not supported", where=key.origin, hint="use `extends:`"
+            )
+        if key.text in seen:
+            first = seen[key.text].line
+            raise ConfigError(
+                f"duplicate key `{key.text}`", where=key.origin, hint=f"first given in line {first}"
+            )
+        seen[key.text] = key.origin
+    return pairs

@@ -1,0 +1,96 @@
+"""Variables: allowed names, what is scrubbed from the caller, how layers merge."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from safelaunch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from safelaunch.model import EnvVar, Origin
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# Names that bash does not let anybody set: `export UID=1` fails (bash manual, "Bash Variables").
+_READONLY = frozenset(
+    {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "BASH_ARGC", "BASH_ARGV"}
+)
+
+# What launchers tell their workers. Inherited from another job or a cluster's prologue they change
+# a launch silently: torchrun reads PET_<OPTION> for every option, a left-over WORLD_SIZE hangs the
+# rendezvous, SLURM_* makes accelerate and Lightning believe in a cluster.
+SCRUBBED = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_*", "ROLE_*", "MASTER_*",
+    "NPROC_PER_NODE", "NNODES", "NODE_RANK", "FORCE_TORCHRUN", "PET_*", "TORCHELASTIC_*",
+    "ACCELERATE_*", "SLURM_*", "PMI_*", "PMIX_*", "OMPI_*", "MV2_*", "MPI_*", "SAFELAUNCH_*",
+    "PYTHONHOME",
+)  # fmt: skip
+
+# Variables that a launcher sets for each rank: a job that sets them would fight its own launcher.
+RANK_NAMES = frozenset(
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"}
+)
+
+# Inherited names worth a word at the start: they change a job without a trace in its files.
+NOTEWORTHY = (
+    "NCCL_*", "TORCH_NCCL_*", "GLOO_*", "UCX_*", "FI_*", "CUDA_VISIBLE_DEVICES",
+    "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+    "OMP_NUM_THREADS", "TORCH_DISTRIBUTED_DEBUG", "LD_PRELOAD",
+)  # fmt: skip
+
+# Kept by `inherit: none`: without them programs lose the user's home, language and temporary files.
+BASICS = (
+    "HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TERM",
+    "PWD", "SHLVL", "_",
+)  # fmt: skip
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def check_name(name: str, where: Origin | str) -> None:
+    """Refuse a name that is no variable name, or that nobody may set. Raises ConfigError."""
+    if not _NAME.fullmatch(name):
+        hint = "letters, digits and `_`, not beginning with a digit"
+        if name.strip() != name or name.rstrip("=") != name:
+            hint = "remove the blank or the `=`"
+        raise ConfigError(f"`{name}` is no variable name", where=where, hint=hint)
+    if name in _READONLY:
+        raise ConfigError(f"`{name}` is read-only in bash", where=where)
+    if name.startswith("SAFELAUNCH_"):
+        raise ConfigError(f"`{name}` is reserved for safelaunch itself", where=where)
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name is one of the names or `PREFIX_*` patterns."""
+    return any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
+
+
+def merge(layers: Iterable[Iterable[EnvVar]]) -> dict[str, EnvVar]:
+    """Return the variables of all layers, the later ones first in rank; each knows what it beat.
+
+    A variable that says `prepend` is put before the value of the layers below it.
+    """
+    merged: dict[str, EnvVar] = {}
+    for layer in layers:
+        for var in layer:
+            merged[var.name] = _lay(merged.get(var.name), var)
+    return merged
+
+
+def _lay(below: EnvVar | None, var: EnvVar) -> EnvVar:
+    if below is None or not var.prepend or below.value is None:
+        return var.over(below)
+    parts = [p for p in (str(var.value), str(below.value)) if p]
+    if isinstance(var.value, str) and isinstance(below.value, str):
+        return replace(var.over(below), value=":".join(parts), prepend=below.prepend)
+    return var.over(below)
+
+
+def inherited(environ: Mapping[str, str], patterns: Iterable[str]) -> list[str]:
+    """Return the names of the caller's environment that match, sorted."""
+    wanted = tuple(patterns)
+    return sorted(name for name in environ if matches(name, wanted))

@@ -1,0 +1,62 @@
+"""The tree of our errors. Each says what, where and what to do next.
+
+SafelaunchError
+├── ConfigError      a file, a flag or a name is wrong                      exit 2
+│   └── RunNotFound  RUN names no run, or several
+├── StartError       this machine cannot start the job; nothing was left    exit 2
+└── RunError         a run that was started could not be handled            exit 1
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class SafelaunchError(Exception):
+    """An expected failure: `message`, the place it concerns (`where`), a `hint` on what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, where: object = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = None if where is None else str(where)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+class ConfigError(SafelaunchError):
+    """A job, profile or hosts file, a flag or a name is wrong. Nothing was started or written."""
+
+    exit_code = 2
+
+
+class RunNotFound(ConfigError):  # noqa: N818 - reads as what happened
+    """RUN names no recorded run, or more than one."""
+
+
+class StartError(SafelaunchError):
+    """The machine cannot start the job as it stands. Nothing of it is left behind."""
+
+    exit_code = 2
+
+
+class RunError(SafelaunchError):
+    """A run exists but cannot be handled as asked."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the nearest of the known words, or None where none is near."""
+    import difflib  # noqa: PLC0415 - only an error pays for it
+
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not near:
+        folded = {name.lower(): name for name in names}
+        near = [folded[m] for m in difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)]
+    return f"did you mean `{near[0]}`?" if near else None

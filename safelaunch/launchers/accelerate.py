@@ -1,0 +1,253 @@
+"""Hugging Face Accelerate: `accelerate launch`, with every default stated.
+
+Flags alone do not stop a `default_config.yaml` in the user's cache from choosing FSDP, so unless
+the job names a config file, one is rendered into the run directory and given.
+"""
+
+from __future__ import annotations
+
+from safelaunch.errors import ConfigError
+from safelaunch.launchers import Command, Launch, from_launcher
+from safelaunch.launchers.flags import FlagTable, check_flags, flag_names
+from safelaunch.launchers.target import master_addr, module_or_script
+from safelaunch.model import EnvVar, Slot, Word, text
+
+SUMMARY = "accelerate launch: one process per GPU, DeepSpeed and FSDP through its flags or config"
+TARGETS = ("script", "module")
+RANKS = True
+COUNT_REQUIRED = True
+VERSIONS: tuple[str, ...] = ()
+
+# The parser of accelerate 1.15 (accelerate.commands.launch.launch_command_parser); a contract test
+# compares these tables with the installed one.
+_VALUED = [
+    "config_file",
+    "mixed_precision",
+    "num_processes",
+    "num_machines",
+    "num_cpu_threads_per_process",
+    "dynamo_backend",
+    "dynamo_mode",
+    "gpu_ids",
+    "machine_rank",
+    "main_process_ip",
+    "main_process_port",
+    "tee",
+    "log_dir",
+    "role",
+    "rdzv_backend",
+    "rdzv_conf",
+    "max_restarts",
+    "monitor_interval",
+    "vm",
+    "env",
+    "main_training_function",
+    "deepspeed_config_file",
+    "zero_stage",
+    "offload_optimizer_device",
+    "offload_param_device",
+    "offload_optimizer_nvme_path",
+    "offload_param_nvme_path",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "zero3_init_flag",
+    "zero3_save_16bit_model",
+    "deepspeed_hostfile",
+    "deepspeed_exclusion_filter",
+    "deepspeed_inclusion_filter",
+    "deepspeed_multinode_launcher",
+    "deepspeed_moe_layer_cls_names",
+    "fsdp_version",
+    "fsdp_offload_params",
+    "fsdp_min_num_params",
+    "fsdp_sharding_strategy",
+    "fsdp_reshard_after_forward",
+    "fsdp_auto_wrap_policy",
+    "fsdp_transformer_layer_cls_to_wrap",
+    "fsdp_backward_prefetch",
+    "fsdp_state_dict_type",
+    "fsdp_forward_prefetch",
+    "fsdp_use_orig_params",
+    "fsdp_cpu_ram_efficient_loading",
+    "fsdp_sync_module_states",
+    "fsdp_activation_checkpointing",
+    "fsdp_activation_checkpointing_offload",
+    "megatron_lm_tp_degree",
+    "megatron_lm_use_custom_fsdp",
+    "megatron_lm_no_load_optim",
+    "megatron_lm_eod_mask_loss",
+    "megatron_lm_overlap_cpu_optimizer_d2h_h2d",
+    "megatron_lm_no_save_optim",
+    "megatron_lm_optimizer_cpu_offload",
+    "megatron_lm_use_precision_aware_optimizer",
+    "megatron_lm_decoder_last_pipeline_num_layers",
+    "megatron_lm_pp_degree",
+    "megatron_lm_num_micro_batches",
+    "megatron_lm_sequence_parallelism",
+    "megatron_lm_recompute_activations",
+    "megatron_lm_use_distributed_optimizer",
+    "megatron_lm_gradient_clipping",
+    "megatron_lm_recompute_granularity",
+    "megatron_lm_recompute_method",
+    "megatron_lm_recompute_num_layers",
+    "megatron_lm_attention_backend",
+    "megatron_lm_expert_model_parallel_size",
+    "megatron_lm_context_parallel_size",
+    "megatron_lm_attention_dropout",
+    "megatron_lm_hidden_dropout",
+    "megatron_lm_attention_softmax_in_fp32",
+    "megatron_lm_expert_tensor_parallel_size",
+    "megatron_lm_calculate_per_token_loss",
+    "megatron_lm_use_rotary_position_embeddings",
+    "fp8_backend",
+    "fp8_margin",
+    "fp8_interval",
+    "fp8_format",
+    "fp8_amax_history_len",
+    "fp8_amax_compute_algo",
+    "fp8_override_linear_precision",
+    "fp8_opt_level",
+    "fp8_enable_fsdp_float8_all_gather",
+    "fp8_pad_inner_dim",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "mpirun_hostfile",
+    "parallelism_config_dp_replicate_size",
+    "parallelism_config_dp_shard_size",
+    "parallelism_config_tp_size",
+    "parallelism_config_cp_size",
+    "parallelism_config_cp_backend",
+    "parallelism_config_cp_comm_strategy",
+    "parallelism_config_sp_size",
+    "parallelism_config_sp_backend",
+    "parallelism_config_sp_seq_length",
+    "parallelism_config_sp_seq_length_is_variable",
+    "parallelism_config_sp_attn_implementation",
+]
+_SWITCHES = [
+    "help",
+    "quiet",
+    "cpu",
+    "multi_gpu",
+    "tpu",
+    "enable_cpu_affinity",
+    "dynamo_use_fullgraph",
+    "dynamo_use_dynamic",
+    "dynamo_use_regional_compilation",
+    "use_deepspeed",
+    "use_fsdp",
+    "use_parallelism_config",
+    "use_megatron_lm",
+    "same_network",
+    "module",
+    "no_python",
+    "tpu_cluster",
+    "no_tpu_cluster",
+    "tpu_use_sudo",
+    "downcast_bf16",
+    "fp8_use_autocast_during_eval",
+    "debug",
+]
+
+_OWNED = {
+    "num_processes": "`processes:` (per node)",
+    "num_machines": "`nodes:`",
+    "machine_rank": "`hosts:`",
+    "mixed_precision": "`mixed_precision:`",
+    "gpu_ids": "`gpus:`",
+    "module": "`module:`",
+    "multi_gpu": "`processes:`",
+    "cpu": "`profile: cpu`",
+}
+TABLE = FlagTable(
+    frozenset(_VALUED), frozenset(_SWITCHES), _OWNED, {"-m": "module", "-q": "quiet", "-t": "tee"}
+)
+
+# Each of these chooses the distributed type itself; together with --multi_gpu accelerate refuses.
+_TYPES = {
+    "use_deepspeed": "DEEPSPEED",
+    "use_fsdp": "FSDP",
+    "use_megatron_lm": "MEGATRON_LM",
+    "tpu": "XLA",
+}
+
+
+def command(launch: Launch) -> Command:
+    """Return `python -m accelerate.commands.launch ...` for one node."""
+    job, topology = launch.job, launch.job.topology
+    warnings = check_flags(job, TABLE)
+    given = set(flag_names(job.launcher_args, TABLE))
+    if topology.processes is None and topology.nodes > 1:
+        raise ConfigError(
+            "`gpus: auto` on several nodes", where=job.origin("gpus"), hint="give `processes:`"
+        )
+    own_config = "config_file" in given
+    kind = next((name for flag, name in _TYPES.items() if flag in given), "MULTI_GPU")
+    on_cpu = launch.accelerator == "cpu"
+    words: list[Word] = [job.interpreter.word, "-m", "accelerate.commands.launch"]
+    if not own_config:
+        words += ["--config_file", text(Slot.RUN_DIR, "/accelerate.yaml")]
+        words += _shape(launch, kind, on_cpu)
+    words += ["--num_machines", str(topology.nodes)]
+    words += ["--num_processes", topology.count(topology.nodes)]
+    words += _rendezvous(launch, given)
+    if job.mixed_precision is not None or not own_config:
+        words += ["--mixed_precision", job.mixed_precision or "no"]
+    words += [*job.launcher_args.words, *module_or_script(job, "--module"), *job.args.words]
+    return Command(
+        argv=tuple(words),
+        env=_env(on_cpu),
+        files=() if own_config else (("accelerate.yaml", _config(launch, kind, on_cpu)),),
+        warnings=warnings,
+    )
+
+
+def _shape(launch: Launch, kind: str, on_cpu: bool) -> list[Word]:
+    if on_cpu and launch.job.topology.world_size == 1:
+        return ["--cpu"]
+    # With one process --multi_gpu is refused; on CPU it is what starts more than one (gloo):
+    # `--cpu --num_processes 2` starts a single process.
+    several = launch.job.topology.several or launch.job.topology.nodes > 1
+    return ["--multi_gpu"] if several and kind == "MULTI_GPU" else []
+
+
+def _rendezvous(launch: Launch, given: set[str]) -> list[Word]:
+    job, words = launch.job, list[Word]()
+    if job.topology.nodes > 1:
+        words += ["--machine_rank", str(launch.node_rank)]
+        if "main_process_ip" not in given:
+            words += ["--main_process_ip", master_addr(job)]
+        if not given & {"rdzv_backend", "same_network"}:
+            # static rendezvous with the numeric address of node 0; c10d may publish a host name
+            # that the others cannot resolve (pytorch issue 150532)
+            words += ["--same_network", "--rdzv_backend", "static"]
+    if (job.topology.several or job.topology.nodes > 1) and "main_process_port" not in given:
+        words += ["--main_process_port", text(Slot.PORT)]
+    return words
+
+
+def _env(on_cpu: bool) -> tuple[EnvVar, ...]:
+    if not on_cpu:
+        return ()
+    why = "without it both ranks train alone on the CPU, silently"
+    origin = from_launcher("accelerate")
+    return (EnvVar("ACCELERATE_USE_CPU", "true", origin, why=why),)
+
+
+def _config(launch: Launch, kind: str, on_cpu: bool) -> Word:
+    topology = launch.job.topology
+    several = topology.several or topology.nodes > 1 or kind != "MULTI_GPU"
+    entries = (
+        "{compute_environment: LOCAL_MACHINE, "
+        f"distributed_type: {kind if several else 'NO'}, "
+        f"num_machines: {topology.nodes}, "
+        f"machine_rank: {launch.node_rank}, "
+        f'mixed_precision: "{launch.job.mixed_precision or "no"}", '
+        f"use_cpu: {'true' if on_cpu else 'false'}, "
+        "debug: false, "
+        "num_processes: "
+    )
+    count = topology.count(topology.nodes)
+    if isinstance(count, str):
+        return f"{entries}{count}}}"
+    return text(entries, *count.parts, "}")

@@ -1,0 +1,79 @@
+"""ms-swift: `swift sft`, `rlhf`, `rollout`, ... Its topology is environment, not flags.
+
+`swift pt|sft|rlhf|infer` start torchrun themselves if, and only if, NPROC_PER_NODE or NNODES is
+set (swift/cli/main.py, 3.0 to 4.6).
+"""
+
+from __future__ import annotations
+
+from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.launchers import Command, Launch, from_launcher
+from safelaunch.launchers.target import master_addr
+from safelaunch.model import EnvVar, Slot, Word, text
+
+SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"
+TARGETS = ("command",)
+RANKS = True
+COUNT_REQUIRED = False
+VERSIONS: tuple[str, ...] = ()
+
+_TRAINING = ("pt", "sft", "rlhf")
+_DISTRIBUTED = (*_TRAINING, "infer")
+_SINGLE = ("deploy", "rollout", "eval", "export", "sample", "app", "web-ui", "merge-lora")
+# ms-swift's own default is 18,000,000 s (208 days): a hang would never end. transformers' default
+# for the same option is 1800 s (TrainingArguments.ddp_timeout).
+_DDP_TIMEOUT = "1800"
+
+
+def command(launch: Launch) -> Command:
+    """Return `python -m swift.cli.main SUBCOMMAND ...` for one node."""
+    job = launch.job
+    sub = job.command[0] if job.command else ""
+    if sub not in (*_DISTRIBUTED, *_SINGLE):
+        known = (*_DISTRIBUTED, *_SINGLE)
+        raise ConfigError(
+            f"swift has no subcommand `{sub}`",
+            where=job.origin("command"),
+            hint=did_you_mean(sub, known) or "known: " + ", ".join(known),
+        )
+    if job.launcher_args.words:
+        raise ConfigError(
+            "swift takes no `launcher_args`", where=job.origin("launcher_args"), hint="use `args:`"
+        )
+    words: list[Word] = [
+        job.interpreter.word,
+        "-m",
+        "swift.cli.main",
+        *job.command,
+        *job.args.words,
+    ]
+    if sub in _TRAINING and not job.args.has("ddp_timeout"):
+        words += ["--ddp_timeout", _DDP_TIMEOUT]
+    return Command(argv=tuple(words), env=_topology(launch, sub))
+
+
+def _topology(launch: Launch, sub: str) -> tuple[EnvVar, ...]:
+    job, origin = launch.job, from_launcher("swift")
+    stated = "processes" in job.origins or job.topology.nodes > 1
+    if sub in _SINGLE:
+        if stated:
+            raise ConfigError(
+                f"`swift {sub}` is a single process",
+                where=job.origin("processes"),
+                hint="leave `processes` out; with NPROC_PER_NODE its ports collide (ms-swift 8398)",
+            )
+        return ()
+    if not stated:  # one process over all visible GPUs (device_map), as swift does by itself
+        return ()
+    why = "swift starts torchrun itself when this is set"
+    variables = [
+        EnvVar("NPROC_PER_NODE", job.topology.count(), origin, why=why),
+        EnvVar("MASTER_PORT", text(Slot.PORT), origin, why="rendezvous port chosen at the start"),
+    ]
+    if job.topology.nodes > 1:
+        variables += [
+            EnvVar("NNODES", str(job.topology.nodes), origin),
+            EnvVar("NODE_RANK", str(launch.node_rank), origin),
+            EnvVar("MASTER_ADDR", master_addr(job), origin),
+        ]
+    return tuple(variables)

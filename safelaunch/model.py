@@ -1,0 +1,280 @@
+"""The nouns as frozen data. Nothing here reads a file, a clock or the environment.
+
+A plan holds words. A word is plain text, or text with slots: places that only the start can fill
+(run id, port, ...). `bind` fills them; nothing else ever changes a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from: a file with line and column (1-based), a flag, or `built-in`."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
+BUILT_IN = Origin("built-in")
+
+
+class Slot(Enum):
+    """A value that only the start can know. Printed as `<name>` until it is bound."""
+
+    RUN_ID = "run-id"
+    RUN_DIR = "run-dir"  # the node's part of the run directory
+    PORT = "port"  # rendezvous port, bind-tested on the rank-0 machine
+    MASTER_ADDR = "master-addr"
+    INTERFACE = "interface"
+    PYTHON = "python"  # absolute path of the interpreter
+    PREFIX = "prefix"  # the interpreter's installation: the parent of its bin folder
+    THREADS = "threads"  # usable cores / processes on this node, at least 1
+    GPUS = "gpus"  # how many GPUs the machine shows
+
+    def __str__(self) -> str:
+        return f"<{self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A word with slots: its parts in order."""
+
+    parts: tuple[str | Slot, ...]
+
+    def __str__(self) -> str:
+        return "".join(str(part) for part in self.parts)
+
+
+Word = str | Template
+Facts = Mapping[Slot, str]
+
+
+def text(*parts: str | Slot) -> Template:
+    """Return a word made of text and slots."""
+    return Template(parts)
+
+
+def bind_word(word: Word, facts: Facts) -> Word:
+    """Return the word with the known slots filled; plain text once none is left."""
+    if isinstance(word, str):
+        return word
+    parts = tuple(facts.get(p, p) if isinstance(p, Slot) else p for p in word.parts)
+    if any(isinstance(p, Slot) for p in parts):
+        return Template(parts)
+    return "".join(str(p) for p in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvVar:
+    """One variable of the job's environment, with the reason why it is there.
+
+    `value` None removes the variable. `prepend` puts the value before what the target already
+    has, separated by a colon. `computed` says in words how the target works the value out; `soft`
+    leaves a value alone that the target's environment already has.
+    """
+
+    name: str
+    value: Word | None
+    origin: Origin
+    why: str = ""
+    cost: str = ""
+    source: str = ""
+    workaround: bool = False
+    prepend: bool = False
+    computed: str = ""
+    soft: bool = False
+    beats: tuple[EnvVar, ...] = ()
+
+    def over(self, other: EnvVar | None) -> EnvVar:
+        """Return this variable, remembering the one that it beats."""
+        return self if other is None else replace(self, beats=(other, *other.beats))
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Nodes and processes per node. `processes` None: one per GPU that the machine shows."""
+
+    nodes: int = 1
+    processes: int | None = 1
+
+    @property
+    def world_size(self) -> int | None:
+        """The number of ranks, or None while the GPUs are not counted."""
+        return None if self.processes is None else self.nodes * self.processes
+
+    @property
+    def several(self) -> bool:
+        """Whether more than one process per node is to be expected."""
+        return self.processes is None or self.processes > 1
+
+    def count(self, factor: int = 1) -> Word:
+        """Return the processes of `factor` nodes as a word of a command line."""
+        if self.processes is None:
+            return text(Slot.GPUS)
+        return str(self.processes * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """Which Python runs the job. `path` None: found at the start (active environment, python3)."""
+
+    path: str | None = None
+    kind: str = "auto"  # auto, python, venv, conda
+    prefix: str | None = None
+    origin: Origin = BUILT_IN
+
+    @property
+    def word(self) -> Word:
+        """The interpreter as the first word of a command."""
+        return self.path if self.path is not None else text(Slot.PYTHON)
+
+    @property
+    def prefix_word(self) -> Word:
+        """Its installation prefix, the parent of the bin folder."""
+        return self.prefix if self.prefix is not None else text(Slot.PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A condition under which a profile variable applies: `nccl` `<2.26.5`."""
+
+    key: str
+    condition: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileVar:
+    """A variable of a profile: a value with its reasons and its gates."""
+
+    var: EnvVar
+    gates: tuple[Gate, ...] = ()
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A hardware platform and the variables that it needs."""
+
+    name: str
+    description: str = ""
+    accelerator: str = "cuda"  # cuda or cpu
+    gpu_names: str = ""  # regular expression for the whole name that nvidia-smi prints
+    facts: Mapping[str, str] = field(default_factory=dict)
+    env: tuple[ProfileVar, ...] = ()
+    site: tuple[ProfileVar, ...] = ()  # variables that only the site knows: no value
+    ladder: tuple[tuple[tuple[str, str], ...], ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine of the user's, as far as planning needs it."""
+
+    name: str
+    profile: str | None = None
+    interpreter: Interpreter | None = None
+    workdir: str | None = None
+    env: tuple[EnvVar, ...] = ()
+    setup: tuple[str, ...] = ()
+    interface: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Args:
+    """Arguments in file order; each option with the words that it becomes."""
+
+    options: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (key, values) of the mapping form
+    words: tuple[str, ...] = ()  # what the program receives
+    is_mapping: bool = False
+
+    def has(self, key: str) -> bool:
+        """Whether the option `--key` is given, in either form and either spelling."""
+        wanted = key.replace("-", "_")
+        flags = (w.split("=", 1)[0].lstrip("-") for w in self.words if w.startswith("-"))
+        names = [k for k, _ in self.options] if self.is_mapping else list(flags)
+        return any(name.replace("-", "_") == wanted for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to run. Paths are absolute or relative to `workdir`."""
+
+    name: str
+    launcher: str
+    version: str | None
+    script: str | None
+    module: str | None
+    command: tuple[str, ...]
+    args: Args
+    launcher_args: Args
+    topology: Topology
+    gpus: tuple[str, ...]
+    hosts: tuple[str, ...]
+    mixed_precision: str | None
+    interpreter: Interpreter
+    workdir: str
+    pythonpath: tuple[str, ...]
+    env: tuple[EnvVar, ...]
+    env_from: tuple[str, ...]
+    inherit: str | tuple[str, ...]
+    setup: tuple[str, ...]
+    log: str | None
+    force: tuple[str, ...]
+    origins: Mapping[str, Origin]
+
+    def origin(self, key: str) -> Origin:
+        """Where the value of a key comes from."""
+        return self.origins.get(key, BUILT_IN)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWarning:
+    """Something that the user should know before the start; it never stops one."""
+
+    id: str
+    message: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """Everything that one node runs."""
+
+    host: str
+    node_rank: int
+    cwd: str
+    argv: tuple[Word, ...]
+    env: Mapping[str, EnvVar]
+    unset: tuple[str, ...]  # names and `PREFIX_*` patterns
+    keep: tuple[str, ...] | None  # inherit: None = all, else only these (and the basics)
+    setup: tuple[str, ...]
+    secrets: tuple[str, ...]  # env_from
+    interpreter: Interpreter
+    processes: int | None = 1
+    files: tuple[tuple[str, Word], ...] = ()  # name in the run directory, text
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The complete answer: what each node runs, and what the user should know."""
+
+    name: str
+    launcher: str
+    profile: str | None
+    job_file: str
+    log: str | None
+    topology: Topology
+    ranks_log: bool  # whether the launcher starts ranks that log on their own
+    nodes: tuple[NodePlan, ...]
+    warnings: tuple[PlanWarning, ...]
+    notes: tuple[str, ...] = ()  # said at each start

@@ -1,0 +1,352 @@
+"""Resolved -> Plan, and `bind`. Pure: no process, no network, no clock, no os.environ."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from safelaunch import environ, gates
+from safelaunch.errors import ConfigError
+from safelaunch.launchers import Command, Launch
+from safelaunch.launchers import load as load_launcher
+from safelaunch.model import (
+    BUILT_IN,
+    EnvVar,
+    Facts,
+    NodePlan,
+    Origin,
+    Plan,
+    PlanWarning,
+    Slot,
+    bind_word,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import Host, Interpreter, Job
+
+_DEBUG = (
+    ("NCCL_DEBUG", "INFO", "shows transports, versions and the failing call", "a longer log"),
+    (
+        "TORCH_DISTRIBUTED_DEBUG",
+        "DETAIL",
+        "checks that all ranks run the same collectives",
+        "every collective is verified first: clearly slower",
+    ),
+    (
+        "CUDA_LAUNCH_BLOCKING",
+        "1",
+        "an error is reported at the kernel that made it",
+        "no overlap of kernels: slow; breaks CUDA graph capture",
+    ),
+)
+
+
+def make_plan(resolved: Resolved) -> Plan:
+    """Return the plan of a resolved job. Raises ConfigError where it does not fit its launcher."""
+    job = resolved.job
+    launcher = load_launcher(job.launcher)
+    if job.version is not None and not launcher.VERSIONS:
+        raise ConfigError(
+            f"launcher `{job.launcher}` takes no `version`", where=job.origin("version")
+        )
+    warnings: list[PlanWarning] = [*_unexpanded(job)]
+    notes: list[str] = []
+    nodes = []
+    for rank, host in enumerate(resolved.hosts):
+        node, said, noted = _node(resolved, host, rank)
+        nodes.append(node)
+        warnings += [w for w in said if w not in warnings]
+        notes += [n for n in noted if n not in notes]
+    return Plan(
+        name=job.name,
+        launcher=job.launcher,
+        profile=resolved.profile.name if resolved.profile else None,
+        job_file=resolved.job_file,
+        log=job.log,
+        topology=job.topology,
+        ranks_log=launcher.RANKS and job.topology.world_size != 1,
+        nodes=tuple(nodes),
+        warnings=tuple(warnings),
+        notes=tuple(notes),
+    )
+
+
+def bind(plan: Plan, facts: Facts) -> Plan:
+    """Return the plan with its slots filled from the facts; nothing else changes."""
+    return replace(plan, nodes=tuple(_bind_node(node, facts) for node in plan.nodes))
+
+
+def _bind_node(node: NodePlan, facts: Facts) -> NodePlan:
+    env = {
+        name: replace(var, value=None if var.value is None else bind_word(var.value, facts))
+        for name, var in node.env.items()
+    }
+    interpreter = node.interpreter
+    if interpreter.path is None and Slot.PYTHON in facts:
+        interpreter = replace(
+            interpreter, path=facts[Slot.PYTHON], prefix=facts.get(Slot.PREFIX, interpreter.prefix)
+        )
+    return replace(
+        node,
+        argv=tuple(bind_word(word, facts) for word in node.argv),
+        env=env,
+        files=tuple((name, bind_word(body, facts)) for name, body in node.files),
+        interpreter=interpreter,
+    )
+
+
+def _node(
+    resolved: Resolved, host: Host, rank: int
+) -> tuple[NodePlan, list[PlanWarning], list[str]]:
+    job, profile = _on_host(resolved.job, host), resolved.profile
+    command = load_launcher(job.launcher).command(
+        Launch(job, profile.accelerator if profile else "cuda", rank)
+    )
+    chosen = _select(resolved, host) if profile else None
+    required, forced = _required(job, command)
+    env = environ.merge(
+        (
+            _built_in(job, command, host, resolved.hosts),
+            chosen.env if chosen else (),
+            _host_env(host, resolved),
+            command.env,
+            _gpus(job),
+            job.env,
+            chosen.ladder if chosen else (),
+            _debug(resolved.flags.debug),
+            required,
+        )
+    )
+    warnings = [*command.warnings, *forced]
+    notes: list[str] = []
+    if chosen is not None and profile is not None:
+        said, notes = _say(resolved, chosen, env, host)
+        warnings += said
+    node = NodePlan(
+        host=host.name,
+        node_rank=rank,
+        cwd=job.workdir,
+        argv=command.argv,
+        env=env,
+        unset=environ.SCRUBBED,
+        keep=_keep(job),
+        setup=(*host.setup, *job.setup),
+        secrets=job.env_from,
+        interpreter=job.interpreter,
+        processes=job.topology.processes,
+        files=command.files,
+    )
+    return node, warnings, notes
+
+
+def _on_host(job: Job, host: Host) -> Job:
+    """Return the job with the host's interpreter and workdir where the job names none."""
+    changes: dict[str, object] = {}
+    if job.interpreter.path is None and host.interpreter is not None:
+        changes["interpreter"] = host.interpreter
+    if host.workdir is not None and "workdir" not in job.origins:
+        changes["workdir"] = host.workdir
+    return replace(job, **changes) if changes else job  # type: ignore[arg-type]
+
+
+def _keep(job: Job) -> tuple[str, ...] | None:
+    if job.inherit == "all":
+        return None
+    return () if job.inherit == "none" else tuple(job.inherit)
+
+
+def _select(resolved: Resolved, host: Host) -> gates.Selection:
+    profile, flags, job = resolved.profile, resolved.flags, resolved.job
+    assert profile is not None  # noqa: S101 - the caller has checked
+    known = gates.Known(
+        gpus=len(job.gpus) or job.topology.processes,
+        nodes=job.topology.nodes,
+        facts=host.facts,
+    )
+    return gates.select(profile, known, ladder=flags.ladder, workarounds=flags.workarounds)
+
+
+def _built_in(job: Job, command: Command, host: Host, hosts: tuple[Host, ...]) -> Iterable[EnvVar]:
+    yield EnvVar(
+        "PYTHONUNBUFFERED", "1", BUILT_IN, why="output reaches the log at once, also at a crash"
+    )
+    if job.pythonpath:
+        yield EnvVar(
+            "PYTHONPATH",
+            ":".join(job.pythonpath),
+            job.origin("pythonpath"),
+            why="ranks inherit the environment, not the shell's sys.path",
+            prepend=True,
+        )
+    if command.argv[0] == job.interpreter.word:
+        yield from _interpreter_env(job.interpreter)
+    if job.launcher not in ("command", "areal"):
+        count = job.topology.processes
+        yield EnvVar(
+            "OMP_NUM_THREADS",
+            text(Slot.THREADS),
+            BUILT_IN,
+            why="torchrun would set 1, plain Python all cores of the host",
+            computed=f"usable cores / {count or 'GPUs'}, unless it is set already",
+            soft=True,
+        )
+    yield from _no_proxy(host, hosts)
+
+
+def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
+    prefix, origin = interpreter.prefix_word, interpreter.origin
+    if isinstance(prefix, str):
+        assert interpreter.path is not None  # noqa: S101 - a prefix comes with a path
+        bin_folder = posixpath.dirname(interpreter.path)
+        yield EnvVar(
+            "PATH", bin_folder, origin, why="the interpreter's own programs first", prepend=True
+        )
+    else:
+        yield EnvVar(
+            "PATH",
+            text(*prefix.parts, "/bin"),
+            origin,
+            why="the interpreter's own programs first",
+            prepend=True,
+        )
+    if interpreter.kind == "venv":
+        yield EnvVar("VIRTUAL_ENV", prefix, origin)
+        yield EnvVar("CONDA_PREFIX", None, origin)
+    elif interpreter.kind == "conda":
+        yield EnvVar("CONDA_PREFIX", prefix, origin)
+        yield EnvVar("VIRTUAL_ENV", None, origin)
+    else:
+        what = "the interpreter's prefix, if it is a {}"
+        yield EnvVar("VIRTUAL_ENV", None, origin, computed=what.format("virtual environment"))
+        yield EnvVar("CONDA_PREFIX", None, origin, computed=what.format("conda environment"))
+
+
+def _no_proxy(host: Host, hosts: tuple[Host, ...]) -> Iterable[EnvVar]:
+    names = ["localhost", "127.0.0.1", "::1"]
+    names += [other.name for other in hosts if len(hosts) > 1 and other.name not in names]
+    del host
+    computed = ",".join(names) + " before the target's own, if a proxy variable is set"
+    for name in ("no_proxy", "NO_PROXY"):
+        yield EnvVar(
+            name,
+            ",".join(names),
+            BUILT_IN,
+            why="the ranks talk to each other directly",
+            computed=computed,
+        )
+
+
+def _host_env(host: Host, resolved: Resolved) -> Iterable[EnvVar]:
+    if host.interface is not None and resolved.job.topology.nodes > 1:
+        origin = Origin(f"host {host.name}")
+        # NCCL takes prefixes, so `=` asks for the exact name; gloo takes exact names only
+        yield EnvVar("NCCL_SOCKET_IFNAME", f"={host.interface}", origin, why="the host's interface")
+        yield EnvVar("GLOO_SOCKET_IFNAME", host.interface, origin, why="the host's interface")
+    yield from host.env
+
+
+def _gpus(job: Job) -> Iterable[EnvVar]:
+    if job.gpus:
+        yield EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))
+
+
+def _debug(on: bool) -> Iterable[EnvVar]:
+    if on:
+        for name, value, why, cost in _DEBUG:
+            yield EnvVar(name, value, Origin("--debug"), why=why, cost=cost)
+
+
+def _required(job: Job, command: Command) -> tuple[list[EnvVar], list[PlanWarning]]:
+    """Return the launcher's requirements that stand, and warnings for those forced off."""
+    own = {var.name: var for var in job.env}
+    stand, warnings = [], []
+    for var in command.required:
+        mine = own.get(var.name)
+        if mine is None or mine.value == var.value:
+            stand.append(var)
+        elif var.name in job.force:
+            message = (
+                f"{var.name}={mine.value} is forced; {job.launcher} needs {var.value}: {var.why}"
+            )
+            warnings.append(PlanWarning("forced-requirement", message, str(mine.origin)))
+        else:
+            stand.append(var)
+            message = (
+                f"{var.name}={mine.value} is overridden: {job.launcher} needs {var.value} "
+                f"({var.why}); to insist: force: [{var.name}]"
+            )
+            warnings.append(PlanWarning("overridden-by-launcher", message, str(mine.origin)))
+    return stand, warnings
+
+
+def _say(
+    resolved: Resolved, chosen: gates.Selection, env: dict[str, EnvVar], host: Host
+) -> tuple[list[PlanWarning], list[str]]:
+    profile = resolved.profile
+    assert profile is not None  # noqa: S101 - the caller has checked
+    warnings, notes = [], []
+    for fact, names in chosen.undeclared.items():
+        on = [n for n in names if env[n].origin == _origin_of(chosen, n)]
+        if not on:
+            continue
+        warnings.append(
+            PlanWarning(
+                "undeclared-fact",
+                f"{', '.join(on)} set because `{fact}` of {host.name} is not declared",
+                f"profile {profile.name}",
+            )
+        )
+        workarounds = [n for n in on if n in chosen.workarounds]
+        if workarounds:
+            notes.append(_lift(resolved, fact, workarounds))
+    missing = [v for v in chosen.missing if v.var.name not in env]
+    if missing:
+        wanted = ", ".join(
+            f"{v.var.name} (such as {v.example})" if v.example else v.var.name for v in missing
+        )
+        message = (
+            f"{host.name}: only your site knows {wanted}; set them in the hosts file or in env"
+        )
+        warnings.append(PlanWarning("site-variable", message, f"profile {profile.name}"))
+    return warnings, notes
+
+
+def _origin_of(chosen: gates.Selection, name: str) -> Origin | None:
+    return next((var.origin for var in chosen.env if var.name == name), None)
+
+
+def _lift(resolved: Resolved, fact: str, names: list[str]) -> str:
+    profile = resolved.profile
+    assert profile is not None  # noqa: S101 - the caller has checked
+    what = "NCCL version" if fact == "nccl" else f"`{fact}`"
+    again = f"safelaunch run --no-workarounds {resolved.job_file}".rstrip()
+    cost = ": slower, GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in names else ""
+    return (
+        f"workarounds of {profile.name} are on ({', '.join(names)}{cost}) because the {what} is "
+        f"not declared; to lift them: {again}"
+    )
+
+
+_LOOKS_EXPANDED = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|`[^`]+`")
+
+
+def _unexpanded(job: Job) -> Iterable[PlanWarning]:
+    """Warn about values that look as if a shell should expand them: nothing ever does."""
+    places = [("args", word) for word in job.args.words]
+    places += [("launcher_args", word) for word in job.launcher_args.words]
+    places += [("command", word) for word in job.command]
+    places += [("workdir", job.workdir), ("script", job.script or ""), ("log", job.log or "")]
+    places += [("python", job.interpreter.path or "")]
+    found = [(key, word, str(job.origin(key))) for key, word in places]
+    found += [(v.name, str(v.value), str(v.origin)) for v in job.env if isinstance(v.value, str)]
+    for key, word, where in found:
+        if _LOOKS_EXPANDED.search(word) or "/~/" in word:
+            shown = word if len(word) <= 60 else word[:57] + "..."  # noqa: PLR2004
+            message = f"`{shown}` in `{key}` is taken literally: `$` and `~` are never expanded"
+            yield PlanWarning("not-expanded", message, where)

@@ -1,0 +1,156 @@
+"""The runs of this machine: where they are, their ids, and finding one by what the user typed.
+
+The directory is the truth; nothing about a run's state is kept anywhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safelaunch.errors import ConfigError, RunNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ID = re.compile(r"(?P<name>.+)-(?P<time>[0-9]{8}-[0-9]{6})-[0-9a-f]{4}")
+
+
+class Run(NamedTuple):
+    """A recorded run: its id and its folder."""
+
+    id: str
+    folder: str
+
+    @property
+    def node_dir(self) -> str:
+        """The part of node 0, where a local run lives."""
+        return os.path.join(self.folder, "node-0")
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        found = _ID.fullmatch(self.id)
+        return found["name"] if found else self.id
+
+    @property
+    def age_key(self) -> tuple[str, int]:
+        """Sorts runs by their start."""
+        found = _ID.fullmatch(self.id)
+        try:
+            changed = os.stat(os.path.join(self.node_dir, "launch.sh")).st_mtime_ns
+        except OSError:
+            changed = 0
+        return (found["time"] if found else "", changed)
+
+
+def home(environ: Mapping[str, str]) -> str:
+    """Return safelaunch's folder: SAFELAUNCH_HOME, or ~/.safelaunch. Raises ConfigError."""
+    given = environ.get("SAFELAUNCH_HOME")
+    if given:
+        if not os.path.isabs(given):
+            raise ConfigError(f"SAFELAUNCH_HOME is not absolute: {given}")
+        return given
+    base = environ.get("HOME") or os.path.expanduser("~")
+    if not os.path.isabs(base):
+        raise ConfigError(
+            "HOME is not set and this user has no home folder",
+            hint="export SAFELAUNCH_HOME=/some/folder",
+        )
+    return os.path.join(base, ".safelaunch")
+
+
+def new_id(name: str, utc: str, random: bytes) -> str:
+    """Return a run id: name, UTC time (yyyymmdd-hhmmss) and 4 hex digits."""
+    return f"{name}-{utc}-{random[:2].hex()}"
+
+
+def folder(base: str) -> str:
+    """Return the folder that holds the runs."""
+    return os.path.join(base, "runs")
+
+
+def all_runs(base: str) -> list[Run]:
+    """Return all recorded runs, the newest last."""
+    try:
+        names = os.listdir(folder(base))
+    except OSError:
+        return []
+    runs = [Run(name, os.path.join(folder(base), name)) for name in names if _ID.fullmatch(name)]
+    return sorted(runs, key=lambda run: run.id[-20:-5])
+
+
+def find(base: str, wanted: str | None) -> Run:
+    """Return the run that is meant: an id, a prefix, a job's name, or nothing (the newest)."""
+    runs = all_runs(base)
+    if not runs:
+        raise RunNotFound("there are no runs yet", hint="start one: safelaunch run JOB.yaml")
+    if wanted is None:
+        return _newest(runs)
+    exact = [run for run in runs if run.id == wanted]
+    named = [run for run in runs if run.name == wanted]
+    if exact or named:
+        return _newest(exact or named)
+    begun = [run for run in runs if run.id.startswith(wanted)]
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        shown = ", ".join(run.id for run in begun[-3:])
+        raise RunNotFound(f"`{wanted}` begins {len(begun)} runs", hint=f"for example {shown}")
+    raise RunNotFound(f"no run `{wanted}`", hint="safelaunch ps --all lists them")
+
+
+def _newest(runs: list[Run]) -> Run:
+    last = max(run.id[-20:-5] for run in runs)
+    return max((run for run in runs if run.id[-20:-5] == last), key=lambda run: run.age_key)
+
+
+def ranks(run: Run) -> dict[str, int]:
+    """Return {rank: pid} of the newest start of each rank, as the ranks themselves noted it."""
+    folder_ = os.path.join(run.node_dir, "ranks")
+    found: dict[int, tuple[tuple[int, ...], int]] = {}
+    try:
+        names = os.listdir(folder_)
+    except OSError:
+        return {}
+    for name in names:
+        parts = name.removeprefix("rank-").split(".")
+        if len(parts) != 3 or not all(part.isdigit() for part in parts):  # noqa: PLR2004
+            continue
+        rank, *start = (int(part) for part in parts)
+        with open(os.path.join(folder_, name), encoding="ascii", errors="replace") as file:
+            pid = file.read().strip()
+        if pid.isdigit() and found.get(rank, ((), 0))[0] < tuple(start):
+            found[rank] = (tuple(start), int(pid))
+    return {str(rank): found[rank][1] for rank in sorted(found)}
+
+
+def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:
+    """Return a run in the shape of `show --json`."""
+    pids: dict[str, Any] = {}
+    for key in ("supervisor", "launcher"):
+        who = status.get(key)
+        if isinstance(who, dict):
+            pids[key] = who.get("pid")
+    if ranks:
+        pids["ranks"] = dict(ranks)
+    shown = {
+        "version": 1,
+        "id": run.id,
+        "name": run.name,
+        "state": status.get("state"),
+        "exit_code": status.get("exit_code"),
+        "attempts": status.get("attempts") or [],
+        "host": "localhost",
+        "run_dir": run.node_dir,
+        "pids": pids,
+        "failure": None,
+    }
+    for key in (
+        "created_at", "started_at", "ended_at", "signal", "reason", "alive", "leftovers",
+        "unkillable", "warning", "backend", "socket", "stopped_by",
+    ):  # fmt: skip
+        if status.get(key) is not None:
+            shown[key] = status[key]
+    return shown

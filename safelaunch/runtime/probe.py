@@ -1,0 +1,135 @@
+"""Run by the job's own interpreter before a start: `python -I -S -c <this text> PORT_SEED`.
+
+Prints one JSON line: version, prefix, usable cores, GPUs, a free port. It must run on any Python 3
+so that a version that is too old is named, not crashed on.
+"""
+
+import json
+import os
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may use: affinity mask and cgroup quota, at least 1."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    quota = cgroup_quota()
+    return max(1, min(cores, int(quota)) if quota else cores)
+
+
+def cgroup_quota() -> "float | None":
+    """Return the smallest CPU quota on the way up the cgroup tree, in cores, or None."""
+    quotas = []  # type: list[float]
+    for line in read("/proc/self/cgroup").splitlines():
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if number == "0":
+            quotas += quotas_up("/sys/fs/cgroup", path, v2_quota)
+        elif "cpu" in controllers.split(","):
+            for root in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"):
+                quotas += quotas_up(root, path, v1_quota)
+    return min(quotas) if quotas else None
+
+
+def quotas_up(root: str, path: str, quota_of: "Callable[[str], float | None]") -> "list[float]":
+    """Return the quotas of a cgroup and its parents, the root (a container's own) included."""
+    found, parts = [], [p for p in path.split("/") if p and p != ".."]
+    for depth in range(len(parts), -1, -1):
+        quota = quota_of(os.path.join(root, *parts[:depth]))
+        if quota:
+            found.append(quota)
+    return found
+
+
+def v2_quota(folder: str) -> "float | None":
+    """Return the quota of a cgroup v2 folder in cores, or None."""
+    fields = read(os.path.join(folder, "cpu.max")).split()
+    if len(fields) == 2 and fields[0] != "max":  # noqa: PLR2004 - quota and period
+        return max(float(fields[0]) / float(fields[1]), 1e-9)
+    return None
+
+
+def v1_quota(folder: str) -> "float | None":
+    """Return the quota of a cgroup v1 folder in cores, or None."""
+    quota = read(os.path.join(folder, "cpu.cfs_quota_us")).strip()
+    period = read(os.path.join(folder, "cpu.cfs_period_us")).strip()
+    if quota and period and int(quota) > 0:
+        return float(quota) / float(period)
+    return None
+
+
+def read(path: str) -> str:
+    """Return the text of a small file, or an empty text."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def gpus() -> int:
+    """Return how many NVIDIA GPUs the driver shows; CUDA_VISIBLE_DEVICES limits them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([v for v in visible.split(",") if v.strip()])
+    try:
+        return len(os.listdir("/proc/driver/nvidia/gpus"))
+    except OSError:
+        return 0
+
+
+def free_port(seed: int) -> "int | None":
+    """Return a port that can be bound now, outside the range of outgoing connections.
+
+    Two starts begin their search at different places, so they do not race for the same port.
+    """
+    fields = read("/proc/sys/net/ipv4/ip_local_port_range").split()
+    low, high = (int(fields[0]), int(fields[-1])) if fields else (32768, 60999)
+    start, end = (20000, min(low, 32768)) if low >= 21000 else (high + 1, 65536)  # noqa: PLR2004
+    if end - start < 100:  # noqa: PLR2004 - nearly everything is ephemeral here
+        start, end = 20000, 32768
+    for step in range(end - start):
+        port = start + (seed + step) % (end - start)
+        if can_bind(port):
+            return port
+    return None
+
+
+def can_bind(port: int) -> bool:
+    """Whether the port is free on all interfaces, IPv4 and IPv6, as TCPStore will want it."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104
+        try:
+            test = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            continue  # no IPv6 here
+        try:
+            if family == socket.AF_INET6:
+                test.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            test.bind((address, port))
+            test.listen(1)
+        except OSError as e:
+            if family == socket.AF_INET6 and e.errno in (97, 99):
+                continue
+            return False
+        finally:
+            test.close()
+    return True
+
+
+print(
+    json.dumps(
+        {
+            "version": list(sys.version_info[:3]),
+            "prefix": sys.prefix,
+            "cores": usable_cores(),
+            "gpus": gpus(),
+            "port": free_port(int(sys.argv[1])),
+        }
+    )
+)

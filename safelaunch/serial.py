@@ -1,0 +1,108 @@
+"""Plan <-> JSON: the contract of `run --dry-run --json`, and the form that `rerun` reads."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from safelaunch import model
+from safelaunch.errors import RunError
+from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Template
+from safelaunch.script import launch_script
+
+VERSION = 1
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan in the shape that others build on; unbound slots read `<port>`."""
+    return {
+        "version": VERSION,
+        "name": plan.name,
+        "launcher": plan.launcher,
+        "profile": plan.profile,
+        "nodes": [_node(plan, node) for node in plan.nodes],
+        "warnings": [warning_json(w) for w in plan.warnings],
+    }
+
+
+def warning_json(warning: PlanWarning) -> dict[str, str]:
+    """Return a warning as JSON data."""
+    return {"id": warning.id, "message": warning.message, "where": warning.where}
+
+
+def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:
+    env = {
+        name: _variable(var)
+        for name, var in node.env.items()
+        if var.value is not None or var.computed
+    }
+    for name in node.secrets:
+        env[name] = {"value": "***", "origin": "env_from"}
+    removed = [name for name, var in node.env.items() if var.value is None and not var.computed]
+    return {
+        "host": node.host,
+        "node_rank": node.node_rank,
+        "cwd": node.cwd,
+        "argv": [str(word) for word in node.argv],
+        "env": env,
+        "unset": [*node.unset, *removed],
+        "inherit": "all" if node.keep is None else list(node.keep),
+        "setup": list(node.setup),
+        "files": {name: str(body) for name, body in node.files},
+        "script": script_of(plan, node),
+    }
+
+
+def script_of(plan: Plan, node: NodePlan) -> str:
+    """Return launch.sh of a node."""
+    title = f"{plan.name}: {plan.launcher}, node {node.node_rank} of {len(plan.nodes)}"
+    return launch_script(node, title)
+
+
+def _variable(var: EnvVar) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "value": None if var.computed else str(var.value),
+        "origin": str(var.origin),
+    }
+    for key in ("why", "cost", "source", "computed"):
+        if getattr(var, key):
+            shown[key] = getattr(var, key)
+    for key in ("workaround", "prepend"):
+        if getattr(var, key):
+            shown[key] = True
+    return shown
+
+
+def freeze(value: object) -> Any:
+    """Return plain data for JSON from a plan, slots and all."""
+    if isinstance(value, Slot):
+        return {"slot": value.value}
+    if isinstance(value, Template):
+        return {"parts": [freeze(part) for part in value.parts]}
+    if is_dataclass(value) and not isinstance(value, type):
+        body = {f.name: freeze(getattr(value, f.name)) for f in fields(value)}
+        return {"type": type(value).__name__, **body}
+    if isinstance(value, tuple):
+        return {"tuple": [freeze(item) for item in value]}
+    if isinstance(value, dict):
+        return {"map": [[key, freeze(item)] for key, item in value.items()]}
+    return value
+
+
+def thaw(data: Any) -> Any:
+    """Return what `freeze` was given. Raises RunError where the data is not of that kind."""
+    if not isinstance(data, dict):
+        return data
+    try:
+        if "slot" in data:
+            return Slot(data["slot"])
+        if "parts" in data:
+            return Template(tuple(thaw(part) for part in data["parts"]))
+        if "tuple" in data:
+            return tuple(thaw(item) for item in data["tuple"])
+        if "map" in data:
+            return {key: thaw(item) for key, item in data["map"]}
+        kind = getattr(model, data["type"])
+        return kind(**{key: thaw(item) for key, item in data.items() if key != "type"})
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise RunError("the recorded plan cannot be read", hint=f"{type(e).__name__}: {e}") from e

@@ -1,0 +1,41 @@
+"""How one machine is reached. One narrow Protocol: run, put, get; local (plumbum) is the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Result(NamedTuple):
+    """How a command ended: its exit code, stdout and stderr as text."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it said, for messages."""
+        lines = (self.err or self.out).strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+class Transport(Protocol):
+    """Commands and files of one machine."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a command to its end. Raises StartError if it cannot be started."""
+
+    def put(self, path: str, data: bytes, mode: int) -> None:
+        """Write a file. Raises OSError."""
+
+    def get(self, path: str) -> bytes:
+        """Read a file. Raises OSError."""

@@ -1,0 +1,14 @@
+# Sourced by the other scripts: a virtual environment in .venv with safelaunch and its tools.
+# SAFELAUNCH_VENV names another place; PYTHON another interpreter (3.10 or newer).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+venv=${SAFELAUNCH_VENV:-$PWD/.venv}
+# what is installed follows from these files alone; a change of them installs again
+stamp=$(cat pyproject.toml scripts/constraints.txt scripts/env.sh | cksum)
+if [ "$(cat "$venv/installed" 2>/dev/null)" != "$stamp" ]; then
+  "${PYTHON:-python3}" -m venv "$venv"
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check -c scripts/constraints.txt -e '.[train,dev]'
+  printf '%s' "$stamp" >"$venv/installed"
+fi
+export PATH="$venv/bin:$PATH"
+unset PYTHONPATH
