@@ -222,9 +222,9 @@ def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
         yield EnvVar("CONDA_PREFIX", prefix, origin)
         yield EnvVar("VIRTUAL_ENV", None, origin)
     else:
-        what = "the interpreter's prefix, if it is a {}"
-        yield EnvVar("VIRTUAL_ENV", None, origin, computed=what.format("virtual environment"))
-        yield EnvVar("CONDA_PREFIX", None, origin, computed=what.format("conda environment"))
+        computed = "the interpreter's prefix, if it is such an environment"
+        yield EnvVar("VIRTUAL_ENV", None, origin, computed=computed)
+        yield EnvVar("CONDA_PREFIX", None, origin, computed=computed)
 
 
 def _no_proxy(host: Host, hosts: tuple[Host, ...]) -> Iterable[EnvVar]:
@@ -325,7 +325,9 @@ def _lift(resolved: Resolved, fact: str, names: list[str]) -> str:
     profile = resolved.profile
     assert profile is not None  # noqa: S101 - the caller has checked
     what = "NCCL version" if fact == "nccl" else f"`{fact}`"
-    again = f"safelaunch run --no-workarounds {resolved.job_file}".rstrip()
+    flags = ["--profile", profile.name] if resolved.flags.profile else []
+    words = ["safelaunch", "run", "--no-workarounds", *flags, resolved.job_file or "-- LINE"]
+    again = " ".join(words)
     cost = ": slower, GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in names else ""
     return (
         f"workarounds of {profile.name} are on ({', '.join(names)}{cost}) because the {what} is "

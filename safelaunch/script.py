@@ -153,7 +153,7 @@ def paste_line(node: NodePlan, processes: Word) -> str:
     temporary folder; secrets appear as `$NAME`. `processes` is the count per node.
     """
     count = _expand(processes, _PASTE)
-    threads = f"$(( $(nproc) / {count} > 0 ? $(nproc) / {count} : 1 ))"
+    threads = f"$(( $(nproc) / {count} ? $(nproc) / {count} : 1 ))"
     slots = {**_PASTE, Slot.THREADS: threads}
     parts = []
     if node.files:
@@ -177,6 +177,8 @@ def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]
     for var in node.env.values():
         if var.value is None or (var.computed and not var.soft):
             continue
+        if var.prepend and isinstance(var.value, Template):
+            continue  # the folder of the python3 that PATH itself finds
         value = _expand(var.value, slots)
         if var.soft and isinstance(var.value, Template):
             value = f'"${{{var.name}:-{value.strip(chr(34))}}}"'

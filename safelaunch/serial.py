@@ -11,6 +11,7 @@ from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Template
 from safelaunch.script import launch_script
 
 VERSION = 1
+_NOUNS: dict[str, Any] = {k.__name__: k for k in vars(model).values() if is_dataclass(k)}  # type: ignore[union-attr]
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def thaw(data: Any) -> Any:
             return tuple(thaw(item) for item in data["tuple"])
         if "map" in data:
             return {key: thaw(item) for key, item in data["map"]}
-        kind = getattr(model, data["type"])
+        kind = _NOUNS[data["type"]]
         return kind(**{key: thaw(item) for key, item in data.items() if key != "type"})
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise RunError("the recorded plan cannot be read", hint=f"{type(e).__name__}: {e}") from e

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,7 @@ import click
 from safelaunch.cli import warn
 from safelaunch.config.resolve import Flags, Paths, Resolved, resolve, resolve_file
 from safelaunch.plan import make_plan
-from safelaunch.script import paste_line
+from safelaunch.script import paste_line, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,15 +44,13 @@ def _line_name(tree: Node) -> str:
 def print_plan(plan: Plan) -> None:
     """Print a plan for a person: the line to paste, then every variable with its origin and why."""
     topology = plan.topology
-    per_node = topology.processes if topology.processes is not None else "one per GPU"
+    per_node = "one per GPU" if topology.processes is None else str(topology.processes)
     shape = f"{topology.nodes} node{'s' * (topology.nodes > 1)} x {per_node}"
-    title = f"{plan.name}: {plan.launcher}, {shape}"
-    click.echo(f"# {title}, profile {plan.profile or 'none'}")
+    click.echo(f"# {plan.name}: {plan.launcher}, {shape}, profile {plan.profile or 'none'}")
     for node in plan.nodes:
         if len(plan.nodes) > 1:
             click.echo(f"# node {node.node_rank} on {node.host}")
         click.echo(paste_line(node, topology.count()))
-    click.echo()
     for node in plan.nodes:
         _print_environment(node, len(plan.nodes) > 1)
     for warning in plan.warnings:
@@ -59,26 +58,47 @@ def print_plan(plan: Plan) -> None:
 
 
 def _print_environment(node: NodePlan, several: bool) -> None:
-    click.echo(f"environment of {node.host}" if several else "environment")
-    for var in node.env.values():
-        click.echo(f"  {_value(var)}")
-        click.echo(f"      {var.origin}" + (f": {var.why}" if var.why else ""))
-        if var.cost:
-            click.echo(f"      cost: {var.cost}")
-        if var.workaround:
-            source = f"; {var.source}" if var.source else ""
-            click.echo(f"      workaround: --no-workarounds leaves it out{source}")
+    click.echo(f"\nenvironment of {node.host}" if several else "\nenvironment")
+    stated = [var for var in node.env.values() if not var.computed]
+    for var in stated:
+        click.echo(f"  {shown_value(var)}")
+        marks = " (workaround, lifted by --no-workarounds)" if var.workaround else ""
+        _wrapped(f"{var.origin}{marks}" + (f": {var.why}" if var.why else ""))
+        for key in ("cost", "source"):
+            if getattr(var, key):
+                _wrapped(f"{key}: {getattr(var, key)}")
     for name in node.secrets:
         click.echo(f"  {name}=***")
-        click.echo("      env_from: taken from your environment at the start")
+        _wrapped("env_from: taken from your environment at the start")
+    worked_out: dict[str, list[str]] = {}
+    for var in node.env.values():
+        if var.computed:
+            worked_out.setdefault(var.computed, []).append(var.name)
+    click.echo("worked out on the machine that runs it")
+    for how, names in worked_out.items():
+        click.echo(f"  {', '.join(names)}")
+        _wrapped(how)
 
 
-def _value(var: EnvVar) -> str:
+def _wrapped(text: str) -> None:
+    """Print an indented line; on a terminal it is broken between words."""
+    if not sys.stdout.isatty():
+        click.echo(f"      {text}")
+        return
+    import textwrap  # noqa: PLC0415 - only a terminal pays for it
+
+    width = min(os.get_terminal_size(sys.stdout.fileno()).columns or 80, 100)
+    for line in textwrap.wrap(text, width - 6, break_on_hyphens=False):
+        click.echo(f"      {line}")
+
+
+def shown_value(var: EnvVar) -> str:
+    """Return `NAME=value` as a shell would take it, or what happens to the name."""
     if var.computed:
         return f"{var.name}: {var.computed}"
     if var.value is None:
         return f"{var.name} is removed"
-    return f"{var.name}={var.value}" + (" (before the target's own)" if var.prepend else "")
+    return f"{var.name}={quote(var.value)}" + (" (before the target's own)" if var.prepend else "")
 
 
 def print_explanation(resolved: Resolved, plan: Plan) -> None:
@@ -88,10 +108,9 @@ def print_explanation(resolved: Resolved, plan: Plan) -> None:
     for node in plan.nodes:
         click.echo(f"environment of {node.host}")
         for var in node.env.values():
-            click.echo(f"  {_value(var)}    {var.origin}")
+            click.echo(f"  {shown_value(var)}    {var.origin}")
             for beaten in var.beats:
-                shown = beaten.computed or ("removed" if beaten.value is None else beaten.value)
-                click.echo(f"      beats {shown}    {beaten.origin}")
+                click.echo(f"      beats {shown_value(beaten)}    {beaten.origin}")
 
 
 def _explain(node: Node, indent: str, name: str) -> None:

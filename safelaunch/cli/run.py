@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,15 +21,28 @@ if TYPE_CHECKING:
     from safelaunch.model import Plan
 
 
-def split_line(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return job files and pasted line: click drops the `--` itself, so look at what was typed."""
-    if "--" not in sys.argv:
-        return arguments, ()
-    line = tuple(sys.argv[sys.argv.index("--") + 1 :])
-    return arguments[: len(arguments) - len(line)], line
+class LineCommand(click.Command):
+    """A command that takes a literal line behind `--`; click would mix it with the arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what stands behind the first `--` for `pasted_line`."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_LINE] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
 
 
-@click.command("run")
+_LINE = "safelaunch.line"
+
+
+def pasted_line() -> tuple[str, ...]:
+    """Return the words behind `--`, none if there is no `--`."""
+    line: tuple[str, ...] = click.get_current_context().meta.get(_LINE, ())
+    return line
+
+
+@click.command("run", cls=LineCommand)
 @click.argument("job", nargs=-1, metavar="[JOB.yaml...] [-- LINE...]")
 @click.option("--profile", metavar="NAME", help="Hardware profile, by name or path.")
 @click.option(
@@ -55,7 +67,9 @@ def split_line(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, 
 @click.option("--dry-run", is_flag=True, help="Print the final command; start and write nothing.")
 @click.option("--explain", is_flag=True, help="Print each value with its origin and what it beat.")
 @click.option("--script", "script", is_flag=True, help="Print launch.sh.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the plan, or what was started, as JSON."
+)
 @click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
 @click.option(
     "--follow",
@@ -70,9 +84,9 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     \b
     safelaunch run --profile rtx5090 train.yaml
     safelaunch run --dry-run *.yaml
-    safelaunch run -- NCCL_P2P_DISABLE=1 accelerate launch --num_processes 4 train.py --lr 1e-3
+    safelaunch run -- NCCL_P2P_DISABLE=1 accelerate launch --num_processes 4 t.py
     """  # noqa: D301 - \b is click's mark
-    files, line = split_line(job)
+    files, line = job, pasted_line()
     flags = Flags(
         profile=options["profile"],
         sets=options["sets"],

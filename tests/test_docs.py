@@ -1,0 +1,87 @@
+"""What README and docs say is true: commands run, outputs are printed, every key is described."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from safelaunch.cli import COMMANDS
+from safelaunch.config.schema import HOST, JOB, PROFILE
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+JOB_DOC = (ROOT / "docs" / "job-file.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = "".join(blocks("bash")).splitlines()
+    return [line.split("  #")[0].strip() for line in lines if line.startswith("safelaunch ")]
+
+
+def safelaunch(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "safelaunch", *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    for script in ("scripts/train.py", "train.py"):
+        (tmp_path / script).touch()
+    (tmp_path / "train.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    return tmp_path
+
+
+def test_readme_shows_the_dry_run_that_its_job_file_gives(project: Path) -> None:
+    printed = safelaunch(
+        "run", "--dry-run", "--project-root", "/home/me/llm", "train.yaml", cwd=project
+    )
+    assert printed.stdout == blocks("text")[0]
+
+
+def test_readme_stays_under_two_hundred_lines() -> None:
+    assert README.count("\n") < 200
+
+
+@pytest.mark.parametrize("line", [c for c in commands() if " -- " in c])
+def test_pasted_lines_of_the_readme_plan(line: str, project: Path) -> None:
+    words = shlex.split(line)[1:]
+    if words[0] == "run":
+        words.insert(1, "--dry-run")
+    assert safelaunch(*words, cwd=project).returncode == 0
+
+
+@pytest.mark.parametrize("line", [c for c in commands() if " -- " not in c])
+def test_readme_commands_take_the_options_that_it_names(line: str, project: Path) -> None:
+    words = shlex.split(line)[1:]
+    helped = safelaunch(words[0], "--help", cwd=project)
+    options = [word for word in words if word.startswith("-")]
+    assert words[0] in COMMANDS
+    assert all(option in helped.stdout for option in options)
+
+
+@pytest.mark.parametrize("schema", [JOB, PROFILE, HOST], ids=lambda s: s.name)
+def test_every_key_of_a_file_is_described(schema: object) -> None:
+    keys = getattr(schema, "keys")  # noqa: B009 - a parameter of three types
+    missing = [key.name for key in keys if key.name not in JOB_DOC]
+    assert missing == []
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    named = {line.split()[1] for line in commands()}
+    assert named <= set(COMMANDS)
