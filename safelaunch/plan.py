@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from safelaunch import environ, gates
+from safelaunch import environ, gates, notices
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Host, Interpreter, Job
+    from safelaunch.model import Host, Interpreter, Job, Profile
 
 _DEBUG = (
     ("NCCL_DEBUG", "INFO", "shows transports, versions and the failing call", "a longer log"),
@@ -55,7 +54,7 @@ def make_plan(resolved: Resolved) -> Plan:
         raise ConfigError(
             f"launcher `{job.launcher}` takes no `version`", where=job.origin("version")
         )
-    warnings: list[PlanWarning] = [*_unexpanded(job)]
+    warnings: list[PlanWarning] = [*notices.unexpanded(job)]
     notes: list[str] = []
     nodes = []
     for rank, host in enumerate(resolved.hosts):
@@ -108,7 +107,7 @@ def _node(
     command = load_launcher(job.launcher).command(
         Launch(job, profile.accelerator if profile else "cuda", rank)
     )
-    chosen = _select(resolved, host) if profile else None
+    chosen = _select(resolved, profile, host) if profile else None
     required, forced = _required(job, command)
     env = environ.merge(
         (
@@ -126,8 +125,8 @@ def _node(
     warnings = [*command.warnings, *forced]
     notes: list[str] = []
     if chosen is not None and profile is not None:
-        said, notes = _say(resolved, chosen, env, host)
-        warnings += said
+        warnings += notices.of_profile(profile, chosen, env, host)
+        notes = list(notices.workarounds(resolved, profile, chosen, env))
     node = NodePlan(
         host=host.name,
         node_rank=rank,
@@ -161,9 +160,8 @@ def _keep(job: Job) -> tuple[str, ...] | None:
     return () if job.inherit == "none" else tuple(job.inherit)
 
 
-def _select(resolved: Resolved, host: Host) -> gates.Selection:
-    profile, flags, job = resolved.profile, resolved.flags, resolved.job
-    assert profile is not None  # noqa: S101 - the caller has checked
+def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection:
+    flags, job = resolved.flags, resolved.job
     known = gates.Known(
         gpus=len(job.gpus) or job.topology.processes,
         nodes=job.topology.nodes,
@@ -283,72 +281,3 @@ def _required(job: Job, command: Command) -> tuple[list[EnvVar], list[PlanWarnin
             )
             warnings.append(PlanWarning("overridden-by-launcher", message, str(mine.origin)))
     return stand, warnings
-
-
-def _say(
-    resolved: Resolved, chosen: gates.Selection, env: dict[str, EnvVar], host: Host
-) -> tuple[list[PlanWarning], list[str]]:
-    profile = resolved.profile
-    assert profile is not None  # noqa: S101 - the caller has checked
-    warnings, notes = [], []
-    for fact, names in chosen.undeclared.items():
-        on = [n for n in names if env[n].origin == _origin_of(chosen, n)]
-        if not on:
-            continue
-        warnings.append(
-            PlanWarning(
-                "undeclared-fact",
-                f"{', '.join(on)} set because `{fact}` of {host.name} is not declared",
-                f"profile {profile.name}",
-            )
-        )
-        workarounds = [n for n in on if n in chosen.workarounds]
-        if workarounds:
-            notes.append(_lift(resolved, fact, workarounds))
-    missing = [v for v in chosen.missing if v.var.name not in env]
-    if missing:
-        wanted = ", ".join(
-            f"{v.var.name} (such as {v.example})" if v.example else v.var.name for v in missing
-        )
-        message = (
-            f"{host.name}: only your site knows {wanted}; set them in the hosts file or in env"
-        )
-        warnings.append(PlanWarning("site-variable", message, f"profile {profile.name}"))
-    return warnings, notes
-
-
-def _origin_of(chosen: gates.Selection, name: str) -> Origin | None:
-    return next((var.origin for var in chosen.env if var.name == name), None)
-
-
-def _lift(resolved: Resolved, fact: str, names: list[str]) -> str:
-    profile = resolved.profile
-    assert profile is not None  # noqa: S101 - the caller has checked
-    what = "NCCL version" if fact == "nccl" else f"`{fact}`"
-    flags = ["--profile", profile.name] if resolved.flags.profile else []
-    words = ["safelaunch", "run", "--no-workarounds", *flags, resolved.job_file or "-- LINE"]
-    again = " ".join(words)
-    cost = ": slower, GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in names else ""
-    return (
-        f"workarounds of {profile.name} are on ({', '.join(names)}{cost}) because the {what} is "
-        f"not declared; to lift them: {again}"
-    )
-
-
-_LOOKS_EXPANDED = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|`[^`]+`")
-
-
-def _unexpanded(job: Job) -> Iterable[PlanWarning]:
-    """Warn about values that look as if a shell should expand them: nothing ever does."""
-    places = [("args", word) for word in job.args.words]
-    places += [("launcher_args", word) for word in job.launcher_args.words]
-    places += [("command", word) for word in job.command]
-    places += [("workdir", job.workdir), ("script", job.script or ""), ("log", job.log or "")]
-    places += [("python", job.interpreter.path or "")]
-    found = [(key, word, str(job.origin(key))) for key, word in places]
-    found += [(v.name, str(v.value), str(v.origin)) for v in job.env if isinstance(v.value, str)]
-    for key, word, where in found:
-        if _LOOKS_EXPANDED.search(word) or "/~/" in word:
-            shown = word if len(word) <= 60 else word[:57] + "..."  # noqa: PLR2004
-            message = f"`{shown}` in `{key}` is taken literally: `$` and `~` are never expanded"
-            yield PlanWarning("not-expanded", message, where)

@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from safelaunch.environ import BASICS, PROXIES
-from safelaunch.model import EnvVar, NodePlan, Slot, Template, Word
+from safelaunch.model import EnvVar, NodePlan, Slot, Template, Topology, Word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,12 @@ _LOCAL_NAMES = "localhost,127.0.0.1,::1"
 
 def quote(word: Word) -> str:
     """Return one shell word; slots that are not bound yet appear as `<name>`, quoted too."""
-    return shlex.quote(str(word))
+    return _literal(str(word))
+
+
+def _literal(text: str) -> str:
+    # zsh replaces `=name` by the path of a program, also behind `NAME=`
+    return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
 
 
 def launch_script(node: NodePlan, title: str) -> str:
@@ -146,15 +151,18 @@ def _command(argv: tuple[Word, ...]) -> str:
     return text
 
 
-def paste_line(node: NodePlan, processes: Word) -> str:
+def paste_line(node: NodePlan, topology: Topology) -> str:
     """Return the command as one line that works pasted into bash or zsh, or behind `ssh HOST`.
 
     Slots become what a shell can work out itself; files of the run directory are made in a fresh
-    temporary folder; secrets appear as `$NAME`. `processes` is the count per node.
+    temporary folder; secrets appear as `$NAME`. What several nodes must agree on stays `<port>`.
     """
+    processes = topology.count()
     count = _expand(processes, _PASTE)
     threads = f"$(( $(nproc) / {count} ? $(nproc) / {count} : 1 ))"
     slots = {**_PASTE, Slot.THREADS: threads}
+    if topology.nodes > 1:
+        del slots[Slot.PORT]
     parts = []
     if node.files:
         parts.append("d=$(mktemp -d)")
@@ -191,7 +199,7 @@ def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]
 def _expand(word: Word, slots: dict[Slot, str]) -> str:
     """Return a shell word in which unbound slots are worked out by the shell."""
     if isinstance(word, str):
-        return shlex.quote(word)
+        return _literal(word)
     shown = ""
     for part in word.parts:
         if isinstance(part, Slot):

@@ -11,7 +11,9 @@ from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Template
 from safelaunch.script import launch_script
 
 VERSION = 1
-_NOUNS: dict[str, Any] = {k.__name__: k for k in vars(model).values() if is_dataclass(k)}  # type: ignore[union-attr]
+_NOUNS: dict[str, Any] = {
+    name: kind for name, kind in vars(model).items() if isinstance(kind, type) and is_dataclass(kind)
+}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

@@ -47,10 +47,12 @@ def print_plan(plan: Plan) -> None:
     per_node = "one per GPU" if topology.processes is None else str(topology.processes)
     shape = f"{topology.nodes} node{'s' * (topology.nodes > 1)} x {per_node}"
     click.echo(f"# {plan.name}: {plan.launcher}, {shape}, profile {plan.profile or 'none'}")
+    if len(plan.nodes) > 1:
+        click.echo("# by hand: put one address of node 0 and one free port of it into every line")
     for node in plan.nodes:
         if len(plan.nodes) > 1:
             click.echo(f"# node {node.node_rank} on {node.host}")
-        click.echo(paste_line(node, topology.count()))
+        click.echo(paste_line(node, topology))
     for node in plan.nodes:
         _print_environment(node, len(plan.nodes) > 1)
     for warning in plan.warnings:

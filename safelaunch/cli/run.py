@@ -101,8 +101,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
             "run what?" if not files else "a job file and a line together",
             hint="give a job file, or `-- accelerate launch ...`",
         )
-    dry = options["dry_run"] or options["explain"] or options["script"]
-    if dry:
+    if options["dry_run"] or options["explain"] or options["script"]:
         return _dry_run(files, line, flags, options)
     if options["project_root"]:
         raise ConfigError("`--project-root` is for a dry-run", where="--project-root")
@@ -117,15 +116,11 @@ def command(job: tuple[str, ...], **options: Any) -> int:
 def _dry_run(
     files: tuple[str, ...], line: tuple[str, ...], flags: Flags, options: dict[str, Any]
 ) -> int:
-    if line:
-        resolved = resolve_target((), line, flags)
-        _print(resolved, make_plan(resolved), options)
-        return 0
-    if len(files) == 1:
-        resolved = resolve_target(files, (), flags)
-        _print(resolved, make_plan(resolved), options)
-        return 0
-    return _several(files, flags, options)
+    if len(files) > 1:
+        return _several(files, flags, options)
+    resolved = resolve_target(files, line, flags)
+    _print(resolved, make_plan(resolved), options)
+    return 0
 
 
 def _print(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:
@@ -157,8 +152,7 @@ def _several(files: tuple[str, ...], flags: Flags, options: dict[str, Any]) -> i
             plan = make_plan(resolved)
         except SafelaunchError as e:
             errors.append((file, e))
-            if not options["as_json"]:
-                report(e)
+            report(e)
             continue
         plans.append((file, plan))
         if not options["as_json"]:
@@ -177,6 +171,6 @@ def _several(files: tuple[str, ...], flags: Flags, options: dict[str, Any]) -> i
                 ],
             }
         )
-    elif errors:
+    if errors:
         say(f"{len(errors)} of {len(files)} job files are bad")
     return 2 if errors else 0
