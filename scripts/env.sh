@@ -6,7 +6,13 @@ venv=${SAFELAUNCH_VENV:-$PWD/.venv}
 # what is installed follows from these files alone; a change of them installs again
 stamp=$(cat pyproject.toml scripts/constraints.txt scripts/env.sh | cksum)
 if [ "$(cat "$venv/installed" 2>/dev/null)" != "$stamp" ]; then
-  "${PYTHON:-python3}" -m venv "$venv"
+  python=${PYTHON:-python3}
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || {
+    echo "$python is no Python 3.10 or newer; name one: PYTHON=/path/to/python3 $0" >&2
+    exit 1
+  }
+  echo "installing into $venv (once; torch is the largest part)" >&2
+  "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install -q --disable-pip-version-check -c scripts/constraints.txt -e '.[train,dev]'
   printf '%s' "$stamp" >"$venv/installed"
 fi

@@ -1,0 +1,315 @@
+"""The bounds of safelaunch, measured. Each subcommand prints rows of a Markdown table.
+
+Time is compared as ratios or differences of interleaved pairs in one run, so that the numbers mean
+something on a busy machine too. Exit code 1 where a bound is missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from importlib import metadata
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from timing import cost, first_line, median_difference, median_ratio, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DIGITS = os.path.join("examples", "digits", "digits.yaml")
+RESULT = os.path.join(ROOT, "docs", "benchmarks.md")
+SAFELAUNCH = os.path.join(os.path.dirname(sys.executable), "safelaunch")
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    what: str
+    measured: str
+    bound: str
+    ok: bool
+
+    def __str__(self) -> str:
+        ok = "yes" if self.ok else "**no**"
+        return f"| {self.what} | {self.measured} | {self.bound} | {ok} |"
+
+
+DRY_RUN_RATIO = 2.0
+HELP_RATIO = 15
+FOLLOW_SECONDS = 0.25
+PS_RATIO = 5
+
+HEAD = "| what | measured | bound | ok |\n|---|---|---|---|"
+
+
+@contextlib.contextmanager
+def home() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield a temporary folder and an environment in which safelaunch keeps its runs there."""
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="safelaunch-bench-"))
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
+    try:
+        yield folder, {**env, "SAFELAUNCH_HOME": folder}
+    finally:
+        shutil.rmtree(folder)
+
+
+# -- dryrun ----------------------------------------------------------------------------------------
+
+
+def dryrun() -> Iterator[Row]:
+    """Yield what a dry-run costs beside its two libraries, and beside accelerate's own help."""
+    dry = [SAFELAUNCH, "run", "--dry-run", DIGITS]
+    bare = [sys.executable, "-c", "import click, yaml"]
+    measured = pairs(31, partial(_taken, "cpu", dry), partial(_taken, "cpu", bare))
+    ratio = median_ratio(measured)
+    ours, theirs = (median(column) * 1000 for column in zip(*measured, strict=True))
+    yield Row(
+        'CPU time of `run --dry-run` / `python -c "import click, yaml"`, median of 31 pairs',
+        f"{ratio:.2f} ({ours:.0f} ms / {theirs:.0f} ms)",
+        f"<= {DRY_RUN_RATIO}",
+        ratio <= DRY_RUN_RATIO,
+    )
+    helping = [os.path.join(os.path.dirname(sys.executable), "accelerate"), "launch", "--help"]
+    for name in ("wall", "cpu"):
+        measured = pairs(5, partial(_taken, name, helping), partial(_taken, name, dry))
+        ratio = median_ratio(measured)
+        theirs, ours = (median(column) for column in zip(*measured, strict=True))
+        yield Row(
+            f"{'CPU' if name == 'cpu' else name} time of `accelerate launch --help` / "
+            "`run --dry-run`, median of 5 pairs",
+            f"{ratio:.0f} ({theirs:.2f} s / {ours:.2f} s)",
+            f">= {HELP_RATIO}",
+            ratio >= HELP_RATIO,
+        )
+
+
+def _taken(kind: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> float:
+    taken = cost(argv, env)
+    return taken.cpu if kind == "cpu" else taken.wall
+
+
+# -- follow ----------------------------------------------------------------------------------------
+
+# No import of torch: only the launchers' own time stands before the line, the same for both.
+WORKER = "print('first line', flush=True)\n"
+LAUNCHERS = ("accelerate", "torchrun")
+
+
+def follow() -> Iterator[Row]:
+    """Yield how much later a worker's first line comes through `run --follow` than without."""
+    for launcher in LAUNCHERS:
+        with home() as (folder, env):
+            measured = _follow(launcher, folder, env)
+        later = median_difference(measured)
+        ours, raw = (median(column) for column in zip(*measured, strict=True))
+        yield Row(
+            f"first line of a worker through `run --follow` - the same {launcher} command raw, "
+            "two CPU processes, median of 11 pairs",
+            f"{later:+.2f} s ({ours:.2f} s - {raw:.2f} s)",
+            f"<= {FOLLOW_SECONDS:+} s",
+            later <= FOLLOW_SECONDS,
+        )
+
+
+def _follow(launcher: str, folder: str, env: Mapping[str, str]) -> list[tuple[float, float]]:
+    with open(os.path.join(folder, "worker.py"), "w", encoding="utf-8") as file:
+        file.write(WORKER)
+    job = os.path.join(folder, "job.yaml")
+    with open(job, "w", encoding="utf-8") as file:
+        file.write(f"launcher: {launcher}\nprofile: cpu\nprocesses: 2\nscript: worker.py\n")
+        file.write(f"python: {json.dumps(sys.executable)}\n")
+    done = subprocess.run(
+        [SAFELAUNCH, "run", "--dry-run", "--json", job], env=env, capture_output=True, check=True
+    )
+    (node,) = json.loads(done.stdout)["nodes"]
+    for name, body in node["files"].items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(body)
+    raw_env = {**env, "OMP_NUM_THREADS": "1"}
+    raw_env |= {n: v["value"] for n, v in node["env"].items() if v["value"] and n != "PATH"}
+
+    def raw() -> float:
+        facts = {"<run-dir>": folder, "<port>": str(_free_port())}
+        argv = [_bind(word, facts) for word in node["argv"]]
+        return first_line(argv, b"first line", raw_env, folder)
+
+    def ours() -> float:
+        return first_line([SAFELAUNCH, "run", "--follow", job], b"first line", env, folder)
+
+    return pairs(11, ours, raw)
+
+
+def _bind(word: str, facts: Mapping[str, str]) -> str:
+    for slot, value in facts.items():
+        word = word.replace(slot, value)
+    return word
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# -- ps --------------------------------------------------------------------------------------------
+
+RUNS = 2000
+
+
+def ps() -> Iterator[Row]:
+    """Yield what `ps` costs with many recorded runs beside what it costs with one."""
+    with home() as (one, env_of_one), home() as (many, env_of_many):
+        run_id = _a_run(one, env_of_one)
+        for n in range(RUNS):
+            _copy_run(one, many, run_id, n)
+        for words in (["ps"], ["ps", "--all", "--json"]):
+            argv = [SAFELAUNCH, *words]
+            measured = pairs(
+                7,
+                partial(_taken, "cpu", argv, env_of_many),
+                partial(_taken, "cpu", argv, env_of_one),
+            )
+            ratio = median_ratio(measured)
+            slow, fast = (median(column) * 1000 for column in zip(*measured, strict=True))
+            yield Row(
+                f"CPU time of `{' '.join(words)}` with {RUNS:,} recorded runs / with one, "
+                "median of 7 pairs",
+                f"{ratio:.1f} ({slow:.0f} ms / {fast:.0f} ms)",
+                f"< {PS_RATIO}",
+                ratio < PS_RATIO,
+            )
+
+
+def _a_run(folder: str, env: Mapping[str, str]) -> str:
+    script, job = os.path.join(folder, "ok.py"), os.path.join(folder, "ok.yaml")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write("print('done')\n")
+    with open(job, "w", encoding="utf-8") as file:
+        file.write("launcher: python\nscript: ok.py\n")
+        file.write(f"python: {json.dumps(sys.executable)}\n")
+    cost([SAFELAUNCH, "run", "--follow", job], env)
+    (run_id,) = os.listdir(os.path.join(folder, "runs"))
+    return run_id
+
+
+def _copy_run(source: str, target: str, run_id: str, n: int) -> None:
+    name, day, clock, _ = run_id.rsplit("-", 3)
+    clock = f"{n // 3600 % 24:02}{n // 60 % 60:02}{n % 60:02}" if n else clock
+    copy_id = f"{name}-{day}-{clock}-{n:04x}"
+    copy = os.path.join(target, "runs", copy_id)
+    # what no command writes to again is linked, not copied: the disk is not what is measured
+    shutil.copytree(os.path.join(source, "runs", run_id), copy, copy_function=os.link)
+    for file in ("run.json", "status.json"):
+        path = os.path.join(copy, "node-0", file)
+        with open(path, encoding="utf-8") as old:
+            text = old.read().replace(run_id, copy_id)
+        os.unlink(path)
+        with open(path, "w", encoding="utf-8") as new:
+            new.write(text)
+
+
+# -- values and files ------------------------------------------------------------------------------
+
+
+def hostile() -> Iterator[Row]:
+    """Yield how many hostile values arrive unchanged as arguments, variables and paths."""
+    sys.path.insert(0, os.path.join(ROOT, "tests"))
+    values = importlib.import_module("hostile")
+    seed = int.from_bytes(os.urandom(4), "big")
+    for launcher, count in (("python", 1000), ("torchrun", 200), ("accelerate", 200)):
+        sent, wrong = values.run(count, size=100, seed=seed, launcher=launcher)
+        for line in wrong[:10]:
+            print(f"seed {seed}: {line}", file=sys.stderr)
+        yield Row(
+            f"hostile values as arguments, variables and paths at the ranks of {launcher}",
+            f"{len(wrong)} differences in {sent:,} values"
+            if wrong
+            else f"{sent:,}/{sent:,} arrived unchanged",
+            "all",
+            not wrong,
+        )
+
+
+def fuzz() -> Iterator[Row]:
+    """Yield how many fuzzed job files end in a traceback."""
+    sys.path.insert(0, os.path.join(ROOT, "tests"))
+    jobs = importlib.import_module("fuzz_jobs")
+    count = 10000
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        tracebacks = int(jobs.main(count) or 0)
+    if tracebacks:
+        print(said.getvalue(), file=sys.stderr)
+    yield Row(f"tracebacks from {count:,} fuzzed job files", str(tracebacks), "0", not tracebacks)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
+    "dryrun": dryrun,
+    "follow": follow,
+    "hostile": hostile,
+    "fuzz": fuzz,
+    "ps": ps,
+}
+
+
+def machine() -> str:
+    """Return in words what the numbers were measured on."""
+    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "accelerate")]
+    python = f"Python {platform.python_version()}"
+    return ", ".join(
+        [f"{os.cpu_count()} cores", f"{platform.system()} {platform.machine()}", python, *versions]
+    )
+
+
+def main(words: list[str]) -> int:
+    """Measure the subjects that are named; `all` writes docs/benchmarks.md too."""
+    os.chdir(ROOT)
+    if not words or not set(words) <= {*SUBJECTS, "all"}:
+        print("usage: scripts/bench all | " + " | ".join(SUBJECTS), file=sys.stderr)
+        return 2
+    names = list(SUBJECTS) if "all" in words else words
+    rows = []
+    print(HEAD, flush=True)
+    for name in names:
+        for row in SUBJECTS[name]():
+            print(row, flush=True)
+            rows.append(row)
+    if "all" in words:
+        write(rows)
+    return 0 if all(row.ok for row in rows) else 1
+
+
+def write(rows: list[Row]) -> None:
+    """Write the table with the command that made it."""
+    table = "\n".join([HEAD, *map(str, rows)])
+    text = (
+        "# Benchmarks\n\n"
+        "Made by `scripts/bench all`, which exits 1 where a bound is missed; nothing in the tests "
+        "depends on time.\n"
+        f"Machine: {machine()}.\n\n{table}\n\n"
+        "Times are medians over interleaved pairs, the two commands in turns, after one turn that "
+        "is not counted.\nThe worker of the `--follow` rows imports nothing: the launchers' own "
+        "start is all that stands before its line.\n"
+        "Hostile values: quotes, `$`, backslashes, line breaks, commas, tabs, globs, leading "
+        "dashes, control\ncharacters, non-ASCII, empty; new ones at each run "
+        "(`tests/hostile.py`).\n"
+    )
+    with open(RESULT, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# areal-v1: areal, node 0 of 1
+# written by safelaunch; to run it by hand: bash launch.sh
+
+# left over from other jobs or a cluster's prologue
+unset -v RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE ${!GROUP_@} ${!ROLE_@} ${!MASTER_@} \
+  NPROC_PER_NODE NNODES NODE_RANK FORCE_TORCHRUN ${!PET_@} ${!TORCHELASTIC_@} ${!ACCELERATE_@} \
+  ${!SLURM_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!MV2_@} ${!MPI_@} PYTHONHOME
+
+cd -- /path/to/project || exit 1
+
+export PYTHONUNBUFFERED=1
+export PYTHONPATH=/path/to/project"${PYTHONPATH:+:$PYTHONPATH}"
+export PATH='<prefix>/bin'"${PATH:+:$PATH}"
+export NCCL_CUMEM_ENABLE=0
+export NCCL_NVLS_ENABLE=0
+unset -v VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
+if [ -e '<prefix>'/pyvenv.cfg ]; then export VIRTUAL_ENV='<prefix>'
+elif [ -d '<prefix>'/conda-meta ]; then export CONDA_PREFIX='<prefix>'; fi
+if [ -n "${http_proxy:-}${https_proxy:-}${all_proxy:-}${HTTP_PROXY:-}${HTTPS_PROXY:-}${ALL_PROXY:-}" ]; then  # the ranks talk to each other directly
+  no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}" && export no_proxy NO_PROXY="$no_proxy"
+fi
+
+# under safelaunch each rank logs to a file of its own; by hand this changes nothing
+[ -z "${SAFELAUNCH_SITE:-}" ] || export PYTHONPATH="$SAFELAUNCH_SITE${PYTHONPATH:+:$PYTHONPATH}"
+
+exec '<python>' examples/math/gsm8k_rl.py \
+  --config examples/math/gsm8k_grpo.yaml scheduler.type=local experiment_name=gsm8k-grpo trial_name=trial0 rollout.backend=sglang:d2p1t1 actor.backend=fsdp:d2p1t1 cluster.n_nodes=1 cluster.n_gpus_per_node=4 gconfig.max_new_tokens=2048 train_dataset.batch_size=1024 +sglang.attention_backend=triton

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# companionguard: accelerate, node 0 of 1
+# written by safelaunch; to run it by hand: bash launch.sh
+
+# left over from other jobs or a cluster's prologue
+unset -v RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE ${!GROUP_@} ${!ROLE_@} ${!MASTER_@} \
+  NPROC_PER_NODE NNODES NODE_RANK FORCE_TORCHRUN ${!PET_@} ${!TORCHELASTIC_@} ${!ACCELERATE_@} \
+  ${!SLURM_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!MV2_@} ${!MPI_@} PYTHONHOME
+
+cd -- /path/to/project || exit 1
+
+export PYTHONUNBUFFERED=1
+export PYTHONPATH=/path/to/project"${PYTHONPATH:+:$PYTHONPATH}"
+export PATH=/path/to/env/bin"${PATH:+:$PATH}"
+: "${OMP_NUM_THREADS:=<threads>}" && export OMP_NUM_THREADS
+export NCCL_SHM_DISABLE=1
+export NCCL_P2P_DISABLE=1
+export NCCL_IB_DISABLE=1
+export CUDA_VISIBLE_DEVICES=0,1,2,3
+unset -v VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
+if [ -e /path/to/env/pyvenv.cfg ]; then export VIRTUAL_ENV=/path/to/env
+elif [ -d /path/to/env/conda-meta ]; then export CONDA_PREFIX=/path/to/env; fi
+if [ -n "${http_proxy:-}${https_proxy:-}${all_proxy:-}${HTTP_PROXY:-}${HTTPS_PROXY:-}${ALL_PROXY:-}" ]; then  # the ranks talk to each other directly
+  no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}" && export no_proxy NO_PROXY="$no_proxy"
+fi
+
+# under safelaunch each rank logs to a file of its own; by hand this changes nothing
+[ -z "${SAFELAUNCH_SITE:-}" ] || export PYTHONPATH="$SAFELAUNCH_SITE${PYTHONPATH:+:$PYTHONPATH}"
+
+exec /path/to/env/bin/python -m accelerate.commands.launch \
+  --config_file '<run-dir>/accelerate.yaml' \
+  --multi_gpu \
+  --num_machines 1 \
+  --num_processes 4 \
+  --main_process_port '<port>' \
+  --mixed_precision bf16 scripts/train_ppo.py \
+  --config configs/ppo.yaml

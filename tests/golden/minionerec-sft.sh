@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# minionerec-sft: torchrun, node 0 of 1
+# written by safelaunch; to run it by hand: bash launch.sh
+
+# left over from other jobs or a cluster's prologue
+unset -v RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE ${!GROUP_@} ${!ROLE_@} ${!MASTER_@} \
+  NPROC_PER_NODE NNODES NODE_RANK FORCE_TORCHRUN ${!PET_@} ${!TORCHELASTIC_@} ${!ACCELERATE_@} \
+  ${!SLURM_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!MV2_@} ${!MPI_@} PYTHONHOME
+
+cd -- /path/to/project || exit 1
+
+export PYTHONUNBUFFERED=1
+export PYTHONPATH=/path/to/project"${PYTHONPATH:+:$PYTHONPATH}"
+export PATH='<prefix>/bin'"${PATH:+:$PATH}"
+: "${OMP_NUM_THREADS:=<threads>}" && export OMP_NUM_THREADS
+export NCCL_IB_DISABLE=1
+unset -v VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
+if [ -e '<prefix>'/pyvenv.cfg ]; then export VIRTUAL_ENV='<prefix>'
+elif [ -d '<prefix>'/conda-meta ]; then export CONDA_PREFIX='<prefix>'; fi
+if [ -n "${http_proxy:-}${https_proxy:-}${all_proxy:-}${HTTP_PROXY:-}${HTTPS_PROXY:-}${ALL_PROXY:-}" ]; then  # the ranks talk to each other directly
+  no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}" && export no_proxy NO_PROXY="$no_proxy"
+fi
+
+# under safelaunch each rank logs to a file of its own; by hand this changes nothing
+[ -z "${SAFELAUNCH_SITE:-}" ] || export PYTHONPATH="$SAFELAUNCH_SITE${PYTHONPATH:+:$PYTHONPATH}"
+
+exec '<python>' -m torch.distributed.run \
+  --nnodes 1 \
+  --nproc_per_node 8 \
+  --node_rank 0 \
+  --master_addr 127.0.0.1 \
+  --master_port '<port>' sft.py \
+  --base_model your_model_path \
+  --batch_size 1024 \
+  --micro_batch_size 16 \
+  --train_file ./data/Amazon/train/Industrial_and_Scientific_5_2016-10-2018-11.csv \
+  --eval_file ./data/Amazon/valid/Industrial_and_Scientific_5_2016-10-2018-11.csv \
+  --output_dir output_dir/xxx \
+  --wandb_project wandb_proj \
+  --wandb_run_name wandb_name \
+  --category Industrial_and_Scientific \
+  --train_from_scratch False \
+  --seed 42 \
+  --sid_index_path ./data/Amazon/index/Industrial_and_Scientific.index.json \
+  --item_meta_path ./data/Amazon/index//Industrial_and_Scientific.item.json \
+  --freeze_LLM False

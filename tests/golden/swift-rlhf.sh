@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# swift-rlhf: swift, node 0 of 1
+# written by safelaunch; to run it by hand: bash launch.sh
+
+# left over from other jobs or a cluster's prologue
+unset -v RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE ${!GROUP_@} ${!ROLE_@} ${!MASTER_@} \
+  NPROC_PER_NODE NNODES NODE_RANK FORCE_TORCHRUN ${!PET_@} ${!TORCHELASTIC_@} ${!ACCELERATE_@} \
+  ${!SLURM_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!MV2_@} ${!MPI_@} PYTHONHOME
+
+cd -- /path/to/project || exit 1
+
+export PYTHONUNBUFFERED=1
+export PYTHONPATH=/path/to/project"${PYTHONPATH:+:$PYTHONPATH}"
+export PATH='<prefix>/bin'"${PATH:+:$PATH}"
+: "${OMP_NUM_THREADS:=<threads>}" && export OMP_NUM_THREADS
+export NPROC_PER_NODE=7
+export MASTER_PORT='<port>'
+export CUDA_VISIBLE_DEVICES=1,2,3,4,5,6,7
+unset -v VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
+if [ -e '<prefix>'/pyvenv.cfg ]; then export VIRTUAL_ENV='<prefix>'
+elif [ -d '<prefix>'/conda-meta ]; then export CONDA_PREFIX='<prefix>'; fi
+if [ -n "${http_proxy:-}${https_proxy:-}${all_proxy:-}${HTTP_PROXY:-}${HTTPS_PROXY:-}${ALL_PROXY:-}" ]; then  # the ranks talk to each other directly
+  no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}" && export no_proxy NO_PROXY="$no_proxy"
+fi
+
+# under safelaunch each rank logs to a file of its own; by hand this changes nothing
+[ -z "${SAFELAUNCH_SITE:-}" ] || export PYTHONPATH="$SAFELAUNCH_SITE${PYTHONPATH:+:$PYTHONPATH}"
+
+exec '<python>' -m swift.cli.main rlhf \
+  --rlhf_type grpo \
+  --model Qwen/Qwen3-30B-A3B-Instruct-2507 \
+  --reward_funcs accuracy \
+  --use_vllm true \
+  --vllm_mode server \
+  --vllm_server_host 127.0.0.1 \
+  --vllm_server_port 8000 \
+  --tuner_type full \
+  --torch_dtype bfloat16 \
+  --dataset 'AI-MO/NuminaMath-TIR#1000' \
+  --max_length 12000 \
+  --max_completion_length 8192 \
+  --overlong_filter true \
+  --num_train_epochs 1 \
+  --per_device_train_batch_size 1 \
+  --learning_rate 1e-6 \
+  --gradient_accumulation_steps 4 \
+  --save_strategy steps \
+  --eval_strategy steps \
+  --eval_steps 1000 \
+  --save_steps 1000 \
+  --save_total_limit 10 \
+  --logging_steps 1 \
+  --warmup_ratio 0.01 \
+  --dataloader_num_workers 4 \
+  --num_generations 14 \
+  --temperature 1.0 \
+  --deepspeed zero3_offload \
+  --log_completions true \
+  --report_to tensorboard swanlab \
+  --num_iterations 1 \
+  --beta 0.001 \
+  --move_model_batches 5 \
+  --ddp_timeout 1800

@@ -1,0 +1,36 @@
+"""Awkward values as arguments, variables and paths, sent through real starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from safelaunch.config.load import parse
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also when only this folder is collected
+
+import hostile
+
+VALUES = 100
+SEED = 2  # the same values each time; `scripts/bench hostile` takes others, and more
+
+
+def test_values_arrive_unchanged_at_a_plain_process() -> None:
+    assert hostile.run(VALUES, size=50, seed=SEED) == (VALUES, [])
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_values_arrive_unchanged_at_two_ranks(launcher: str) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip(launcher.replace("torchrun", "torch"))
+    assert hostile.run(VALUES, size=VALUES, seed=SEED, launcher=launcher) == (VALUES, [])
+
+
+@pytest.mark.parametrize("text", ["\\", '"', "\n", "\t", "\x7f", "\u2028", "🚀", "\ufeff", "\x85"])
+def test_the_values_of_this_suite_are_written_as_yaml_reads_them(text: str) -> None:
+    node = parse(f"v: {hostile.yaml_text(text)}", "job.yaml").get("v")
+    assert node is not None
+    assert node.text == text
