@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
+from safelaunch.model import Template, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from safelaunch.model import EnvVar, Origin
+    from safelaunch.model import EnvVar, Origin, Slot, Word
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -19,6 +20,16 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _READONLY = frozenset(
     {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "BASH_ARGC", "BASH_ARGV"}
 )
+
+# Names whose value bash itself makes: an export succeeds, and the program sees something else
+# (each tried with bash 5.2: `export NAME=x; exec env`).
+_BASH_OWN = frozenset(
+    {
+        "BASHPID", "BASH_ALIASES", "BASH_CMDS", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE",
+        "BASH_SUBSHELL", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS",
+        "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS", "SHLVL", "SRANDOM", "_",
+    }
+)  # fmt: skip
 
 # What launchers tell their workers. Inherited from another job or a cluster's prologue they change
 # a launch silently: torchrun reads PET_<OPTION> for every option, a left-over WORLD_SIZE hangs the
@@ -28,6 +39,7 @@ SCRUBBED = (
     "NPROC_PER_NODE", "NNODES", "NODE_RANK", "FORCE_TORCHRUN", "PET_*", "TORCHELASTIC_*",
     "ACCELERATE_*", "SLURM_*", "PMI_*", "PMIX_*", "OMPI_*", "MV2_*", "MPI_*", "SAFELAUNCH_*",
     "PYTHONHOME",
+    "PYTHON_EXEC",  # torchrun starts its workers with it
 )  # fmt: skip
 
 # Variables that a launcher sets for each rank: a job that sets them would fight its own launcher.
@@ -60,8 +72,20 @@ def check_name(name: str, where: Origin | str) -> None:
         raise ConfigError(f"`{name}` is no variable name", where=where, hint=hint)
     if name in _READONLY:
         raise ConfigError(f"`{name}` is read-only in bash", where=where)
+    if name in _BASH_OWN:
+        raise ConfigError(f"`{name}` is a variable that bash sets itself", where=where)
     if name.startswith("SAFELAUNCH_"):
         raise ConfigError(f"`{name}` is reserved for safelaunch itself", where=where)
+
+
+def check_rank_name(var: EnvVar, launcher: str = "the launcher") -> None:
+    """Refuse a variable that a launcher tells each of its ranks. Raises ConfigError."""
+    if var.name in RANK_NAMES and var.value is not None:
+        raise ConfigError(
+            f"`{var.name}` is set by {launcher} for each rank",
+            where=var.origin,
+            hint="say `processes:` and `nodes:` instead",
+        )
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -82,12 +106,22 @@ def merge(layers: Iterable[Iterable[EnvVar]]) -> dict[str, EnvVar]:
 
 
 def _lay(below: EnvVar | None, var: EnvVar) -> EnvVar:
-    if below is None or not var.prepend or below.value is None:
+    if below is None or not var.prepend or below.computed:
         return var.over(below)
-    parts = [p for p in (str(var.value), str(below.value)) if p]
-    if isinstance(var.value, str) and isinstance(below.value, str):
-        return replace(var.over(below), value=":".join(parts), prepend=below.prepend)
-    return var.over(below)
+    if below.value is None:  # what the target has is removed: nothing to be put before
+        return replace(var.over(below), prepend=False)
+    return replace(var.over(below), value=_joined(var.value, below.value), prepend=below.prepend)
+
+
+def _joined(first: Word | None, second: Word) -> Word | None:
+    """Return two path lists as one, slots and all."""
+    if not first or not second:
+        return first or second
+    parts: list[str | Slot] = []
+    for word in (first, ":", second):
+        parts += word.parts if isinstance(word, Template) else (word,)
+    joined = text(*parts)
+    return str(joined) if all(isinstance(part, str) for part in parts) else joined
 
 
 def inherited(environ: Mapping[str, str], patterns: Iterable[str]) -> list[str]:

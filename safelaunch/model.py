@@ -191,9 +191,9 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Args:
-    """Arguments in file order; each option with the words that it becomes."""
+    """Arguments in file order; of the mapping form also each option with its value or values."""
 
-    options: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (key, values) of the mapping form
+    options: tuple[tuple[str, tuple[str, ...] | bool], ...] = ()
     words: tuple[str, ...] = ()  # what the program receives
     is_mapping: bool = False
 
@@ -261,6 +261,7 @@ class NodePlan:
     secrets: tuple[str, ...]  # env_from
     interpreter: Interpreter
     processes: int | None = 1
+    direct: tuple[str, ...] = ()  # names that no proxy may stand between
     files: tuple[tuple[str, Word], ...] = ()  # name in the run directory, text
 
 

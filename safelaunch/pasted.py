@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 _WHERE = Origin("command line")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_OPERATORS = re.compile(r"^([|&;<>]+|[0-9]?>{1,2}.*|&>.*|.*[;&])$")
+# what a shell quotes; what is left of a line without it is the shell's to interpret
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_CONTINUED = re.compile(r"""('[^']*')|\\\r?\n""")
+_OPERATOR = re.compile(r"[|&;<>()`\n]+")
+# a dash that a text processor has made of `-` or `--`
+_WRONG_DASH = re.compile(r"[\u2010-\u2015\u2212]+[A-Za-z]")
+_AUTO = "auto"
 
 # launcher flag -> job key; what is not here stays a launcher flag
 _KEYS = {
@@ -38,7 +44,7 @@ _KEYS = {
 }
 # said by the plan itself, the same in every launch of one node
 _IMPLIED = {
-    "accelerate": {"multi_gpu", "same_network"},
+    "accelerate": {"multi_gpu", "same_network", "machine_rank"},
     "torchrun": {"node_rank", "master_addr", "standalone"},
 }
 
@@ -58,6 +64,13 @@ def parse_line(words: Sequence[str]) -> Node:
     line = list(words)
     if len(line) == 1 and re.search(r"\s", line[0]):
         line = _shell_words(line[0])
+    for word in line:
+        if _WRONG_DASH.match(word):
+            raise ConfigError(
+                f"`{word}` begins with a dash that is no ASCII `-`",
+                where=_WHERE,
+                hint="a text processor has replaced it",
+            )
     env: dict[str, str] = {}
     while line and (found := _ASSIGNMENT.fullmatch(line[0])):
         check_name(found[1], _WHERE)
@@ -66,27 +79,36 @@ def parse_line(words: Sequence[str]) -> Node:
     if not line:
         raise ConfigError("no command in the line", where=_WHERE)
     keys = _command(line)
-    gpus = env.get("CUDA_VISIBLE_DEVICES", "")
-    if "gpus" not in keys and re.fullmatch(r"\d+(,\d+)*", gpus):
-        keys["gpus"] = _list(gpus.split(","))
-        del env["CUDA_VISIBLE_DEVICES"]
+    _visible(keys, env)
     if env:
         keys["env"] = mapping({k: _word(v) for k, v in env.items()}, _WHERE)
     return mapping(keys, _WHERE)
 
 
+def _visible(keys: dict[str, Node], env: dict[str, str]) -> None:
+    """Turn CUDA_VISIBLE_DEVICES into `gpus:`; accelerate's --gpu_ids beats it."""
+    name = "CUDA_VISIBLE_DEVICES"
+    stated = keys.get("gpus")
+    if stated is not None and stated.text != _AUTO:
+        env.pop(name, None)
+    elif re.fullmatch(r"\d+(,\d+)*", env.get(name, "")):
+        keys["gpus"] = _list(env.pop(name).split(","))
+
+
 def _shell_words(line: str) -> list[str]:
+    line = _CONTINUED.sub(lambda found: found[1] or "", line).strip()
     try:
         words = shlex.split(line, comments=False)
     except ValueError as e:
         raise ConfigError(f"the line cannot be read: {e}", where=_WHERE) from None
-    for word in shlex.shlex(line, posix=True, punctuation_chars=True):
-        if _OPERATORS.fullmatch(word):
-            raise ConfigError(
-                f"`{word}` is shell, not part of a launch line",
-                where=_WHERE,
-                hint="one command; logs, background and pipes are what safelaunch does",
-            )
+    found = _OPERATOR.search(_QUOTED.sub("_", line))
+    if found:
+        shown = found[0].strip() or "a line break"
+        raise ConfigError(
+            f"`{shown}` is shell, not part of a launch line",
+            where=_WHERE,
+            hint="one command; logs, background and pipes are what safelaunch does",
+        )
     return words
 
 
@@ -115,10 +137,12 @@ def _python(line: list[str]) -> dict[str, Node]:
     python = {"python": _word(line[0])} if "/" in line[0] else {}
     options: list[str] = []
     rest = line[1:]
-    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
+    while rest and rest[0].startswith("-") and rest[0][:2] not in ("-m", "-c", "-"):
         options.append(rest.pop(0))
-        if options[-1] in ("-X", "-W") and rest:
+        if options[-1] in ("-X", "-W", "--check-hash-based-pycs") and rest:
             options.append(rest.pop(0))
+    if rest and rest[0].startswith("-m") and rest[0] != "-m":
+        rest[:1] = ["-m", rest[0][2:]]
     if rest[:1] == ["-m"] and len(rest) > 1:
         module, after = rest[1], rest[2:]
         if module == "accelerate.commands.launch" and not options:
@@ -126,7 +150,7 @@ def _python(line: list[str]) -> dict[str, Node]:
         if module == "torch.distributed.run" and not options:
             return {**python, **_launcher("torchrun", after)}
         target = {"module": _word(module)}
-    elif rest and rest[0] not in ("-c", "-"):
+    elif rest and rest[0][:2] not in ("-c", "-", "-m"):
         target, after = {"script": _word(rest[0])}, rest[1:]
     else:
         return {"launcher": scalar("command", _WHERE), "command": _list(line)}
@@ -168,12 +192,6 @@ def _split(name: str, words: list[str], table: FlagTable) -> Flags:
         word = rest.pop(0)
         if word == "--":
             break
-        if not word.isascii():
-            raise ConfigError(
-                f"`{word}` begins with a dash that is no ASCII `-`",
-                where=_WHERE,
-                hint="a text processor has replaced it",
-            )
         flag = table.name(word)
         if "=" in word:
             flags.append((flag, [word.split("=", 1)[1]]))
@@ -206,21 +224,44 @@ def _counts(name: str, keys: dict[str, Node]) -> dict[str, Node]:
     if nodes is not None and nodes.text == "1":
         del keys["nodes"]
         nodes = None
-    if name == "accelerate" and processes is not None and nodes is not None:
-        total, count = int(processes.text), int(nodes.text)
-        keys["processes"] = scalar(str(total // count), _WHERE)
-    if processes is not None and processes.text in ("gpu", "auto"):
+    if processes is not None and processes.text in ("gpu", _AUTO):
         del keys["processes"]
-        keys.setdefault("gpus", scalar("auto", _WHERE))
-    if processes is None and name == "accelerate" and "gpus" not in keys:
-        keys["gpus"] = scalar("auto", _WHERE)  # what accelerate itself does: one per visible GPU
-    if processes is None and name == "torchrun":
+        keys.setdefault("gpus", scalar(_AUTO, _WHERE))
+    elif name == "accelerate" and processes is not None and nodes is not None:
+        keys["processes"] = scalar(str(_per_node(processes.text, nodes.text)), _WHERE)
+    elif processes is None and name == "accelerate" and "gpus" not in keys:
+        _refuse_hidden_count(keys)
+        keys["gpus"] = scalar(_AUTO, _WHERE)  # what accelerate itself does: one per visible GPU
+    elif processes is None and name == "torchrun":
         keys["processes"] = scalar("1", _WHERE)
     return keys
 
 
+def _per_node(processes: str, nodes: str) -> int:
+    """Accelerate counts the processes of all machines together."""
+    if not (processes.isdecimal() and nodes.isdecimal() and int(nodes) > 0):
+        raise ConfigError(f"`{processes}` processes on `{nodes}` machines", where=_WHERE)
+    if int(processes) % int(nodes):
+        raise ConfigError(
+            f"{processes} processes cannot be shared evenly by {nodes} machines",
+            where=_WHERE,
+            hint="--num_processes counts those of all machines",
+        )
+    return int(processes) // int(nodes)
+
+
+def _refuse_hidden_count(keys: dict[str, Node]) -> None:
+    flags = keys.get("launcher_args")
+    if flags is not None and any(item.text == "--config_file" for item in flags.items):
+        raise ConfigError(
+            "how many processes? only the config file says",
+            where=_WHERE,
+            hint="add --num_processes N to the line",
+        )
+
+
 def _gpus(text: str) -> Node:
-    return scalar("auto", _WHERE) if text == "all" else _list(text.split(","))
+    return scalar(_AUTO, _WHERE) if text == "all" else _list(text.split(","))
 
 
 def _args(words: list[str]) -> dict[str, Node]:

@@ -111,7 +111,7 @@ def _node(
     required, forced = _required(job, command)
     env = environ.merge(
         (
-            _built_in(job, command, host, resolved.hosts),
+            _built_in(job, command, resolved),
             chosen.env if chosen else (),
             _host_env(host, resolved),
             command.env,
@@ -139,6 +139,7 @@ def _node(
         secrets=job.env_from,
         interpreter=job.interpreter,
         processes=job.topology.processes,
+        direct=_direct(resolved.hosts),
         files=command.files,
     )
     return node, warnings, notes
@@ -170,7 +171,7 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection
     return gates.select(profile, known, ladder=flags.ladder, workarounds=flags.workarounds)
 
 
-def _built_in(job: Job, command: Command, host: Host, hosts: tuple[Host, ...]) -> Iterable[EnvVar]:
+def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar]:
     yield EnvVar(
         "PYTHONUNBUFFERED", "1", BUILT_IN, why="output reaches the log at once, also at a crash"
     )
@@ -194,7 +195,22 @@ def _built_in(job: Job, command: Command, host: Host, hosts: tuple[Host, ...]) -
             computed=f"usable cores / {count or 'GPUs'}, unless it is set already",
             soft=True,
         )
-    yield from _no_proxy(host, hosts)
+    if resolved.profile is not None and resolved.profile.accelerator == "cpu":
+        yield EnvVar(
+            "ACCELERATE_USE_CPU",
+            "true",
+            Origin(f"profile {resolved.profile.name}"),
+            why="without it ranks that use Accelerate each train alone on the CPU, silently",
+        )
+    direct = ",".join(_direct(resolved.hosts))
+    for name in ("no_proxy", "NO_PROXY"):
+        yield EnvVar(
+            name,
+            direct,
+            BUILT_IN,
+            why="the ranks talk to each other directly",
+            computed=f"{direct} before the target's own, if a proxy variable is set",
+        )
 
 
 def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
@@ -225,19 +241,10 @@ def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
         yield EnvVar("CONDA_PREFIX", None, origin, computed=computed)
 
 
-def _no_proxy(host: Host, hosts: tuple[Host, ...]) -> Iterable[EnvVar]:
-    names = ["localhost", "127.0.0.1", "::1"]
-    names += [other.name for other in hosts if len(hosts) > 1 and other.name not in names]
-    del host
-    computed = ",".join(names) + " before the target's own, if a proxy variable is set"
-    for name in ("no_proxy", "NO_PROXY"):
-        yield EnvVar(
-            name,
-            ",".join(names),
-            BUILT_IN,
-            why="the ranks talk to each other directly",
-            computed=computed,
-        )
+def _direct(hosts: tuple[Host, ...]) -> tuple[str, ...]:
+    """Return the names that no proxy may stand between: loopback and the job's nodes."""
+    nodes = [host.name for host in hosts] if len(hosts) > 1 else []
+    return tuple(dict.fromkeys(["localhost", "127.0.0.1", "::1", *nodes]))
 
 
 def _host_env(host: Host, resolved: Resolved) -> Iterable[EnvVar]:
@@ -269,15 +276,17 @@ def _required(job: Job, command: Command) -> tuple[list[EnvVar], list[PlanWarnin
         if mine is None or mine.value == var.value:
             stand.append(var)
         elif var.name in job.force:
-            message = (
-                f"{var.name}={mine.value} is forced; {job.launcher} needs {var.value}: {var.why}"
-            )
+            message = f"{var.name}={mine.value} is forced; {job.launcher} {_needs(var)}: {var.why}"
             warnings.append(PlanWarning("forced-requirement", message, str(mine.origin)))
         else:
             stand.append(var)
             message = (
-                f"{var.name}={mine.value} is overridden: {job.launcher} needs {var.value} "
+                f"{var.name}={mine.value} is overridden: {job.launcher} {_needs(var)} "
                 f"({var.why}); to insist: force: [{var.name}]"
             )
             warnings.append(PlanWarning("overridden-by-launcher", message, str(mine.origin)))
     return stand, warnings
+
+
+def _needs(var: EnvVar) -> str:
+    return f"needs {var.value}" if var.value is not None else "must not have it"

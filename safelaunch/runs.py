@@ -52,13 +52,23 @@ def home(environ: Mapping[str, str]) -> str:
         if not os.path.isabs(given):
             raise ConfigError(f"SAFELAUNCH_HOME is not absolute: {given}")
         return given
-    base = environ.get("HOME") or os.path.expanduser("~")
+    base = environ.get("HOME") or _passwd_home()
     if not os.path.isabs(base):
         raise ConfigError(
             "HOME is not set and this user has no home folder",
             hint="export SAFELAUNCH_HOME=/some/folder",
         )
     return os.path.join(base, ".safelaunch")
+
+
+def _passwd_home() -> str:
+    """Return the home folder that the system knows, or nothing: in containers many have none."""
+    try:
+        import pwd  # noqa: PLC0415 - POSIX only
+
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except (ImportError, KeyError):
+        return os.path.expanduser("~") if os.name == "nt" else ""
 
 
 def new_id(name: str, utc: str, random: bytes) -> str:
@@ -119,8 +129,11 @@ def ranks(run: Run) -> dict[str, int]:
         if len(parts) != 3 or not all(part.isdigit() for part in parts):  # noqa: PLR2004
             continue
         rank, *start = (int(part) for part in parts)
-        with open(os.path.join(folder_, name), encoding="ascii", errors="replace") as file:
-            pid = file.read().strip()
+        try:
+            with open(os.path.join(folder_, name), encoding="ascii", errors="replace") as file:
+                pid = file.read().strip()
+        except OSError:
+            continue
         if pid.isdigit() and found.get(rank, ((), 0))[0] < tuple(start):
             found[rank] = (tuple(start), int(pid))
     return {str(rank): found[rank][1] for rank in sorted(found)}

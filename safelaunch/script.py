@@ -6,6 +6,7 @@ the exception, verbatim by contract.
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,6 @@ _PASTE = {
     Slot.RUN_DIR: "$d",
 }
 _SITE = "SAFELAUNCH_SITE"
-_LOCAL_NAMES = "localhost,127.0.0.1,::1"
 
 
 def quote(word: Word) -> str:
@@ -129,14 +129,15 @@ def _interpreter(node: NodePlan) -> list[str]:
 
 
 def _proxies(node: NodePlan) -> list[str]:
-    var = node.env.get("no_proxy")
-    if var is None or not var.computed:
+    if not node.direct:
         return []
     tests = "".join(f"${{{name}:-}}" for name in PROXIES)
-    hosts = quote(var.value or _LOCAL_NAMES)
     return [
-        f'if [ -n "{tests}" ]; then  # the ranks talk to each other directly',
-        f'  no_proxy={hosts}"${{no_proxy:+,$no_proxy}}" && export no_proxy NO_PROXY="$no_proxy"',
+        "# the ranks talk to each other directly, whatever proxy there is",
+        f'if [ -n "{tests}" ]; then',
+        '  no_proxy="${no_proxy:-${NO_PROXY:-}}"',
+        f'  no_proxy={quote(",".join(node.direct))}"${{no_proxy:+,$no_proxy}}"',
+        '  export no_proxy NO_PROXY="$no_proxy"',
         "fi",
     ]
 
@@ -160,6 +161,8 @@ def paste_line(node: NodePlan, topology: Topology) -> str:
     processes = topology.count()
     count = _expand(processes, _PASTE)
     threads = f"$(( $(nproc) / {count} ? $(nproc) / {count} : 1 ))"
+    if processes == "1":
+        threads = "$(nproc)"
     slots = {**_PASTE, Slot.THREADS: threads}
     if topology.nodes > 1:
         del slots[Slot.PORT]
@@ -170,7 +173,7 @@ def paste_line(node: NodePlan, topology: Topology) -> str:
             f'printf %s {_expand(body, slots)} > "$d"/{quote(name)}' for name, body in node.files
         ]
     parts.append(f"cd {quote(node.cwd)}")
-    parts += [line.rstrip().rstrip(";") for line in node.setup]
+    parts += _setup(node.setup)
     words = [f"{name}={value}" for name, value in _assignments(node, slots)]
     words += [f'{name}="${name}"' for name in node.secrets]
     removed = [v.name for v in node.env.values() if v.value is None and not v.computed]
@@ -178,6 +181,14 @@ def paste_line(node: NodePlan, topology: Topology) -> str:
         words += ["env", *(w for name in removed for w in ("-u", name))]
     words += [_expand(word, slots) for word in node.argv]
     return " && ".join([*parts, " ".join(words)])
+
+
+def _setup(lines: tuple[str, ...]) -> list[str]:
+    """Return the user's lines as parts of one line; what cannot be joined goes through eval."""
+    if not any(re.search(r"[#&\n\\]|<<", line) for line in lines):
+        return [line.strip().rstrip(";") for line in lines if line.strip()]
+    words = " ".join(_literal(line) for text in lines for line in text.split("\n"))
+    return [f"eval \"$(printf '%s\\n' {words})\""]
 
 
 def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]]:

@@ -12,7 +12,9 @@ from safelaunch.script import launch_script
 
 VERSION = 1
 _NOUNS: dict[str, Any] = {
-    name: kind for name, kind in vars(model).items() if isinstance(kind, type) and is_dataclass(kind)
+    name: kind
+    for name, kind in vars(model).items()
+    if isinstance(kind, type) and is_dataclass(kind)
 }
 
 
@@ -23,6 +25,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "name": plan.name,
         "launcher": plan.launcher,
         "profile": plan.profile,
+        "log": plan.log,
         "nodes": [_node(plan, node) for node in plan.nodes],
         "warnings": [warning_json(w) for w in plan.warnings],
     }

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class Supervised(NamedTuple):
@@ -13,5 +10,4 @@ class Supervised(NamedTuple):
 
     run_id: str
     argv: tuple[str, ...]
-    env: Mapping[str, str]
     cwd: str

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from safelaunch.backends import Supervised
-    from safelaunch.transports.local import Local
+    from safelaunch.transports import Transport
 
 NAME = "setsid"
 
 
-def start(machine: Local, supervised: Supervised) -> None:
+def start(machine: Transport, supervised: Supervised) -> None:
     """Start the supervisor in a session of its own."""
-    machine.detach(supervised.argv, env=supervised.env, cwd=supervised.cwd)
+    machine.detach(supervised.argv, cwd=supervised.cwd)

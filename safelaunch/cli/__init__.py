@@ -71,7 +71,8 @@ def main() -> None:
     sys.exit(_guarded())
 
 
-def _guarded() -> int:
+def _guarded() -> int:  # noqa: PLR0911 - one way out for each kind of end
+    stdout = sys.stdout
     try:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()
@@ -84,12 +85,21 @@ def _guarded() -> int:
         click.echo("interrupted", err=True)
         return 130
     except BrokenPipeError:
-        # the reader has gone (`| head`): that is no failure, and Python must not flush into it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return _reader_gone()
+    except SystemExit as e:
+        # click catches EPIPE itself, wraps stdout and exits with 1
+        if sys.stdout is not stdout:
+            return _reader_gone()
+        return e.code if isinstance(e.code, int) else 1
     except Exception as e:  # noqa: BLE001 - the one place where the unexpected ends
         return _unexpected(e)
     return code if isinstance(code, int) else 0
+
+
+def _reader_gone() -> int:
+    """A closed stdout (`| head`) is no failure, and Python must not flush into it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 def report(error: SafelaunchError) -> None:

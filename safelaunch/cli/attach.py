@@ -8,6 +8,7 @@ import sys
 import click
 
 from safelaunch import runs
+from safelaunch.backends import tmux
 from safelaunch.cli.watch import describe
 from safelaunch.errors import RunError
 from safelaunch.runtime import state
@@ -27,7 +28,7 @@ def command(run: str | None) -> int:
     socket = status.get("socket")
     if not socket:
         raise RunError(f"{found.id} was started without tmux", hint=look)
-    if not os.path.exists(str(socket)):
+    if not tmux.is_served(str(socket)):
         raise RunError(f"the tmux server of {found.id} is gone; the job goes on", hint=look)
     if not sys.stdin.isatty():
         raise RunError("attach needs a terminal", hint=look)

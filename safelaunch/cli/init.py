@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from safelaunch.cli import say
 from safelaunch.cli.run import LineCommand, pasted_line
+from safelaunch.config.load import mapping, overlay, scalar
 from safelaunch.config.write import job_yaml
 from safelaunch.errors import ConfigError
 from safelaunch.pasted import parse_line
+
+if TYPE_CHECKING:
+    from safelaunch.config.load import Node
 
 
 @click.command("init", cls=LineCommand, options_metavar="[OPTIONS] -- LINE...")
@@ -28,7 +34,7 @@ def command(output: str | None, profile: str | None) -> int:
     line = pasted_line()
     if not line:
         raise ConfigError("which line?", hint="safelaunch init -- accelerate launch ... train.py")
-    text = job_yaml(parse_line(line), profile)
+    text = job_yaml(_placed(parse_line(line), output), profile)
     if output is None:
         sys.stdout.write(text)
         return 0
@@ -39,5 +45,19 @@ def command(output: str | None, profile: str | None) -> int:
         raise ConfigError("the file exists; it is not overwritten", where=output) from None
     except OSError as e:
         raise ConfigError(f"cannot write: {e.strerror}", where=output) from e
-    say(f"wrote {output}; look: safelaunch run --dry-run {os.path.relpath(output)}")
+    say(f"wrote {output}; look: safelaunch run --dry-run {shlex.quote(output)}")
     return 0
+
+
+def _placed(tree: Node, output: str | None) -> Node:
+    """Return the keys for a file that lies elsewhere: its paths are relative to its own folder."""
+    folder = os.path.dirname(os.path.abspath(output)) if output is not None else os.getcwd()
+    back = os.path.relpath(os.getcwd(), folder)
+    if back == os.curdir:
+        return tree
+    where = tree.origin
+    moved = {"workdir": scalar(back, where)}
+    python = tree.get("python")
+    if python is not None:
+        moved["python"] = scalar(os.path.join(back, python.text), where)
+    return overlay(tree, mapping(moved, where))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli import warn
-from safelaunch.config.resolve import Flags, Paths, Resolved, resolve, resolve_file
+from safelaunch.config.paths import Paths
+from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
 from safelaunch.plan import make_plan
 from safelaunch.script import paste_line, quote
 
@@ -43,20 +44,28 @@ def _line_name(tree: Node) -> str:
 
 def print_plan(plan: Plan) -> None:
     """Print a plan for a person: the line to paste, then every variable with its origin and why."""
-    topology = plan.topology
-    per_node = "one per GPU" if topology.processes is None else str(topology.processes)
-    shape = f"{topology.nodes} node{'s' * (topology.nodes > 1)} x {per_node}"
-    click.echo(f"# {plan.name}: {plan.launcher}, {shape}, profile {plan.profile or 'none'}")
+    click.echo(f"# {plan.name}: {plan.launcher}{_shape(plan)}, profile {plan.profile or 'none'}")
     if len(plan.nodes) > 1:
         click.echo("# by hand: put one address of node 0 and one free port of it into every line")
     for node in plan.nodes:
         if len(plan.nodes) > 1:
             click.echo(f"# node {node.node_rank} on {node.host}")
-        click.echo(paste_line(node, topology))
+        click.echo(paste_line(node, plan.topology))
+    if plan.log is not None:
+        click.echo(f"\nlog, beside the run's own: {plan.log}")
     for node in plan.nodes:
         _print_environment(node, len(plan.nodes) > 1)
     for warning in plan.warnings:
         warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
+
+
+def _shape(plan: Plan) -> str:
+    """Return `, 2 nodes x 8` where the launcher starts ranks; others count for themselves."""
+    topology = plan.topology
+    if not plan.ranks_log and topology.nodes == 1:
+        return ""
+    per_node = "one per GPU" if topology.processes is None else str(topology.processes)
+    return f", {topology.nodes} node{'s' * (topology.nodes > 1)} x {per_node}"
 
 
 def _print_environment(node: NodePlan, several: bool) -> None:
@@ -100,7 +109,8 @@ def shown_value(var: EnvVar) -> str:
         return f"{var.name}: {var.computed}"
     if var.value is None:
         return f"{var.name} is removed"
-    return f"{var.name}={quote(var.value)}" + (" (before the target's own)" if var.prepend else "")
+    value = quote(var.value) if isinstance(var.value, str) else str(var.value)
+    return f"{var.name}={value}" + (" (before the target's own)" if var.prepend else "")
 
 
 def print_explanation(resolved: Resolved, plan: Plan) -> None:
@@ -122,6 +132,8 @@ def _explain(node: Node, indent: str, name: str) -> None:
         return
     click.echo(f"{indent}{name}: {_leaf(node)}    {node.origin}")
     for beaten in node.beats:
+        if _leaf(beaten) == _leaf(node):
+            continue
         click.echo(f"{indent}    beats {_leaf(beaten)}    {beaten.origin}")
 
 

@@ -44,17 +44,28 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     if options["foreground"]:
         return _foreground(plan, options)
     started = execute(plan, caller())
-    for note in (*plan.notes, *started.notes):
-        say(f"note: {note}")
-    if options["as_json"]:
-        print_json(start_json(started))
-    if not options["follow"]:
-        started.record.join(20)
+    try:
+        _notes(plan, started)
+        if options["as_json"]:
+            print_json(start_json(started))
+        if options["follow"]:
+            say(f"started {started.run.id}; Ctrl-C leaves it running")
+            return outcome(started.run, follow(started.run))
         if not options["as_json"]:
             _say_how_to_look(started)
-        return 0
-    say(f"started {started.run.id}; Ctrl-C leaves it running")
-    return _follow(started)
+    except KeyboardInterrupt:
+        run_id = started.run.id
+        say(
+            f"\n{run_id} goes on\n  look again: safelaunch logs -f {run_id}\n"
+            f"  end it:     safelaunch stop {run_id}"
+        )
+        return 130
+    return 0
+
+
+def _notes(plan: Plan, started: Started) -> None:
+    for note in (*plan.notes, *started.notes):
+        say(f"note: {note}")
 
 
 def start_json(started: Started) -> dict[str, Any]:
@@ -81,43 +92,26 @@ def _say_how_to_look(started: Started) -> None:
     click.echo(f"  files    {shlex.quote(started.run.node_dir)}")
 
 
-def _follow(started: Started) -> int:
-    try:
-        status = follow(started.run)
-    except KeyboardInterrupt:
-        run_id = started.run.id
-        say(
-            f"\n{run_id} goes on\n  look again: safelaunch logs -f {run_id}\n"
-            f"  end it:     safelaunch stop {run_id}"
-        )
-        return 130
-    started.record.join(20)
-    return outcome(started.run, status)
-
-
 def _foreground(plan: Plan, options: dict[str, Any]) -> int:
     """For CI: the job ends with this process; TERM and INT stop it."""
     told: list[int] = []
-    pids: list[tuple[int, int]] = []
+    supervisors: list[tuple[int, int]] = []
 
     def stop(signum: int, _frame: object) -> None:
         told.append(signum)
-        for pid, begun in pids:
-            procs.send(pid, begun, signal.SIGTERM)
+        for pid, begun in supervisors:
+            procs.ask(pid, begun)
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, stop)
     started = execute(plan, caller(), foreground=True)
     if started.supervisor is not None:
-        pids.append((started.supervisor, procs.start_time(started.supervisor) or 0))
-    if told:  # it came while the job was being started
-        stop(told[0], None)
-    for note in (*plan.notes, *started.notes):
-        say(f"note: {note}")
+        supervisors.append(started.supervisor)
+        if told:  # it came while the job was being started
+            procs.ask(*started.supervisor)
+    _notes(plan, started)
     if options["as_json"]:
         print_json(start_json(started))
     say(f"started {started.run.id} in the foreground")
-    status = follow(started.run)
-    started.record.join(20)
-    code = outcome(started.run, status)
+    code = outcome(started.run, follow(started.run))
     return 130 if told and told[0] == signal.SIGINT else code

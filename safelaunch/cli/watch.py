@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from safelaunch.runs import Run
 
-_TICK = 0.03  # seconds between two looks at a growing log
+_TICK = 0.015  # seconds between two looks at a growing log
 _CHUNK = 1 << 16
 
 
@@ -53,9 +53,8 @@ def growing(path: str, goes_on: Callable[[], bool]) -> Iterator[bytes]:
     """Yield a file's bytes as they come, until `goes_on` says no and the end is reached."""
     position, last_look, going = 0, 0.0, True
     while True:
-        data = _read(path, position)
+        position, data = _read(path, position)
         if data:
-            position += len(data)
             yield data
             continue
         if not going:
@@ -68,13 +67,17 @@ def growing(path: str, goes_on: Callable[[], bool]) -> Iterator[bytes]:
         time.sleep(_TICK)
 
 
-def _read(path: str, position: int) -> bytes:
+def _read(path: str, position: int) -> tuple[int, bytes]:
+    """Return the new position and what was read; a file that was begun anew is read anew."""
     try:
         with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < position:
+                position = 0
             file.seek(position)
-            return file.read(_CHUNK)
+            data = file.read(_CHUNK)
     except OSError:
-        return b""
+        return position, b""
+    return position + len(data), data
 
 
 def writer(raw: bool) -> Callable[[bytes], None]:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.config.interpreter import read_interpreter
 from safelaunch.config.load import Node, read_file
-from safelaunch.config.schema import HOST
+from safelaunch.config.schema import HOST, HOST_NAME
+from safelaunch.environ import check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Host, Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from safelaunch.model import EnvVar
 
 LOCAL = "localhost"
 
 
-def load(path: str, shown: str) -> dict[str, Host]:
-    """Return the hosts of a file by name. Raises ConfigError with the position."""
+class Hosts(NamedTuple):
+    """The machines of a file by name, and where each says its profile."""
+
+    machines: dict[str, Host]
+    profiles: dict[str, Origin]
+
+
+def load(path: str, shown: str, absolute: Callable[[str, Origin], str]) -> Hosts:
+    """Return the hosts of a file. `absolute` resolves a path in it. Raises ConfigError."""
     root = read_file(path, shown)
     for key, _ in root.items:
         if key.text != "hosts":
@@ -24,23 +37,37 @@ def load(path: str, shown: str) -> dict[str, Host]:
             )
     entries = root.get("hosts")
     if entries is None or entries.kind != "map":
-        raise ConfigError("expected `hosts:` with a mapping of names", where=root.origin)
-    return {key.text: _host(key.text, value, os.path.dirname(path)) for key, value in entries.items}
+        raise ConfigError(
+            "expected `hosts:` with a mapping of names",
+            where=root.origin if entries is None else entries.origin,
+        )
+    hosts = Hosts({}, {})
+    for key, value in entries.items:
+        hosts.machines[key.text] = _host(key, value, absolute)
+        profile = value.get("profile") if value.kind == "map" else None
+        if profile is not None:
+            hosts.profiles[key.text] = profile.origin
+    return hosts
 
 
-def _host(name: str, node: Node, base: str) -> Host:
+def _host(key: Node, node: Node, absolute: Callable[[str, Origin], str]) -> Host:
+    name = HOST_NAME.read(key)
     if node.is_null:
         return Host(name)
     if node.kind != "map":
         raise ConfigError(f"expected a mapping for host `{name}`", where=node.origin)
     values, origins = HOST.read(node)
     _check_facts(node.get("facts"))
+    workdir = values.get("workdir")
+    env: tuple[EnvVar, ...] = values.get("env", ())
+    for var in env:
+        check_rank_name(var)
     return Host(
         name=name,
         profile=values.get("profile"),
-        interpreter=read_interpreter(values, origins, lambda path, _: os.path.join(base, path)),
-        workdir=values.get("workdir"),
-        env=values.get("env", ()),
+        interpreter=read_interpreter(values, origins, absolute),
+        workdir=None if workdir is None else absolute(workdir, origins["workdir"]),
+        env=env,
         setup=values.get("setup", ()),
         interface=values.get("interface"),
         facts=values.get("facts", {}),
@@ -66,10 +93,11 @@ def _check_facts(facts: Node | None) -> None:
             )
 
 
-def pick(hosts: dict[str, Host], name: str, where: Origin) -> Host:
+def pick(hosts: Hosts, name: str, where: Origin) -> Host:
     """Return the host of that name; an entry is only demanded where a hosts file was given."""
-    if name in hosts:
-        return hosts[name]
-    if hosts:
-        raise ConfigError(f"unknown host `{name}`", where=where, hint=did_you_mean(name, hosts))
+    machines = hosts.machines
+    if name in machines:
+        return machines[name]
+    if machines:
+        raise ConfigError(f"unknown host `{name}`", where=where, hint=did_you_mean(name, machines))
     return Host(name)

@@ -21,7 +21,9 @@ def read_interpreter(
     given = [key for key in ("python", "venv", "conda") if key in values]
     if len(given) > 1:
         raise ConfigError(
-            f"`{given[0]}` and `{given[1]}` together", where=origins[given[1]], hint="give one"
+            f"`{given[0]}` and `{given[1]}` together",
+            where=origins[given[1]],
+            hint=f"give one; `{given[0]}: null` removes an inherited one",
         )
     if not given:
         return None

@@ -26,7 +26,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Node:
     """One YAML value: `kind` is scalar, map or list. `beats` are the values that it replaced."""
 
-    __slots__ = ("beats", "items", "kind", "origin", "plain", "size", "text")
+    __slots__ = ("beats", "depth", "items", "kind", "origin", "plain", "size", "text")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Node:
         self.items = items  # list: nodes; map: (key node, value node)
         self.beats = beats
         self.size = 1
+        self.depth = 0  # levels below this node, aliases expanded
 
     @property
     def is_null(self) -> bool:
@@ -73,7 +74,8 @@ def mapping(entries: dict[str, Node], origin: Origin) -> Node:
 def overlay(base: Node | None, over: Node) -> Node:
     """Return `over` laid upon `base`: maps merge key by key, everything else replaces.
 
-    A null stays in the tree: whoever reads it decides what removal means there.
+    A null stays in the tree: whoever reads it decides what removal means there. The whole keeps the
+    place of the file where one of the two is a flag.
     """
     if base is None or base is over:
         return over
@@ -91,7 +93,8 @@ def overlay(base: Node | None, over: Node) -> Node:
     for key, value in over.items:
         old = merged.get(key.text)
         merged[key.text] = (key, overlay(old[1] if old else None, value))
-    return Node("map", over.origin, items=tuple(merged.values()))
+    origin = over.origin if over.origin.line else base.origin
+    return Node("map", origin, items=tuple(merged.values()))
 
 
 def read_file(path: str, shown: str) -> Node:
@@ -111,16 +114,11 @@ def read_text(path: str, shown: str) -> str:
         raise ConfigError("no such file", where=shown) from None
     except (OSError, ValueError) as e:
         raise ConfigError(f"cannot read: {getattr(e, 'strerror', None) or e}", where=shown) from e
-    with os.fdopen(fd, "rb", buffering=0) as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            kind = "a directory" if stat.S_ISDIR(info.st_mode) else "not a regular file"
-            raise ConfigError(f"{kind}, not a YAML file", where=shown)
-        if info.st_size > MAX_BYTES:
-            raise ConfigError(
-                f"{info.st_size} bytes: a file of this kind has at most 1 MiB", where=shown
-            )
-        data = _read_at_most(file, shown)
+    try:
+        _check_kind(os.fstat(fd), shown)
+        data = _read_at_most(fd, shown)
+    finally:
+        os.close(fd)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -133,10 +131,20 @@ def read_text(path: str, shown: str) -> str:
         ) from None
 
 
-def _read_at_most(file: Any, shown: str) -> bytes:
+def _check_kind(info: os.stat_result, shown: str) -> None:
+    if not stat.S_ISREG(info.st_mode):
+        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "not a regular file"
+        raise ConfigError(f"{kind}, not a YAML file", where=shown)
+    if info.st_size > MAX_BYTES:
+        raise ConfigError(
+            f"{info.st_size:,} bytes: a file of this kind has at most 1 MiB", where=shown
+        )
+
+
+def _read_at_most(fd: int, shown: str) -> bytes:
     chunks, total = [], 0
     try:
-        while chunk := file.read(1 << 16):
+        while chunk := os.read(fd, 1 << 16):
             chunks.append(chunk)
             total += len(chunk)
             if total > MAX_BYTES:  # it grew since fstat
@@ -157,6 +165,8 @@ def parse(text: str, shown: str) -> Node:
         raise ConfigError(
             _plain(problem), where=where, hint=_yaml_hint(problem, text, mark)
         ) from None
+    except UnicodeEncodeError:
+        raise ConfigError("not valid Unicode text", where=shown) from None
     except yaml.reader.ReaderError as e:
         position = e.position if isinstance(e.position, int) else 0
         # the C reader counts bytes, Python's characters; both only matter for the line
@@ -166,7 +176,7 @@ def parse(text: str, shown: str) -> Node:
             "a control character is not allowed", where=Origin(shown, line, column)
         ) from None
     if root is None:
-        raise ConfigError("the file is empty", where=shown)
+        raise ConfigError("the file is empty", where=Origin(shown, 1, 1))
     if root.kind != "map":
         raise ConfigError("expected `key: value` lines at the top", where=root.origin)
     return root
@@ -236,9 +246,16 @@ class _Builder:
         if anchor is not None:
             self.anchors[anchor] = node
         if self.open:
-            self.open[-1][1].append(node)
-            self.open[-1][0].size += node.size
-            if self.open[-1][0].size > MAX_NODES:
+            parent, children, _ = self.open[-1]
+            children.append(node)
+            parent.size += node.size
+            parent.depth = max(parent.depth, node.depth + 1)
+            if len(self.open) + node.depth > MAX_DEPTH:  # only an alias gets here
+                raise ConfigError(
+                    f"nested deeper than {MAX_DEPTH} levels once aliases are expanded",
+                    where=node.origin,
+                )
+            if parent.size > MAX_NODES:
                 raise ConfigError(
                     f"more than {MAX_NODES:,} values once aliases are expanded", where=node.origin
                 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from typing import Any
 
-from safelaunch.config.load import Node, overlay, read_file
+from safelaunch.config.load import MAX_DEPTH, Node, overlay, read_file
 from safelaunch.config.schema import PROFILE
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin, Profile
@@ -42,7 +43,7 @@ def load(name: str, where: Origin, base: str) -> Profile:
     tree = _tree(name, where, base, files, ())
     values, _ = PROFILE.read(tree)
     return Profile(
-        name=os.path.basename(name).removesuffix(".yaml"),
+        name=os.path.basename(name).removesuffix(".yaml").removesuffix(".yml"),
         description=values.get("description", ""),
         accelerator=values.get("accelerator", "cuda"),
         gpu_names=values.get("gpu_names", ""),
@@ -60,7 +61,7 @@ def _step(variables: Any) -> tuple[tuple[str, str], ...]:
 
 def _tree(name: str, where: Origin, base: str, files: list[str], chain: tuple[str, ...]) -> Node:
     path, shown = _find(name, where, base)
-    if path in chain:
+    if path in chain or len(chain) >= MAX_DEPTH:
         raise ConfigError(f"`extends` goes round in a circle: {shown}", where=where)
     tree = read_file(path, shown)
     PROFILE.check_keys(tree)
@@ -79,11 +80,13 @@ def _tree(name: str, where: Origin, base: str, files: list[str], chain: tuple[st
 
 
 def _find(name: str, where: Origin, base: str) -> tuple[str, str]:
+    """Return the path of a profile, and the path to show: relative as the file that names it."""
     if os.sep in name or "/" in name or name.endswith((".yaml", ".yml")):
         path = os.path.normpath(os.path.join(base, name))
         if not os.path.exists(path):
             raise ConfigError(f"no profile file `{name}`", where=where)
-        return path, name
+        beside = posixpath.dirname(where.source) if where.line else ""
+        return path, posixpath.normpath(posixpath.join(beside, name))
     path = os.path.join(folder(), f"{name}.yaml")
     if not os.path.isfile(path):
         known = names()

@@ -10,18 +10,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.config import hosts as hosts_file
 from safelaunch.config import profiles
 from safelaunch.config.interpreter import read_interpreter
-from safelaunch.config.load import Node, mapping, overlay, parse, read_file, scalar
+from safelaunch.config.load import MAX_DEPTH, Node, mapping, overlay, read_file, scalar
+from safelaunch.config.overrides import lay_setting
+from safelaunch.config.paths import Paths
 from safelaunch.config.schema import JOB
-from safelaunch.environ import RANK_NAMES, check_name
+from safelaunch.environ import RANK_NAMES, check_name, check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import NAMES as LAUNCHERS
 from safelaunch.launchers import load as load_launcher
-from safelaunch.model import Args, Host, Interpreter, Job, Origin, Profile, Topology
+from safelaunch.model import (
+    BUILT_IN,
+    Args,
+    EnvVar,
+    Host,
+    Interpreter,
+    Job,
+    Origin,
+    Profile,
+    Topology,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LOG_FIELDS = ("name", "time", "id")
+_EXTENDS = next(key.type for key in JOB.keys if key.name == "extends")
 
 
 class Flags(NamedTuple):
@@ -58,8 +71,8 @@ def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
 
 
 def _extended(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]) -> Node:
-    real = os.path.realpath(path)
-    if real in chain:
+    real = os.path.realpath(path) if "\0" not in path else path
+    if real in chain or len(chain) >= MAX_DEPTH:
         raise ConfigError(f"`extends` goes round in a circle: {shown}", where=where)
     if where is not None and not os.path.exists(path):
         raise ConfigError(f"no such file `{shown}`", where=where)
@@ -68,64 +81,13 @@ def _extended(path: str, shown: str, where: Origin | None, chain: tuple[str, ...
     parents = tree.get("extends")
     if parents is None or parents.is_null:
         return tree
+    _EXTENDS.read(parents)
     below: Node | None = None
     for parent in parents.items if parents.kind == "list" else (parents,):
-        if parent.kind != "scalar" or not parent.text:
-            raise ConfigError("expected a job file", where=parent.origin)
-        next_path = os.path.join(os.path.dirname(path), parent.text)
+        next_path = os.path.normpath(os.path.join(os.path.dirname(path), parent.text))
         next_shown = posixpath.normpath(posixpath.join(posixpath.dirname(shown), parent.text))
         below = overlay(below, _extended(next_path, next_shown, parent.origin, (*chain, real)))
     return overlay(below, tree)
-
-
-class Paths(NamedTuple):
-    """Where files lie, and where the plan says that they lie (`--project-root`)."""
-
-    cwd: str
-    job_dir: str  # real folder of the job file
-    root: str  # real project root: the nearest .git or pyproject.toml above the job file
-    shown_root: str  # what the plan prints instead of it
-
-    @classmethod
-    def of(cls, job_path: str, cwd: str, project_root: str | None) -> Paths:
-        """Return the paths of a job file."""
-        job_dir = os.path.normpath(os.path.dirname(os.path.abspath(os.path.join(cwd, job_path))))
-        root = _project_root(job_dir)
-        shown = os.path.abspath(os.path.join(cwd, project_root)) if project_root else root
-        return cls(cwd, job_dir, root, shown)
-
-    def base(self, origin: Origin) -> str:
-        """Return the real folder that a relative path of that origin starts from."""
-        if not origin.line:  # a flag: relative to the job file, like the key that it replaces
-            return self.job_dir
-        return os.path.dirname(os.path.abspath(os.path.join(self.cwd, origin.source)))
-
-    def real(self, path: str, origin: Origin) -> str:
-        """Return the path on this machine."""
-        return os.path.normpath(os.path.join(self.base(origin), path))
-
-    def planned(self, path: str, origin: Origin) -> str:
-        """Return the path that the plan names."""
-        return self.view(self.real(path, origin))
-
-    def view(self, real: str) -> str:
-        """Return a real path as if the project lay at the shown root."""
-        if real == self.root:
-            return self.shown_root
-        if real.startswith(self.root.rstrip(os.sep) + os.sep):
-            return posixpath.join(self.shown_root, os.path.relpath(real, self.root))
-        return real
-
-
-def _project_root(folder: str) -> str:
-    at = folder
-    while True:
-        if any(os.path.exists(os.path.join(at, name)) for name in (".git", "pyproject.toml")):
-            return at
-        above = os.path.dirname(at)
-        if above == at:
-            return folder
-        at = above
 
 
 def resolve(
@@ -133,106 +95,67 @@ def resolve(
 ) -> Resolved:
     """Return the resolved job of a tree of keys."""
     for setting in flags.sets:
-        tree = _set(tree, setting)
+        tree = lay_setting(tree, setting)
     if flags.profile is not None:
         tree = overlay(
             tree,
             mapping({"profile": scalar(flags.profile, Origin("--profile"))}, Origin("--profile")),
         )
     values, origins = JOB.read(tree)
-    known_hosts: dict[str, Host] = {}
+    known = hosts_file.Hosts({}, {})
     if flags.hosts_file is not None:
-        known_hosts = hosts_file.load(os.path.join(paths.cwd, flags.hosts_file), flags.hosts_file)
+        path = os.path.join(paths.cwd, flags.hosts_file)
+        known = hosts_file.load(path, flags.hosts_file, paths.planned)
     job = _job(values, origins, paths, default_name, tree)
-    machines = _machines(job, known_hosts)
-    profile, profile_origin = _profile(values, origins, machines, paths)
+    machines = _machines(job, known)
+    if "workdir" in values or any(host.workdir is None for host in machines):
+        _check_script(values, origins, paths)  # else a host says where, and may be the only one
+    profile, profile_origin = _profile(values, origins, machines, known, paths)
+    if flags.ladder is not None and profile is None:
+        raise ConfigError(
+            "`--nccl-ladder` needs a profile", where="--nccl-ladder", hint="--profile NAME"
+        )
     return Resolved(job, profile, profile_origin, machines, flags, tree, job_file)
 
 
-def _machines(job: Job, known: dict[str, Host]) -> tuple[Host, ...]:
+def _machines(job: Job, known: hosts_file.Hosts) -> tuple[Host, ...]:
     if job.hosts:
         where = job.origin("hosts")
         return tuple(hosts_file.pick(known, name, where) for name in job.hosts)
-    return (known.get(hosts_file.LOCAL, Host(hosts_file.LOCAL)),)
+    return (known.machines.get(hosts_file.LOCAL, Host(hosts_file.LOCAL)),)
 
 
 def _profile(
     values: Mapping[str, Any],
     origins: Mapping[str, Origin],
     machines: tuple[Host, ...],
+    known: hosts_file.Hosts,
     paths: Paths,
 ) -> tuple[Profile | None, Origin]:
     if "profile" in values:
         origin = origins["profile"]
         base = paths.cwd if origin.source == "--profile" else paths.base(origin)
         return profiles.load(values["profile"], origin, base), origin
-    named = {host.profile for host in machines if host.profile}
+    named = {host.profile: known.profiles[host.name] for host in machines if host.profile}
     if len(named) > 1:
         raise ConfigError(
             f"the hosts have different profiles ({', '.join(sorted(named))})",
+            where=origins.get("hosts"),
             hint="give the job's with --profile",
         )
-    for name in named:
-        origin = Origin(f"host {machines[0].name}")
-        return profiles.load(name, origin, paths.cwd), origin
-    return None, Origin("built-in")
-
-
-def _set(tree: Node, setting: str) -> Node:
-    path, equals, value = setting.partition("=")
-    origin = Origin(f"--set {path}")
-    if not equals or not path:
-        raise ConfigError("`--set` wants KEY=VALUE", where=f"--set {setting}")
-    keys = [path] if "." not in path else path.split(".", 1)
-    key = JOB.find(keys[0])
-    if key is None:
-        raise ConfigError(
-            f"unknown key `{keys[0]}`",
-            where=origin,
-            hint=did_you_mean(keys[0], (k.name for k in JOB.keys)),
-        )
-    inner = keys[0] in ("args", "launcher_args", "env")
-    if len(keys) > 1 and not inner:
-        raise ConfigError(f"`{keys[0]}` has no parts", where=origin, hint=f"--set {keys[0]}=VALUE")
-    if len(keys) == 1:
-        return overlay(tree, mapping({keys[0]: _flag_value(value, origin)}, origin))
-    old = tree.get(keys[0])
-    if old is not None and old.kind == "list":
-        raise ConfigError(
-            f"`{keys[0]}` is a list in {old.origin}", where=origin, hint=f"--set '{keys[0]}=[...]'"
-        )
-    leaf = mapping({keys[1]: _flag_value(value, origin)}, origin)
-    return overlay(tree, mapping({keys[0]: leaf}, origin))
-
-
-def _flag_value(value: str, origin: Origin) -> Node:
-    """Read a flag's value: text as it stands; `[...]` and `{...}` as YAML; `null` removes."""
-    if not value.startswith(("[", "{")):
-        return Node("scalar", origin, text=value, plain=bool(value))
-    try:
-        node = parse(f"v: {value}", origin.source).get("v")
-    except ConfigError as e:
-        raise ConfigError(e.message, where=origin, hint=e.hint) from None
-    assert node is not None  # noqa: S101 - the text begins with `v: `
-    return _at(node, origin)
-
-
-def _at(node: Node, origin: Origin) -> Node:
-    if node.kind == "scalar":
-        return Node("scalar", origin, text=node.text, plain=node.plain)
-    if node.kind == "list":
-        return Node("list", origin, items=tuple(_at(item, origin) for item in node.items))
-    return Node("map", origin, items=tuple((_at(k, origin), _at(v, origin)) for k, v in node.items))
+    for name, origin in named.items():
+        return profiles.load(name, origin, paths.base(origin)), origin
+    return None, BUILT_IN
 
 
 def _job(
     values: dict[str, Any], origins: dict[str, Origin], paths: Paths, default_name: str, tree: Node
 ) -> Job:
-    launcher = _launcher(values, origins, tree)
+    launcher = _launcher(values, origins, tree.origin)
     interpreter = read_interpreter(values, origins, paths.planned)
-    workdir_origin = origins.get("workdir", Origin("built-in"))
+    workdir_origin = origins.get("workdir", BUILT_IN)
     workdir = values.get("workdir", ".")
-    _check_target(values, origins, launcher, paths, tree)
+    _check_target(values, origins, launcher, tree.origin)
     gpus, topology = _topology(values, origins, launcher)
     job = Job(
         name=values.get("name", default_name),
@@ -262,12 +185,10 @@ def _job(
     return job
 
 
-def _launcher(values: dict[str, Any], origins: dict[str, Origin], tree: Node) -> str:
+def _launcher(values: dict[str, Any], origins: dict[str, Origin], where: Origin) -> str:
     name = values.get("launcher")
     if name is None:
-        raise ConfigError(
-            "no `launcher`", where=tree.origin.source, hint="one of " + ", ".join(LAUNCHERS)
-        )
+        raise ConfigError("no `launcher`", where=where, hint="one of " + ", ".join(LAUNCHERS))
     if name not in LAUNCHERS:
         hint = did_you_mean(name, LAUNCHERS) or "known: " + ", ".join(LAUNCHERS)
         raise ConfigError(f"unknown launcher `{name}`", where=origins["launcher"], hint=hint)
@@ -275,35 +196,40 @@ def _launcher(values: dict[str, Any], origins: dict[str, Origin], tree: Node) ->
 
 
 def _check_target(
-    values: dict[str, Any], origins: dict[str, Origin], launcher: str, paths: Paths, tree: Node
+    values: dict[str, Any], origins: dict[str, Origin], launcher: str, where: Origin
 ) -> None:
     takes = load_launcher(launcher).TARGETS
     given = [key for key in ("script", "module", "command") if key in values]
     wanted = " or ".join(f"`{key}`" for key in takes)
     if len(given) > 1:
+        extra = next((key for key in given if key not in takes), given[0])
         raise ConfigError(
             f"`{given[0]}` and `{given[1]}` together",
             where=origins[given[1]],
-            hint=f"give {wanted}",
+            hint=f"give {wanted}; `{extra}: null` removes an inherited one",
         )
     if not given:
-        raise ConfigError(f"no {wanted}: what shall {launcher} run?", where=tree.origin.source)
+        raise ConfigError(f"what shall {launcher} run?", where=where, hint=f"give {wanted}")
     if given[0] not in takes:
         raise ConfigError(
             f"launcher `{launcher}` takes no `{given[0]}`",
             where=origins[given[0]],
             hint=f"give {wanted}",
         )
-    if given[0] == "script":
-        workdir = paths.real(values.get("workdir", "."), origins.get("workdir", Origin("built-in")))
-        script = os.path.join(workdir, values["script"])
-        if not os.path.isfile(script):
-            what = "is a directory" if os.path.isdir(script) else "does not exist"
-            raise ConfigError(
-                f"script `{values['script']}` {what}",
-                where=origins["script"],
-                hint=f"looked in {paths.view(workdir)} (workdir)",
-            )
+
+
+def _check_script(values: dict[str, Any], origins: dict[str, Origin], paths: Paths) -> None:
+    if "script" not in values:
+        return
+    workdir = paths.real(values.get("workdir", "."), origins.get("workdir", BUILT_IN))
+    script = os.path.join(workdir, values["script"])
+    if not os.path.isfile(script):
+        what = "is a directory" if os.path.isdir(script) else "does not exist"
+        raise ConfigError(
+            f"script `{values['script']}` {what}",
+            where=origins["script"],
+            hint=f"looked in {paths.view(workdir)} (workdir)",
+        )
 
 
 def _topology(
@@ -314,10 +240,10 @@ def _topology(
     hosts = values.get("hosts", ())
     nodes = values.get("nodes", len(hosts) or 1)
     needs = load_launcher(launcher)
-    if processes is None and gpus and needs.RANKS:
+    if processes is None and gpus and needs.COUNT_REQUIRED:
         processes = None if gpus == ("auto",) else len(gpus)
     elif processes is None:
-        if needs.RANKS and needs.COUNT_REQUIRED:
+        if needs.COUNT_REQUIRED:
             raise ConfigError(
                 f"how many processes? {launcher} would guess",
                 where=origins.get("launcher"),
@@ -358,6 +284,12 @@ def _check_nodes(
 
 def _pythonpath(values: dict[str, Any], paths: Paths, tree: Node) -> tuple[str, ...]:
     if "pythonpath" not in values:
+        if ":" in paths.shown_root:
+            raise ConfigError(
+                f"the project folder {paths.shown_root} cannot be part of PYTHONPATH: a colon",
+                where=tree.origin,
+                hint="rename it, or say `pythonpath: []`",
+            )
         return (paths.shown_root,)
     node = tree.get("pythonpath")
     if node is None:
@@ -384,20 +316,15 @@ def _log(values: dict[str, Any], origins: dict[str, Origin]) -> str | None:
 
 
 def _check_names(job: Job, tree: Node) -> None:
-    for key in ("env_from", "force"):
+    ranks = RANK_NAMES if load_launcher(job.launcher).RANKS else frozenset[str]()
+    for key in ("env_from", "force", "inherit"):
         node = tree.get(key)
         for item in node.items if node is not None and node.kind == "list" else ():
-            check_name(item.text, item.origin)
-    if isinstance(job.inherit, tuple):
-        for name in job.inherit:
-            check_name(name.removesuffix("*"), job.origin("inherit"))
-    taken = set(job.env_from)
+            check_name(item.text.removesuffix("*") if key == "inherit" else item.text, item.origin)
+            if key == "env_from" and item.text in ranks:
+                check_rank_name(EnvVar(item.text, "", item.origin), job.launcher)
     for var in job.env:
-        if var.name in taken:
+        if var.name in job.env_from:
             raise ConfigError(f"`{var.name}` is in `env` and in `env_from`", where=var.origin)
-        if var.name in RANK_NAMES and var.value is not None and load_launcher(job.launcher).RANKS:
-            raise ConfigError(
-                f"`{var.name}` is set by {job.launcher} for each rank",
-                where=var.origin,
-                hint="say `processes:` and `nodes:` instead",
-            )
+        if ranks:
+            check_rank_name(var, job.launcher)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from safelaunch.config.env_types import EnvType, ProfileEnvType
 from safelaunch.config.types import (
     ArgsType,
     Choice,
     Count,
-    EnvType,
     GpuSet,
     ListOf,
     MapOf,
     PathText,
-    ProfileEnvType,
+    SetupType,
     Text,
     WordOrList,
-    is_secret_name,
+    WordsType,
 )
+from safelaunch.config.words import is_secret_name
 from safelaunch.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -76,12 +77,21 @@ NAME = Text(
     r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}",
     "is no job name: letters, digits, `_` and `-`, at most 41, beginning with a letter or digit",
 )
+HOST_NAME = Text(
+    "a host",
+    r"[A-Za-z0-9_\[:][A-Za-z0-9._@:%\[\]-]*",
+    "is no host name: letters, digits, `.`, `-`, `_`, `:` and `@`, no blanks",
+)
+_MODULE = Text(
+    "a module", r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*", "is no module name such as `package.train`"
+)
+_ENVIRONMENT = Text("a name", r"[^\s/:]+", "is no environment name; a path goes under `venv:`")
 _PATHS = ListOf(PathText(), "paths", single=True)
 _NAMES = ListOf(Text("a name"), "names")
 _INTERPRETER = (
     Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
     Key("venv", PathText(), "a virtual environment; its bin/python runs the job"),
-    Key("conda", Text("a name"), "a conda environment by name; needs conda_root"),
+    Key("conda", _ENVIRONMENT, "a conda environment by name; needs conda_root"),
     Key("conda_root", PathText(), "where conda is installed, such as /opt/conda"),
 )
 
@@ -94,13 +104,13 @@ JOB = Schema(
         Key("launcher", Text("a launcher"), "accelerate, torchrun, python, swift, areal, command"),
         Key("version", Text("a version"), "the launcher's version, where its command line differs"),
         Key("script", PathText(), "the program, relative to workdir"),
-        Key("module", Text("a module"), "or a module, as in python -m"),
-        Key("command", ListOf(Text(), "words"), "or the words themselves"),
+        Key("module", _MODULE, "or a module, as in python -m"),
+        Key("command", WordsType(), "or the words themselves"),
         Key("args", ArgsType(), "arguments of the program: a mapping or a list"),
         Key("processes", Count(), "processes per node"),
         Key("gpus", GpuSet(), "GPUs per node: auto, a count, or a list"),
         Key("nodes", Count(), "number of machines; more than one needs hosts"),
-        Key("hosts", ListOf(Text("a host"), "hosts"), "the machines, in rank order"),
+        Key("hosts", ListOf(HOST_NAME, "hosts"), "the machines, in rank order"),
         Key("mixed_precision", Choice(("no", "fp16", "bf16", "fp8")), "passed to accelerate"),
         Key("launcher_args", ArgsType(), "whatever else the launcher itself understands"),
         *_INTERPRETER,
@@ -111,7 +121,7 @@ JOB = Schema(
         Key(
             "inherit", WordOrList(("all", "none"), _NAMES), "what the job sees of your environment"
         ),
-        Key("setup", ListOf(Text(), "shell lines"), "shell lines run before the exports, verbatim"),
+        Key("setup", SetupType(), "shell lines run before the exports, verbatim"),
         Key("log", PathText(), "the combined log in the project too: {name}, {time}, {id}"),
         Key("force", _NAMES, "variables for which this job overrides a launcher's requirement"),
     ),
@@ -139,7 +149,7 @@ HOST = Schema(
         *_INTERPRETER,
         Key("workdir", PathText(), "working directory on this machine"),
         Key("env", EnvType(), "variables on this machine"),
-        Key("setup", ListOf(Text(), "shell lines"), "shell lines run first on this machine"),
+        Key("setup", SetupType(), "shell lines run first on this machine"),
         Key("interface", Text("an interface"), "network interface towards the other nodes"),
         Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda: what gates are judged on"),
     ),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from safelaunch.config.load import parse
-from safelaunch.config.types import ArgsType, is_secret_name
+from safelaunch.config.load import Node, parse
+from safelaunch.config.schema import JOB
+from safelaunch.config.types import ArgsType
+from safelaunch.config.words import holds_secret, is_secret_name
 from safelaunch.errors import ConfigError
-
-if TYPE_CHECKING:
-    from safelaunch.config.load import Node
 
 _ORDER = (
     "name", "profile", "launcher", "script", "module", "command", "args", "processes", "gpus",
-    "nodes", "mixed_precision", "launcher_args", "python", "env", "env_from",
+    "nodes", "mixed_precision", "launcher_args", "python", "workdir", "env",
 )  # fmt: skip
 _SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
 
@@ -23,16 +21,17 @@ def job_yaml(tree: Node, profile: str | None) -> str:
     """Return the text of a job file with the keys of a tree.
 
     `args` become a mapping where that gives the identical words back, else they stay a list.
-    Variables that hold secrets become names under `env_from`.
+    Variables that hold secrets become names under `env_from`; a secret among the words is refused.
     """
+    tree, secrets = _without_secrets(tree)
+    JOB.read(tree)
     keys = {key.text: value for key, value in tree.items}
     lines = [f"profile: {_scalar(profile)}"] if profile else []
-    secrets: list[str] = []
     for key in _ORDER:
         if key not in keys:
             continue
         if key == "env":
-            lines += _env(keys[key], secrets)
+            lines += _env(keys[key])
         elif key in ("args", "launcher_args"):
             lines += _args(key, keys[key])
         else:
@@ -48,14 +47,20 @@ def _entry(key: str, node: Node) -> list[str]:
     return [f"{key}: {_scalar(node.text, bare_numbers=True)}"]
 
 
-def _env(node: Node, secrets: list[str]) -> list[str]:
-    plain = [(k.text, v.text) for k, v in node.items if not is_secret_name(k.text)]
-    secrets += [k.text for k, _ in node.items if is_secret_name(k.text)]
-    return (
-        ["env:", *(f"  {name}: {_scalar(value, bare_numbers=True)}" for name, value in plain)]
-        if plain
-        else []
-    )
+def _without_secrets(tree: Node) -> tuple[Node, list[str]]:
+    """Return the keys with no secret in `env`, and the names of those left out."""
+    env = tree.get("env")
+    if env is None:
+        return tree, []
+    secrets = [k.text for k, v in env.items if is_secret_name(k.text) and holds_secret(v)]
+    kept = tuple((k, v) for k, v in env.items if k.text not in secrets)
+    items = [(k, Node("map", v.origin, items=kept) if v is env else v) for k, v in tree.items]
+    return Node("map", tree.origin, items=tuple(items)), secrets
+
+
+def _env(node: Node) -> list[str]:
+    lines = [f"  {k.text}: {_scalar(v.text, bare_numbers=True)}" for k, v in node.items]
+    return ["env:", *lines] if lines else []
 
 
 def _args(key: str, node: Node) -> list[str]:

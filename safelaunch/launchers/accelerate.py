@@ -7,10 +7,10 @@ the job names a config file, one is rendered into the run directory and given.
 from __future__ import annotations
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, Launch, from_launcher
+from safelaunch.launchers import Command, Launch
 from safelaunch.launchers.flags import FlagTable, check_flags, flag_names
-from safelaunch.launchers.target import master_addr, module_or_script
-from safelaunch.model import EnvVar, Slot, Word, text
+from safelaunch.launchers.target import for_elastic, master_addr, module_or_script
+from safelaunch.model import Slot, Word, text
 
 SUMMARY = "accelerate launch: one process per GPU, DeepSpeed and FSDP through its flags or config"
 TARGETS = ("script", "module")
@@ -193,10 +193,17 @@ def command(launch: Launch) -> Command:
     words += _rendezvous(launch, given)
     if job.mixed_precision is not None or not own_config:
         words += ["--mixed_precision", job.mixed_precision or "no"]
-    words += [*job.launcher_args.words, *module_or_script(job, "--module"), *job.args.words]
+    if job.args.words[:1] in (("",), ("-",)):
+        raise ConfigError(
+            f"accelerate fails where the program's first argument is `{job.args.words[0]}`",
+            where=job.origin("args"),
+            hint="put another argument first",
+        )
+    program = (*module_or_script(job, "--module"), *job.args.words)
+    agent = topology.several or topology.nodes > 1 or kind != "MULTI_GPU" or own_config
+    words += [*job.launcher_args.words, *(for_elastic(program) if agent else program)]
     return Command(
         argv=tuple(words),
-        env=_env(on_cpu),
         files=() if own_config else (("accelerate.yaml", _config(launch, kind, on_cpu)),),
         warnings=warnings,
     )
@@ -224,14 +231,6 @@ def _rendezvous(launch: Launch, given: set[str]) -> list[Word]:
     if (job.topology.several or job.topology.nodes > 1) and "main_process_port" not in given:
         words += ["--main_process_port", text(Slot.PORT)]
     return words
-
-
-def _env(on_cpu: bool) -> tuple[EnvVar, ...]:
-    if not on_cpu:
-        return ()
-    why = "without it both ranks train alone on the CPU, silently"
-    origin = from_launcher("accelerate")
-    return (EnvVar("ACCELERATE_USE_CPU", "true", origin, why=why),)
 
 
 def _config(launch: Launch, kind: str, on_cpu: bool) -> Word:

@@ -61,13 +61,19 @@ def _scheduler(job: Job) -> str:
         hint = "its command lines differ: `version:` one of " + ", ".join(VERSIONS)
         raise ConfigError(what, where=where, hint=hint)
     given = dict(job.launcher_args.options)
-    scheduler = (given.pop("scheduler", None) or ("local",))[0]
-    if given or not (job.launcher_args.is_mapping or not job.launcher_args.words):
+    said = given.pop("scheduler", ("local",))
+    if (
+        given
+        or isinstance(said, bool)
+        or len(said) != 1
+        or (job.launcher_args.words and not job.launcher_args.is_mapping)
+    ):
         raise ConfigError(
             "areal takes one launcher argument",
             where=job.origin("launcher_args"),
-            hint="scheduler: local",
+            hint="launcher_args: {scheduler: local}",
         )
+    scheduler = said[0]
     if scheduler not in _SCHEDULERS:
         raise ConfigError(
             f"unknown scheduler `{scheduler}`",
@@ -83,12 +89,14 @@ def _overrides(job: Job) -> list[str]:
         return list(job.args.words)
     words = []
     for key, values in job.args.options:
-        if key == "config":
+        if isinstance(values, bool):
+            words.append(f"{key}={'true' if values else 'false'}")
+        elif key == "config":
             words += ["--config", *values]
         elif len(values) == 1:
             words.append(f"{key}={values[0]}")
         else:
-            words.append(f"{key}=[{','.join(values)}]" if values else f"{key}=true")
+            words.append(f"{key}=[{','.join(values)}]")
     return words
 
 

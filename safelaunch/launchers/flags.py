@@ -34,9 +34,20 @@ class FlagTable(NamedTuple):
 
 def flag_names(args: Args, table: FlagTable) -> list[str]:
     """Return the long names of all flags among the arguments, in order."""
-    if args.is_mapping:
-        return [key.replace("-", "_") for key, _ in args.options]
-    return [table.name(word) for word in args.words if word.startswith("-")]
+    return [name for name, _ in _grouped(args.words, table)]
+
+
+def _grouped(words: tuple[str, ...], table: FlagTable) -> list[tuple[str, list[str]]]:
+    """Return each flag with the words after it that are its values."""
+    flags: list[tuple[str, list[str]]] = []
+    for word in words:
+        awaited = bool(flags) and flags[-1][0] in table.valued and not flags[-1][1]
+        if not awaited and (word.startswith("-") or not flags):
+            name, equals, value = word.partition("=")
+            flags.append((table.name(name), [value] if equals else []))
+        else:
+            flags[-1][1].append(word)
+    return flags
 
 
 def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
@@ -44,8 +55,11 @@ def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
     import difflib  # noqa: PLC0415 - only jobs with launcher_args pay for it
 
     where = job.origin("launcher_args")
+    words = job.launcher_args.words
+    if words and not words[0].startswith("-"):
+        raise ConfigError(f"`{words[0]}` is no flag of {job.launcher}", where=where)
     warnings = []
-    for name in flag_names(job.launcher_args, table):
+    for name, values in _grouped(words, table):
         if name in table.owned:
             raise ConfigError(
                 f"`--{name}` is said by the job itself",
@@ -53,6 +67,7 @@ def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
                 hint=f"use {table.owned[name]}",
             )
         if name in table.known:
+            _check_values(job, name, values, table)
             continue
         near = difflib.get_close_matches(name, table.known, n=1, cutoff=0.8)
         prefixed = sorted(known for known in table.known if known.startswith(name))
@@ -70,3 +85,16 @@ def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
             )
         )
     return tuple(warnings)
+
+
+def _check_values(job: Job, name: str, values: list[str], table: FlagTable) -> None:
+    """Refuse a word too many or too few: the launcher would take it for the program."""
+    wanted = 1 if name in table.valued else 0
+    if len(values) == wanted:
+        return
+    if wanted:
+        what, hint = f"`--{name}` of {job.launcher} takes one value", None
+    else:
+        what, hint = f"`--{name}` of {job.launcher} takes no value", f"{name}: true"
+    got = " ".join(values) or "none"
+    raise ConfigError(f"{what}, got {got}", where=job.origin("launcher_args"), hint=hint)

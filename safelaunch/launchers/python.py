@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers.target import module_or_script
+
+if TYPE_CHECKING:
+    from safelaunch.model import Job
 
 SUMMARY = "python script.py or python -m module: one process"
 TARGETS = ("script", "module")
@@ -16,5 +22,25 @@ def command(launch: Launch) -> Command:
     """Return `python script.py ...`; `launcher_args` are the interpreter's own (-u, -X dev)."""
     job = launch.job
     program = module_or_script(job, "-m")
+    _check_options(job)
     words = (job.interpreter.word, *job.launcher_args.words, *program, *job.args.words)
     return Command(argv=words)
+
+
+_VALUED = ("-X", "-W", "--check-hash-based-pycs")
+
+
+def _check_options(job: Job) -> None:
+    """Refuse what Python would take for the program, or what only looks like its options."""
+    where = job.origin("launcher_args")
+    if job.launcher_args.is_mapping and job.launcher_args.words:
+        raise ConfigError(
+            "the interpreter's options are a list", where=where, hint="launcher_args: [-u, -X, dev]"
+        )
+    before = ""
+    for word in job.launcher_args.words:
+        if before not in _VALUED and (not word.startswith("-") or word[:2] in ("-m", "-c", "-")):
+            raise ConfigError(f"`{word}` is no option of the interpreter", where=where)
+        before = "" if before in _VALUED else word
+    if before in _VALUED:
+        raise ConfigError(f"`{before}` has no value", where=where)

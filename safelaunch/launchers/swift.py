@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import Command, Launch, from_launcher
-from safelaunch.launchers.target import master_addr
-from safelaunch.model import EnvVar, Slot, Word, text
+from safelaunch.launchers.target import for_elastic, master_addr
+from safelaunch.model import EnvVar, Job, Slot, Word, text
 
 SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"
 TARGETS = ("command",)
@@ -40,27 +40,38 @@ def command(launch: Launch) -> Command:
         raise ConfigError(
             "swift takes no `launcher_args`", where=job.origin("launcher_args"), hint="use `args:`"
         )
+    topology = _topology(launch, sub)
+    program = (*job.command, *job.args.words)
     words: list[Word] = [
         job.interpreter.word,
         "-m",
         "swift.cli.main",
-        *job.command,
-        *job.args.words,
+        *(for_elastic(program) if topology else program),
     ]
     if sub in _TRAINING and not job.args.has("ddp_timeout"):
         words += ["--ddp_timeout", _DDP_TIMEOUT]
-    return Command(argv=tuple(words), env=_topology(launch, sub))
+    return Command(argv=tuple(words), env=topology, required=_required(job, sub))
+
+
+def _required(job: Job, sub: str) -> tuple[EnvVar, ...]:
+    """Return what a single-process subcommand must not see, where the job says it."""
+    if sub not in _SINGLE or not any(var.name == "NPROC_PER_NODE" for var in job.env):
+        return ()
+    why = "with it each copy takes the same port"
+    origin = from_launcher("swift")
+    return (EnvVar("NPROC_PER_NODE", None, origin, why=why, source="ms-swift issue 8398"),)
 
 
 def _topology(launch: Launch, sub: str) -> tuple[EnvVar, ...]:
     job, origin = launch.job, from_launcher("swift")
     stated = "processes" in job.origins or job.topology.nodes > 1
     if sub in _SINGLE:
-        if stated:
+        if job.topology.nodes > 1 or (stated and job.topology.processes != 1):
+            key = "processes" if "processes" in job.origins else "hosts"
             raise ConfigError(
                 f"`swift {sub}` is a single process",
-                where=job.origin("processes"),
-                hint="leave `processes` out; with NPROC_PER_NODE its ports collide (ms-swift 8398)",
+                where=job.origin(key),
+                hint=f"leave `{key}` out; with NPROC_PER_NODE its ports collide (ms-swift 8398)",
             )
         return ()
     if not stated:  # one process over all visible GPUs (device_map), as swift does by itself

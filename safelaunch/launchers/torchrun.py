@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers.flags import FlagTable, check_flags, flag_names
-from safelaunch.launchers.target import master_addr, module_or_script
+from safelaunch.launchers.target import for_elastic, master_addr, module_or_script
 from safelaunch.model import Slot, Word, text
 
 SUMMARY = "torchrun: one process per GPU, static rendezvous on a free port"
@@ -71,5 +71,8 @@ def command(launch: Launch) -> Command:
             words += ["--master_addr", master_addr(job)]
         if "master_port" not in given:
             words += ["--master_port", text(Slot.PORT)]
-    words += [*job.launcher_args.words, *module_or_script(job, "--module"), *job.args.words]
+    words += [
+        *job.launcher_args.words,
+        *for_elastic((*module_or_script(job, "--module"), *job.args.words)),
+    ]
     return Command(argv=tuple(words), warnings=warnings)

@@ -7,4 +7,12 @@ and run from there; the client imports the same files for runs on its own machin
 import os
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-FILES = ("supervisor.py", "procs.py", "follow.py", "state.py", "site/sitecustomize.py")
+FILES = (
+    "supervisor.py",
+    "procs.py",
+    "follow.py",
+    "journal.py",
+    "state.py",
+    "record.py",
+    "site/sitecustomize.py",
+)

@@ -1,7 +1,7 @@
 """Run by the job's own interpreter before a start: `python -I -S -c <this text> PORT_SEED`.
 
-Prints one JSON line: version, prefix, usable cores, GPUs, a free port. It must run on any Python 3
-so that a version that is too old is named, not crashed on.
+Prints one JSON line: version, executable, usable cores, GPUs, a free port. It must run on any
+Python 3 so that a version that is too old is named, not crashed on.
 """
 
 import json
@@ -126,7 +126,7 @@ print(
     json.dumps(
         {
             "version": list(sys.version_info[:3]),
-            "prefix": sys.prefix,
+            "executable": sys.executable,
             "cores": usable_cores(),
             "gpus": gpus(),
             "port": free_port(int(sys.argv[1])),

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
-import sys
 import time
 
-if __name__ == "__main__":
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-try:
+if __package__:
     from safelaunch.runtime import procs
-except ImportError:  # run from a run directory
+else:  # in a run directory
     import procs  # type: ignore[no-redef]
 
 ENDED = ("succeeded", "failed", "stopped")
-START_LIMIT = 60.0  # seconds without a status after which a start counts as lost
+START_LIMIT = 60.0  # seconds that a start may take before it counts as lost
+RESERVED = 8192  # bytes kept for the last status of a run
+CALLED_OFF = "called off before it started"
 
 
 def read_json(path: str) -> dict[str, object] | None:
@@ -40,40 +36,46 @@ def judge(node_dir: str) -> dict[str, object]:
     status = read_json(os.path.join(node_dir, "status.json"))
     if status is None:
         return _without_status(node_dir)
-    state = status.get("state")
-    if state in ENDED:
-        return status
     supervisor = status.get("supervisor")
     who = supervisor if isinstance(supervisor, dict) else {}
-    if procs.is_alive(who):
+    if status.get("state") in ENDED or procs.is_alive(who):
         return status
     if _elsewhere(status, who):
         return dict(status, state="unknown", reason="runs on %s" % status.get("hostname"))
     again = read_json(os.path.join(node_dir, "status.json"))  # it may just have ended
     if again is not None and again.get("state") in ENDED:
         return again
+    if who.get("boot_id") != procs.machine()["boot_id"]:
+        return dict(status, state="lost", alive=0, reason="the machine was rebooted")
     alive = remaining(node_dir, str(status.get("id", "")))
-    rebooted = who.get("boot_id") != procs.machine()["boot_id"]
-    reason = "the machine was rebooted" if rebooted else "the supervisor is gone"
-    return dict(status, state="lost", alive=len(alive), reason=reason)
+    return dict(status, state="lost", alive=len(alive), reason="the supervisor is gone")
 
 
 def _elsewhere(status: dict[str, object], who: dict[str, object]) -> bool:
     here = procs.machine()
     if who.get("boot_id") == here["boot_id"]:
         return who.get("pidns") != here["pidns"]
-    return status.get("hostname") != socket.gethostname()
+    return status.get("hostname") != os.uname().nodename
 
 
 def _without_status(node_dir: str) -> dict[str, object]:
-    run = read_json(os.path.join(node_dir, "run.json")) or {}
-    if not os.path.isdir(node_dir):
+    """Judge a start that has got nowhere yet: it goes on while its starter or supervisor lives."""
+    try:
+        age = time.time() - os.stat(node_dir).st_mtime
+    except OSError:
         return {"state": "lost", "reason": "the run directory is gone", "alive": 0}
-    age = time.time() - os.stat(node_dir).st_mtime
-    name = {"id": run.get("id"), "name": run.get("name")}
-    if age < START_LIMIT:
+    run_id = os.path.basename(os.path.dirname(node_dir))
+    run = read_json(os.path.join(node_dir, "run.json")) or {}
+    name = {"id": run_id, "name": run.get("name")}
+    starter = run.get("starter")
+    if isinstance(starter, dict) and _elsewhere(run, starter):
+        return dict(name, state="unknown", reason="was started on %s" % run.get("hostname"))
+    busy = claimed_by(node_dir) is not None and not claim_is_dead(node_dir)
+    busy = busy or (isinstance(starter, dict) and procs.is_alive(starter))
+    # a starter that was killed may have left a supervisor on its way: give that a moment
+    if age < (START_LIMIT if busy else 3.0):
         return dict(name, state="pending")
-    alive = remaining(node_dir, str(run.get("id", "")))
+    alive = remaining(node_dir, run_id)
     return dict(name, state="lost", alive=len(alive), reason="it never started")
 
 
@@ -99,30 +101,96 @@ def remaining(node_dir: str, run_id: str) -> dict[int, int]:
     return left
 
 
+# -- the claim: whether a start happens is decided once --------------------------------------------
+
+
+def claim(node_dir: str) -> bool:
+    """Take the right to start this node, or to call its start off; the first to ask has it."""
+    who = "%d %d\n" % (os.getpid(), procs.start_time(os.getpid()) or 0)
+    try:
+        fd = os.open(
+            os.path.join(node_dir, "claim"),
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+            0o600,
+        )
+    except OSError:
+        return False
+    try:
+        os.write(fd, who.encode())
+    except OSError:
+        pass  # a full disk: the claim itself holds
+    finally:
+        os.close(fd)
+    return True
+
+
+def claimed_by(node_dir: str) -> tuple[int, int] | None:
+    """Return (pid, start time) of who has the claim, or None if nobody has said so."""
+    try:
+        with open(os.path.join(node_dir, "claim"), "rb") as file:
+            pid, start = file.read().split()
+        return int(pid), int(start)
+    except (OSError, ValueError):
+        return None
+
+
+def claim_is_dead(node_dir: str) -> bool:
+    """Whether who took the claim is gone."""
+    claimant = claimed_by(node_dir)
+    return claimant is not None and procs.start_time(claimant[0]) != claimant[1]
+
+
+# -- stopping --------------------------------------------------------------------------------------
+
+
 def stop(node_dir: str, grace: float) -> dict[str, object]:
     """Stop a run and return its status; `alive` counts what could not be ended (normally 0).
 
     A living supervisor is told to stop and does it; without one the processes are ended here.
     """
-    status = judge(node_dir)
+    status = _after_start(node_dir)
     supervisor = status.get("supervisor")
     if status.get("state") in ("running", "pending") and isinstance(supervisor, dict):
-        _write(os.path.join(node_dir, "stop.json"), {"grace": grace})
-        told = procs.send(int(supervisor["pid"]), int(supervisor["start"]), signal.SIGTERM)
-        deadline = time.monotonic() + grace + 30
-        while told and time.monotonic() < deadline:
-            status = judge(node_dir)
-            if status.get("state") != "running":
-                break
-            time.sleep(0.02)
-    run_id = str(status.get("id") or os.path.basename(os.path.dirname(node_dir)))
+        status = _tell(node_dir, supervisor, grace)
+    run_id = os.path.basename(os.path.dirname(node_dir))
     left = remaining(node_dir, run_id)
     if left and status.get("state") != "unknown":
-        left = procs.end_all(lambda: remaining(node_dir, run_id), grace)
+        late = time.monotonic() + grace
+        left = procs.end_all(lambda: remaining(node_dir, run_id), lambda: time.monotonic() >= late)
     status = judge(node_dir)
     if status.get("state") == "lost":
         status = _record_cleaned(node_dir, status, left)
+    if status.get("state") in ENDED:
+        drop_socket(status.get("socket"))
     return dict(status, alive=len(left))
+
+
+def _after_start(node_dir: str) -> dict[str, object]:
+    """Return the status once a start in progress is called off, or has got through."""
+    status = judge(node_dir)
+    if status.get("state") == "pending" and "supervisor" not in status and claim(node_dir):
+        status = dict(status, state="stopped", reason=CALLED_OFF, ended_at=time.time())
+        _write(os.path.join(node_dir, "status.json"), status)
+        return status
+    deadline = time.monotonic() + START_LIMIT
+    while status.get("state") == "pending" and time.monotonic() < deadline:
+        if "supervisor" in status:
+            break
+        time.sleep(0.02)
+        status = judge(node_dir)
+    return status
+
+
+def _tell(node_dir: str, supervisor: dict[str, object], grace: float) -> dict[str, object]:
+    """Tell the supervisor to stop, and wait until it has."""
+    _write(os.path.join(node_dir, "stop.json"), {"grace": grace})
+    told = procs.ask(int(str(supervisor["pid"])), int(str(supervisor["start"])))
+    deadline = time.monotonic() + grace + 30
+    status = judge(node_dir)
+    while told and status.get("state") in ("running", "pending") and time.monotonic() < deadline:
+        time.sleep(0.02)
+        status = judge(node_dir)
+    return status
 
 
 def _record_cleaned(
@@ -137,6 +205,21 @@ def _record_cleaned(
     return ended
 
 
+def drop_socket(path: object) -> None:
+    """Remove the socket of a tmux server that has ended: tmux leaves it behind."""
+    if not isinstance(path, str):
+        return
+    try:
+        os.unlink(path)
+        if os.path.basename(os.path.dirname(path)).startswith("sl-"):
+            os.rmdir(os.path.dirname(path))  # a folder made for this one socket
+    except OSError:
+        pass
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
 def _write(path: str, data: dict[str, object]) -> None:
     try:
         write_json(path, data)
@@ -147,11 +230,38 @@ def _write(path: str, data: dict[str, object]) -> None:
 def write_json(path: str, data: dict[str, object]) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never half of it."""
     temporary = "%s.%d" % (path, os.getpid())
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(json.dumps(data, indent=1).encode())
         os.replace(temporary, path)
     except OSError:
-        os.unlink(temporary)
+        _remove(temporary)
         raise
+
+
+def reserve(path: str) -> None:
+    """Set space aside: a disk that fills up must not hide how the run ended. Raises OSError."""
+    fd = os.open(path + ".reserve", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(b" " * RESERVED)
+
+
+def write_reserved(path: str, data: dict[str, object]) -> None:
+    """Write a JSON file into the space set aside; blanks behind JSON mean nothing."""
+    text = json.dumps(data).encode()
+    with open(path + ".reserve", "r+b") as file:
+        file.write(text.ljust(RESERVED))
+    os.replace(path + ".reserve", path)
+
+
+def release(path: str) -> None:
+    """Give up the space that was set aside."""
+    _remove(path + ".reserve")
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -1,36 +1,43 @@
 """Owns one node of a run: starts launch.sh, follows its logs, ends it, and records how it ended.
 
-    python -I -S supervisor.py NODE_DIR
+    python -I -S -B supervisor.py NODE_DIR
 
 A child subreaper: whatever the run starts, also detached, becomes its child, and wait() -> ECHILD
-proves that none is left. TERM or INT stops the job, HUP is ignored. It reads run.json, writes
-status.json, events.jsonl, processes.jsonl and logs/; a full disk or a removed directory does not
-end the job.
+proves that none is left. TERM or INT stops the job, HUP is ignored. It reads run.json; journal.py
+does all writing.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import json
 import os
 import select
 import signal
-import socket
 import sys
 import time
+
+try:
+    import ctypes
+except ImportError:  # a Python that was built without libffi
+    ctypes = None  # type: ignore[assignment]
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import follow
+import journal
 import procs
 import state
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
-TICK = 0.05  # seconds between two looks at the logs
+TICK = 0.05  # seconds between two looks at the logs where inotify does not tell
+IDLE = 0.25  # and where it does: a file system that tells nothing is still followed
+COALESCE = 0.01  # seconds in which many small writes become one look
 LEFTOVER_PATIENCE = 10.0  # seconds that processes may outlive the launcher before they are ended
 LEFTOVER_GRACE = 5.0
 DEFAULT_GRACE = 15.0
+SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a disk that is full
+
+# What tmux sets for its panes; the job gets the caller's values, from run.json, or none.
+TERMINAL = ("TMUX", "TMUX_PANE", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
 
 
 class Supervisor(object):
@@ -41,9 +48,11 @@ class Supervisor(object):
         self.run = run
         self.umask = umask  # the caller's: the job's own files are none of our business
         self.attempt = 1
-        self.logs = os.path.join(node_dir, "logs", "attempt-1")
-        self.stop_signal: str | None = None
+        self.signals: list[str] = []  # those that ask for a stop, as they came
+        self.heard = 0
+        self.kill_at = float("inf")
         self.stopping = False
+        self.subreaper = True
         self.launcher = 0
         self.launcher_start = 0
         self.wait_status: int | None = None
@@ -51,38 +60,21 @@ class Supervisor(object):
         self.seen: dict[int, int] = {}
         self.next_scan = 0.0
         self.scan_every = 0.5
-        self.pane = _pane()
-        self.combined = -1
-        self.copy = -1
-        self.lost_log = False
-        self.status = {
-            "version": 1,
-            "id": run["id"],
-            "name": run["name"],
-            "state": "pending",
-            "exit_code": None,
-            "hostname": socket.gethostname(),
-            "supervisor": procs.identity(os.getpid()),
-            "created_at": run.get("created_at"),
-            "backend": run.get("backend"),
-            "socket": run.get("socket"),
-        }  # type: dict[str, object]
+        self.last_look = 0.0
+        self.journal = journal.Journal(node_dir, run)
+        self.merger = follow.Merger(self.journal.logs, bool(run.get("rank_logs")))
+        self.watch = follow.Watch(_libc())
 
     # -- start ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start launch.sh in a session of its own."""
-        for name in ("ranks", self.logs):
-            _make_dirs(os.path.join(self.dir, name))
-        self._open_logs()
-        out = os.open(
-            os.path.join(self.logs, "launcher.log"),
-            os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
-            0o600,
-        )
+        """Start launch.sh in a session of its own. Raises OSError, with nothing started."""
+        self.journal.open()
+        path = os.path.join(self.journal.logs, "launcher.log")
+        out = os.open(path, journal.LOG_FLAGS, 0o600)
+        self.watch.add(self.journal.logs)
         environment = self._environment()
         script = os.path.join(self.dir, "launch.sh")
-        self.merger = follow.Merger(self.logs, bool(self.run.get("rank_logs")))
         pid = os.fork()
         if pid == 0:
             _become_launcher(script, out, environment, self.umask)
@@ -91,19 +83,18 @@ class Supervisor(object):
         found = procs.stat_of(pid)
         self.launcher_start = found[2] if found else 0
         now = time.time()
-        self.status.update(
+        self.journal.status.update(
             state="running",
             started_at=now,
             launcher={"pid": pid, "start": self.launcher_start},
             attempts=[{"attempt": 1, "started_at": now}],
         )
-        self.save()
-        self.event("started", launcher=pid)
+        self.journal.save()
+        self.journal.event("started", launcher=pid)
 
     def _environment(self) -> dict[str, str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
-        # tmux describes its own terminal; the job gets what the caller had
-        for name in ("TMUX", "TMUX_PANE", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION"):
+        for name in TERMINAL:
             environment.pop(name, None)
         terminal = self.run.get("terminal")
         environment.update(terminal if isinstance(terminal, dict) else {})
@@ -119,16 +110,6 @@ class Supervisor(object):
             environment["SAFELAUNCH_SITE"] = os.path.join(self.dir, "runtime", "site")
         return environment
 
-    def _open_logs(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        try:
-            self.combined = os.open(os.path.join(self.logs, "combined.log"), flags, 0o600)
-            copy = self.run.get("log")
-            if copy:
-                self.copy = os.open(str(copy), flags, 0o644)
-        except OSError as e:
-            self.event("log-failed", error=str(e))
-
     # -- loop ----------------------------------------------------------------------------------
 
     def loop(self, wakeup: int) -> None:
@@ -136,28 +117,38 @@ class Supervisor(object):
         ended_at = None
         while self.children_left:
             self._sleep(wakeup)
-            self._reap()
-            self._write(self.merger.read())
+            self._turn()
             self._scan()
-            if self.stop_signal is not None:
+            if self.signals:
                 self._stop()
                 break
             if self.wait_status is not None and self.children_left:
                 ended_at = ended_at or time.monotonic()
                 if time.monotonic() - ended_at > LEFTOVER_PATIENCE:
-                    left = procs.descendants(os.getpid())
-                    self.event("leftovers", processes=len(left), names=_names(left))
-                    self.status["leftovers"] = len(left)
-                    self._end_rest(LEFTOVER_GRACE)
+                    self._end_leftovers()
                     break
+        if not self.subreaper:
+            self._end_rest(lambda: procs.marked(str(self.run["id"])), LEFTOVER_GRACE)
 
     def _sleep(self, wakeup: int) -> None:
-        ready, _, _ = select.select([wakeup], [], [], TICK)
-        if ready:
+        """Wait until something happens: a signal, a child's end, more in a log."""
+        if self.merger.is_behind():
+            return
+        watched = [wakeup] if self.watch.fd < 0 else [wakeup, self.watch.fd]
+        ready, _, _ = select.select(watched, [], [], TICK if self.watch.fd < 0 else IDLE)
+        if wakeup in ready:
             try:
                 os.read(wakeup, 4096)
             except OSError:
                 pass
+        if self.watch.fd in ready:
+            time.sleep(max(0.0, min(COALESCE, self.last_look + COALESCE - time.monotonic())))
+            self.watch.clear()
+
+    def _turn(self) -> None:
+        self.last_look = time.monotonic()
+        self._reap()
+        self.journal.log(self.merger.read())
 
     def _reap(self) -> None:
         while True:
@@ -171,33 +162,53 @@ class Supervisor(object):
             if pid == self.launcher:
                 self.wait_status = status
 
+    def _is_late(self) -> bool:
+        """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
+        if self.heard != len(self.signals):
+            self.heard = len(self.signals)
+            asked = state.read_json(os.path.join(self.dir, "stop.json")) or {}
+            grace = asked.get("grace")
+            grace = float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE
+            self.kill_at = min(self.kill_at, time.monotonic() + grace)
+        return time.monotonic() >= self.kill_at
+
     def _stop(self) -> None:
         """TERM the launcher, then what outlives it; KILL after the grace."""
-        asked = state.read_json(os.path.join(self.dir, "stop.json")) or {}
-        grace = asked.get("grace", DEFAULT_GRACE)
-        grace = float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE
-        self.stopping = True
-        self.status["stopped_by"] = self.stop_signal
-        self.event("stopping", signal=self.stop_signal, grace=grace)
-        deadline = time.monotonic() + grace
-        procs.send(self.launcher, self.launcher_start, signal.SIGTERM)
-        while self.wait_status is None and time.monotonic() < deadline:
+        # a job that had ended by itself keeps its own end; only its leftovers are stopped
+        self.stopping = self.wait_status is None
+        self.journal.status["stopped_by"] = self.signals[0]
+        self.journal.event("stopping", signal=self.signals[0])
+        procs.ask(self.launcher, self.launcher_start)
+        while self.wait_status is None and not self._is_late():
             time.sleep(0.02)
-            self._reap()
-            self._write(self.merger.read())
-        self._end_rest(max(0.0, deadline - time.monotonic()))
+            self._turn()
+        self._end_rest(self._descendants, None)
 
-    def _end_rest(self, grace: float) -> None:
-        def find() -> dict[int, int]:
-            self._reap()
-            self._write(self.merger.read())
-            return procs.descendants(os.getpid()) if self.children_left else {}
+    def _end_leftovers(self) -> None:
+        left = self._descendants()
+        if left:
+            self.journal.event("leftovers", processes=len(left), names=_names(left))
+            self.journal.status["leftovers"] = len(left)
+            self._end_rest(self._descendants, LEFTOVER_GRACE)
 
-        left = procs.end_all(find, grace)
+    def _descendants(self) -> dict[int, int]:
+        below: dict[int, int] = procs.descendants(os.getpid()) if self.children_left else {}
+        return below
+
+    def _end_rest(self, find: procs.Find, grace: float | None) -> None:
+        if grace is not None:
+            self.kill_at = min(self.kill_at, time.monotonic() + grace)
+
+        def find_now() -> dict[int, int]:
+            self._turn()
+            found: dict[int, int] = find()
+            return found
+
+        left = procs.end_all(find_now, self._is_late)
         self._reap()
         if left:
-            self.status["unkillable"] = sorted(left)
-            self.event("unkillable", processes=sorted(left))
+            self.journal.status["unkillable"] = sorted(left)
+            self.journal.event("unkillable", processes=sorted(left))
 
     def _scan(self) -> None:
         """Record each descendant that was ever seen: after our death it is known by identity."""
@@ -206,116 +217,44 @@ class Supervisor(object):
             return
         self.next_scan = now + self.scan_every
         self.scan_every = min(self.scan_every * 1.5, 5.0)
-        fresh = []
-        for pid, start in procs.descendants(os.getpid()).items():
-            if self.seen.get(pid) != start:
-                self.seen[pid] = start
-                fresh.append(dict(procs.machine(), pid=pid, start=start))
+        fresh = {p: s for p, s in self._descendants().items() if self.seen.get(p) != s}
         if fresh:
             self.scan_every = 0.5
-            self._append("processes.jsonl", fresh)
-        self._restore()
-
-    def _restore(self) -> None:
-        """Make the directory again if somebody removed it: a run must stay visible, stoppable."""
-        if os.path.isdir(self.dir):
-            return
-        _make_dirs(self.logs)
-        self._open_logs()
-        self.event(
-            "directory-restored", note="the run directory was removed; earlier logs are lost"
-        )
-        self.status["warning"] = (
-            "the run directory was removed while the job ran; earlier logs are lost"
-        )
-        write = dict(procs.machine())
-        self._append("processes.jsonl", [dict(write, pid=p, start=s) for p, s in self.seen.items()])
-        try:
-            state.write_json(os.path.join(self.dir, "run.json"), self.run)
-        except OSError:
-            pass
-        self.save()
+            self.seen.update(fresh)
+            self.journal.processes(fresh)
+        if self.journal.restore(self.seen):
+            self.watch.add(self.journal.logs)
 
     # -- end -----------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Write the last lines and the end."""
-        self._write(self.merger.drain())
+        self.journal.log(self.merger.drain())
         code, signum = _decode(self.wait_status)
         final = "succeeded" if code == 0 else "failed"
         if self.stopping:
             final = "stopped"
         now = time.time()
-        attempts = self.status.get("attempts")
+        attempts = self.journal.status.get("attempts")
         if isinstance(attempts, list) and attempts:
             attempts[-1].update(ended_at=now, exit_code=code)
-        self.status.update(state=final, exit_code=code, ended_at=now)
+        self.journal.status.update(state=final, exit_code=code, ended_at=now)
         if signum:
-            self.status["signal"] = signum
-        if not os.path.isdir(self.dir):
-            self._restore()
-        self.event("ended", state=final, exit_code=code)
-        self._pane_write(("\r\n[safelaunch] %s: %s\r\n" % (self.run["id"], final)).encode())
-        self.save(patient=True)
+            self.journal.status["signal"] = signum
+        self.journal.restore(self.seen)
+        self.journal.event("ended", state=final, exit_code=code)
+        said = "\r\n[safelaunch] %s: %s\r\n" % (self.run["id"], final)
+        self.journal.show(said.encode())
+        self._save_end()
+        state.drop_socket(self.run.get("socket"))
 
-    def save(self, patient: bool = False) -> None:
-        """Write status.json; when it is the end, try for a while (the disk may be full)."""
-        for _ in range(60 if patient else 1):
-            try:
-                state.write_json(os.path.join(self.dir, "status.json"), self.status)
-            except OSError:
-                if patient:
-                    time.sleep(1.0)
-                continue
-            return
-
-    def event(self, kind: str, **details: object) -> None:
-        """Append to events.jsonl."""
-        self._append("events.jsonl", [dict(details, time=time.time(), event=kind)])
-
-    def _append(self, name: str, records: list[dict[str, object]]) -> None:
-        data = "".join(json.dumps(record) + "\n" for record in records).encode()
-        try:
-            fd = os.open(
-                os.path.join(self.dir, name),
-                os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
-                0o600,
-            )
-            try:
-                os.write(fd, data)
-            finally:
-                os.close(fd)
-        except OSError:
-            pass  # a full disk must not end the job
-
-    def _write(self, data: bytes) -> None:
-        if not data:
-            return
-        for fd in (self.combined, self.copy):
-            if fd >= 0:
-                self._write_all(fd, data)
-        self._pane_write(data)
-
-    def _write_all(self, fd: int, data: bytes) -> None:
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-        except OSError as e:
-            if not self.lost_log:
-                self.lost_log = True
-                self.status["warning"] = "the combined log has gaps: %s" % e.strerror
-                self.event("log-failed", error=str(e))
-
-    def _pane_write(self, data: bytes) -> None:
-        """Show it in the pane; a pane that is slow or gone loses lines, never the job time."""
-        if self.pane < 0:
-            return
-        try:
-            os.write(self.pane, data)
-        except OSError as e:
-            if e.errno not in (errno.EAGAIN, errno.EINTR):
-                self.pane = -1
+    def _save_end(self) -> None:
+        told = len(self.signals)
+        for _ in range(SAVE_PATIENCE):
+            # a signal now asks again to stop, and there is nothing else left to do
+            if self.journal.save_end() or len(self.signals) > told:
+                return
+            time.sleep(1.0)
 
 
 def _decode(status: int | None) -> tuple[int | None, str]:
@@ -335,30 +274,11 @@ def _names(processes: dict[int, int]) -> list[str]:
     names = []
     for pid in sorted(processes)[:20]:
         try:
-            with open("/proc/%d/comm" % pid) as file:
+            with open("/proc/%d/comm" % pid, errors="replace") as file:
                 names.append("%d %s" % (pid, file.read().strip()))
         except OSError:
             pass
     return names
-
-
-def _make_dirs(path: str) -> None:
-    try:
-        os.makedirs(path, 0o700, exist_ok=True)
-    except OSError:
-        pass
-
-
-def _pane() -> int:
-    """Return the pane's descriptor, made non-blocking, or -1 where stdout is no terminal."""
-    if not os.isatty(1):
-        return -1
-    try:
-        # a descriptor of our own: O_NONBLOCK belongs to the open file, not to the number
-        fd = os.open(os.ttyname(1), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    return fd
 
 
 def _become_launcher(script: str, out: int, environment: dict[str, str], umask: int) -> None:
@@ -366,14 +286,12 @@ def _become_launcher(script: str, out: int, environment: dict[str, str], umask: 
     try:
         os.setsid()
         os.umask(umask)
-        for signum in (
-            signal.SIGINT,
-            signal.SIGTERM,
-            signal.SIGHUP,
-            signal.SIGQUIT,
-            signal.SIGPIPE,
-        ):
-            signal.signal(signum, signal.SIG_DFL)
+        for signum in range(1, signal.NSIG):
+            try:
+                # also what Python or the caller ignores: that would be handed down by exec
+                signal.signal(signum, signal.SIG_DFL)
+            except (OSError, ValueError):
+                continue
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -388,11 +306,17 @@ def _become_launcher(script: str, out: int, environment: dict[str, str], umask: 
         os._exit(127)
 
 
-def _prctl(option: int, value: int) -> bool:
+def _libc() -> object:
+    """Return the C library; an empty object where it cannot be called."""
     try:
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
-    except (OSError, AttributeError):
-        return False
+        return ctypes.CDLL(None, use_errno=True)
+    except (AttributeError, OSError):
+        return object()
+
+
+def _prctl(option: int, value: int) -> bool:
+    call = getattr(_libc(), "prctl", None)
+    return call is not None and call(option, value, 0, 0, 0) == 0
 
 
 def _signals(supervisor: Supervisor) -> int:
@@ -404,25 +328,22 @@ def _signals(supervisor: Supervisor) -> int:
 
     def stop(signum: int, frame: object) -> None:
         del frame
-        supervisor.stop_signal = supervisor.stop_signal or signal.Signals(signum).name
+        supervisor.signals.append(signal.Signals(signum).name)
 
     def ignore(signum: int, frame: object) -> None:
-        """Do nothing; unlike SIG_IGN this is not handed down to the job by exec."""
+        """Do nothing."""
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    for signum in (signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT, signal.SIGCHLD):
-        signal.signal(signum, ignore)
+    # TSTP: Ctrl-Z in the pane would stop the supervisor, and nobody could wake it
+    for name in ("SIGHUP", "SIGPIPE", "SIGQUIT", "SIGCHLD", "SIGTSTP"):
+        signal.signal(getattr(signal, name), ignore)
     return reader
 
 
 def main(node_dir: str, umask: int) -> int:
     """Run one node to its end. Exit 0: the end was recorded, whatever it was."""
-    log = os.open(
-        os.path.join(node_dir, "supervisor.log"),
-        os.O_WRONLY | os.O_CREAT | os.O_APPEND,
-        0o600,
-    )
+    log = os.open(os.path.join(node_dir, "supervisor.log"), journal.LOG_FLAGS, 0o600)
     os.dup2(log, 2)
     os.close(log)
     run = state.read_json(os.path.join(node_dir, "run.json"))
@@ -432,11 +353,23 @@ def main(node_dir: str, umask: int) -> int:
     parent = run.get("foreground")
     if parent and _prctl(PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != parent:
         return 1  # the client died before we could ask to be told
+    if not state.claim(node_dir):
+        sys.stderr.write("the start was called off\n")
+        state.drop_socket(run.get("socket"))
+        return 1
     supervisor = Supervisor(node_dir, run, umask)
     wakeup = _signals(supervisor)
-    if not _prctl(PR_SET_CHILD_SUBREAPER, 1):
-        supervisor.event("no-subreaper", note="detached processes are found by their mark only")
-    supervisor.start()
+    supervisor.subreaper = _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if not supervisor.subreaper:
+        supervisor.journal.event(
+            "no-subreaper", note="detached processes are found by their mark only"
+        )
+    try:
+        supervisor.start()
+    except OSError as e:
+        sys.stderr.write("the job cannot be started: %s\n" % e)
+        state.drop_socket(run.get("socket"))
+        return 1
     supervisor.loop(wakeup)
     supervisor.finish()
     return 0

@@ -1,11 +1,11 @@
-"""How one machine is reached. One narrow Protocol: run, put, get; local (plumbum) is the first."""
+"""How one machine is reached. One narrow Protocol; local is the first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 class Result(NamedTuple):
@@ -25,14 +25,11 @@ class Result(NamedTuple):
 class Transport(Protocol):
     """Commands and files of one machine."""
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> Result:
+    def run(self, argv: Sequence[str], *, timeout: float | None = None) -> Result:
         """Run a command to its end. Raises StartError if it cannot be started."""
+
+    def detach(self, argv: Sequence[str], *, cwd: str) -> int:
+        """Start a command in its own session; return its pid. Raises StartError."""
 
     def put(self, path: str, data: bytes, mode: int) -> None:
         """Write a file. Raises OSError."""

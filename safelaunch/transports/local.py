@@ -1,13 +1,16 @@
-"""This machine, through plumbum. Imported only when something is really run."""
+"""This machine, by the standard library alone.
+
+Not plumbum: its import is a quarter of a start's time (60 ms), it lays what a command is given over
+its own copy of os.environ, so that no name can be left out, and its handle of a process that is
+detached waits 0.2 s when it is dropped.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from typing import TYPE_CHECKING
-
-from plumbum.commands.processes import CommandNotFound, ProcessTimedOut
-from plumbum.machines.local import local
 
 from safelaunch.errors import StartError
 from safelaunch.transports import Result
@@ -17,43 +20,36 @@ if TYPE_CHECKING:
 
 
 class Local:
-    """This machine."""
+    """This machine, with exactly the given environment for what is run on it."""
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> Result:
-        """Run a command to its end, without stdin. Raises StartError if it cannot be started."""
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = dict(environ)
+        self._detached: list[subprocess.Popen[bytes]] = []  # held, or Python warns that they run
+
+    def run(self, argv: Sequence[str], *, timeout: float | None = None) -> Result:
+        """Run a command to its end, without stdin. Raises StartError if it cannot be started.
+
+        In a session of its own: Ctrl-C is for us, who then clean up, not for half of a start.
+        """
+        process = self._popen(argv, subprocess.PIPE)
         try:
-            command = local[argv[0]][list(argv[1:])]
-            code, out, err = command.run(
-                retcode=None,
-                stdin=subprocess.DEVNULL,
-                env=None if env is None else dict(env),
-                timeout=timeout,
-            )
-        except CommandNotFound:
-            raise StartError(f"`{argv[0]}` is not installed") from None
-        except ProcessTimedOut:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
             raise StartError(f"`{argv[0]}` did not answer within {timeout:g} s") from None
-        except OSError as e:
-            raise StartError(f"`{argv[0]}` cannot be run: {e.strerror}") from e
-        return Result(code, out or "", err or "")
+        except BaseException:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1)  # half of a tmux server would be harder to clean up than a whole
+            process.kill()
+            raise
+        return Result(process.returncode, _text(out), _text(err))
 
-    def detach(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str) -> int:
+    def detach(self, argv: Sequence[str], *, cwd: str) -> int:
         """Start a command in its own session, without terminal and pipes; return its pid."""
-        process = local[argv[0]][list(argv[1:])].popen(
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=dict(env),
-            cwd=cwd,
-            start_new_session=True,
-        )
-        return int(process.pid or 0)
+        process = self._popen(argv, subprocess.DEVNULL, cwd)
+        self._detached.append(process)
+        return process.pid
 
     def put(self, path: str, data: bytes, mode: int) -> None:
         """Write a new file with exactly these bytes and this mode."""
@@ -66,3 +62,25 @@ class Local:
         """Read a file."""
         with open(path, "rb") as file:
             return file.read()
+
+    def _popen(
+        self, argv: Sequence[str], output: int, cwd: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environ,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as e:
+            if isinstance(e, FileNotFoundError) and "/" not in argv[0]:
+                raise StartError(f"`{argv[0]}` is not installed") from None
+            raise StartError(f"`{argv[0]}` cannot be run: {e.strerror}") from e
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

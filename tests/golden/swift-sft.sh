@@ -5,7 +5,7 @@
 # left over from other jobs or a cluster's prologue
 unset -v RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE ${!GROUP_@} ${!ROLE_@} ${!MASTER_@} \
   NPROC_PER_NODE NNODES NODE_RANK FORCE_TORCHRUN ${!PET_@} ${!TORCHELASTIC_@} ${!ACCELERATE_@} \
-  ${!SLURM_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!MV2_@} ${!MPI_@} PYTHONHOME
+  ${!SLURM_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!MV2_@} ${!MPI_@} PYTHONHOME PYTHON_EXEC
 
 cd -- /path/to/project || exit 1
 
@@ -19,8 +19,11 @@ export CUDA_VISIBLE_DEVICES=0,1
 unset -v VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
 if [ -e '<prefix>'/pyvenv.cfg ]; then export VIRTUAL_ENV='<prefix>'
 elif [ -d '<prefix>'/conda-meta ]; then export CONDA_PREFIX='<prefix>'; fi
-if [ -n "${http_proxy:-}${https_proxy:-}${all_proxy:-}${HTTP_PROXY:-}${HTTPS_PROXY:-}${ALL_PROXY:-}" ]; then  # the ranks talk to each other directly
-  no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}" && export no_proxy NO_PROXY="$no_proxy"
+# the ranks talk to each other directly, whatever proxy there is
+if [ -n "${http_proxy:-}${https_proxy:-}${all_proxy:-}${HTTP_PROXY:-}${HTTPS_PROXY:-}${ALL_PROXY:-}" ]; then
+  no_proxy="${no_proxy:-${NO_PROXY:-}}"
+  no_proxy=localhost,127.0.0.1,::1"${no_proxy:+,$no_proxy}"
+  export no_proxy NO_PROXY="$no_proxy"
 fi
 
 # under safelaunch each rank logs to a file of its own; by hand this changes nothing

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import hostile
 import pytest
 
 from safelaunch.config.load import parse
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # also when only this folder is collected
-
-import hostile
 
 VALUES = 100
 SEED = 2  # the same values each time; `scripts/bench hostile` takes others, and more

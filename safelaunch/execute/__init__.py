@@ -1,0 +1,165 @@
+"""Bound Plan -> Run: the only code that starts jobs. A run is started, or nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch import runs
+from safelaunch.backends import Supervised, setsid, tmux
+from safelaunch.errors import StartError
+from safelaunch.execute import facts, folder
+from safelaunch.model import NodePlan, Plan, Slot
+from safelaunch.plan import bind
+from safelaunch.runtime import state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.transports import Transport
+
+
+class Caller(NamedTuple):
+    """What the start takes from its caller: environment, folder, ids and the clock."""
+
+    environ: Mapping[str, str]
+    home: str
+    random: bytes
+    utc: str  # yyyymmdd-hhmmss
+    local_time: str
+
+
+class Started(NamedTuple):
+    """A run that was started, and what to say about it."""
+
+    run: runs.Run
+    socket: str | None
+    notes: tuple[str, ...]
+    supervisor: tuple[int, int] | None  # pid and start time
+
+
+class Backend(NamedTuple):
+    """What will hold the supervisor, and what to say if it is not tmux."""
+
+    name: str
+    socket: str | None
+    note: str | None
+
+
+def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
+    """Start a plan on this machine. Raises StartError, with nothing left behind."""
+    node = _only_node(plan)
+    facts.check_secrets(node, caller.environ)
+    facts.check_machine(node, caller.environ)
+    from safelaunch.transports.local import Local  # noqa: PLC0415 - not on other systems
+
+    own = {k: v for k, v in caller.environ.items() if not k.startswith("SAFELAUNCH_")}
+    machine = Local(own)  # without our own names: they would mark the supervisor
+    python = facts.find_interpreter(node, caller.environ)
+    run_id = runs.new_id(plan.name, caller.utc, caller.random)
+    found = facts.ask(machine, node, python, run_id)
+    run = runs.Run(run_id, os.path.join(runs.folder(caller.home), run_id))
+    bound = bind(plan, {**found, Slot.RUN_ID: run_id, Slot.RUN_DIR: run.node_dir})
+    backend = _backend(machine, run_id, foreground=foreground)
+    spec = folder.spec(bound, run, caller, backend)
+    if foreground:
+        spec["foreground"] = os.getpid()
+    files = folder.files(machine, bound, plan, spec)
+    made: list[str] = []
+    try:
+        folder.reserve_log(spec["log"], made)
+        folder.write(machine, files, run, made)
+        supervisor = _launch(machine, found[Slot.PYTHON], run, backend.socket)
+        with contextlib.suppress(StartError):  # without a record the run is still a run
+            record = os.path.join(run.node_dir, "runtime", "record.py")
+            machine.detach([found[Slot.PYTHON], record, run.node_dir, node.cwd], cwd=run.node_dir)
+    except BaseException:
+        _undo(run, made, backend.socket)
+        raise
+    notes = [backend.note] if backend.note else []
+    notes += facts.inherited(bound.nodes[0], caller.environ)
+    return Started(run, backend.socket, tuple(notes), supervisor)
+
+
+def _only_node(plan: Plan) -> NodePlan:
+    if not sys.platform.startswith("linux"):
+        raise StartError(
+            f"jobs run on Linux, not on {sys.platform}",
+            hint="start it on a Linux host with `safelaunch remote --host NAME`",
+        )
+    if len(plan.nodes) > 1:
+        raise StartError(
+            f"this job has {len(plan.nodes)} nodes; `run` starts this machine only",
+            hint="use `safelaunch remote`",
+        )
+    return plan.nodes[0]
+
+
+def _backend(machine: Transport, run_id: str, *, foreground: bool) -> Backend:
+    if foreground:
+        return Backend(setsid.NAME, None, None)
+    why, socket = tmux.why_not(machine), None
+    if why is None:
+        try:
+            socket = tmux.socket_path(run_id, os.getuid())
+        except StartError as e:
+            why = e.message
+    if why is None:
+        return Backend(tmux.NAME, socket, None)
+    return Backend(setsid.NAME, None, f"{why}: started without it; everything but `attach` works")
+
+
+def _undo(run: runs.Run, made: list[str], socket: str | None) -> None:
+    """Leave nothing of a start that failed: no process, no directory, no log."""
+    before = signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a second Ctrl-C must not leave half of it
+    if run.folder in made and os.path.isdir(run.node_dir):
+        state.stop(run.node_dir, 2.0)
+    folder.remove(made)
+    state.drop_socket(socket)
+    signal.signal(signal.SIGINT, before)
+
+
+def _launch(
+    machine: Transport, python: str, run: runs.Run, socket: str | None
+) -> tuple[int, int] | None:
+    supervisor = os.path.join(run.node_dir, "runtime", "supervisor.py")
+    supervised = Supervised(
+        run_id=run.id, argv=(python, "-I", "-S", "-B", supervisor, run.node_dir), cwd=run.node_dir
+    )
+    if socket is not None:
+        tmux.start(machine, supervised, socket)
+    else:
+        setsid.start(machine, supervised)
+    return _await_start(run)
+
+
+def _await_start(run: runs.Run) -> tuple[int, int] | None:
+    """Wait until the supervisor has started the job; return its pid and start time."""
+    deadline = time.monotonic() + state.START_LIMIT
+    status_file = os.path.join(run.node_dir, "status.json")
+    while time.monotonic() < deadline:
+        status = state.read_json(status_file)
+        if status is not None and status.get("state") != "pending":
+            who = status.get("supervisor")
+            return (int(who["pid"]), int(who["start"])) if isinstance(who, dict) else None
+        if state.claim_is_dead(run.node_dir) and state.read_json(status_file) == status:
+            break  # it did not just get through either
+        time.sleep(0.004)
+    raise StartError("the supervisor did not start", hint=_said(run) or None)
+
+
+def _said(run: runs.Run) -> str:
+    """Return the end of what the supervisor said."""
+    try:
+        with open(
+            os.path.join(run.node_dir, "supervisor.log"), encoding="utf-8", errors="replace"
+        ) as file:
+            return " ".join(file.read().split())[-300:]
+    except OSError:
+        return ""

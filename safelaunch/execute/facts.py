@@ -1,0 +1,138 @@
+"""What a start asks of this machine before it begins: secrets, folders, interpreter, free port."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from safelaunch import environ
+from safelaunch.errors import StartError
+from safelaunch.model import NodePlan, Slot
+from safelaunch.runtime import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.transports import Result, Transport
+
+OLDEST_PYTHON = (3, 8)  # what runtime/ is written for
+
+
+def check_secrets(node: NodePlan, environ_: Mapping[str, str]) -> None:
+    """Refuse a start for which a name of `env_from` is not set. Raises StartError."""
+    missing = [name for name in node.secrets if name not in environ_]
+    if missing:
+        raise StartError(
+            f"`env_from` names {', '.join(missing)}, not set in your environment",
+            hint=f"export {missing[0]}=... and start again",
+        )
+
+
+def check_machine(node: NodePlan, environ_: Mapping[str, str]) -> None:
+    """Refuse a start without the working directory or bash. Raises StartError."""
+    if not os.path.isdir(node.cwd):
+        raise StartError(f"the working directory {node.cwd} does not exist")
+    if shutil.which("bash", path=environ_.get("PATH")) is None:
+        raise StartError("`bash` is not on your PATH; it runs the job's launch.sh")
+
+
+def find_interpreter(node: NodePlan, environ_: Mapping[str, str]) -> str:
+    """Return the absolute path of the job's interpreter: the job's, the active one, or python3."""
+    path = node.interpreter.path
+    where: object = node.interpreter.origin
+    if path is None:
+        path, where = _active(environ_)
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as e:
+        what = "does not exist" if e.errno == errno.ENOENT else f"cannot be used: {e.strerror}"
+        raise StartError(f"the interpreter {path} {what}", where=where) from e
+    if stat.S_ISDIR(mode):
+        raise StartError(f"the interpreter {path} is a directory", where=where)
+    if not os.access(path, os.X_OK):
+        raise StartError(f"the interpreter {path} is not executable", where=where)
+    return path
+
+
+def _active(environ_: Mapping[str, str]) -> tuple[str, str]:
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = environ_.get(name)
+        if prefix and os.path.isabs(prefix):
+            return os.path.join(prefix, "bin", "python"), f"{name} of your environment"
+    found = shutil.which("python3", path=environ_.get("PATH"))
+    if found is None:
+        raise StartError("no `python3` on PATH", hint="give the job `python:`, `venv:` or `conda:`")
+    return os.path.abspath(found), "python3 on your PATH"
+
+
+def ask(machine: Transport, node: NodePlan, python: str, run_id: str) -> dict[Slot, str]:
+    """Ask the job's interpreter what only this machine knows."""
+    with open(os.path.join(FOLDER, "probe.py"), encoding="utf-8") as file:
+        source = file.read()
+    seed = str(zlib.crc32(run_id.encode()))
+    result = machine.run([python, "-I", "-S", "-c", source, seed], timeout=60)
+    try:
+        found: dict[str, Any] = json.loads(result.out)
+    except ValueError:
+        raise _no_python(machine, node, python, result) from None
+    if tuple(found["version"]) < OLDEST_PYTHON:
+        raise _too_old(node, python, "Python " + ".".join(str(n) for n in found["version"]))
+    if found["port"] is None:
+        raise StartError("no free port between 20000 and 65535")
+    if node.interpreter.path is None and os.path.isabs(found["executable"]):
+        python = found["executable"]  # python3 on PATH may be a shim that asks which one anew
+    return {
+        Slot.PYTHON: python,
+        Slot.PREFIX: os.path.dirname(os.path.dirname(python)),
+        Slot.PORT: str(found["port"]),
+        **_counted(node, found),
+    }
+
+
+def _no_python(machine: Transport, node: NodePlan, python: str, result: Result) -> StartError:
+    """Say why an interpreter could not run the probe: too old even for that, or broken."""
+    version = machine.run([python, "-V"], timeout=10).last_line
+    if re.fullmatch(r"Python (2|3\.[0-7])\..*", version):
+        return _too_old(node, python, version)
+    return StartError(
+        f"the interpreter {python} does not work: {result.last_line or result.code}",
+        where=node.interpreter.origin,
+    )
+
+
+def _too_old(node: NodePlan, python: str, version: str) -> StartError:
+    oldest = ".".join(str(n) for n in OLDEST_PYTHON)
+    return StartError(
+        f"{python} is {version}; {oldest} or newer is needed", where=node.interpreter.origin
+    )
+
+
+def _counted(node: NodePlan, found: dict[str, Any]) -> dict[Slot, str]:
+    gpus, cores = int(found["gpus"]), int(found["cores"])
+    if node.processes is None and gpus == 0:
+        raise StartError(
+            "`gpus: auto`, but this machine shows no NVIDIA GPU", hint="give `processes: N`"
+        )
+    processes = node.processes or gpus
+    return {Slot.GPUS: str(gpus), Slot.THREADS: str(max(1, cores // processes))}
+
+
+def inherited(node: NodePlan, environ_: Mapping[str, str]) -> list[str]:
+    """Name inherited variables that change jobs without a trace in their files."""
+    if node.keep is not None:
+        return []
+    names = environ.inherited(environ_, environ.NOTEWORTHY)
+    beaten = [n for n in names if n in node.env and not node.env[n].soft]
+    kept = [n for n in names if n not in beaten and n not in node.secrets]
+    parts = []
+    if kept:
+        parts.append("kept " + ", ".join(f"{n}={environ_[n]}" for n in kept))
+    if beaten:
+        parts.append("beaten by the plan: " + ", ".join(beaten))
+    return ["inherited from your environment: " + "; ".join(parts)] if parts else []

@@ -1,0 +1,155 @@
+"""The run directory of a start: what lies in it, and taking it away when the start fails."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+from safelaunch import __version__, runs
+from safelaunch.errors import ConfigError, StartError
+from safelaunch.runtime import FILES, FOLDER, procs
+from safelaunch.serial import freeze, plan_json, script_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from safelaunch.execute import Backend, Caller
+    from safelaunch.model import Plan
+    from safelaunch.transports import Transport
+
+
+def spec(plan: Plan, run: runs.Run, caller: Caller, backend: Backend) -> dict[str, Any]:
+    """Return run.json: what the supervisor needs, and what `show` tells."""
+    terminal = ("TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
+    return {
+        "version": 1,
+        "id": run.id,
+        "name": plan.name,
+        "created_at": time.time(),
+        "hostname": os.uname().nodename,
+        "starter": procs.identity(os.getpid()),
+        "backend": backend.name,
+        "socket": backend.socket,
+        "rank_logs": plan.ranks_log,
+        "log": _log_path(plan, run, caller),
+        "terminal": {n: caller.environ[n] for n in terminal if n in caller.environ},
+        "job_file": os.path.abspath(plan.job_file) if plan.job_file else None,
+        "safelaunch": __version__,
+    }
+
+
+def _log_path(plan: Plan, run: runs.Run, caller: Caller) -> str | None:
+    if plan.log is None:
+        return None
+    fields = {"{name}": plan.name, "{time}": caller.local_time, "{id}": run.id}
+    path = plan.log
+    for field, value in fields.items():
+        path = path.replace(field, value)
+    return os.path.join(plan.nodes[0].cwd, path)
+
+
+def write(
+    machine: Transport, files: dict[str, tuple[bytes, int]], run: runs.Run, made: list[str]
+) -> None:
+    """Write the run directory; `made` grows with what a failed start has to remove."""
+    try:
+        _make_folder(run, made)
+        for name, (data, mode) in files.items():
+            machine.put(os.path.join(run.node_dir, name), data, mode)
+    except OSError as e:
+        raise _unwritable(e, run) from e
+
+
+def files(
+    machine: Transport, bound: Plan, plan: Plan, spec: dict[str, Any]
+) -> dict[str, tuple[bytes, int]]:
+    """Return the run directory: {name: (bytes, mode)}."""
+    node = bound.nodes[0]
+    try:
+        files = {
+            "launch.sh": (script_of(bound, node).encode(), 0o755),
+            "run.json": (json.dumps(spec, indent=1).encode(), 0o600),
+            "plan.json": (_plan_text(bound, plan).encode(), 0o600),
+            **{name: (str(body).encode(), 0o600) for name, body in node.files},
+        }
+    except UnicodeEncodeError:
+        raise ConfigError("a word of the command is not UTF-8") from None
+    for name in FILES:
+        files[f"runtime/{name}"] = (machine.get(os.path.join(FOLDER, name)), 0o600)
+    return files
+
+
+def _make_folder(run: runs.Run, made: list[str]) -> None:
+    base = os.path.dirname(run.folder)
+    for folder in (os.path.dirname(base), base):
+        # makedirs gives only the last one this mode
+        os.makedirs(folder, 0o700, exist_ok=True)
+    _make(run.folder, lambda: os.mkdir(run.folder, 0o700), made)
+    os.mkdir(run.node_dir, 0o700)  # the start's lock: a second start of this id fails here
+    for folder in ("runtime", "runtime/site"):
+        os.mkdir(os.path.join(run.node_dir, folder), 0o700)
+
+
+def _make(path: str, make: Callable[[], None], made: list[str]) -> None:
+    """Make a file or folder that is ours to remove, unless it was there already."""
+    made.append(path)  # before: Ctrl-C may come between the two
+    try:
+        make()
+    except OSError:
+        made.remove(path)
+        raise
+
+
+def reserve_log(path: str | None, made: list[str]) -> None:
+    """Make the project's log: empty, new, and taken from now on."""
+    if path is None:
+        return
+    missing, folder = [], os.path.dirname(path)
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    try:
+        for folder in reversed(missing):
+            _make(folder, lambda folder=folder: os.mkdir(folder), made)  # type: ignore[misc]
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        _make(path, lambda: os.close(os.open(path, flags, 0o644)), made)
+    except FileExistsError:
+        raise StartError(
+            f"the log {path} exists; a log is never overwritten",
+            hint="put {time} or {id} in its name",
+        ) from None
+    except OSError as e:
+        raise StartError(f"cannot write the log {path}: {e.strerror}") from e
+
+
+def _unwritable(e: OSError, run: runs.Run) -> StartError:
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        what = f"no space left for the run directory {run.folder}"
+    elif e.errno == errno.EEXIST and os.path.isdir(run.folder):
+        what = f"the run directory {run.folder} exists; start again"
+    else:
+        what = f"cannot write the run directory {run.folder}: {e.strerror}"
+    return StartError(
+        what, hint="export SAFELAUNCH_HOME=/a/folder/with/space to put runs elsewhere"
+    )
+
+
+def _plan_text(bound: Plan, plan: Plan) -> str:
+    return json.dumps({**plan_json(bound), "unbound": freeze(plan)}, indent=1, ensure_ascii=False)
+
+
+def remove(made: list[str]) -> None:
+    """Remove what a start has made, the newest first; a folder or log that others use stays."""
+    for path in reversed(made):
+        with contextlib.suppress(OSError):
+            if os.path.basename(os.path.dirname(path)) == "runs":
+                shutil.rmtree(path, ignore_errors=True)
+            elif os.path.isdir(path):
+                os.rmdir(path)
+            elif os.path.getsize(path) == 0:
+                os.unlink(path)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from safelaunch.launchers import accelerate, torchrun
+
+if TYPE_CHECKING:
+    import argparse
+
+    from safelaunch.launchers.flags import FlagTable
+
+pytestmark = pytest.mark.train
+
+
+def flags(parser: argparse.ArgumentParser, *, valued: bool) -> set[str]:
+    """Return the long flags of a parser that take a value, or that take none."""
+    return {
+        option[2:].replace("-", "_")
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--") and (action.nargs != 0) is valued
+    }
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    if name == "torchrun":
+        run = pytest.importorskip("torch.distributed.run", reason="needs torch")
+        found: argparse.ArgumentParser = run.get_args_parser()
+    else:
+        launch = pytest.importorskip("accelerate.commands.launch", reason="needs accelerate")
+        found = launch.launch_command_parser()
+    return found
+
+
+TABLES = {"torchrun": torchrun.TABLE, "accelerate": accelerate.TABLE}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_flags_with_a_value_are_those_of_the_installed_launcher(name: str) -> None:
+    assert set(TABLES[name].valued) == flags(parser_of(name), valued=True)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_switches_are_those_of_the_installed_launcher(name: str) -> None:
+    assert set(TABLES[name].switches) == flags(parser_of(name), valued=False)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_short_flags_mean_what_the_installed_launcher_means(name: str) -> None:
+    table: FlagTable = TABLES[name]
+    for action in parser_of(name)._actions:
+        for short in (o for o in action.option_strings if len(o) == 2 and o != "-h"):
+            assert f"--{table.name(short)}".replace("_", "-") in [
+                o.replace("_", "-") for o in action.option_strings
+            ]

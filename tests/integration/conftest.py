@@ -1,0 +1,36 @@
+"""The fixtures of place.py; alone here, because two modules named conftest cannot be imported."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from place import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Yield a place; end and check all its runs, also when the test has failed."""
+    found = Place(tmp_path)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture
+def no_tmux(place: Place) -> Place:
+    """Return a place whose PATH has everything of the system but tmux."""
+    tools = place.root / "tools"
+    tools.mkdir()
+    for folder in ("/usr/local/bin", "/bin", "/usr/bin"):
+        for program in os.scandir(folder) if os.path.isdir(folder) else ():
+            if program.name != "tmux" and not (tools / program.name).exists():
+                (tools / program.name).symlink_to(program.path)
+    place.env["PATH"] = str(tools)
+    return place

@@ -1,0 +1,205 @@
+"""Stopping, owning what the job starts, and what happens when others interfere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from place import wait_for
+
+from safelaunch.backends import tmux
+from safelaunch.runtime import procs, state
+
+if TYPE_CHECKING:
+    from place import Place
+
+FOREVER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)\n"
+STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER
+POLITE = (
+    "import signal, sys\ndef end(*_):\n    print('saved', flush=True)\n    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, end)\n" + FOREVER
+)
+
+
+def up(place: Place, job: str, *words: str, **options: Any) -> str:
+    """Start a job and wait until its program is up."""
+    run = place.start(job, *words, **options)
+    place.said(run, "up")
+    return run
+
+
+def end_supervisor(place: Place, run: str) -> None:
+    """Kill a run's supervisor, as an OOM killer would."""
+    who = place.status(run)["supervisor"]
+    assert procs.send(who["pid"], who["start"], signal.SIGKILL)
+    wait_for(lambda: not procs.is_alive(who), "death of the supervisor")
+
+
+def test_stop_gives_the_program_time_to_save(place: Place) -> None:
+    run = up(place, place.job(POLITE))
+    shown = place.json("stop", run)
+    assert (shown["state"], shown["alive"]) == ("stopped", 0)
+    assert "saved" in place.said(run, "saved")
+
+
+def test_stop_kills_after_the_grace(place: Place) -> None:
+    run = up(place, place.ranks(STUBBORN))
+    said = place.cli("stop", "--grace", "0.5", run).stdout
+    assert "no process is left" in said
+    assert place.status(run)["signal"] == "SIGKILL" or place.status(run)["exit_code"] is not None
+    assert procs.marked(run) == {}
+
+
+def test_a_second_stop_with_less_grace_counts(place: Place) -> None:
+    run = up(place, place.job(STUBBORN))
+    patient = place.popen("stop", "--grace", "600", run)
+    wait_for(lambda: any(e["event"] == "stopping" for e in place.events(run)), "stop")
+    assert place.json("stop", "--grace", "0", run)["state"] == "stopped"
+    assert patient.wait(timeout=20) == 0
+
+
+def test_a_stopped_process_is_woken_to_stop(place: Place) -> None:
+    run = up(place, place.job(POLITE))
+    for pid, start in procs.marked(run).items():
+        procs.send(pid, start, signal.SIGSTOP)
+    assert place.json("stop", run)["state"] == "stopped"
+    assert "saved" in place.said(run, "saved")
+
+
+def test_stopping_an_ended_run_says_so(place: Place) -> None:
+    run = place.start(place.job("print('x')"))
+    place.ended(run)
+    result = place.cli("stop", run)
+    assert "has ended already: succeeded" in result.stderr
+    assert place.status(run)["state"] == "succeeded"
+
+
+def test_what_outlives_the_launcher_is_owned(place: Place) -> None:
+    program = (
+        "import os, subprocess, time\n"
+        "subprocess.Popen(['env', '-i', 'setsid', 'sleep', '12345'])\n"
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        print('grandchild', flush=True)\n        time.sleep(12345)\n    os._exit(0)\n"
+        + FOREVER
+    )
+    run = up(place, place.job(program))
+    supervisor = place.status(run)["supervisor"]["pid"]
+    place.said(run, "grandchild")
+    below = procs.descendants(supervisor)
+    assert len(below) >= 3
+    place.cli("stop", run)
+    assert [p for p, start in below.items() if procs.start_time(p) == start] == []
+
+
+def test_leftovers_are_ended_and_told(place: Place) -> None:
+    run = place.start(place.shell("env -i setsid sleep 12345 & exit 0"))
+    status = place.ended(run, limit=40)
+    assert (status["state"], status["leftovers"]) == ("succeeded", 1)
+    event = next(e for e in place.events(run) if e["event"] == "leftovers")
+    assert event["names"][0].endswith(" sleep")
+    assert state.remaining(str(place.node(run)), run) == {}
+
+
+def test_a_lost_run_is_told_and_can_be_stopped(place: Place) -> None:
+    program = "import subprocess\nsubprocess.Popen(['env', '-i', 'setsid', 'sleep', '12345'])\n"
+    run = up(place, place.job(program + FOREVER))
+    recorded = place.node(run) / "processes.jsonl"
+    wait_for(lambda: recorded.exists() and len(recorded.read_text().splitlines()) >= 2, "record")
+    end_supervisor(place, run)
+    shown = place.json("show", run)
+    assert (shown["state"], shown["alive"]) == ("lost", 2)
+    assert "lost, 2 alive" in place.cli("ps").stdout
+    stopped = place.json("stop", run)
+    assert (stopped["state"], stopped["alive"]) == ("stopped", 0)
+    assert state.remaining(str(place.node(run)), run) == {}
+    assert place.json("show", run)["state"] == "stopped"
+
+
+def test_output_goes_on_when_the_supervisor_is_gone(place: Place) -> None:
+    program = (
+        "import os, time\nprint('up', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(.01)\nprint('after')\n" + FOREVER
+    )
+    run = up(place, place.job(program))
+    end_supervisor(place, run)
+    place.write("go", "")
+    place.said(run, "after", "launcher.log")
+
+
+@pytest.mark.tmux
+def test_the_job_outlives_its_tmux_server(place: Place) -> None:
+    run = up(place, place.job(FOREVER))
+    socket = place.status(run)["socket"]
+    pid = subprocess.run(
+        ["tmux", "-S", socket, "display-message", "-p", "#{pid}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    os.kill(int(pid), signal.SIGKILL)
+    wait_for(lambda: not tmux.is_served(socket), "death of tmux")
+    assert place.json("show", run)["state"] == "running"
+    refused = place.cli("attach", run, code=1)
+    assert "tmux server" in refused.stderr
+    assert "job goes on" in refused.stderr
+    assert place.json("stop", run)["state"] == "stopped"
+
+
+def test_a_hangup_is_ignored(place: Place) -> None:
+    run = up(place, place.job(POLITE))
+    who = place.status(run)["supervisor"]
+    for signum in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        procs.send(who["pid"], who["start"], signum)
+    shown = place.json("stop", run)
+    assert (shown["state"], shown["stopped_by"]) == ("stopped", "SIGTERM")
+
+
+def test_two_jobs_do_not_disturb_each_other(place: Place) -> None:
+    one = up(place, place.ranks(FOREVER, name="one"))
+    two = up(place, place.ranks(FOREVER, name="two"))
+    place.cli("stop", one)
+    assert procs.marked(one) == {}
+    assert place.json("show", two)["state"] == "running"
+    assert len(procs.marked(two)) == 3
+    ports = [
+        (place.node(run) / "launch.sh").read_text().split("--master_port ")[1].split()[0]
+        for run in (one, two)
+    ]
+    assert ports[0] != ports[1]
+
+
+def test_a_run_started_by_a_run_is_its_own(place: Place) -> None:
+    """The inner supervisor must not carry the outer run's mark."""
+    inner = place.job(FOREVER, name="inner")
+    outer = place.shell(f"{shutil.which('python3')} --version; exec sleep 600", name="outer")
+    outer_run = place.start(outer)
+    place.env["SAFELAUNCH_RUN_ID"] = outer_run
+    inner_run = up(place, inner)
+    del place.env["SAFELAUNCH_RUN_ID"]
+    place.cli("stop", outer_run)
+    assert place.json("show", inner_run)["state"] == "running"
+
+
+def test_a_removed_run_directory_comes_back(place: Place) -> None:
+    run = up(place, place.job(FOREVER))
+    shutil.rmtree(place.home / "runs" / run)
+    wait_for((place.node(run) / "status.json").exists, "directory")
+    assert place.json("ps")["runs"][0]["state"] == "running"
+    assert "earlier logs are lost" in place.cli("show", run).stdout
+    assert place.json("stop", run)["state"] == "stopped"
+    assert place.json("show", run)["state"] == "stopped"
+
+
+def test_stop_calls_a_start_off(place: Place) -> None:
+    """As if the client had been killed before it could start anything."""
+    run = "job-20260101-000000-abcd"
+    place.node(run).mkdir(parents=True)
+    assert place.json("show", run)["state"] == "pending"
+    shown = place.json("stop", run)
+    assert shown["state"] == "stopped"
+    assert "called off" in shown["reason"]
+    assert not state.claim(str(place.node(run)))

@@ -1,0 +1,59 @@
+"""The real launchers over gloo: few, because importing torch takes seconds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from safelaunch.runtime import procs
+
+if TYPE_CHECKING:
+    from place import Place
+
+pytestmark = pytest.mark.train
+
+SUM = (
+    "import os, torch, torch.distributed as dist\n"
+    "dist.init_process_group('gloo')\n"
+    "t = torch.tensor([dist.get_rank() + 1.0])\n"
+    "dist.all_reduce(t)\n"
+    "print('rank', dist.get_rank(), 'sum', t.item(), flush=True)\n"
+)
+
+
+def test_torchrun_trains_and_stops_without_a_trace(place: Place) -> None:
+    job = place.job(
+        SUM + "import time\ntime.sleep(600)", launcher="torchrun", processes=2, profile="cpu"
+    )
+    run = place.start(job)
+    for rank in (0, 1):
+        place.said(run, f"rank {rank} sum 3.0", f"rank-{rank}.log")
+    assert set(place.json("show", run)["pids"]["ranks"]) == {"0", "1"}
+    assert place.json("stop", run)["state"] == "stopped"
+    assert procs.marked(run) == {}
+
+
+def test_a_rank_that_fails_fails_the_run(place: Place) -> None:
+    program = SUM + "dist.barrier()\nif dist.get_rank() == 1: raise ValueError('bad batch')\n"
+    run = place.start(place.job(program, launcher="torchrun", processes=2, profile="cpu"))
+    status = place.ended(run)
+    assert (status["state"], status["exit_code"]) == ("failed", 1)
+    assert "ValueError: bad batch" in (place.logs(run) / "rank-1.log").read_text()
+    assert "ValueError" not in (place.logs(run) / "rank-0.log").read_text()
+
+
+def test_accelerate_trains_two_processes(place: Place) -> None:
+    program = (
+        "import torch\nfrom accelerate import Accelerator\na = Accelerator()\n"
+        "t = a.reduce(torch.tensor([a.process_index + 1.0]))\n"
+        "print('rank', a.process_index, 'of', a.num_processes, 'sum', t.item())\n"
+        "a.end_training()"
+    )
+    run = place.start(place.job(program, launcher="accelerate", processes=2, profile="cpu"))
+    assert place.ended(run)["state"] == "succeeded"
+    for rank in (0, 1):
+        assert (place.logs(run) / f"rank-{rank}.log").read_text() == f"rank {rank} of 2 sum 3.0\n"
+    record = json.loads((place.node(run) / "record.json").read_text())
+    assert {"torch", "accelerate"} <= set(record["packages"])

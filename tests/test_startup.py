@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+HEAVY = (
+    "torch", "accelerate", "paramiko", "plumbum", "rich", "packaging", "json", "tempfile",
+    "importlib.metadata", "importlib.resources", "asyncio", "socket", "hypothesis",
+)  # fmt: skip
+
+
+def loaded(statement: str) -> set[str]:
+    """Return the modules that are loaded after a statement, in an interpreter of its own."""
+    code = (
+        "import sys\ntry:\n"
+        + "".join(f"    {line}\n" for line in statement.splitlines())
+        + "except SystemExit as e:\n    assert not e.code, e.code\n"
+        "sys.stderr.write('\\n'.join(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=DIGITS
+    )
+    return set(done.stderr.split("\n"))
+
+
+@pytest.fixture(scope="module")
+def dry_run() -> set[str]:
+    return loaded(
+        "sys.argv = ['safelaunch', 'run', '--dry-run', 'digits.yaml']\n"
+        "import safelaunch.cli\nsafelaunch.cli.main()"
+    )
+
+
+@pytest.fixture(scope="module")
+def needed() -> set[str]:
+    """What click and PyYAML load by themselves: nothing can be saved there."""
+    return loaded("import click, yaml\nclick.echo('')")
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_a_dry_run_does_not_load(module: str, dry_run: set[str], needed: set[str]) -> None:
+    assert module not in dry_run - needed
+
+
+def test_a_dry_run_of_accelerate_loads_no_other_launcher(dry_run: set[str]) -> None:
+    launchers = {m.rpartition(".")[2] for m in dry_run if m.startswith("safelaunch.launchers.")}
+    assert launchers <= {"accelerate", "flags", "target"}
+
+
+def test_a_dry_run_loads_nothing_that_starts_jobs(dry_run: set[str]) -> None:
+    starting = {"safelaunch.execute", "safelaunch.runs", "safelaunch.cli.start", "subprocess"}
+    assert starting & dry_run == set()

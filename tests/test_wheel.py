@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tracked(*paths: str) -> list[str]:
+    if not (CHECKOUT / ".git").exists():
+        pytest.skip("not a git checkout")
+    return run("git", "ls-files", *paths, cwd=CHECKOUT).splitlines()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution, and from it the wheel."""
+    pytest.importorskip("build", reason="needs build")
+    out = tmp_path_factory.mktemp("dist")
+    command = ("-m", "build", "--no-isolation", "--outdir", str(out), str(CHECKOUT))
+    run(sys.executable, *command, cwd=out)
+    [built] = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def test_the_wheel_holds_the_tracked_profiles_and_no_other(names: set[str]) -> None:
+    inside = {n.removeprefix("safelaunch/") for n in names if n.endswith(".yaml")}
+    assert inside == {n for n in tracked("profiles") if n.endswith(".yaml")}
+
+
+def test_the_wheel_holds_every_tracked_module(names: set[str]) -> None:
+    assert {n for n in tracked("safelaunch") if (CHECKOUT / n).exists()} - names == set()
+
+
+def test_the_wheel_holds_what_travels_to_the_ranks(names: set[str]) -> None:
+    assert "safelaunch/runtime/site/sitecustomize.py" in names
+
+
+def test_the_wheel_holds_no_tests_and_no_examples(names: set[str]) -> None:
+    tops = {n.split("/")[0] for n in names if ".dist-info" not in n}
+    assert tops == {"safelaunch"}
+
+
+def test_profiles_are_found_in_an_unpacked_wheel(unpacked: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import safelaunch.cli as c; "
+        "print(c.__file__, file=sys.stderr); c.main()"
+    )
+    command = (sys.executable, "-c", code, str(unpacked), "profiles")
+    listed = [line.split()[0] for line in run(*command, cwd=unpacked).splitlines()]
+    assert listed == sorted(Path(n).stem for n in tracked("profiles") if n.endswith(".yaml"))
