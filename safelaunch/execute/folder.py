@@ -148,8 +148,16 @@ def remove(made: list[str]) -> None:
     for path in reversed(made):
         with contextlib.suppress(OSError):
             if os.path.basename(os.path.dirname(path)) == "runs":
-                shutil.rmtree(path, ignore_errors=True)
+                _remove_run(path)
             elif os.path.isdir(path):
                 os.rmdir(path)
             elif os.path.getsize(path) == 0:
                 os.unlink(path)
+
+
+def _remove_run(path: str) -> None:
+    """Remove a run directory; a supervisor on its way may still add its log before it gives up."""
+    deadline = time.monotonic() + 5
+    while os.path.isdir(path) and time.monotonic() < deadline:
+        shutil.rmtree(path, ignore_errors=True)
+        time.sleep(0.01)

@@ -91,6 +91,8 @@ class Supervisor(object):
         )
         self.journal.save()
         self.journal.event("started", launcher=pid)
+        said = "[safelaunch] %s: Ctrl-B D leaves it running, Ctrl-C stops it\r\n" % self.run["id"]
+        self.journal.show(said.encode())
 
     def _environment(self) -> dict[str, str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}

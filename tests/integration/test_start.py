@@ -135,6 +135,7 @@ def test_run_json_has_the_promised_shape(place: Place) -> None:
 def test_files_are_private(place: Place) -> None:
     run = place.start(place.ranks("print('x')"), umask=0)
     place.ended(run)
+    wait_for((place.node(run) / "record.json").exists, "the record of the run")
     for folder, below, names in os.walk(place.home):
         if "__pycache__" in below:
             below.remove("__pycache__")  # the job's own interpreter caches sitecustomize there
