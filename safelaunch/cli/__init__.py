@@ -68,7 +68,12 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 not succeeded, 2 usage, 5 internal, 130 Ctrl-C."""
-    sys.exit(_guarded())
+    code = _guarded()
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk behind `>`: it has been reported, Python's own end must not again
+        _drop_stdout()
+    sys.exit(code)
 
 
 def _guarded() -> int:  # noqa: PLR0911 - one way out for each kind of end
@@ -97,9 +102,14 @@ def _guarded() -> int:  # noqa: PLR0911 - one way out for each kind of end
 
 
 def _reader_gone() -> int:
-    """A closed stdout (`| head`) is no failure, and Python must not flush into it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    """A closed stdout (`| head`) is no failure."""
+    _drop_stdout()
     return 0
+
+
+def _drop_stdout() -> None:
+    """Let what is still buffered go nowhere: Python flushes at its end, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def report(error: SafelaunchError) -> None:

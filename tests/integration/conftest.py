@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +32,15 @@ def no_tmux(place: Place) -> Place:
     tools.mkdir()
     for folder in ("/usr/local/bin", "/bin", "/usr/bin"):
         for program in os.scandir(folder) if os.path.isdir(folder) else ():
-            if program.name != "tmux" and not (tools / program.name).exists():
+            if program.name != "tmux" and not os.path.lexists(tools / program.name):
                 (tools / program.name).symlink_to(program.path)
     place.env["PATH"] = str(tools)
     return place
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, with the reason, what this machine cannot run."""
+    if item.get_closest_marker("tmux") and shutil.which("tmux") is None:
+        pytest.skip("no tmux here")
+    if item.get_closest_marker("train") and importlib.util.find_spec("accelerate") is None:
+        pytest.skip("no torch and accelerate here: pip install '.[train]'")

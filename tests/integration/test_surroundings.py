@@ -181,6 +181,7 @@ def test_interrupt_in_the_pane_stops_the_job(place: Place) -> None:
     assert (status["state"], status["stopped_by"]) == ("stopped", "SIGINT")
 
 
+@pytest.mark.tmux
 def test_attach_needs_a_terminal(place: Place) -> None:
     place.start(place.job(FOREVER))
     refused = place.cli("attach", code=1, stdin=subprocess.DEVNULL)
