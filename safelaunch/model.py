@@ -254,6 +254,7 @@ class NodePlan:
     node_rank: int
     cwd: str
     argv: tuple[Word, ...]
+    program: int  # where the job's own words begin in argv
     env: Mapping[str, EnvVar]
     unset: tuple[str, ...]  # names and `PREFIX_*` patterns
     keep: tuple[str, ...] | None  # inherit: None = all, else only these (and the basics)

@@ -132,6 +132,7 @@ def _node(
         node_rank=rank,
         cwd=job.workdir,
         argv=command.argv,
+        program=command.program,
         env=env,
         unset=environ.SCRUBBED,
         keep=_keep(job),

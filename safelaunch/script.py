@@ -55,7 +55,7 @@ def launch_script(node: NodePlan, title: str) -> str:
         "# under safelaunch each rank logs to a file of its own; by hand this changes nothing",
         f'[ -z "${{{_SITE}:-}}" ] || export PYTHONPATH="${_SITE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         "",
-        "exec " + _command(node.argv),
+        "exec " + _command(node),
     ]
     return "\n".join(blocks) + "\n"
 
@@ -142,13 +142,15 @@ def _proxies(node: NodePlan) -> list[str]:
     ]
 
 
-def _command(argv: tuple[Word, ...]) -> str:
-    text = quote(argv[0])
+def _command(node: NodePlan) -> str:
+    """Return the command over several lines: one for each option, and for the program."""
+    text = quote(node.argv[0])
     if text.startswith("-"):
         text = f"-- {text}"
-    for word in argv[1:]:
+    for at, word in enumerate(node.argv[1:], 1):
         shown = quote(word)
-        text += f" \\\n  {shown}" if shown.startswith(("--", "'--")) else f" {shown}"
+        breaks = shown.startswith(("--", "'--")) or at == node.program > 1
+        text += f" \\\n  {shown}" if breaks else f" {shown}"
     return text
 
 

@@ -23,9 +23,13 @@ class Launch(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What a launcher answers. `env` may be overridden by the job, `required` only by force."""
+    """What a launcher answers. `env` may be overridden by the job, `required` only by force.
+
+    `program` is where the job's own words begin, behind those of the launcher.
+    """
 
     argv: tuple[Word, ...]
+    program: int = 1
     env: tuple[EnvVar, ...] = ()
     required: tuple[EnvVar, ...] = ()
     files: tuple[tuple[str, Word], ...] = ()

@@ -201,9 +201,10 @@ def command(launch: Launch) -> Command:
         )
     program = (*module_or_script(job, "--module"), *job.args.words)
     agent = topology.several or topology.nodes > 1 or kind != "MULTI_GPU" or own_config
-    words += [*job.launcher_args.words, *(for_elastic(program) if agent else program)]
+    words += job.launcher_args.words
     return Command(
-        argv=tuple(words),
+        argv=(*words, *(for_elastic(program) if agent else program)),
+        program=len(words),
         files=() if own_config else (("accelerate.yaml", _config(launch, kind, on_cpu)),),
         warnings=warnings,
     )

@@ -71,8 +71,6 @@ def command(launch: Launch) -> Command:
             words += ["--master_addr", master_addr(job)]
         if "master_port" not in given:
             words += ["--master_port", text(Slot.PORT)]
-    words += [
-        *job.launcher_args.words,
-        *for_elastic((*module_or_script(job, "--module"), *job.args.words)),
-    ]
-    return Command(argv=tuple(words), warnings=warnings)
+    words += job.launcher_args.words
+    program = for_elastic((*module_or_script(job, "--module"), *job.args.words))
+    return Command(argv=(*words, *program), program=len(words), warnings=warnings)

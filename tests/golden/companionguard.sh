@@ -36,5 +36,6 @@ exec /path/to/env/bin/python -m accelerate.commands.launch \
   --num_machines 1 \
   --num_processes 4 \
   --main_process_port '<port>' \
-  --mixed_precision bf16 scripts/train_ppo.py \
+  --mixed_precision bf16 \
+  scripts/train_ppo.py \
   --config configs/ppo.yaml

@@ -34,6 +34,7 @@ exec '<python>' -m accelerate.commands.launch \
   --num_machines 1 \
   --num_processes 2 \
   --main_process_port '<port>' \
-  --mixed_precision no scripts/train.py \
+  --mixed_precision no \
+  scripts/train.py \
   --config configs/digits.yaml \
   --seed 1

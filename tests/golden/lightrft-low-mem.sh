@@ -37,7 +37,8 @@ exec '<python>' -m torch.distributed.run \
   --nproc_per_node 8 \
   --node_rank 0 \
   --master_addr 127.0.0.1 \
-  --master_port '<port>' examples/gsm8k_geo3k/train_colocate.py \
+  --master_port '<port>' \
+  examples/gsm8k_geo3k/train_colocate.py \
   --pretrain Qwen/Qwen2.5-0.5B-Instruct \
   --save_trajectories \
   --advantage_estimator group_norm \

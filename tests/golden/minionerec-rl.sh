@@ -32,7 +32,8 @@ exec '<python>' -m accelerate.commands.launch \
   --num_machines 1 \
   --num_processes 8 \
   --config_file ./config/zero2_opt.yaml \
-  --main_process_port 29503 rl.py \
+  --main_process_port 29503 \
+  rl.py \
   --model_path path_to_model \
   --train_batch_size 64 \
   --eval_batch_size 128 \

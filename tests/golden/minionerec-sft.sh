@@ -32,7 +32,8 @@ exec '<python>' -m torch.distributed.run \
   --nproc_per_node 8 \
   --node_rank 0 \
   --master_addr 127.0.0.1 \
-  --master_port '<port>' sft.py \
+  --master_port '<port>' \
+  sft.py \
   --base_model your_model_path \
   --batch_size 1024 \
   --micro_batch_size 16 \
