@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError
-from safelaunch.model import EnvVar, Origin, PlanWarning
+from safelaunch.model import EnvVar, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,6 @@ class Selection(NamedTuple):
     undeclared: Mapping[str, tuple[str, ...]]  # fact -> variables that it keeps on
     workarounds: tuple[str, ...]
     missing: tuple[ProfileVar, ...]  # site variables that nobody set
-    warnings: tuple[PlanWarning, ...] = ()
 
 
 class Known(NamedTuple):

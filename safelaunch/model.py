@@ -33,7 +33,6 @@ class Slot(Enum):
     RUN_DIR = "run-dir"  # the node's part of the run directory
     PORT = "port"  # rendezvous port, bind-tested on the rank-0 machine
     MASTER_ADDR = "master-addr"
-    INTERFACE = "interface"
     PYTHON = "python"  # absolute path of the interpreter
     PREFIX = "prefix"  # the interpreter's installation: the parent of its bin folder
     THREADS = "threads"  # usable cores / processes on this node, at least 1

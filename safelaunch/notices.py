@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.model import PlanWarning
+from safelaunch.script import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,7 +65,7 @@ def workarounds(
         cost = ": slower, GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in on else ""
         yield (
             f"workarounds of {profile.name} are on ({', '.join(on)}{cost}) because the {what} is "
-            f"not declared; to lift them: {_again(resolved, profile)}"
+            f"not declared; to lift them: {_again(resolved)}"
         )
 
 
@@ -78,8 +79,11 @@ def _standing(chosen: Selection, env: Mapping[str, EnvVar]) -> dict[str, list[st
     return {fact: names for fact, names in standing.items() if names}
 
 
-def _again(resolved: Resolved, profile: Profile) -> str:
+def _again(resolved: Resolved) -> str:
+    flags = resolved.flags
     words = ["safelaunch", "run", "--no-workarounds"]
-    if resolved.flags.profile:
-        words += ["--profile", profile.name]
-    return " ".join([*words, resolved.job_file or "-- LINE"])
+    words += ["--profile", flags.profile] if flags.profile else []
+    words += ["--hosts", flags.hosts_file] if flags.hosts_file else []
+    words += [word for setting in flags.sets for word in ("--set", setting)]
+    words += [resolved.job_file] if resolved.job_file else ["--", *resolved.line]
+    return " ".join(quote(word) for word in words)

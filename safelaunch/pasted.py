@@ -32,6 +32,9 @@ _OPERATOR = re.compile(r"[|&;<>()`\n]+")
 _WRONG_DASH = re.compile(r"[\u2010-\u2015\u2212]+[A-Za-z]")
 _AUTO = "auto"
 
+# what people type before a launch and safelaunch does itself; `env` only stands before variables
+_WRAPPER = re.compile(r"nohup|time|exec|env")
+
 # launcher flag -> job key; what is not here stays a launcher flag
 _KEYS = {
     "accelerate": {
@@ -72,7 +75,10 @@ def parse_line(words: Sequence[str]) -> Node:
                 hint="a text processor has replaced it",
             )
     env: dict[str, str] = {}
-    while line and (found := _ASSIGNMENT.fullmatch(line[0])):
+    while line and (found := _ASSIGNMENT.fullmatch(line[0]) or _WRAPPER.fullmatch(line[0])):
+        if found.re is _WRAPPER:
+            line.pop(0)
+            continue
         check_name(found[1], _WHERE)
         env[found[1]] = found[2]
         line.pop(0)
@@ -119,6 +125,12 @@ def _command(line: list[str]) -> dict[str, Node]:
         return {**python, **_launcher("accelerate", line[2:])}
     if program == "accelerate-launch":
         return {**python, **_launcher("accelerate", line[1:])}
+    if program == "accelerate":
+        raise ConfigError(
+            f"`accelerate {line[1] if len(line) > 1 else ''}` starts no job",
+            where=_WHERE,
+            hint="did you mean `accelerate launch`?",
+        )
     if program == "torchrun":
         return {**python, **_launcher("torchrun", line[1:])}
     if re.fullmatch(r"python(3(\.\d+)?)?", program):
@@ -145,6 +157,7 @@ def _python(line: list[str]) -> dict[str, Node]:
         rest[:1] = ["-m", rest[0][2:]]
     if rest[:1] == ["-m"] and len(rest) > 1:
         module, after = rest[1], rest[2:]
+        options = [option for option in options if option != "-u"] if after else options
         if module == "accelerate.commands.launch" and not options:
             return {**python, **_launcher("accelerate", after)}
         if module == "torch.distributed.run" and not options:

@@ -117,6 +117,7 @@ def _node(
             command.env,
             _gpus(job),
             job.env,
+            _secrets(job),
             chosen.ladder if chosen else (),
             _debug(resolved.flags.debug),
             required,
@@ -137,7 +138,7 @@ def _node(
         unset=environ.SCRUBBED,
         keep=_keep(job),
         setup=(*host.setup, *job.setup),
-        secrets=job.env_from,
+        secrets=tuple(name for name in job.env_from if env[name].computed),
         interpreter=job.interpreter,
         processes=job.topology.processes,
         direct=_direct(resolved.hosts),
@@ -195,13 +196,6 @@ def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar
             why="torchrun would set 1, plain Python all cores of the host",
             computed=f"usable cores / {count or 'GPUs'}, unless it is set already",
             soft=True,
-        )
-    if resolved.profile is not None and resolved.profile.accelerator == "cpu":
-        yield EnvVar(
-            "ACCELERATE_USE_CPU",
-            "true",
-            Origin(f"profile {resolved.profile.name}"),
-            why="without it ranks that use Accelerate each train alone on the CPU, silently",
         )
     direct = ",".join(_direct(resolved.hosts))
     for name in ("no_proxy", "NO_PROXY"):
@@ -262,6 +256,12 @@ def _gpus(job: Job) -> Iterable[EnvVar]:
         yield EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))
 
 
+def _secrets(job: Job) -> Iterable[EnvVar]:
+    for name in job.env_from:
+        how = "env_from: taken from your environment at the start"
+        yield EnvVar(name, None, job.origin("env_from"), computed=how)
+
+
 def _debug(on: bool) -> Iterable[EnvVar]:
     if on:
         for name, value, why, cost in _DEBUG:
@@ -270,19 +270,19 @@ def _debug(on: bool) -> Iterable[EnvVar]:
 
 def _required(job: Job, command: Command) -> tuple[list[EnvVar], list[PlanWarning]]:
     """Return the launcher's requirements that stand, and warnings for those forced off."""
-    own = {var.name: var for var in job.env}
+    own = {var.name: var for var in (*job.env, *_secrets(job))}
     stand, warnings = [], []
     for var in command.required:
         mine = own.get(var.name)
-        if mine is None or mine.value == var.value:
+        if mine is None or (mine.value == var.value and not mine.computed):
             stand.append(var)
         elif var.name in job.force:
-            message = f"{var.name}={mine.value} is forced; {job.launcher} {_needs(var)}: {var.why}"
+            message = f"{_said(mine)} is forced; {job.launcher} {_needs(var)}: {var.why}"
             warnings.append(PlanWarning("forced-requirement", message, str(mine.origin)))
         else:
             stand.append(var)
             message = (
-                f"{var.name}={mine.value} is overridden: {job.launcher} {_needs(var)} "
+                f"{_said(mine)} is overridden: {job.launcher} {_needs(var)} "
                 f"({var.why}); to insist: force: [{var.name}]"
             )
             warnings.append(PlanWarning("overridden-by-launcher", message, str(mine.origin)))
@@ -291,3 +291,7 @@ def _required(job: Job, command: Command) -> tuple[list[EnvVar], list[PlanWarnin
 
 def _needs(var: EnvVar) -> str:
     return f"needs {var.value}" if var.value is not None else "must not have it"
+
+
+def _said(var: EnvVar) -> str:
+    return f"{var.name} of env_from" if var.computed else f"{var.name}={var.value}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.errors import ConfigError, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _ID = re.compile(r"(?P<name>.+)-(?P<time>[0-9]{8}-[0-9]{6})-[0-9a-f]{4}")
 
@@ -109,6 +109,16 @@ def find(base: str, wanted: str | None) -> Run:
         shown = ", ".join(run.id for run in begun[-3:])
         raise RunNotFound(f"`{wanted}` begins {len(begun)} runs", hint=f"for example {shown}")
     raise RunNotFound(f"no run `{wanted}`", hint="safelaunch ps --all lists them")
+
+
+def find_live(base: str, wanted: str | None, is_live: Callable[[Run], bool]) -> Run:
+    """As `find`, but where several runs are meant, the newest of those that live."""
+    found = find(base, wanted)
+    if wanted == found.id:
+        return found
+    meant = [run for run in all_runs(base) if wanted is None or run.name == wanted]
+    live = [run for run in meant if is_live(run)]
+    return _newest(live) if live else found
 
 
 def _newest(runs: list[Run]) -> Run:

@@ -6,7 +6,6 @@ the exception, verbatim by contract.
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 # ephemeral range (Linux: 32768 and up), so no outgoing connection can have taken it by chance.
 _PASTE = {
     Slot.PORT: "$((20000 + RANDOM % 12000))",
-    Slot.PYTHON: "$(command -v python3)",
+    Slot.PYTHON: '$(command -v "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/}python3")',
     Slot.PREFIX: '$(dirname "$(dirname "$(command -v python3)")")',
-    Slot.GPUS: "$(nvidia-smi -L | wc -l)",
+    Slot.GPUS: "$(nvidia-smi -L | grep -c ^GPU)",
     Slot.RUN_DIR: "$d",
 }
 _SITE = "SAFELAUNCH_SITE"
@@ -70,10 +69,12 @@ def _scrub(node: NodePlan) -> list[str]:
     lines = ["", "# left over from other jobs or a cluster's prologue"]
     lines += _wrapped("unset -v", words)
     if node.keep is not None:
-        kept = "|".join((*BASICS, *node.keep, *node.secrets, "SAFELAUNCH_*"))
+        # the last two are how the supervisor knows its processes again
+        kept = "|".join((*BASICS, *node.keep, *node.secrets, "SAFELAUNCH_*", "SPT_NOENV"))
         lines += [
-            "for name in $(compgen -e); do",
-            f'  case $name in {kept}) ;; *) unset -v "$name" 2>/dev/null ;; esac',
+            "for safelaunch_name in $(compgen -e); do",
+            f"  case $safelaunch_name in {kept}) ;;",
+            '    *) unset -v "$safelaunch_name" 2>/dev/null ;; esac',
             "done",
         ]
     return [*lines, ""]
@@ -175,7 +176,9 @@ def paste_line(node: NodePlan, topology: Topology) -> str:
             f'printf %s {_expand(body, slots)} > "$d"/{quote(name)}' for name, body in node.files
         ]
     parts.append(f"cd {quote(node.cwd)}")
-    parts += _setup(node.setup)
+    if node.setup:
+        lines = " ".join(_literal(line) for text in node.setup for line in text.split("\n"))
+        parts.append(f"{{ eval \"$(printf '%s\\n' {lines})\"; cd {quote(node.cwd)}; }}")
     words = [f"{name}={value}" for name, value in _assignments(node, slots)]
     words += [f'{name}="${name}"' for name in node.secrets]
     removed = [v.name for v in node.env.values() if v.value is None and not v.computed]
@@ -183,14 +186,6 @@ def paste_line(node: NodePlan, topology: Topology) -> str:
         words += ["env", *(w for name in removed for w in ("-u", name))]
     words += [_expand(word, slots) for word in node.argv]
     return " && ".join([*parts, " ".join(words)])
-
-
-def _setup(lines: tuple[str, ...]) -> list[str]:
-    """Return the user's lines as parts of one line; what cannot be joined goes through eval."""
-    if not any(re.search(r"[#&\n\\]|<<", line) for line in lines):
-        return [line.strip().rstrip(";") for line in lines if line.strip()]
-    words = " ".join(_literal(line) for text in lines for line in text.split("\n"))
-    return [f"eval \"$(printf '%s\\n' {words})\""]
 
 
 def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]]:

@@ -76,7 +76,8 @@ def _fresh() -> str:
 
 def start(machine: Transport, supervised: Supervised, socket: str) -> None:
     """Start the supervisor in a detached session on a server of its own. Raises StartError."""
-    session = ("new-session", "-d", "-s", supervised.run_id, "-x", "200", "-y", "50")
+    session = ["new-session", "-d", "-s", supervised.run_id, "-c", supervised.cwd]
+    session += ["-x", "200", "-y", "50"]
     result = machine.run(
         ["tmux", "-u", "-f", "/dev/null", "-S", socket, *session, *supervised.argv], timeout=20
     )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from safelaunch import __version__
-from safelaunch.errors import SafelaunchError
+from safelaunch.errors import ConfigError, SafelaunchError, did_you_mean
 
 # name -> (module, one line of help): a command's module is imported when it is used
 COMMANDS = {
@@ -46,6 +46,18 @@ class LazyGroup(click.Group):
         found: click.Command = module.command
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; a near miss and a job file get a hint."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            hint = did_you_mean(name, COMMANDS) or "safelaunch --help lists them"
+            if name.endswith((".yaml", ".yml")):
+                hint = f"safelaunch run {name}"
+            raise ConfigError(f"no command `{name}`", hint=hint)
+        return super().resolve_command(ctx, args)
+
     def format_commands(
         self,
         ctx: click.Context,  # noqa: ARG002
@@ -56,14 +68,21 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "--version", prog_name="safelaunch")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Start multi-GPU training jobs right, own them, and tell how they ended.
 
     RUN is a run's id, an unambiguous beginning of it, a job's name (its newest run), or nothing
     (the newest run of all).
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> None:

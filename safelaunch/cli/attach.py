@@ -9,16 +9,17 @@ import click
 
 from safelaunch import runs
 from safelaunch.backends import tmux
-from safelaunch.cli.watch import describe
+from safelaunch.cli.complete import complete_run
+from safelaunch.cli.watch import describe, is_live
 from safelaunch.errors import RunError
 from safelaunch.runtime import state
 
 
 @click.command("attach")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 def command(run: str | None) -> int:
     """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job."""
-    found = runs.find(runs.home(os.environ), run)
+    found = runs.find_live(runs.home(os.environ), run, is_live)
     status = state.judge(found.node_dir)
     look = f"safelaunch logs -f {found.id}"
     if status.get("state") != "running":

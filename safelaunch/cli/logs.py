@@ -9,13 +9,14 @@ import click
 
 from safelaunch import runs
 from safelaunch.cli import say
+from safelaunch.cli.complete import complete_run
 from safelaunch.cli.watch import describe, growing, is_over, log_path, writer
 from safelaunch.errors import RunError
 from safelaunch.runtime import state
 
 
 @click.command("logs")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
 @click.option("--raw", is_flag=True, help="The bytes as they were written, progress bars and all.")
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own file.")
@@ -26,7 +27,12 @@ def command(run: str | None, follow: bool, raw: bool, rank: int | None, launcher
     path = log_path(found, _which(found, rank, launcher))
     if not follow and not os.path.isfile(path):
         status = state.judge(found.node_dir)
-        raise RunError(f"{found.id} has no such log ({describe(status)})", where=path)
+        which = f"rank {rank}" if rank is not None else "the launcher" if launcher else "the run"
+        known = ", ".join(runs.ranks(found)) or "none"
+        raise RunError(
+            f"{found.id} has no log of {which} ({describe(status)})",
+            hint=f"ranks that logged: {known}",
+        )
     write = writer(raw or (follow and sys.stdout.isatty()))
     try:
         for data in growing(path, lambda: follow and not is_over(found)):

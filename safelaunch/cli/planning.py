@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli import warn
+from safelaunch.cli import say, warn
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
 from safelaunch.plan import make_plan
@@ -29,7 +29,8 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
 
         tree = parse_line(line)
         paths = Paths.of(os.path.join(cwd, "-"), cwd, flags.project_root)
-        return resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
+        found = resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
+        return found._replace(line=tuple(line))
     return resolve_file(files[0], flags, cwd)
 
 
@@ -55,8 +56,17 @@ def print_plan(plan: Plan) -> None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
     for node in plan.nodes:
         _print_environment(node, len(plan.nodes) > 1)
+    say_warnings(plan)
+
+
+def say_warnings(plan: Plan) -> None:
+    """Print what the user should know before a start, each thing once, with its cure."""
     for warning in plan.warnings:
+        if warning.id == "undeclared-fact" and plan.notes:
+            continue  # the notes say it, with the command that lifts it
         warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
+    for note in plan.notes:
+        say(f"note: {note}")
 
 
 def _shape(plan: Plan) -> str:
@@ -81,9 +91,13 @@ def _print_environment(node: NodePlan, several: bool) -> None:
     for name in node.secrets:
         click.echo(f"  {name}=***")
         _wrapped("env_from: taken from your environment at the start")
+    click.echo("removed from what is inherited")
+    _wrapped(", ".join(node.unset))
+    if node.keep is not None:
+        _wrapped("and everything else but the basics" + "".join(f", {n}" for n in node.keep))
     worked_out: dict[str, list[str]] = {}
     for var in node.env.values():
-        if var.computed:
+        if var.computed and var.name not in node.secrets:
             worked_out.setdefault(var.computed, []).append(var.name)
     click.echo("worked out on the machine that runs it")
     for how, names in worked_out.items():

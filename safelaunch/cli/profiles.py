@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli import print_json
+from safelaunch.cli.complete import complete_profile
 from safelaunch.config import profiles
 from safelaunch.model import Origin
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("profiles")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_profile)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(name: str | None, as_json: bool) -> int:
     """List hardware profiles, or show one with every variable's reason, cost and source."""

@@ -17,7 +17,9 @@ _LIVE = ("pending", "running", "lost", "unknown")
 
 
 @click.command("ps")
-@click.option("--all", "-a", "everything", is_flag=True, help="Ended runs too, all of them.")
+@click.option(
+    "--all", "-a", "everything", is_flag=True, help="Every ended run, not only the newest."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(everything: bool, as_json: bool) -> int:
     """List runs: those that live, and the newest that have ended."""

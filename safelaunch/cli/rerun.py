@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from safelaunch import runs
+from safelaunch.cli.complete import complete_run
 from safelaunch.cli.start import start
 from safelaunch.errors import RunError
 from safelaunch.model import Plan
@@ -16,7 +17,7 @@ from safelaunch.serial import thaw
 
 
 @click.command("rerun")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--follow", "-f", is_flag=True, help="Stream the log; exit 0/1 with the job.")
 @click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

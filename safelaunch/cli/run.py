@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.cli import print_json, report, say, warn
+from safelaunch.cli import print_json, report, say
+from safelaunch.cli.complete import complete_profile
 from safelaunch.cli.planning import (
     Flags,
     make_plan,
     print_explanation,
     print_plan,
     resolve_target,
+    say_warnings,
 )
 from safelaunch.errors import ConfigError, SafelaunchError
 
@@ -43,8 +45,13 @@ def pasted_line() -> tuple[str, ...]:
 
 
 @click.command("run", cls=LineCommand)
-@click.argument("job", nargs=-1, metavar="[JOB.yaml...] [-- LINE...]")
-@click.option("--profile", metavar="NAME", help="Hardware profile, by name or path.")
+@click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml...] [-- LINE...]")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    shell_complete=complete_profile,
+    help="Hardware profile, by name or path.",
+)
 @click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."
 )
@@ -96,6 +103,10 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         debug=options["debug"],
         project_root=options["project_root"],
     )
+    if flags.ladder is not None and not flags.workarounds:
+        raise ConfigError("`--nccl-ladder` and `--no-workarounds` together", hint="give one")
+    if files and files[0] in ("accelerate", "torchrun", "python", "python3"):
+        raise ConfigError("a command line without `--`", hint=f"safelaunch run -- {files[0]} ...")
     if bool(files) == bool(line):
         raise ConfigError(
             "run what?" if not files else "a job file and a line together",
@@ -104,7 +115,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     if options["dry_run"] or options["explain"] or options["script"]:
         return _dry_run(files, line, flags, options)
     if options["project_root"]:
-        raise ConfigError("`--project-root` is for a dry-run", where="--project-root")
+        raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
     from safelaunch.cli.start import start  # noqa: PLC0415 - a dry-run must not pay for it
@@ -133,14 +144,14 @@ def _print(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:
 
         for node in plan.nodes:
             click.echo(script_of(plan, node), nl=False)
+        say("note: a template; a start fills in its `<slots>` and keeps the script as launch.sh")
     elif options["explain"]:
         print_explanation(resolved, plan)
     else:
         print_plan(plan)
         return
     if not options["as_json"]:
-        for warning in plan.warnings:
-            warn(warning.message)
+        say_warnings(plan)
 
 
 def _several(files: tuple[str, ...], flags: Flags, options: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from typing import Any
 
 import click
@@ -11,12 +12,13 @@ import click
 from safelaunch import runs
 from safelaunch.backends import tmux
 from safelaunch.cli import print_json
-from safelaunch.cli.watch import describe
+from safelaunch.cli.complete import complete_run
+from safelaunch.cli.watch import describe, duration
 from safelaunch.runtime import state
 
 
 @click.command("show")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, as_json: bool) -> int:
     """Show one run: state, exit code, processes, what it was made of, how to look at it."""
@@ -29,9 +31,28 @@ def command(run: str | None, as_json: bool) -> int:
     click.echo(f"{found.id}: {describe(status)}")
     if status.get("warning"):
         click.echo(f"  warning   {status['warning']}")
-    for line in (*_processes(shown), *_record(found), *_places(found, status)):
+    for line in (
+        *_job(found, status),
+        *_processes(shown),
+        *_record(found),
+        *_places(found, status),
+    ):
         click.echo(f"  {line}")
     return 0
+
+
+def _job(run: runs.Run, status: dict[str, Any]) -> list[str]:
+    plan = state.read_json(os.path.join(run.node_dir, "plan.json")) or {}
+    spec = state.read_json(os.path.join(run.node_dir, "run.json")) or {}
+    file = spec.get("job_file") or "a pasted line"
+    lines = [f"job       {file}"]
+    lines.append(f"launcher  {plan.get('launcher')}, profile {plan.get('profile') or 'none'}")
+    begun = status.get("started_at")
+    if isinstance(begun, (int, float)):
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun))
+        ago = f", {duration(max(0.0, time.time() - begun))} ago"
+        lines.append(f"started   {at}{ago}")
+    return lines
 
 
 def _processes(shown: dict[str, Any]) -> list[str]:
@@ -52,7 +73,7 @@ def _record(run: runs.Run) -> list[str]:
     if isinstance(git, dict) and git.get("commit"):
         changed = len(git.get("changed") or ()) + int(git.get("more_changed") or 0)
         lines.append(
-            f"commit    {git['commit'][:12]}" + (f", {changed} changed files" if changed else "")
+            f"commit    {git['commit'][:12]}" + (f", changed files: {changed}" if changed else "")
         )
     packages = record.get("packages")
     if isinstance(packages, dict):

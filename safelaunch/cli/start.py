@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -12,7 +13,8 @@ import click
 
 from safelaunch import runs
 from safelaunch.backends import tmux
-from safelaunch.cli import print_json, say, warn
+from safelaunch.cli import print_json, say
+from safelaunch.cli.planning import say_warnings
 from safelaunch.cli.watch import follow, outcome
 from safelaunch.errors import ConfigError
 from safelaunch.execute import Caller, Started
@@ -20,6 +22,8 @@ from safelaunch.execute import start as execute
 from safelaunch.runtime import procs, state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from safelaunch.model import Plan
 
 
@@ -38,14 +42,18 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     """Start the plan as the options say, and return the exit code of the command."""
     if options["follow"] and options["foreground"]:
         raise ConfigError("`--follow` and `--foreground` together", hint="give one")
-    for warning in plan.warnings:
-        if warning.id != "undeclared-fact":  # the notes say it, with the cure
-            warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
+    if options["as_json"] and (options["follow"] or options["foreground"]):
+        raise ConfigError(
+            "the log and `--json` together would be neither",
+            hint="run --json, then safelaunch wait --json",
+        )
+    say_warnings(plan)
     if options["foreground"]:
-        return _foreground(plan, options)
-    started = execute(plan, caller())
+        return _foreground(plan)
+    with _interruptible():
+        started = execute(plan, caller())
     try:
-        _notes(plan, started)
+        _notes(started)
         if options["as_json"]:
             print_json(start_json(started))
         if options["follow"]:
@@ -63,8 +71,23 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     return 0
 
 
-def _notes(plan: Plan, started: Started) -> None:
-    for note in (*plan.notes, *started.notes):
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let TERM and HUP end a start as Ctrl-C does: cleaned up, not half made."""
+
+    def interrupt(signum: int, _frame: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(signum).name)
+
+    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _notes(started: Started) -> None:
+    for note in started.notes:
         say(f"note: {note}")
 
 
@@ -92,7 +115,7 @@ def _say_how_to_look(started: Started) -> None:
     click.echo(f"  files    {shlex.quote(started.run.node_dir)}")
 
 
-def _foreground(plan: Plan, options: dict[str, Any]) -> int:
+def _foreground(plan: Plan) -> int:
     """For CI: the job ends with this process; TERM and INT stop it."""
     told: list[int] = []
     supervisors: list[tuple[int, int]] = []
@@ -109,9 +132,16 @@ def _foreground(plan: Plan, options: dict[str, Any]) -> int:
         supervisors.append(started.supervisor)
         if told:  # it came while the job was being started
             procs.ask(*started.supervisor)
-    _notes(plan, started)
-    if options["as_json"]:
-        print_json(start_json(started))
+    _notes(started)
     say(f"started {started.run.id} in the foreground")
     code = outcome(started.run, follow(started.run))
+    _settle(started)
     return 130 if told and told[0] == signal.SIGINT else code
+
+
+def _settle(started: Started) -> None:
+    """Wait until nothing of ours writes any more: what follows in CI may remove the directory."""
+    deadline = time.monotonic() + 5
+    for who in (started.supervisor, started.recorder):
+        while who and procs.start_time(who[0]) == who[1] and time.monotonic() < deadline:
+            time.sleep(0.01)

@@ -49,6 +49,11 @@ def is_over(run: Run) -> bool:
     return status.get("state") not in ("pending", "running")
 
 
+def is_live(run: Run) -> bool:
+    """Whether something of the run may still be there."""
+    return state.judge(run.node_dir).get("state") not in state.ENDED
+
+
 def growing(path: str, goes_on: Callable[[], bool]) -> Iterator[bytes]:
     """Yield a file's bytes as they come, until `goes_on` says no and the end is reached."""
     position, last_look, going = 0, 0.0, True
@@ -96,13 +101,19 @@ def writer(raw: bool) -> Callable[[bytes], None]:
     def settled(data: bytes) -> None:
         nonlocal rest
         lines = (rest + data).split(b"\n")
-        rest = lines.pop() if data else b""
+        rest = _short(lines.pop()) if data else b""
         if not data and lines and not lines[-1]:
             lines.pop()
         out.writelines(last_state(line) + b"\n" for line in lines)
         out.flush()
 
     return as_is if raw else settled
+
+
+def _short(rest: bytes) -> bytes:
+    """Return an unfinished line without what it has overwritten: progress bars never end."""
+    done, cr, open_part = rest.rpartition(b"\r")
+    return last_state(done) + cr + open_part
 
 
 def last_state(line: bytes) -> bytes:
@@ -118,19 +129,20 @@ def outcome(run: Run, status: Mapping[str, Any]) -> int:
         say(f"warning: {status['warning']}")
     if status.get("state") == "succeeded":
         return 0
-    say(f"  log: safelaunch logs {run.id}    state: safelaunch show {run.id}")
+    say(f"  log    safelaunch logs {run.id}")
+    say(f"  state  safelaunch show {run.id}")
     return 1
 
 
 def describe(status: Mapping[str, Any]) -> str:
     """Return a run's state in words: `failed, exit code 1, after 12 s`."""
     words = [str(status.get("state"))]
-    if status.get("signal"):
+    if status.get("state") == "stopped" and status.get("stopped_by"):
+        words[0] += f" ({status.get('signal') or status['stopped_by']})"
+    elif status.get("signal"):
         words.append(f"the launcher was ended by {status['signal']}")
     elif status.get("exit_code") is not None and status.get("state") != "succeeded":
         words.append(f"exit code {status['exit_code']}")
-    if status.get("stopped_by"):
-        words.append(f"after {status['stopped_by']}")
     if status.get("reason"):
         words.append(str(status["reason"]))
     if status.get("state") == "lost":

@@ -133,8 +133,9 @@ def read_text(path: str, shown: str) -> str:
 
 def _check_kind(info: os.stat_result, shown: str) -> None:
     if not stat.S_ISREG(info.st_mode):
-        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "not a regular file"
-        raise ConfigError(f"{kind}, not a YAML file", where=shown)
+        directory = stat.S_ISDIR(info.st_mode)
+        what = "a directory, not a YAML file" if directory else "not a regular file"
+        raise ConfigError(what, where=shown)
     if info.st_size > MAX_BYTES:
         raise ConfigError(
             f"{info.st_size:,} bytes: a file of this kind has at most 1 MiB", where=shown
@@ -192,7 +193,7 @@ def _yaml_hint(problem: str, text: str, mark: Any) -> str | None:
         if mark.line < len(lines) and "\t" in lines[mark.line]:
             return "YAML does not allow tabs for indentation; use spaces"
     if "mapping values are not allowed" in problem:
-        return "quote a value that contains `: `"
+        return "quote a value that contains `: `, or indent this key like the one above"
     if "cannot start any token" in problem:
         return "quote a value that begins with a special character"
     return None

@@ -58,7 +58,8 @@ class Resolved(NamedTuple):
     hosts: tuple[Host, ...]
     flags: Flags
     tree: Node
-    job_file: str
+    job_file: str  # as the user named it; empty for a pasted line
+    line: tuple[str, ...] = ()
 
 
 def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
@@ -112,9 +113,7 @@ def resolve(
         _check_script(values, origins, paths)  # else a host says where, and may be the only one
     profile, profile_origin = _profile(values, origins, machines, known, paths)
     if flags.ladder is not None and profile is None:
-        raise ConfigError(
-            "`--nccl-ladder` needs a profile", where="--nccl-ladder", hint="--profile NAME"
-        )
+        raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
     return Resolved(job, profile, profile_origin, machines, flags, tree, job_file)
 
 

@@ -57,7 +57,9 @@ class Schema(NamedTuple):
                     hint="use an SSH key or agent; tokens go under `env_from: [NAME]`",
                 )
             raise ConfigError(
-                f"unknown key `{key.text}`", where=key.origin, hint=did_you_mean(key.text, known)
+                f"unknown key `{key.text}`",
+                where=key.origin,
+                hint=did_you_mean(key.text, known) or f"known: {', '.join(sorted(known))}",
             )
 
     def read(self, node: Node) -> tuple[dict[str, Any], dict[str, Origin]]:

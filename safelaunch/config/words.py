@@ -36,7 +36,7 @@ _MODEL_WORD = (
 )
 _TOKEN_STARTS = ("hf_", "sk-", "gh", "github_pat_", "AKIA", "glpat-", "xox", "KEY-----", "://")
 _HIDDEN_VALUE = (
-    r"(^|[^A-Za-z0-9])(hf_[A-Za-z0-9]{20,}|sk-(?=[a-z-]*[A-Z0-9])[A-Za-z0-9_-]{20,}"
+    r"(^|[^A-Za-z0-9])(hf_[A-Za-z0-9]{20,}|sk-(?=[a-z-]{0,40}[A-Z0-9])[A-Za-z0-9_-]{20,}"
     r"|gh[pousr]_[A-Za-z0-9]{30,}"
     r"|github_pat_[A-Za-z0-9_]{30,}|AKIA[A-Z0-9]{16}|glpat-[A-Za-z0-9_-]{20,}"
     r"|xox[abp]-[A-Za-z0-9-]{20,})"

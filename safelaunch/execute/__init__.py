@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from safelaunch.errors import StartError
 from safelaunch.execute import facts, folder
 from safelaunch.model import NodePlan, Plan, Slot
 from safelaunch.plan import bind
-from safelaunch.runtime import state
+from safelaunch.runtime import procs, state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +39,7 @@ class Started(NamedTuple):
     socket: str | None
     notes: tuple[str, ...]
     supervisor: tuple[int, int] | None  # pid and start time
+    recorder: tuple[int, int] | None  # the process that writes record.json
 
 
 class Backend(NamedTuple):
@@ -61,7 +61,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     machine = Local(own)  # without our own names: they would mark the supervisor
     python = facts.find_interpreter(node, caller.environ)
     run_id = runs.new_id(plan.name, caller.utc, caller.random)
-    found = facts.ask(machine, node, python, run_id)
+    found = facts.ask(machine, node, python, run_id, caller.environ)
     run = runs.Run(run_id, os.path.join(runs.folder(caller.home), run_id))
     bound = bind(plan, {**found, Slot.RUN_ID: run_id, Slot.RUN_DIR: run.node_dir})
     backend = _backend(machine, run_id, foreground=foreground)
@@ -74,15 +74,25 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
         folder.reserve_log(spec["log"], made)
         folder.write(machine, files, run, made)
         supervisor = _launch(machine, found[Slot.PYTHON], run, backend.socket)
-        with contextlib.suppress(StartError):  # without a record the run is still a run
-            record = os.path.join(run.node_dir, "runtime", "record.py")
-            machine.detach([found[Slot.PYTHON], record, run.node_dir, node.cwd], cwd=run.node_dir)
+        recorder = _record(machine, found[Slot.PYTHON], run, node)
     except BaseException:
         _undo(run, made, backend.socket)
         raise
     notes = [backend.note] if backend.note else []
     notes += facts.inherited(bound.nodes[0], caller.environ)
-    return Started(run, backend.socket, tuple(notes), supervisor)
+    return Started(run, backend.socket, tuple(notes), supervisor, recorder)
+
+
+def _record(
+    machine: Transport, python: str, run: runs.Run, node: NodePlan
+) -> tuple[int, int] | None:
+    """Let a process beside the job write down what the run is made of."""
+    program = os.path.join(run.node_dir, "runtime", "record.py")
+    try:
+        pid = machine.detach([python, program, run.node_dir, node.cwd], cwd=run.node_dir)
+    except StartError:
+        return None  # without a record the run is still a run
+    return pid, procs.start_time(pid) or 0
 
 
 def _only_node(plan: Plan) -> NodePlan:
@@ -94,7 +104,7 @@ def _only_node(plan: Plan) -> NodePlan:
     if len(plan.nodes) > 1:
         raise StartError(
             f"this job has {len(plan.nodes)} nodes; `run` starts this machine only",
-            hint="use `safelaunch remote`",
+            hint="start the lines that --dry-run prints by hand, one on each node",
         )
     return plan.nodes[0]
 

@@ -26,7 +26,7 @@ OLDEST_PYTHON = (3, 8)  # what runtime/ is written for
 
 def check_secrets(node: NodePlan, environ_: Mapping[str, str]) -> None:
     """Refuse a start for which a name of `env_from` is not set. Raises StartError."""
-    missing = [name for name in node.secrets if name not in environ_]
+    missing = [name for name in node.secrets if not environ_.get(name)]
     if missing:
         raise StartError(
             f"`env_from` names {', '.join(missing)}, not set in your environment",
@@ -52,7 +52,8 @@ def find_interpreter(node: NodePlan, environ_: Mapping[str, str]) -> str:
         mode = os.stat(path).st_mode
     except OSError as e:
         what = "does not exist" if e.errno == errno.ENOENT else f"cannot be used: {e.strerror}"
-        raise StartError(f"the interpreter {path} {what}", where=where) from e
+        hint = "name another one: `python:`, `venv:` or `conda:`"
+        raise StartError(f"the interpreter {path} {what}", where=where, hint=hint) from e
     if stat.S_ISDIR(mode):
         raise StartError(f"the interpreter {path} is a directory", where=where)
     if not os.access(path, os.X_OK):
@@ -71,7 +72,9 @@ def _active(environ_: Mapping[str, str]) -> tuple[str, str]:
     return os.path.abspath(found), "python3 on your PATH"
 
 
-def ask(machine: Transport, node: NodePlan, python: str, run_id: str) -> dict[Slot, str]:
+def ask(
+    machine: Transport, node: NodePlan, python: str, run_id: str, environ_: Mapping[str, str]
+) -> dict[Slot, str]:
     """Ask the job's interpreter what only this machine knows."""
     with open(os.path.join(FOLDER, "probe.py"), encoding="utf-8") as file:
         source = file.read()
@@ -91,7 +94,7 @@ def ask(machine: Transport, node: NodePlan, python: str, run_id: str) -> dict[Sl
         Slot.PYTHON: python,
         Slot.PREFIX: os.path.dirname(os.path.dirname(python)),
         Slot.PORT: str(found["port"]),
-        **_counted(node, found),
+        **_counted(node, int(found["cores"]), _visible_gpus(node, environ_, int(found["gpus"]))),
     }
 
 
@@ -113,8 +116,19 @@ def _too_old(node: NodePlan, python: str, version: str) -> StartError:
     )
 
 
-def _counted(node: NodePlan, found: dict[str, Any]) -> dict[Slot, str]:
-    gpus, cores = int(found["gpus"]), int(found["cores"])
+def _visible_gpus(node: NodePlan, environ_: Mapping[str, str], installed: int) -> int:
+    """Return how many GPUs the job will see: CUDA_VISIBLE_DEVICES as the plan leaves it."""
+    name = "CUDA_VISIBLE_DEVICES"
+    if name in node.env:
+        value = node.env[name].value
+        visible = None if value is None else str(value)
+    else:
+        seen = node.keep is None or environ.matches(name, node.keep)
+        visible = environ_.get(name) if seen else None
+    return installed if visible is None else len([v for v in visible.split(",") if v.strip()])
+
+
+def _counted(node: NodePlan, cores: int, gpus: int) -> dict[Slot, str]:
     if node.processes is None and gpus == 0:
         raise StartError(
             "`gpus: auto`, but this machine shows no NVIDIA GPU", hint="give `processes: N`"

@@ -36,6 +36,7 @@ def spec(plan: Plan, run: runs.Run, caller: Caller, backend: Backend) -> dict[st
         "backend": backend.name,
         "socket": backend.socket,
         "rank_logs": plan.ranks_log,
+        "ranks": plan.nodes[0].processes,
         "log": _log_path(plan, run, caller),
         "terminal": {n: caller.environ[n] for n in terminal if n in caller.environ},
         "job_file": os.path.abspath(plan.job_file) if plan.job_file else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
+from safelaunch.launchers.target import one_process
 
 SUMMARY = "any command as a list of words, run as it stands"
 TARGETS = ("command",)
@@ -15,6 +16,7 @@ VERSIONS: tuple[str, ...] = ()
 def command(launch: Launch) -> Command:
     """Return the words of `command:`, followed by `args:`."""
     job = launch.job
+    one_process(job)
     if not job.command or not job.command[0]:
         raise ConfigError("an empty command", where=job.origin("command"))
     if job.launcher_args.words:

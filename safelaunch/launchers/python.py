@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
-from safelaunch.launchers.target import module_or_script
+from safelaunch.launchers.target import module_or_script, one_process
 
 if TYPE_CHECKING:
     from safelaunch.model import Job
@@ -21,6 +21,7 @@ VERSIONS: tuple[str, ...] = ()
 def command(launch: Launch) -> Command:
     """Return `python script.py ...`; `launcher_args` are the interpreter's own (-u, -X dev)."""
     job = launch.job
+    one_process(job)
     program = module_or_script(job, "-m")
     _check_options(job)
     words = (job.interpreter.word, *job.launcher_args.words, *program, *job.args.words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from safelaunch.errors import ConfigError
 from safelaunch.model import Job, Slot, Word, text
 
 if TYPE_CHECKING:
@@ -30,3 +31,13 @@ def for_elastic(words: Iterable[str]) -> tuple[str, ...]:
     (torch/distributed/elastic/utils/api.py): `$$` would become `$`, `${local_rank}` a number.
     """
     return tuple(w.replace("$", "$$") if "$$" in w or "local_rank" in w else w for w in words)
+
+
+def one_process(job: Job) -> None:
+    """Refuse a job that asks a launcher without ranks for several processes."""
+    if job.topology.processes != 1:
+        raise ConfigError(
+            f"launcher `{job.launcher}` starts one process",
+            where=job.origin("processes"),
+            hint="use torchrun or accelerate",
+        )

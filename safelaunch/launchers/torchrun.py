@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers.flags import FlagTable, check_flags, flag_names
 from safelaunch.launchers.target import for_elastic, master_addr, module_or_script
@@ -65,11 +66,15 @@ def command(launch: Launch) -> Command:
     words: list[Word] = [job.interpreter.word, "-m", "torch.distributed.run"]
     words += ["--nnodes", str(topology.nodes)]
     words += ["--nproc_per_node", topology.count()]
-    if not given & {"rdzv_backend", "rdzv_endpoint", "standalone"}:
+    if "standalone" in given and topology.nodes > 1:
+        raise ConfigError(
+            "`--standalone` is for one node", where=job.origin("launcher_args"), hint="leave it out"
+        )
+    if not given & {"rdzv_backend", "standalone"}:  # static, torch's default
         words += ["--node_rank", str(launch.node_rank)]
-        if "master_addr" not in given:
+        if not given & {"master_addr", "rdzv_endpoint"}:
             words += ["--master_addr", master_addr(job)]
-        if "master_port" not in given:
+        if not given & {"master_port", "rdzv_endpoint"}:
             words += ["--master_port", text(Slot.PORT)]
     words += job.launcher_args.words
     program = for_elastic((*module_or_script(job, "--module"), *job.args.words))

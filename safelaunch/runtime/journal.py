@@ -100,6 +100,18 @@ class Journal(object):
         self.save()
         return True
 
+    def count_ranks(self) -> None:
+        """Warn where fewer ranks started than planned: each may have trained alone, silently."""
+        planned = self.run.get("ranks")
+        try:
+            names = os.listdir(os.path.join(self.dir, "ranks"))
+        except OSError:
+            return
+        started = len({name.split(".")[0] for name in names})
+        if isinstance(planned, int) and started < planned and self.run.get("rank_logs"):
+            said = "%d of %d planned ranks were seen: did a process train alone?"
+            self.status["warning"] = said % (started, planned)
+
     def log(self, data: bytes) -> None:
         """Write merged lines to combined.log, the project's log and the pane."""
         if not data:

@@ -74,10 +74,7 @@ def read(path: str) -> str:
 
 
 def gpus() -> int:
-    """Return how many NVIDIA GPUs the driver shows; CUDA_VISIBLE_DEVICES limits them."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([v for v in visible.split(",") if v.strip()])
+    """Return how many NVIDIA GPUs the driver shows."""
     try:
         return len(os.listdir("/proc/driver/nvidia/gpus"))
     except OSError:

@@ -161,7 +161,7 @@ class Supervisor(object):
                 return
             if pid == 0:
                 return
-            if pid == self.launcher:
+            if pid == self.launcher and self.wait_status is None:
                 self.wait_status = status
 
     def _is_late(self) -> bool:
@@ -219,10 +219,11 @@ class Supervisor(object):
             return
         self.next_scan = now + self.scan_every
         self.scan_every = min(self.scan_every * 1.5, 5.0)
-        fresh = {p: s for p, s in self._descendants().items() if self.seen.get(p) != s}
+        living = self._descendants()
+        fresh = {p: s for p, s in living.items() if self.seen.get(p) != s}
+        self.seen = living
         if fresh:
             self.scan_every = 0.5
-            self.seen.update(fresh)
             self.journal.processes(fresh)
         if self.journal.restore(self.seen):
             self.watch.add(self.journal.logs)
@@ -232,6 +233,10 @@ class Supervisor(object):
     def finish(self) -> None:
         """Write the last lines and the end."""
         self.journal.log(self.merger.drain())
+        self.journal.count_ranks()
+        if self.children_left and "unkillable" not in self.journal.status:
+            # another user's, under hidepid: wait() says that there is one, /proc does not show it
+            self.journal.status["warning"] = "a process is left that this user cannot see"
         code, signum = _decode(self.wait_status)
         final = "succeeded" if code == 0 else "failed"
         if self.stopping:

@@ -6,8 +6,9 @@
 unset -v RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE ${!GROUP_@} ${!ROLE_@} ${!MASTER_@} \
   NPROC_PER_NODE NNODES NODE_RANK FORCE_TORCHRUN ${!PET_@} ${!TORCHELASTIC_@} ${!ACCELERATE_@} \
   ${!SLURM_@} ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!MV2_@} ${!MPI_@} PYTHONHOME PYTHON_EXEC
-for name in $(compgen -e); do
-  case $name in HOME|USER|LOGNAME|SHELL|PATH|LANG|LANGUAGE|LC_*|TZ|TMPDIR|TERM|PWD|SHLVL|_|SEEDED|HF_TOKEN|SAFELAUNCH_*) ;; *) unset -v "$name" 2>/dev/null ;; esac
+for safelaunch_name in $(compgen -e); do
+  case $safelaunch_name in HOME|USER|LOGNAME|SHELL|PATH|LANG|LANGUAGE|LC_*|TZ|TMPDIR|TERM|PWD|SHLVL|_|SEEDED|HF_TOKEN|SAFELAUNCH_*|SPT_NOENV) ;;
+    *) unset -v "$safelaunch_name" 2>/dev/null ;; esac
 done
 
 cd -- '/path/to/project/odd folder $HOME'"'"'s' || exit 1

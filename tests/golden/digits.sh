@@ -13,8 +13,8 @@ export PYTHONUNBUFFERED=1
 export PYTHONPATH=/path/to/project"${PYTHONPATH:+:$PYTHONPATH}"
 export PATH='<prefix>/bin'"${PATH:+:$PATH}"
 : "${OMP_NUM_THREADS:=<threads>}" && export OMP_NUM_THREADS
-export ACCELERATE_USE_CPU=true
 export CUDA_VISIBLE_DEVICES=''
+export ACCELERATE_USE_CPU=true
 unset -v VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
 if [ -e '<prefix>'/pyvenv.cfg ]; then export VIRTUAL_ENV='<prefix>'
 elif [ -d '<prefix>'/conda-meta ]; then export CONDA_PREFIX='<prefix>'; fi

@@ -118,7 +118,7 @@ def test_logs_shows_what_is_asked_for(place: Place) -> None:
         check=True,
     )
     assert raw.stdout == b"1%\r2%\rdone\n"
-    assert "no such log" in place.cli("logs", "--rank", "9", run, code=1).stderr
+    assert "no log of rank 9" in place.cli("logs", "--rank", "9", run, code=1).stderr
 
 
 def test_logs_follows_to_the_end(place: Place) -> None:

@@ -102,7 +102,7 @@ def test_what_a_run_was_made_of_is_recorded(place: Place) -> None:
     assert record["git"]["changed"] == [" M job.py"]
     assert record["python"].startswith("3.")
     assert isinstance(record["packages"], dict)
-    assert f"{head[:12]}, 1 changed files" in place.cli("show", run).stdout
+    assert f"{head[:12]}, changed files: 1" in place.cli("show", run).stdout
 
 
 def no_orphan(place: Place, run: str) -> None:
@@ -147,12 +147,13 @@ def test_killing_the_client_in_the_middle_of_a_start_leaves_no_orphan(
             no_orphan(place, run)
 
 
-def test_interrupting_a_start_leaves_nothing_or_a_run(place: Place) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupting_a_start_leaves_nothing_or_a_run(place: Place, signum: int) -> None:
     job = place.job(FOREVER)
     for moment in (0.0, 0.008, 0.016, 0.024, 0.05):
-        left, code, out = cut_off(place, job, moment, signal.SIGINT)
-        # the signal itself: it came when all was done and Python was on its way out
-        assert code in (0, 130, -signal.SIGINT)
+        left, code, out = cut_off(place, job, moment, signum)
+        # the signal itself: it came before the start began, or when all was done
+        assert code in (0, 130, -signum)
         for run in left:
             assert place.json("show", run)["state"] == "running"
             assert run.encode() in out

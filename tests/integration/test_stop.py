@@ -74,7 +74,7 @@ def test_stopping_an_ended_run_says_so(place: Place) -> None:
     run = place.start(place.job("print('x')"))
     place.ended(run)
     result = place.cli("stop", run)
-    assert "has ended already: succeeded" in result.stderr
+    assert "had ended already: succeeded" in result.stdout
     assert place.status(run)["state"] == "succeeded"
 
 
@@ -203,3 +203,9 @@ def test_stop_calls_a_start_off(place: Place) -> None:
     assert shown["state"] == "stopped"
     assert "called off" in shown["reason"]
     assert not state.claim(str(place.node(run)))
+
+
+def test_stop_without_a_name_takes_the_run_that_lives(place: Place) -> None:
+    live = place.start(place.job(FOREVER, name="live"))
+    place.ended(place.start(place.job("print('x')", name="ended")))
+    assert place.json("stop")["id"] == live

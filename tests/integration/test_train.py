@@ -57,3 +57,17 @@ def test_accelerate_trains_two_processes(place: Place) -> None:
         assert (place.logs(run) / f"rank-{rank}.log").read_text() == f"rank {rank} of 2 sum 3.0\n"
     record = json.loads((place.node(run) / "record.json").read_text())
     assert {"torch", "accelerate"} <= set(record["packages"])
+
+
+def test_ranks_that_train_alone_are_not_passed_over(place: Place) -> None:
+    """The job's own config says NO: accelerate starts one process in spite of --num_processes."""
+    place.write("acc.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\n")
+    job = place.job(
+        "print('alone')",
+        launcher="accelerate",
+        processes=2,
+        profile="cpu",
+        launcher_args={"config_file": "acc.yaml"},
+    )
+    status = place.ended(place.start(job))
+    assert status["warning"] == "0 of 2 planned ranks were seen: did a process train alone?"

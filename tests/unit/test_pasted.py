@@ -291,3 +291,16 @@ def test_a_quoted_line_in_one_string_gives_its_words_back(words: list[str]) -> N
     found = parse_line([shlex.join(["python", "x.py", *words])]).get("args")
     assert found is not None
     assert [item.text for item in found.items] == words
+
+
+def test_what_people_type_before_a_launch_is_left_out() -> None:
+    assert keys("nohup env A=1 torchrun --nproc_per_node 2 t.py")["launcher"] == "torchrun"
+
+
+def test_accelerate_without_launch_is_refused() -> None:
+    assert "accelerate launch" in refused("accelerate", "lunch", "train.py")
+
+
+def test_an_unbuffered_python_may_run_torchrun() -> None:
+    line = "python3 -u -m torch.distributed.run --nproc_per_node 2 t.py"
+    assert keys(line)["launcher"] == "torchrun"

@@ -22,7 +22,6 @@ FACTS: dict[Slot, str] = {
     Slot.RUN_DIR: "/run/node-0",
     Slot.PORT: "23456",
     Slot.MASTER_ADDR: "10.0.0.1",
-    Slot.INTERFACE: "eth0",
     Slot.PYTHON: "/opt/env/bin/python",
     Slot.PREFIX: "/opt/env",
     Slot.THREADS: "7",
@@ -306,3 +305,16 @@ def test_binding_nothing_changes_nothing(name: str, project: Project) -> None:
 def test_a_recorded_plan_reads_back_as_it_was(name: str, project: Project) -> None:
     plan: Plan = project.plan(JOBS[name])
     assert plan_json(thaw(freeze(plan))) == plan_json(plan)
+
+
+def test_a_variable_taken_from_the_callers_environment_beats_the_profile(project: Project) -> None:
+    project.write("env: {A: profile}\n", "p.yaml")
+    text = script(project.plan(PYTHON + "profile: ./p.yaml\nenv_from: [A]\n"))
+    assert "export A=profile" not in text
+
+
+def test_the_command_that_lifts_workarounds_is_the_users_own(project: Project) -> None:
+    flags = Flags(profile="rtx5090", sets=("args.q=a b",))
+    [note] = project.plan(TORCHRUN, flags).notes
+    wanted = "safelaunch run --no-workarounds --profile rtx5090 --set 'args.q=a b' job.yaml"
+    assert note.endswith(wanted)

@@ -318,3 +318,14 @@ def test_a_folder_that_is_gone_ends_the_script(project: Project) -> None:
     plan = bind(project.plan(text), {})
     done = subprocess.run(["bash", "-c", script(plan)], check=False, capture_output=True, cwd="/")
     assert (done.returncode, (project.folder / "bin" / "told.json").exists()) == (1, False)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_pasted_line_comes_back_to_the_folder_after_setup(shell: str, project: Project) -> None:
+    assert pasted(project, "setup: [cd /]\n", shell).cwd == str(project.folder)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_setup_of_several_lines_survives_pasting(shell: str, project: Project) -> None:
+    text = "setup: ['if true; then', 'export A=1  # yes', 'fi', 'false']\n"
+    assert pasted(project, text, shell).env["A"] == "1"
