@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
 import stat
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch import environ
 from safelaunch.errors import StartError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from safelaunch.transports import Result, Transport
 
+_SAID = {"version", "cores", "gpus", "port", "executable"}  # what the probe prints
 OLDEST_PYTHON = (3, 8)  # what runtime/ is written for
 
 
@@ -80,20 +80,19 @@ def ask(
         source = file.read()
     seed = str(zlib.crc32(run_id.encode()))
     result = machine.run([python, "-I", "-S", "-c", source, seed], timeout=60)
-    try:
-        found: dict[str, Any] = json.loads(result.out)
-    except ValueError:
-        raise _no_python(machine, node, python, result) from None
-    if tuple(found["version"]) < OLDEST_PYTHON:
-        raise _too_old(node, python, "Python " + ".".join(str(n) for n in found["version"]))
-    if found["port"] is None:
+    found = dict(line.split(" ", 1) for line in result.out.splitlines() if " " in line)
+    if result.code != 0 or not set(found) >= _SAID:
+        raise _no_python(machine, node, python, result)
+    if tuple(int(n) for n in found["version"].split(".")) < OLDEST_PYTHON:
+        raise _too_old(node, python, f"Python {found['version']}")
+    if found["port"] == "None":
         raise StartError("no free port between 20000 and 65535")
     if node.interpreter.path is None and os.path.isabs(found["executable"]):
         python = found["executable"]  # python3 on PATH may be a shim that asks which one anew
     return {
         Slot.PYTHON: python,
         Slot.PREFIX: os.path.dirname(os.path.dirname(python)),
-        Slot.PORT: str(found["port"]),
+        Slot.PORT: found["port"],
         **_counted(node, int(found["cores"]), _visible_gpus(node, environ_, int(found["gpus"]))),
     }
 
