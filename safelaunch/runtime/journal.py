@@ -90,7 +90,7 @@ class Journal(object):
         _make_dirs(self.logs)
         self._open_combined()
         warning = "the run directory was removed while the job ran; earlier logs are lost"
-        self.status["warning"] = warning
+        self.warn(warning)
         self.event("directory-restored", note=warning)
         self.processes(seen)
         try:
@@ -110,7 +110,12 @@ class Journal(object):
         started = len({name.split(".")[0] for name in names})
         if isinstance(planned, int) and started < planned and self.run.get("rank_logs"):
             said = "%d of %d planned ranks were seen: did a process train alone?"
-            self.status["warning"] = said % (started, planned)
+            self.warn(said % (started, planned))
+
+    def warn(self, message: str) -> None:
+        """Add a warning to the status, beside those that are there."""
+        earlier = self.status.get("warning")
+        self.status["warning"] = "%s; %s" % (earlier, message) if earlier else message
 
     def log(self, data: bytes) -> None:
         """Write merged lines to combined.log, the project's log and the pane."""
@@ -163,7 +168,7 @@ class Journal(object):
     def _log_failed(self, error: OSError) -> None:
         if not self.has_gaps:
             self.has_gaps = True
-            self.status["warning"] = "the combined log has gaps: %s" % error.strerror
+            self.warn("the combined log has gaps: %s" % error.strerror)
             self.event("log-failed", error=str(error))
 
 

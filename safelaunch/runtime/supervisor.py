@@ -233,14 +233,15 @@ class Supervisor(object):
     def finish(self) -> None:
         """Write the last lines and the end."""
         self.journal.log(self.merger.drain())
-        self.journal.count_ranks()
         if self.children_left and "unkillable" not in self.journal.status:
             # another user's, under hidepid: wait() says that there is one, /proc does not show it
-            self.journal.status["warning"] = "a process is left that this user cannot see"
+            self.journal.warn("a process is left that this user cannot see")
         code, signum = _decode(self.wait_status)
         final = "succeeded" if code == 0 else "failed"
         if self.stopping:
             final = "stopped"
+        if final == "succeeded":  # any other end has a cause of its own
+            self.journal.count_ranks()
         now = time.time()
         attempts = self.journal.status.get("attempts")
         if isinstance(attempts, list) and attempts:

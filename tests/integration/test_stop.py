@@ -209,3 +209,10 @@ def test_stop_without_a_name_takes_the_run_that_lives(place: Place) -> None:
     live = place.start(place.job(FOREVER, name="live"))
     place.ended(place.start(place.job("print('x')", name="ended")))
     assert place.json("stop")["id"] == live
+
+
+def test_a_launcher_that_fails_before_its_ranks_says_nothing_of_ranks(place: Place) -> None:
+    job = place.ranks("print('x')")
+    (place.root / "fake" / "torch" / "distributed" / "run.py").write_text("raise SystemExit(3)")
+    status = place.ended(place.start(job))
+    assert (status["state"], status["exit_code"], status.get("warning")) == ("failed", 3, None)
