@@ -1,0 +1,117 @@
+"""What to do after a failure of each class: one or two sentences, the cheapest step first."""
+
+OTHER = "read the lines above in the log of the rank that failed first"
+ADVICE = {
+    "cuda-oom": "lower the batch size per card or the sequence length, or turn on gradient"
+    " checkpointing; if another process fills the card, `nvidia-smi` shows it",
+    "host-oom": "give the job more memory, or use fewer DataLoader workers and ranks per machine;"
+    " loading weights in every rank multiplies them",
+    "killed": "ask who sends SIGKILL: the kernel (`dmesg -T | grep -i oom` as root), a container's"
+    " limit, or a person; memory is the likely reason",
+    "killed-by-signal": "the frames above are where native code ended; check that torch, CUDA and"
+    " extensions fit, then try again with `CUDA_LAUNCH_BLOCKING=1`",
+    "cuda-illegal-memory-access": "run once with `CUDA_LAUNCH_BLOCKING=1` to see the true line; on"
+    " several consumer cards try `NCCL_SHM_DISABLE=1 NCCL_P2P_DISABLE=1` or a newer NCCL",
+    "cuda-no-kernel-image": "install builds for this card: `python -c 'import torch;"
+    " print(torch.cuda.get_arch_list())'` lists what torch has",
+    "cuda-unavailable": "compare `nvidia-smi` with `torch.version.cuda`, and look whether"
+    " CUDA_VISIBLE_DEVICES names cards that exist",
+    "device-side-assert": "an index is out of range, often a label or token id; run once on the CPU"
+    " or with `CUDA_LAUNCH_BLOCKING=1` to see which",
+    "nccl-timeout": "look at what the slowest rank did: the first rank with another error, or the"
+    " one that printed least; raise the timeout only where the work is really that long",
+    "nccl-unhandled-error": "run again with `NCCL_DEBUG=INFO` and read its first WARN line",
+    "nccl-duplicate-gpu": "start no more processes than cards, and use"
+    " `torch.cuda.set_device(LOCAL_RANK)` before the first collective",
+    "nccl-socket-no-interface": "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to a name that"
+    " `ip -br link` shows on every node",
+    "nccl-ib": "check the links with `ibstat`; `NCCL_IB_DISABLE=1` goes on without them, slower",
+    "nccl-shm": "give the container more shared memory (`--shm-size=8g` or `--ipc=host`) and remove"
+    " stale /dev/shm/nccl-* files",
+    "nccl-p2p": "set `NCCL_P2P_DISABLE=1`, or `NCCL_CUMEM_HOST_ENABLE=0` with newer NCCL",
+    "port-in-use": "start again: a fresh port is chosen each time; where the job names a port,"
+    " `ss -ltnp` shows who has it",
+    "rendezvous-timeout": "look at the logs of the other nodes first: a rank that never came tells"
+    " why there; then at the address, firewall and proxy variables",
+    "peer-lost": "this rank only lost its peer: look for the rank or node that ended first",
+    "cpu-tensor-with-nccl": "move the tensor to the GPU before the collective, or create the group"
+    " with `cpu:gloo,cuda:nccl`",
+    "pin-memory-cuda-tensor": "return CPU tensors from the dataset, or set `pin_memory=False`",
+    "sampler-set-epoch": "call `set_epoch` only where the sampler has it",
+    "yaml-float-as-string": "write the number as `1.0e-4` in YAML, or convert it with `float()`",
+    "module-not-found": "install it into the job's interpreter, or name its folder in the job's"
+    " `pythonpath`; `safelaunch show` tells which interpreter ran",
+    "command-not-found": "install the program where the job runs, or name the interpreter that has"
+    " it with `python:`, so that its bin folder goes first on PATH",
+    "wrong-env": "name the environment in the job: `python:`, `venv:` or `conda:`",
+    "crlf-bad-interpreter": "rewrite the script with LF line ends: `sed -i 's/\\r$//' FILE`",
+    "hf-hub-offline": "download before the run, then set `HF_HUB_OFFLINE=1`; a model folder that"
+    " does not exist is reported in the same words",
+    "hf-lock-wait": "if no other download runs, remove the named .lock file",
+    "hf-gated-repo": "ask for access on the model's page, and pass HF_TOKEN with `env_from:`",
+    "disk-full": "free space or quota (`df -h`, `df -i`, `quota -s`), keep fewer checkpoints, then"
+    " resume: the newest checkpoint may be incomplete",
+    "checkpoint-mismatch": "load the checkpoint with the configuration that wrote it; the message"
+    " names the first keys that differ",
+    "checkpoint-missing": "check the path on the machine that runs the job, and that the folder"
+    " holds config.json and weights",
+    "nan-loss": "go back to a checkpoint before the first NaN; try bf16 instead of fp16, a lower"
+    " learning rate, and gradient clipping",
+    "deepspeed-config": "set the batch sizes in one place only: `auto` in DeepSpeed's file, and"
+    " numbers in the trainer's arguments",
+    "deepspeed-build": "install ninja and the CUDA toolkit of torch's version, and set CUDA_HOME",
+    "flash-attn": "reinstall flash-attn for this torch (`--no-build-isolation`), or choose"
+    ' `attn_implementation="sdpa"`',
+    "vllm-kv-cache-memory": "lower max_model_len, or give vLLM more of the card"
+    " (gpu_memory_utilization) after freeing what else lives there",
+    "vllm-engine-init": "the cause stands above, in the engine's own lines: read the first error"
+    " of EngineCore",
+    "vllm-cpu-swap": "lower swap_space",
+    "bf16-unsupported": "use fp16 on cards before Ampere; on newer ones check that torch has CUDA",
+    "dataloader-worker-killed": "try `num_workers=0` to see the true error; bus errors want more"
+    " /dev/shm (`--shm-size`)",
+    "permission-denied": "`ls -ld` the path on the machine that runs the job, as the job's user",
+    "too-many-open-files": "raise the limit with `setup: [ulimit -n 65536]`, or share tensors by"
+    ' `torch.multiprocessing.set_sharing_strategy("file_system")`',
+    "argument-error": "compare `args` with the program's `--help`; flags change between versions",
+    "batch-size-divisibility": "choose a batch per device so that batch x processes x accumulation"
+    " is a multiple of the number in the message",
+    "ddp-unused-parameters": "use `find_unused_parameters=True`, or take the unused parameters out",
+    "ddp-mark-ready-twice": "with gradient checkpointing use `use_reentrant=False`, or"
+    " `static_graph=True`",
+    "import-version-conflict": "install versions that fit together: the named package is older or"
+    " newer than the one that imports it",
+    "tokenizers-fork": "set `TOKENIZERS_PARALLELISM=false`",
+    "ray-oom": "give Ray's workers less to hold or the node more memory; the message lists the"
+    " processes by size",
+    "ray-node-dead": "look at the logs of the node or actor that died, in Ray's session folder"
+    " (/tmp/ray/session_latest)",
+    "user-code-exception": "fix the line above and start again; a restart alone fails the same way",
+    "scheduler-cancelled": "ask for more time, or resume from the last checkpoint",
+    "gpu-hardware-ecc": "take the card out of `gpus:` and reset it (`nvidia-smi -q -d ECC`)",
+    "tracker-offline": "set `WANDB_MODE=offline` in the job's `env:`, or pass the key with"
+    " `env_from:`",
+    "hang": "read the stacks that were saved: the rank that is not in a collective is the cause",
+    "ssh-kex-closed": "wait a minute and try again: sshd limits new connections (MaxStartups)",
+    "ssh-auth-failed": "check user and key with `ssh -v HOST`",
+    "ssh-host-key-changed": "if the machine was set up anew, `ssh-keygen -R HOST`; if not, ask why",
+    "ssh-timeout": "check address, port, VPN and firewall",
+}
+_SIGNALS = {
+    "SIGBUS": "a bus error usually means that /dev/shm is full: give the container more shared"
+    " memory (`--shm-size=8g` or `--ipc=host`)",
+    "SIGTERM": "somebody or a service outside the run sent it: a container's stop, a scheduler, a"
+    " person; start again",
+    "SIGINT": "somebody pressed Ctrl-C or sent it; start again",
+    "SIGHUP": "a session ended and took the process with it; start again",
+}
+_UNSEEN = "no exception was seen: the program's last output may tell why it gave up"
+
+
+def of(name: str, signal: str = "", has_frame: bool = True) -> str:
+    """Return the advice for a class, with regard to the signal and to whether a line is known."""
+    if name == "user-code-exception" and not has_frame:
+        return _UNSEEN
+    if name == "killed-by-signal" and signal in _SIGNALS:
+        return _SIGNALS[signal]
+    return ADVICE.get(name, OTHER)

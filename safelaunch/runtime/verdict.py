@@ -1,0 +1,298 @@
+"""Judges how the ranks and the launcher of a failed attempt ended: what, which class, which role.
+
+A failure that comes first is the cause; one that only follows (a peer lost, a signal from the
+launcher's agent) is a cascade, whenever it was noted. Reads tails of logs; never raises.
+"""
+
+from __future__ import annotations
+
+from safelaunch.runtime import block, classes, memory, tails
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from safelaunch.runtime.ends import End
+
+
+ORDER = {"root": 0, "unknown": 1, "cascade": 2}
+LAST_WORDS = 60  # lines of a rank's log in which what it ended with is looked for
+REFINED = 4  # ranks whose logs are searched for what their exceptions do not tell
+SECOND = 10**9  # ns
+LAST = 1 << 63  # later than any time in ns
+# what torchrun's agent, or the supervisor, sends to the others once one has failed
+FROM_AGENT = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
+# and what a rank does to itself when its NCCL watchdog sees another gone
+FOLLOWING = (*FROM_AGENT, "SIGABRT")
+AT_ONCE = ("SIGTERM", "SIGINT", "SIGHUP")
+PATIENCE = 5 * SECOND  # torchrun waits 30 s between SIGTERM and SIGKILL, our own grace is 5 s
+INTERRUPTS = ("KeyboardInterrupt", "SignalException")
+_WORDS = {
+    "SIGSEGV": "segmentation fault (SIGSEGV)",
+    "SIGABRT": "aborted (SIGABRT)",
+    "SIGBUS": "bus error (SIGBUS)",
+    "SIGFPE": "arithmetic fault (SIGFPE)",
+    "SIGILL": "illegal instruction (SIGILL)",
+    "SIGKILL": "killed (SIGKILL)",
+    "SIGINT": "interrupted (SIGINT)",
+}
+
+
+class Finding(object):
+    """One failed rank, or the launcher (rank None)."""
+
+    def __init__(self, rank: int | None, end: End | None, log: str) -> None:
+        self.rank = rank
+        self.end = end
+        self.log = log
+        self.name = classes.USER
+        self.role = "unknown"
+        self.what = ""
+        self.time_ns = end.time_ns if end is not None else 0
+        self.error = end.error if end is not None else None
+        self.code = end.code if end is not None else None
+        self.signal = end.signal if end is not None else ""
+        self.proof = None  # type: str | None
+
+    @property
+    def order(self) -> tuple[int, int, bool, int]:
+        """Less is more to blame: role, then time, then what torchrun says, then rank."""
+        known = self.time_ns if self.time_ns > 0 else LAST
+        if self.end is not None and self.end.rough and known == self.end.died_ns:
+            known += SECOND
+        named = self.end is not None and self.end.named_first
+        return ORDER[self.role], known, not named, -1 if self.rank is None else self.rank
+
+
+def in_words(signal: str) -> str:
+    """Return `segmentation fault (SIGSEGV)`, `ended by SIGTERM`."""
+    return _WORDS.get(signal, "ended by %s" % signal)
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Return text on one line, at most `limit` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 4] + " ..."
+
+
+def judge(ends: Iterable[End], kills: list[dict[str, Any]]) -> list[Finding]:
+    """Return a finding for each rank that failed, the one to blame first."""
+    failed = [end for end in ends if end.failed]
+    found = []
+    for end in failed:
+        finding = Finding(end.rank, end, end.log)
+        if finding.error is None and end.code == 1 and not end.recorded:
+            finding.error = tails.exception(end.log)
+        if finding.error is not None:
+            others = [other for other in failed if other is not end]
+            _exception(finding, finding.error, _is_first(end, others), kills)
+        found.append(finding)
+    # who vanished is judged by those who told: what they only lost does not come before it
+    firm = [one.end for one in found if one.error is None or one.role != "cascade"]
+    for finding in found:
+        end_ = finding.end
+        if finding.error is None and end_ is not None:
+            others = _before(end_, failed, [one for one in firm if one is not None])
+            _vanished(finding, end_, [other for other in others if other is not end_], kills)
+    found.sort(key=lambda finding: finding.order)
+    if found and found[0].role != "root":
+        for finding in found[:REFINED]:
+            if finding.error is not None and finding.name != classes.USER:
+                _refine(finding)
+    return sorted(found, key=lambda finding: finding.order)
+
+
+def _before(end: End, failed: list[End], firm: list[End]) -> list[End]:
+    """Return those whose failure explains the end of a rank, where it came earlier.
+
+    An agent sends SIGTERM as soon as anything failed, and SIGKILL to who still lives much later.
+    """
+    if end.signal in AT_ONCE:
+        return failed
+    if end.signal == "SIGKILL":
+        late = end.time_ns - PATIENCE
+        return firm + [other for other in failed if 0 < other.time_ns < late and other not in firm]
+    return firm
+
+
+def _is_first(end: End, others: list[End]) -> bool:
+    """Whether no other failure was noted earlier; False where its own time is not known."""
+    if end.rough and end.signal in AT_ONCE and not end.named_first:
+        # within a second of torchrun's what it sent itself is no cause
+        others_own = [other for other in others if other.signal not in AT_ONCE]
+        if any(0 < other.time_ns < end.time_ns + SECOND for other in others_own):
+            return False
+    return end.time_ns > 0 and all(not 0 < other.time_ns < end.time_ns for other in others)
+
+
+def _exception(
+    finding: Finding, error: dict[str, Any], first: bool, kills: list[dict[str, Any]]
+) -> None:
+    kind, message = str(error.get("type") or "exception"), str(error.get("message") or "")
+    finding.what = one_line("%s: %s" % (kind, message) if message else kind)
+    match = classes.classify_exception(kind, message, str(error.get("traceback") or ""))
+    finding.name, finding.role = match.name, match.role
+    if kind.rpartition(".")[2] in INTERRUPTS:
+        finding.name, finding.role = "killed-by-signal", "root" if first else "cascade"
+    if finding.name == "dataloader-worker-killed":
+        finding.proof = memory.proof(kills, None)
+        finding.name = "host-oom" if finding.proof else finding.name
+    if finding.role not in ORDER:
+        finding.role = "unknown"
+
+
+def _vanished(finding: Finding, end: End, others: list[End], kills: list[dict[str, Any]]) -> None:
+    first = _is_first(end, others)
+    if end.signal:
+        _signalled(finding, end, first, bool(others), kills)
+    else:
+        _exited(finding, end, first)
+
+
+def _signalled(
+    finding: Finding, end: End, first: bool, company: bool, kills: list[dict[str, Any]]
+) -> None:
+    finding.what = in_words(end.signal)
+    finding.name = "killed-by-signal"
+    finding.role = "root" if first else "unknown"
+    if end.signal == "SIGKILL":
+        finding.proof = memory.proof(kills, end.pid)
+        finding.name = "host-oom" if finding.proof else "killed"
+    elif end.signal == "SIGABRT":
+        match = classes.classify(tails.read(end.log, tails.CLASSIFIED))
+        if match is not None and match.name.startswith(("nccl-", "cuda-", "device-", "peer-")):
+            finding.name = match.name
+            finding.what = one_line("%s: %s" % (finding.what, match.line))
+            first = first and match.role != "cascade"
+    if finding.proof:
+        finding.what, finding.role = "killed (SIGKILL): out of memory", "root"
+    elif company and not first and end.signal in FOLLOWING:
+        finding.role = "cascade"
+    elif first and end.signal in ("SIGTERM", "SIGINT", "SIGHUP"):
+        finding.what += " from outside the run"
+
+
+def _exited(finding: Finding, end: End, first: bool) -> None:
+    how = ""
+    if end.in_order:
+        how = " (sys.exit)"
+    elif end.recorded:
+        how = " at once (os._exit or native exit)"
+    finding.what = "exited with code %s%s" % (end.code, how)
+    finding.role = "root" if first else "unknown"
+    text = "\n".join(tails.last_lines(tails.read(end.log), LAST_WORDS))
+    own = end.log.endswith("rank-%d.log" % end.rank)
+    error = tails.last_exception(text) if own else None
+    match = classes.classify(text)
+    if error is not None:  # the program caught it, showed it, and gave up
+        _exception(finding, error, first, [])
+        finding.error = error
+        finding.what = "exited with code %s%s after %s" % (end.code, how, finding.what)
+    elif match is not None and (match.role == "root" or (own and match.role == "unknown")):
+        finding.name = match.name
+        finding.role = match.role if not first else finding.role
+        finding.what = one_line("%s: %s" % (finding.what, match.line))
+
+
+def _refine(finding: Finding) -> None:
+    """Take the class from a rank's log where that names a cause; the exception stays what it is."""
+    match = classes.classify(tails.read(finding.log, tails.CLASSIFIED))
+    if match is not None and match.role == "root":
+        finding.name = match.name
+        finding.role = "unknown" if finding.role == "cascade" else finding.role
+
+
+# -- the launcher ----------------------------------------------------------------------------------
+
+
+def launcher(
+    outcome: Mapping[str, Any], log: str, kills: list[dict[str, Any]], pid: int = 0
+) -> Finding:
+    """Return what is known of a launcher that did not end well."""
+    finding = Finding(None, None, log)
+    code, name = outcome.get("exit_code"), launcher_signal(outcome, log)
+    finding.code = code if isinstance(code, int) else None
+    finding.signal = name
+    told = outcome.get("time_ns")
+    finding.time_ns = told if isinstance(told, int) else 0
+    finding.role = "root"
+    if name:
+        finding.name = "killed" if name == "SIGKILL" else "killed-by-signal"
+        finding.what = "the launcher was %s" % (
+            in_words(name) if in_words(name).startswith(("ended", "killed")) else "ended by " + name
+        )
+        finding.proof = memory.proof(kills, pid or None) if name == "SIGKILL" else None
+        if finding.proof:
+            finding.name, finding.what = "host-oom", "the launcher was killed: out of memory"
+        return finding
+    return _by_its_words(finding)
+
+
+def _by_its_words(finding: Finding) -> Finding:
+    """Name a launcher's failure by what stands in its log."""
+    # the run directory's own path is long, and says nothing
+    text = tails.read(finding.log, tails.CLASSIFIED).replace(_node_dir(finding.log) + "/", "")
+    match = classes.classify(text)
+    finding.error = tails.exception(finding.log)
+    if match is not None and match.role != "warning":
+        finding.name, finding.role = match.name, match.role
+        finding.what = one_line(match.line)
+    elif finding.error is not None:
+        finding.what = one_line("%s: %s" % (finding.error["type"], finding.error["message"]))
+    else:
+        lines = [line for line in tails.last_lines(text) if line.strip()]
+        finding.what = "the launcher exited with code %s" % finding.code
+        if lines:
+            finding.what = one_line("%s: %s" % (finding.what, lines[-1]))
+    return finding
+
+
+def _node_dir(log: str) -> str:
+    return log.rsplit("/logs/attempt-", 1)[0]
+
+
+def launcher_signal(outcome: Mapping[str, Any], log: str) -> str:
+    """Return the signal that ended a launcher, or "": its status, its code, or its own words."""
+    name = str(outcome.get("signal") or "")
+    code = outcome.get("exit_code")
+    if not name and isinstance(code, int) and 128 < code <= 128 + 64:  # noqa: PLR2004 - as shells say it
+        name = block.signal_name(code - 128)
+    if name or not code:
+        return name
+    for line in tails.last_lines(tails.read(log), 60):
+        _, found, rest = line.partition("SignalException: Process ")
+        number = rest.rpartition("got signal: ")[2].strip() if found else ""
+        if number.isdigit():
+            return block.signal_name(int(number))
+    return ""
+
+
+def silent(ends: Iterable[End]) -> list[Finding]:
+    """Return the one rank that ended without exception, order or a code that anybody saw."""
+    gone = [end for end in ends if end.recorded and not end.in_order and end.code is None]
+    if len(gone) != 1:
+        return []  # of several an agent may have ended all but one
+    finding = Finding(gone[0].rank, gone[0], gone[0].log)
+    finding.what = "ended at once, with a code that nobody saw (os._exit, a signal, native code)"
+    return [finding]
+
+
+def taken_along(ranks: list[Finding]) -> None:
+    """Say of ranks that an ended launcher has ended them: nothing came from outside to these."""
+    for finding in ranks:
+        if finding.signal in FROM_AGENT and finding.error is None:
+            finding.role, finding.what = "cascade", in_words(finding.signal)
+
+
+def to_blame(first: Finding, ranks: list[Finding]) -> bool:
+    """Whether a launcher that was ended by a signal comes before the ranks' own failures."""
+    for finding in ranks:
+        earlier = not finding.time_ns or not first.time_ns or finding.time_ns < first.time_ns
+        interrupted = finding.signal in FROM_AGENT and not finding.proof
+        if finding.error is not None:
+            kind = str(finding.error.get("type", "")).rpartition(".")[2]
+            interrupted = kind in INTERRUPTS
+        if earlier and not interrupted and finding.role != "cascade":
+            return False
+    return True

@@ -1,0 +1,163 @@
+"""Which class a text or an exception belongs to."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+
+import pytest
+
+from safelaunch.runtime import advice, classes, patterns
+
+DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "logs")
+with open(os.path.join(DATA, "excerpts.jsonl"), encoding="utf-8") as file:
+    EXCERPTS = [json.loads(line) for line in file]
+HEALTHY = [one["log"] for one in EXCERPTS if one["class"] == "healthy"]
+FAILED = [one for one in EXCERPTS if one["class"] != "healthy"]
+
+
+def named(text: str, failed: bool = True) -> str | None:
+    match = classes.classify(text, failed)
+    return match.name if match else None
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_every_sign_is_of_a_class_and_every_class_has_advice() -> None:
+    assert {name for name, _, _ in patterns.SIGNS} <= set(classes.TABLE)
+    assert set(classes.TABLE) == set(advice.ADVICE)
+
+
+def test_every_pattern_is_linear_and_of_one_line() -> None:
+    for _, role, fragments in patterns.SIGNS:
+        assert role in classes.WEIGHT
+        for fragment in fragments:
+            re.compile(fragment)
+            assert not re.search(r"\(\?[=!<]|\\[1-9]|\.\*.*\.\*.*\.\*|\)[*+]", fragment), fragment
+
+
+@pytest.mark.parametrize("name", ["user-code-exception", "module-not-found", "argument-error"])
+def test_what_fails_the_same_way_again_is_not_retried(name: str) -> None:
+    assert not classes.restarts(name)
+
+
+@pytest.mark.parametrize("name", ["port-in-use", "nccl-timeout", "cuda-illegal-memory-access"])
+def test_what_passes_is_retried(name: str) -> None:
+    assert classes.restarts(name)
+
+
+def test_an_unknown_class_is_not_retried() -> None:
+    assert not classes.restarts("no-such-class")
+
+
+# -- real logs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one", FAILED, ids=lambda one: one["class"])
+def test_a_real_excerpt_has_its_class(one: dict[str, str]) -> None:
+    assert named(one["log"]) == one["class"]
+
+
+@pytest.mark.parametrize("log", HEALTHY, ids=range(len(HEALTHY)))
+def test_frightening_lines_of_a_healthy_run_tell_nothing(log: str) -> None:
+    assert named(log, failed=False) is None
+
+
+# -- samples in other wordings, and what only looks alike ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("RuntimeError: CUDA error: out of memory", "cuda-oom"),
+        ("torch.cuda.OutOfMemoryErrortorch.cuda.OutOfMemoryError: : CUDA out", "cuda-oom"),
+        ("remote process exited or there was a network error, NCCL 2.18", "nccl-unhandled-error"),
+        ("[gloo/transport/tcp/pair.cc:589] Read error [::1]:9: Connection reset by peer",
+         "peer-lost"),
+        ("OSError: [Errno 28] No space left on device: '/data/x'", "disk-full"),
+        ("x: Error while creating shared memory segment /dev/shm/nccl-ab (size 9)", "nccl-shm"),
+        ("ModuleNotFoundError: No module named 'src'", "module-not-found"),
+        ("FlashAttention only supports Ampere GPUs or newer.", "flash-attn"),
+        ("bash: line 1: torchrun: command not found", "command-not-found"),
+        ("./run.sh: /bin/bash^M: bad interpreter: No such file or directory",
+         "crlf-bad-interpreter"),
+        ("Out of memory: Killed process 991 (python)", "host-oom"),
+        ("slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2024-01-01 DUE TO TIME LIMIT ***",
+         "scheduler-cancelled"),
+    ],
+)  # fmt: skip
+def test_a_line_has_its_class(line: str, name: str) -> None:
+    assert named(line) == name
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("AttributeError: module 'utils' has no attribute 'load'", "user-code-exception"),
+        ("ImportError: cannot import name 'f' from 'mine' (/me/mine.py)", "user-code-exception"),
+        ("TypeError: '<' not supported between instances of 'dict' and 'dict'",
+         "user-code-exception"),
+        ("best loss: inf", None),
+        ("grad_norm_loss_nan_check: off", None),
+    ],
+)  # fmt: skip
+def test_a_near_miss_does_not_match(line: str, name: str | None) -> None:
+    assert named(line) == name
+
+
+def test_a_cause_comes_before_the_consequences_that_stand_above_it() -> None:
+    text = "RuntimeError: Connection closed by peer\nValueError: bad batch\nstep 3\n"
+    match = classes.classify(text)
+    assert match is not None
+    assert (match.line, match.number) == ("ValueError: bad batch", 2)
+
+
+def test_the_launchers_own_exception_is_no_cause() -> None:
+    assert named("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ") is None
+
+
+def test_progress_after_a_warning_makes_it_harmless() -> None:
+    text = "Address already in use, trying the next port\nstep 10 loss 0.3\n"
+    assert named(text, failed=False) is None
+    assert named(text) == "port-in-use"
+
+
+# -- exceptions ------------------------------------------------------------------------------------
+
+
+def test_a_plain_exception_is_the_users_own() -> None:
+    match = classes.classify_exception("ValueError", "bad batch 17", "")
+    assert (match.name, match.role) == ("user-code-exception", "root")
+
+
+def test_an_unknown_exception_out_of_communication_may_be_a_consequence() -> None:
+    trace = (
+        'Traceback (most recent call last):\n  File "/x/torch/distributed/c10d.py", line 3, in a\n'
+    )
+    assert classes.classify_exception("RuntimeError", "odd", trace).role == "unknown"
+
+
+def test_the_cause_of_a_chained_exception_counts() -> None:
+    trace = (
+        "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory.\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n"
+    )
+    found = classes.classify_exception("RuntimeError", "Connection closed by peer", trace)
+    assert found.name == "cuda-oom"
+
+
+# -- cost ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 300_000, "\n" * 100_000, "ssh: " * 60_000, "loss nan " * 30_000]
+)
+def test_any_text_is_looked_through_fast(text: str) -> None:
+    classes.classify("")  # patterns are compiled once
+    begun = time.process_time()
+    classes.classify(text)
+    assert time.process_time() - begun < 2
