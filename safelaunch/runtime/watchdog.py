@@ -1,0 +1,135 @@
+"""Suspects a hang from what a job shows: its output and its steps. No clock, no files, no action.
+
+Silent: neither output nor a step for `max(factor x median step, floor)`; until two steps are known
+only `first_progress` counts, from the last sign of life. Sensible values, in seconds:
+
+- first_progress 3 h: one AReaL step lasts 391 to 6,707 s, and models load for an hour
+- factor 10: a step that saves or evaluates takes some times as long as a plain one
+- floor 5 min: NCCL's own watchdog aborts the job after 10 min and takes the evidence with it
+
+Stepless: output goes on (a server's statistics, one rank's warnings), but after two known steps
+there was none for `first_progress`, the job's own measure of a long time without one. Such a job
+may also just evaluate, or print in words that nobody recognises: that is reported, and never a
+reason to end it (`is_quiet`).
+
+A suspicion that proves false makes the watchdog patient: a job that came back by itself after
+14 min is silent for 28 min before it is suspected again.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+GAP = (
+    30.0  # seconds between two looks that come every second: the machine slept, or we were stopped
+)
+RECENT = 101  # steps that make the median: the pace of now, at a bounded cost
+TWICE = 2.0  # what a false suspicion is worth
+
+
+class Watchdog(object):
+    """Decides from numbers that it is given; `policy` is run["hang"], None switches it off."""
+
+    def __init__(self, policy: dict[str, Any] | None) -> None:
+        self.policy = policy
+        self.silent = 0.0  # seconds without a sign of life: at the suspicion, then at its end
+        self.kind = ""  # "silent", "stepless": the suspicion that holds
+        self.median = None  # type: float | None
+        self.now = None  # type: float | None
+        self.output_at = 0.0
+        self.step_at = 0.0
+        self.patience = 0.0  # what false suspicions have taught
+        self.bytes = 0
+        self.steps = 0
+        self.ended = False
+
+    def observe(self, now: float, total: int, steps: int, times: Sequence[float]) -> bool:
+        """Return True once, when a suspicion begins.
+
+        `now` is a monotonic clock in seconds, `total` the bytes of output so far, `steps` how many
+        were seen, `times` their last durations in seconds. Meant to be called about once a second.
+        """
+        self.ended = False
+        if self.policy is None:
+            return False
+        if self.now is None:
+            self.output_at = self.step_at = now
+        else:
+            self._pass_over(now - self.now)
+        self.now = now
+        self._note(now, total, steps, times)
+        if self.kind:
+            self._look_for_life(now)
+            return False
+        self.kind = self._suspicion(now)
+        self.silent = now - (self.step_at if self.kind == "stepless" else self._alive_at())
+        return bool(self.kind)
+
+    def resumed(self) -> bool:
+        """Whether the last look ended a suspicion; `silent` then says how long it was."""
+        return self.ended
+
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to act on: no suspicion, or one for a report only."""
+        return self.kind != "silent"
+
+    def limit(self) -> float:
+        """Return for how many seconds the job may be silent."""
+        policy = self.policy or {}
+        if self.median is None:
+            limit = float(policy.get("first_progress", 0.0))
+        else:
+            limit = max(float(policy["factor"]) * self.median, float(policy["floor"]))
+        return max(limit, self.patience)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def _pass_over(self, passed: float) -> None:
+        """Leave out time in which nobody looked: a suspended machine was not silent."""
+        if 0.0 <= passed <= GAP:
+            return
+        self.output_at += passed
+        self.step_at += passed
+
+    def _note(self, now: float, total: int, steps: int, times: Sequence[float]) -> None:
+        if total != self.bytes:
+            self.bytes = total
+            # what came while the suspicion was "stepless" is what it is about
+            self.output_at = now if self.kind != "silent" else self.output_at
+            self.ended = self.kind == "silent"
+        if steps == self.steps:
+            return
+        self.steps = steps
+        self.ended = bool(self.kind)
+        if not self.kind:
+            self.step_at = now
+        known = sorted(list(times)[-RECENT:])
+        if steps > 1 and known:
+            self.median = known[len(known) // 2]
+
+    def _look_for_life(self, now: float) -> None:
+        if not self.ended:
+            return
+        since = self.step_at if self.kind == "stepless" else self._alive_at()
+        self.silent = now - since
+        if self.kind == "silent":
+            self.patience = max(self.patience, TWICE * self.silent)
+            self.output_at = now
+        # also after mere output: the next step gets the whole time once more
+        self.step_at = now
+        self.kind = ""
+
+    def _alive_at(self) -> float:
+        return max(self.output_at, self.step_at)
+
+    def _suspicion(self, now: float) -> str:
+        limit = self.limit()
+        if limit > 0.0 and now - self._alive_at() >= limit:
+            return "silent"
+        first = float((self.policy or {}).get("first_progress", 0.0))
+        if self.median is None or first <= 0.0:
+            return ""  # it has never made steps that we know: its output is all there is
+        return "stepless" if now - self.step_at >= max(first, limit) else ""

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from safelaunch.runtime import recovery
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+POLICY: dict[str, Any] = {
+    "max_restarts": 3,
+    "backoff": 10.0,
+    "backoff_max": 35.0,
+    "budget": None,
+    "classes": {},
+    "checkpoint": None,
+    "progress": None,
+    "no_progress": 2,
+    "ladder": False,
+}
+FAULT = "cuda-illegal-memory-access"
+RUNGS = ["NCCL_SHM_DISABLE=1", "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1", "NCCL_DEBUG=INFO"]
+
+
+def attempt(**known: Any) -> dict[str, Any]:
+    return {"started_at": 100.0, "rung": 0, "steps": 0, "checkpoint": None, **known}
+
+
+def decide(
+    name: str | None,
+    *attempts: dict[str, Any],
+    rungs: int = 0,
+    now: float = 1000.0,
+    **policy: Any,
+) -> dict[str, Any]:
+    failure = {"class": name}
+    found = recovery.decide(
+        {**POLICY, **policy}, list(attempts) or [attempt()], failure, now, 100.0, rungs
+    )
+    assert isinstance(found, dict)
+    return found
+
+
+def test_without_a_policy_nothing_is_restarted() -> None:
+    found = recovery.decide(None, [attempt()], {"class": "nccl-timeout"}, 1.0, 0.0, 0)
+    assert (found["action"], found["why"]) == ("stop", "no restart: the job has no `recovery:`")
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        ("nccl-timeout", "restart"),
+        ("port-in-use", "restart"),
+        ("hang", "restart"),
+        ("user-code-exception", "stop"),
+        ("module-not-found", "stop"),
+        ("argument-error", "stop"),
+        ("a-class-of-tomorrow", "stop"),
+    ],
+)
+def test_the_class_decides(name: str, action: str) -> None:
+    assert decide(name)["action"] == action
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [("user-code-exception", "restart"), ("nccl-timeout", "stop")]
+)
+def test_the_table_of_the_job_beats_the_default(name: str, asked: str) -> None:
+    assert decide(name, classes={name: asked})["action"] == asked
+
+
+@pytest.mark.parametrize("known", [{"steps": 7}, {"checkpoint": 500.0}, {"progressed": True}])
+def test_an_unknown_failure_after_progress_is_retried(known: dict[str, Any]) -> None:
+    assert decide(None, attempt(**known))["action"] == "restart"
+
+
+@pytest.mark.parametrize("known", [{}, {"checkpoint": 50.0}])
+def test_an_unknown_failure_before_any_progress_is_not_retried(known: dict[str, Any]) -> None:
+    assert decide(None, attempt(**known))["action"] == "stop"
+
+
+def test_the_delay_doubles_up_to_its_cap() -> None:
+    made = [attempt(steps=n) for n in range(1, 5)]
+    delays = [decide("nccl-timeout", *made[:n], max_restarts=9)["delay"] for n in (1, 2, 3, 4)]
+    assert delays == [10.0, 20.0, 35.0, 35.0]
+
+
+def test_after_thousands_of_restarts_the_delay_is_still_a_number() -> None:
+    made = [attempt(steps=n) for n in range(3000)]
+    assert decide("nccl-timeout", *made, max_restarts=9999)["delay"] == 35.0
+
+
+def test_max_restarts_ends_it() -> None:
+    made = [attempt(steps=n) for n in (1, 2, 3, 4)]
+    assert decide("nccl-timeout", *made[:3])["action"] == "restart"
+    assert "max_restarts" in decide("nccl-timeout", *made)["why"]
+
+
+def test_the_budget_counts_the_pause_before_the_restart() -> None:
+    late = decide("nccl-timeout", budget=909.0)
+    assert (late["action"], "`budget` of 15.2 min" in late["why"]) == ("stop", True)
+    assert decide("nccl-timeout", budget=911.0)["action"] == "restart"
+
+
+def test_a_clock_that_is_set_back_spends_no_budget() -> None:
+    found = decide("nccl-timeout", budget=60.0, now=-5000.0)
+    assert found["action"] == "restart"
+
+
+def test_attempts_in_a_row_without_progress_end_it() -> None:
+    made = [attempt(steps=50), attempt(steps=50), attempt(steps=40)]
+    assert decide("nccl-timeout", *made[:2])["action"] == "restart"
+    found = decide("nccl-timeout", *made)
+    assert (found["action"], "`no_progress`" in found["why"]) == ("stop", True)
+
+
+@pytest.mark.parametrize(
+    "last", [{"steps": 51}, {"checkpoint": 901.0}, {"progressed": True}], ids=str
+)
+def test_coming_further_than_before_is_progress(last: dict[str, Any]) -> None:
+    made = [attempt(steps=50, checkpoint=900.0), attempt(), attempt(**last)]
+    assert decide("nccl-timeout", *made)["action"] == "restart"
+
+
+def test_the_same_checkpoint_as_before_is_no_progress() -> None:
+    made = [attempt(checkpoint=900.0)] * 3
+    assert decide("nccl-timeout", *made)["action"] == "stop"
+
+
+@pytest.mark.parametrize(("rung", "after"), [(0, 1), (1, 2), (2, 3)])
+def test_an_illegal_access_goes_a_rung_up(rung: int, after: int) -> None:
+    found = decide(FAULT, attempt(rung=rung), rungs=3, ladder=True)
+    assert (found["action"], found["rung"]) == ("restart", after)
+
+
+def test_at_the_top_of_the_ladder_it_stops_and_says_what_to_check() -> None:
+    found = decide(FAULT, attempt(rung=3), rungs=3, ladder=True)
+    assert (found["action"], ">= 2.26.5" in found["why"]) == ("stop", True)
+
+
+def test_a_ladder_does_not_climb_past_max_restarts() -> None:
+    made = [attempt(rung=0), attempt(rung=1)]
+    assert decide(FAULT, *made, rungs=3, ladder=True, max_restarts=1)["action"] == "stop"
+
+
+def test_the_job_may_forbid_the_ladder_s_class() -> None:
+    found = decide(FAULT, rungs=3, ladder=True, classes={FAULT: "stop"})
+    assert found["action"] == "stop"
+
+
+def test_another_failure_keeps_the_rung() -> None:
+    made = [attempt(), attempt(rung=1, steps=5)]
+    found = decide("nccl-timeout", *made, rungs=3, ladder=True)
+    assert (found["action"], found["rung"]) == ("restart", 1)
+
+
+def test_a_new_rung_is_not_held_back_by_failures_below_it() -> None:
+    made = [attempt(rung=0), attempt(rung=1), attempt(rung=2)]
+    found = decide(FAULT, *made, rungs=3, ladder=True, no_progress=1)
+    assert (found["action"], found["rung"]) == ("restart", 3)
+
+
+def test_without_a_ladder_the_class_s_own_default_holds() -> None:
+    found = decide(FAULT, attempt(steps=3), rungs=3)
+    assert (found["action"], found["rung"]) == ("restart", 0)
+
+
+# -- advice
+
+
+def test_the_rung_that_got_through_is_told_with_its_variables() -> None:
+    said = recovery.advice([attempt(), attempt(rung=2)], RUNGS, True)
+    assert said is not None
+    cure = "rung 2 (NCCL_SHM_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1) got through"
+    assert said.startswith(cure)
+
+
+def test_the_top_rung_is_not_called_a_cure() -> None:
+    said = recovery.advice([attempt(rung=3)], RUNGS, True)
+    assert said is not None
+    assert "the fault may come again" in said
+
+
+def test_when_all_rungs_failed_the_build_is_named() -> None:
+    said = recovery.advice([attempt(rung=3, **{"class": FAULT})], RUNGS, False)
+    assert said is not None
+    assert said.startswith("all rungs of the NCCL ladder failed")
+
+
+@pytest.mark.parametrize(
+    ("last", "succeeded"),
+    [
+        ({"rung": 0}, True),
+        ({"rung": 1, "class": FAULT}, False),
+        ({"rung": 3, "class": "user-code-exception"}, False),
+    ],
+)
+def test_there_is_no_advice_where_the_ladder_has_taught_nothing(
+    last: dict[str, Any], succeeded: bool
+) -> None:
+    assert recovery.advice([attempt(**last)], RUNGS, succeeded) is None
+
+
+# -- checkpoints
+
+
+def aged(path: Path, time: float) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.utime(path, (time, time))
+    return path
+
+
+@pytest.mark.parametrize(
+    "pattern", ["out/*.pt", "out/b.pt", "**/*.pt", "o?t/[ab].pt", "./out/../out/b.pt"]
+)
+def test_the_newest_match_counts(tmp_path: Path, pattern: str) -> None:
+    aged(tmp_path / "out" / "a.pt", 100)
+    aged(tmp_path / "out" / "b.pt", 200)
+    aged(tmp_path / "out" / "c.log", 300)
+    assert recovery.newest(pattern, str(tmp_path)) == 200
+
+
+def test_a_checkpoint_folder_counts_with_its_files(tmp_path: Path) -> None:
+    aged(tmp_path / "checkpoint-5" / "optimizer.pt", 700)
+    os.utime(tmp_path / "checkpoint-5", (100, 100))
+    assert recovery.newest("checkpoint-*", str(tmp_path)) == 700
+
+
+def test_no_match_is_no_time(tmp_path: Path) -> None:
+    assert recovery.newest("out/*.pt", str(tmp_path)) is None
+
+
+def test_a_huge_tree_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    for number in range(120):
+        aged(tmp_path / "data" / f"{number}.bin", number)
+    found = list(recovery._matches(str(tmp_path), ["**", "*.bin"], [50]))
+    assert len(found) <= 50
