@@ -3,6 +3,7 @@
 SafelaunchError
 ├── ConfigError      a file, a flag or a name is wrong                      exit 2
 │   └── RunNotFound  RUN names no run, or several
+├── Refused          a check says no: the run would not be what it is meant to be  exit 3
 ├── StartError       this machine cannot start the job; nothing was left    exit 2
 └── RunError         a run that was started could not be handled            exit 1
 """
@@ -38,6 +39,12 @@ class ConfigError(SafelaunchError):
 
 class RunNotFound(ConfigError):  # noqa: N818 - reads as what happened
     """RUN names no recorded run, or more than one."""
+
+
+class Refused(SafelaunchError):  # noqa: N818 - reads as what happened
+    """A check refused: what was asked for can be done, and would not be what is meant."""
+
+    exit_code = 3
 
 
 class StartError(SafelaunchError):

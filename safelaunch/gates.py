@@ -13,7 +13,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import EnvVar, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from safelaunch.model import Gate, Profile, ProfileVar
 
@@ -23,6 +23,7 @@ class Selection(NamedTuple):
 
     env: tuple[EnvVar, ...]
     ladder: tuple[EnvVar, ...]  # laid over the job by --nccl-ladder
+    rungs: tuple[tuple[EnvVar, ...], ...]  # what `recovery: {ladder: true}` may still add, in order
     undeclared: Mapping[str, tuple[str, ...]]  # fact -> variables that it keeps on
     workarounds: tuple[str, ...]
     missing: tuple[ProfileVar, ...]  # site variables that nobody set
@@ -36,12 +37,20 @@ class Known(NamedTuple):
     facts: Mapping[str, str]
 
 
-def select(profile: Profile, known: Known, *, ladder: int | None, workarounds: bool) -> Selection:
-    """Return the variables of the profile for this topology and these facts."""
+def select(
+    profile: Profile, known: Known, *, ladder: int | None, workarounds: bool, climb: bool = False
+) -> Selection:
+    """Return the variables of the profile for this topology and these facts.
+
+    `climb`: the start is below the ladder, so what its steps name is left out and becomes rungs.
+    """
+    named = {name for step in profile.ladder for name, _ in step} if climb else set()
     chosen: list[EnvVar] = []
     undeclared: dict[str, list[str]] = {}
     for entry in profile.env:
         if entry.var.workaround and (not workarounds or ladder is not None):
+            continue
+        if entry.var.workaround and entry.var.name in named:
             continue
         open_facts = _judge(entry.gates, known)
         if open_facts is None:
@@ -50,13 +59,35 @@ def select(profile: Profile, known: Known, *, ladder: int | None, workarounds: b
         for fact in open_facts:
             undeclared.setdefault(fact, []).append(entry.var.name)
     steps = _ladder(profile, known, ladder) if ladder is not None else ()
+    above = profile.ladder[ladder or 0 :] if climb else ()
     return Selection(
         env=tuple(chosen),
         ladder=steps,
+        rungs=tuple(_step(profile, known, step, _CLIMBED) for step in above),
         undeclared={fact: tuple(names) for fact, names in undeclared.items()},
         workarounds=tuple(var.name for var in chosen if var.workaround),
         missing=tuple(e for e in profile.site if _judge(e.gates, known) == []),
     )
+
+
+def rungs(
+    chosen: Selection, env: Mapping[str, EnvVar], required: Iterable[EnvVar]
+) -> tuple[tuple[EnvVar, ...], ...]:
+    """Return what each rung adds to the environment below it; the top has NCCL_DEBUG=INFO.
+
+    A step that changes nothing is no rung, and none changes what the launcher requires.
+    """
+    fixed = {var.name for var in required}
+    values = {name: var.value for name, var in env.items()}
+    found = []
+    for step in chosen.rungs:
+        new = tuple(v for v in step if v.name not in fixed and values.get(v.name) != v.value)
+        values.update((var.name, var.value) for var in new)
+        if new:
+            found.append(new)
+    if values.get("NCCL_DEBUG") not in ("INFO", "TRACE"):
+        found.append((EnvVar("NCCL_DEBUG", "INFO", _CLIMBED, why="shows what NCCL chose"),))
+    return tuple(found)
 
 
 def _judge(gates: tuple[Gate, ...], known: Known) -> list[str] | None:
@@ -117,16 +148,26 @@ def _ladder(profile: Profile, known: Known, steps: int) -> tuple[EnvVar, ...]:
         raise ConfigError(
             f"the ladder of `{profile.name}` ends at {len(profile.ladder)}", where="--nccl-ladder"
         )
+    chosen = (_step(profile, known, step, origin) for step in profile.ladder[:steps])
+    return tuple(var for step in chosen for var in step)
+
+
+_CLIMBED = Origin("recovery ladder")
+
+
+def _step(
+    profile: Profile, known: Known, step: tuple[tuple[str, str], ...], origin: Origin
+) -> tuple[EnvVar, ...]:
+    """Return the variables of one step of the ladder for this topology."""
     records = {entry.var.name: entry for entry in profile.env}
     chosen = []
-    for step in profile.ladder[:steps]:
-        for name, value in step:
-            record = records.get(name)
-            if record is None:
-                chosen.append(EnvVar(name, value, origin, why=f"step of the {profile.name} ladder"))
-                continue
-            # asked for by hand: only the topology can still close the gate
-            topology = tuple(g for g in record.gates if g.key in ("gpus", "nodes"))
-            if _judge(topology, known) is not None:
-                chosen.append(replace(record.var, value=value, origin=origin))
+    for name, value in step:
+        record = records.get(name)
+        if record is None:
+            chosen.append(EnvVar(name, value, origin, why=f"step of the {profile.name} ladder"))
+            continue
+        # asked for by hand: only the topology can still close the gate
+        topology = tuple(g for g in record.gates if g.key in ("gpus", "nodes"))
+        if _judge(topology, known) is not None:
+            chosen.append(replace(record.var, value=value, origin=origin))
     return tuple(chosen)

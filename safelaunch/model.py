@@ -205,6 +205,58 @@ class Args:
 
 
 @dataclass(frozen=True, slots=True)
+class Success:
+    """What a run must leave behind to count as succeeded, beyond exit code 0."""
+
+    artifacts: tuple[str, ...] = ()  # globs relative to the working directory
+    min_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """When a run without progress counts as hung, and what then happens. Times in seconds.
+
+    Hung: neither output nor a step for `max(factor * median step, floor)`; until two steps are
+    known, for `first_progress`.
+    """
+
+    action: str = "report"  # report, restart, stop
+    first_progress: float = 3 * 3600
+    factor: int = 10
+    floor: float = 5 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """When a failed run is started again. Times in seconds."""
+
+    max_restarts: int = 3
+    backoff: float = 30  # before the first restart; doubled each time
+    backoff_max: float = 600
+    budget: float | None = None  # no restart later than this after the first start
+    classes: Mapping[str, str] = field(default_factory=dict)  # failure class -> restart or stop
+    checkpoint: str | None = None  # glob: a new or newer match is progress
+    progress: str | None = None  # regular expression: a line of the log that is progress
+    no_progress: int = 2  # so many attempts in a row without progress end it
+    ladder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """What watches over a run, and what makes it end or begin again."""
+
+    capture: bool = True
+    logs: tuple[str, ...] = ()  # globs of the framework's own log files
+    log_cap: int = 4 << 30  # bytes per log file
+    max_duration: float | None = None  # seconds
+    progress: tuple[str, ...] = ()  # regular expressions with groups step, total, loss, eta
+    success: Success | None = None
+    hang: Hang | None = Hang()  # None: no watchdog
+    recovery: Recovery | None = None  # None: no restarts
+    smoke: bool = False  # the run ends well at success.min_steps
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What to run. Paths are absolute or relative to `workdir`."""
 
@@ -230,6 +282,9 @@ class Job:
     log: str | None
     force: tuple[str, ...]
     origins: Mapping[str, Origin]
+    supervision: Supervision = Supervision()
+    resumed: Args | None = None  # `args` with `recovery.resume_args` laid over them
+    fingerprint: tuple[str, ...] = ()  # further arguments that a resume must find equal
 
     def origin(self, key: str) -> Origin:
         """Where the value of a key comes from."""
@@ -263,6 +318,9 @@ class NodePlan:
     processes: int | None = 1
     direct: tuple[str, ...] = ()  # names that no proxy may stand between
     files: tuple[tuple[str, Word], ...] = ()  # name in the run directory, text
+    single: str | None = None  # which process without RANK is the program: main, child, shell
+    resume_argv: tuple[Word, ...] | None = None  # argv with `recovery.resume_args`
+    rungs: tuple[tuple[EnvVar, ...], ...] = ()  # of the ladder: what each restart may add to env
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,3 +337,7 @@ class Plan:
     nodes: tuple[NodePlan, ...]
     warnings: tuple[PlanWarning, ...]
     notes: tuple[str, ...] = ()  # said at each start
+    supervision: Supervision = Supervision()
+    fingerprint: Mapping[str, Word] = field(default_factory=dict)  # what a resume must find equal
+    resumes: str | None = None  # id of the run that this one goes on from
+    expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import environ, gates, notices
+from safelaunch.config.fingerprint import fingerprint
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
@@ -24,10 +25,10 @@ from safelaunch.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Host, Interpreter, Job, Profile
+    from safelaunch.model import Host, Interpreter, Job, Profile, Word
 
 _DEBUG = (
     ("NCCL_DEBUG", "INFO", "shows transports, versions and the failing call", "a longer log"),
@@ -73,12 +74,37 @@ def make_plan(resolved: Resolved) -> Plan:
         nodes=tuple(nodes),
         warnings=tuple(warnings),
         notes=tuple(notes),
+        supervision=job.supervision,
+        fingerprint=fingerprint(job, job.fingerprint),
     )
+
+
+def resume(
+    plan: Plan, run_id: str | None = None, expected: Mapping[str, str] | None = None
+) -> Plan:
+    """Return the plan of a start that goes on from a checkpoint: `resume_args` from the first try.
+
+    `run_id` names the run that it goes on from, `expected` is that run's fingerprint.
+    """
+    nodes = []
+    for node in plan.nodes:
+        if node.resume_argv is None:
+            raise ConfigError(
+                f"`{plan.name}` does not say how it resumes",
+                where=plan.job_file or None,
+                hint="recovery: {resume_args: {resume_from_checkpoint: true}}",
+            )
+        nodes.append(replace(node, argv=node.resume_argv))
+    return replace(plan, nodes=tuple(nodes), resumes=run_id, expected=dict(expected or {}))
 
 
 def bind(plan: Plan, facts: Facts) -> Plan:
     """Return the plan with its slots filled from the facts; nothing else changes."""
-    return replace(plan, nodes=tuple(_bind_node(node, facts) for node in plan.nodes))
+    return replace(
+        plan,
+        nodes=tuple(_bind_node(node, facts) for node in plan.nodes),
+        fingerprint={name: bind_word(word, facts) for name, word in plan.fingerprint.items()},
+    )
 
 
 def _bind_node(node: NodePlan, facts: Facts) -> NodePlan:
@@ -93,20 +119,27 @@ def _bind_node(node: NodePlan, facts: Facts) -> NodePlan:
         )
     return replace(
         node,
-        argv=tuple(bind_word(word, facts) for word in node.argv),
+        argv=_bound(node.argv, facts) or (),
         env=env,
         files=tuple((name, bind_word(body, facts)) for name, body in node.files),
         interpreter=interpreter,
+        resume_argv=_bound(node.resume_argv, facts),
     )
+
+
+def _bound(words: tuple[Word, ...] | None, facts: Facts) -> tuple[Word, ...] | None:
+    return None if words is None else tuple(bind_word(word, facts) for word in words)
 
 
 def _node(
     resolved: Resolved, host: Host, rank: int
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
     job, profile = _on_host(resolved.job, host), resolved.profile
-    command = load_launcher(job.launcher).command(
-        Launch(job, profile.accelerator if profile else "cuda", rank)
-    )
+    launch = Launch(job, profile.accelerator if profile else "cuda", rank)
+    launcher = load_launcher(job.launcher)
+    command, resumed = launcher.command(launch), None
+    if job.resumed is not None:
+        resumed = launcher.command(launch._replace(job=replace(job, args=job.resumed))).argv
     chosen = _select(resolved, profile, host) if profile else None
     required, forced = _required(job, command)
     env = environ.merge(
@@ -128,6 +161,13 @@ def _node(
     if chosen is not None and profile is not None:
         warnings += notices.of_profile(profile, chosen, env, host)
         notes = list(notices.workarounds(resolved, profile, chosen, env))
+    rungs = gates.rungs(chosen, env, required) if chosen and chosen.rungs else ()
+    if rungs:
+        later = ", ".join(var.name for rung in rungs for var in rung)
+        notes.append(
+            f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
+            "time, each with a restart after an illegal memory access"
+        )
     node = NodePlan(
         host=host.name,
         node_rank=rank,
@@ -143,6 +183,9 @@ def _node(
         processes=job.topology.processes,
         direct=_direct(resolved.hosts),
         files=command.files,
+        single=command.single,
+        resume_argv=resumed,
+        rungs=rungs,
     )
     return node, warnings, notes
 
@@ -170,7 +213,14 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection
         nodes=job.topology.nodes,
         facts=host.facts,
     )
-    return gates.select(profile, known, ladder=flags.ladder, workarounds=flags.workarounds)
+    recovery = job.supervision.recovery
+    return gates.select(
+        profile,
+        known,
+        ladder=flags.ladder,
+        workarounds=flags.workarounds,
+        climb=recovery is not None and recovery.ladder,
+    )
 
 
 def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar]:

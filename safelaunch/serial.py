@@ -7,7 +7,7 @@ from typing import Any
 
 from safelaunch import model
 from safelaunch.errors import RunError
-from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Template
+from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Supervision, Template
 from safelaunch.script import launch_script
 
 VERSION = 1
@@ -28,7 +28,19 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "log": plan.log,
         "nodes": [_node(plan, node) for node in plan.nodes],
         "warnings": [warning_json(w) for w in plan.warnings],
+        "supervision": supervision_json(plan.supervision),
     }
+
+
+def supervision_json(supervision: Supervision) -> dict[str, Any]:
+    """Return how a run is watched: times in seconds, sizes in bytes; the form of run.json too."""
+    return {f.name: _plain(getattr(supervision, f.name)) for f in fields(supervision)}
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def warning_json(warning: PlanWarning) -> dict[str, str]:
@@ -56,7 +68,18 @@ def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:
         "setup": list(node.setup),
         "files": {name: str(body) for name, body in node.files},
         "script": script_of(plan, node),
+        **_later(node),
     }
+
+
+def _later(node: NodePlan) -> dict[str, Any]:
+    """Return what later attempts may run instead, where the job says so."""
+    found: dict[str, Any] = {}
+    if node.resume_argv is not None:
+        found["resume_argv"] = [str(word) for word in node.resume_argv]
+    if node.rungs:
+        found["rungs"] = [{var.name: str(var.value) for var in rung} for rung in node.rungs]
+    return found
 
 
 def script_of(plan: Plan, node: NodePlan) -> str:

@@ -14,9 +14,11 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from safelaunch.config.blocks import HANG, RECOVERY, SUCCESS
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.config.schema import JOB
 from safelaunch.errors import SafelaunchError
+from safelaunch.execute import again
 from safelaunch.launchers import NAMES
 from safelaunch.plan import bind, make_plan
 from safelaunch.serial import plan_json
@@ -38,6 +40,21 @@ VALID = {
     "inherit": "all",
     "setup": ["true"],
     "log": "logs/{name}.log",
+    "capture": True,
+    "logs": ["out/*.log"],
+    "log_cap": "1GiB",
+    "max_duration": "2h",
+    "progress": r"step (?P<step>\d+)",
+    "success": {"artifacts": ["out/*.pt"], "min_steps": 2},
+    "hang": {"action": "restart", "floor": "1m"},
+    "recovery": {
+        "classes": {"port-in-use": "stop"},
+        "checkpoint": "out/*.pt",
+        "resume_args": {"resume": True},
+        "fingerprint": ["seed"],
+        "ladder": True,
+    },
+    "smoke": {"args": {"max_steps": 2}, "success": {"min_steps": 1}},
 }
 KEYS = [key.name for key in JOB.keys]
 WORDS = [
@@ -46,7 +63,9 @@ WORDS = [
     "1-spmd", "sft", "rollout", "RANK", "PATH", "UID", "A-B", "hf_" + "a" * 30, "--x", "-m", "$x",
     "{time}", "{x}", "\r", "\0", "\n", "\t", "é", "\U0001f680", "\x7f", "x" * 140_000, "1" * 400,
     "GPU-1", "config", "prepend", "HF_TOKEN", "--num_processes", "deepspeed_config_file",
-    "use_fsdp", "scheduler", "ray", *NAMES,
+    "use_fsdp", "scheduler", "ray", "off", "stop", "90s", "1d12h", "-5m", "64MiB", "(?P<step>x)",
+    "(", "[", "(?P<x>y)", "x{99999999999}", "(?i)", "~/x", "../../x", "*/../..", "C:\\x", "hang",
+    *NAMES,
 ]  # fmt: skip
 TEXTS = st.one_of(st.sampled_from(WORDS), st.text(max_size=12))
 SCALARS = st.one_of(TEXTS, st.none(), st.booleans(), st.integers(-3, 10**12), st.floats())
@@ -64,6 +83,18 @@ MUTATED = st.builds(
     st.dictionaries(st.one_of(st.sampled_from(KEYS), TEXTS), VALUES, max_size=4),
     st.sets(st.sampled_from(KEYS), max_size=4),
 )
+PART = st.one_of(
+    SCALARS,
+    st.sampled_from([1, True, "30s", "out/*.pt", "restart", "stop", "x", [], {}, ["--x"]]),
+    st.dictionaries(st.sampled_from(["killed", "hang", "args", "x"]), SCALARS, max_size=2),
+)
+
+
+def parts(names: list[str]) -> st.SearchStrategy[dict[str, object]]:
+    """Return blocks with some of these keys."""
+    return st.dictionaries(st.sampled_from(names), PART, max_size=3)
+
+
 # what a key may well hold: most of these are planned to the end
 NEAR = {
     "profile": st.sampled_from(["cpu", "h800", "rtx4090", "a100", "nope", None]),
@@ -91,6 +122,13 @@ NEAR = {
     "pythonpath": st.lists(TEXTS, max_size=2),
     "extends": st.sampled_from(["base.yaml", ["base.yaml", "base.yaml"], "job.yaml"]),
     "force": st.sampled_from([["NCCL_CUMEM_ENABLE"], []]),
+    "max_duration": st.sampled_from(["90s", "1.5h", "9" * 400 + "d", "0s", 5, None]),
+    "log_cap": st.sampled_from(["64MiB", "1KiB", "9" * 400 + "TiB", None]),
+    "progress": st.one_of(TEXTS, st.lists(TEXTS, max_size=2)),
+    "success": parts([key.name for key in SUCCESS.keys]),
+    "hang": st.one_of(st.just("off"), parts([key.name for key in HANG.keys])),
+    "recovery": parts([key.name for key in RECOVERY.keys]),
+    "smoke": st.dictionaries(st.sampled_from(KEYS), SCALARS, max_size=3),
 }
 CHANGED = st.builds(lambda changes: {**VALID, **changes}, st.fixed_dictionaries({}, optional=NEAR))
 SWAPPED = st.sampled_from(sorted(NEAR)).flatmap(
@@ -114,20 +152,20 @@ JOBS = st.one_of(
     ),
     st.binary(max_size=200),
 )
-PLAIN = st.booleans().map(lambda on: Flags(debug=on, workarounds=not on))
+PATHS = ["env.A", "args.x", "hang.floor", "recovery.ladder", "recovery.classes.hang", "success.x"]
+PLAIN = st.booleans().map(lambda on: Flags(debug=on, workarounds=not on, smoke=on))
 FLAGS = PLAIN | st.builds(
     Flags,
     profile=st.sampled_from([None, None, "cpu", "h800", "nope", "./job.yaml", "."]),
     sets=st.lists(
-        st.builds(
-            "{}{}{}".format, st.sampled_from([*KEYS, "env.A", "args.x"]), st.just("="), TEXTS
-        ),
+        st.builds("{}{}{}".format, st.sampled_from([*KEYS, *PATHS]), st.just("="), TEXTS),
         max_size=2,
     ).map(tuple),
     hosts_file=st.sampled_from([None, None, None, "job.yaml", "hosts.yaml"]),
     ladder=st.sampled_from([None, None, 0, 3, 9]),
     workarounds=st.booleans(),
     debug=st.booleans(),
+    smoke=st.booleans(),
     project_root=st.sampled_from([None, "/golden"]),
 )
 
@@ -148,7 +186,9 @@ def plan_job(folder: Path, job: bytes, flags: Flags) -> bool:
     except SafelaunchError as error:
         str(error).encode(errors="backslashreplace")
         return False
-    plan_json(bind(plan, {}))
+    bound = bind(plan, {})
+    plan_json(bound)
+    again.scripts(plan, {}, again.spec(bound, "fuzz"))
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from safelaunch.config.blocks import BLOCKS
 from safelaunch.config.load import Node, mapping, overlay, parse
 from safelaunch.config.schema import JOB
 from safelaunch.errors import ConfigError, did_you_mean
@@ -14,28 +15,51 @@ def lay_setting(tree: Node, setting: str) -> Node:
     origin = Origin(f"--set {path}")
     if not equals or not path:
         raise ConfigError("`--set` wants KEY=VALUE", where=f"--set {setting}")
-    keys = path.split(".", 1)
-    key = JOB.find(keys[0])
-    if key is None:
-        raise ConfigError(
-            f"unknown key `{keys[0]}`",
-            where=origin,
-            hint=did_you_mean(keys[0], (k.name for k in JOB.keys)),
-        )
-    if keys[0] == "extends":
-        raise ConfigError("`extends` belongs into a job file", where=origin)
-    inner = keys[0] in ("args", "launcher_args", "env")
-    if len(keys) > 1 and not inner:
-        raise ConfigError(f"`{keys[0]}` has no parts", where=origin, hint=f"--set {keys[0]}=VALUE")
-    if len(keys) == 1:
-        return overlay(tree, mapping({keys[0]: _flag_value(value, origin)}, origin))
-    old = tree.get(keys[0])
-    if old is not None and old.kind == "list":
-        raise ConfigError(
-            f"`{keys[0]}` is a list in {old.origin}", where=origin, hint=f"--set '{keys[0]}=[...]'"
-        )
-    leaf = mapping({keys[1]: _flag_value(value, origin)}, origin)
+    keys = _keys(path, origin)
+    leaf = _flag_value(value, origin)
+    for at, key in enumerate(reversed(keys[1:])):
+        old = _at_path(tree, keys[: len(keys) - 1 - at])
+        if old is not None and old.kind == "list":
+            raise ConfigError(
+                f"`{keys[0]}` is a list in {old.origin}",
+                where=origin,
+                hint=f"--set '{'.'.join(keys[: len(keys) - 1 - at])}=[...]'",
+            )
+        leaf = mapping({key: leaf}, origin)
     return overlay(tree, mapping({keys[0]: leaf}, origin))
+
+
+_OPEN = ("args", "launcher_args", "env", "classes", "resume_args")  # any name is a part of these
+
+
+def _keys(path: str, origin: Origin) -> list[str]:
+    """Return the key and its parts; a part of an open mapping may hold dots itself."""
+    name, dot, rest = path.partition(".")
+    key = JOB.find(name)
+    if key is None:
+        hint = did_you_mean(name, (k.name for k in JOB.keys))
+        raise ConfigError(f"unknown key `{name}`", where=origin, hint=hint)
+    if name in ("extends", "smoke"):
+        raise ConfigError(f"`{name}` belongs into a job file", where=origin)
+    keys = [name]
+    if dot and name in BLOCKS:
+        part, dot, rest = rest.partition(".")
+        if BLOCKS[name].find(part) is None:
+            hint = did_you_mean(part, (k.name for k in BLOCKS[name].keys))
+            raise ConfigError(f"unknown key `{part}` of `{name}`", where=origin, hint=hint)
+        keys.append(part)
+    if dot and keys[-1] not in _OPEN:
+        raise ConfigError(
+            f"`{keys[-1]}` has no parts", where=origin, hint=f"--set {'.'.join(keys)}=VALUE"
+        )
+    return [*keys, rest] if dot else keys
+
+
+def _at_path(tree: Node, keys: list[str]) -> Node | None:
+    node: Node | None = tree
+    for key in keys:
+        node = node.get(key) if node is not None and node.kind == "map" else None
+    return node
 
 
 def _flag_value(value: str, origin: Origin) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config import hosts as hosts_file
@@ -14,6 +15,12 @@ from safelaunch.config.load import MAX_DEPTH, Node, mapping, overlay, read_file,
 from safelaunch.config.overrides import lay_setting
 from safelaunch.config.paths import Paths
 from safelaunch.config.schema import JOB
+from safelaunch.config.supervision import (
+    check_ladder,
+    lay_smoke,
+    read_supervision,
+    resumed_args,
+)
 from safelaunch.environ import RANK_NAMES, check_name, check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import NAMES as LAUNCHERS
@@ -47,6 +54,7 @@ class Flags(NamedTuple):
     workarounds: bool = True
     debug: bool = False
     project_root: str | None = None
+    smoke: bool = False
 
 
 class Resolved(NamedTuple):
@@ -95,6 +103,8 @@ def resolve(
     tree: Node, flags: Flags, paths: Paths, *, default_name: str, job_file: str
 ) -> Resolved:
     """Return the resolved job of a tree of keys."""
+    if flags.smoke:
+        tree = lay_smoke(tree, default_name)
     for setting in flags.sets:
         tree = lay_setting(tree, setting)
     if flags.profile is not None:
@@ -107,13 +117,19 @@ def resolve(
     if flags.hosts_file is not None:
         path = os.path.join(paths.cwd, flags.hosts_file)
         known = hosts_file.load(path, flags.hosts_file, paths.planned)
-    job = _job(values, origins, paths, default_name, tree)
+    job = replace(
+        _job(values, origins, paths, default_name, tree),
+        supervision=read_supervision(values, tree, paths, smoke=flags.smoke),
+        resumed=resumed_args(tree),
+        fingerprint=values.get("recovery", {}).get("fingerprint", ()),
+    )
     machines = _machines(job, known)
     if "workdir" in values or any(host.workdir is None for host in machines):
         _check_script(values, origins, paths)  # else a host says where, and may be the only one
     profile, profile_origin = _profile(values, origins, machines, known, paths)
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
+    check_ladder(job.supervision.recovery, profile, tree)
     return Resolved(job, profile, profile_origin, machines, flags, tree, job_file)
 
 

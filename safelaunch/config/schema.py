@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
+from safelaunch.config.blocks import RECOVERY, SUCCESS, Block, HangType, SmokeType
 from safelaunch.config.env_types import EnvType, ProfileEnvType
+from safelaunch.config.keys import Key, Schema
+from safelaunch.config.quantities import Bool, Duration, Glob, Pattern, Size
 from safelaunch.config.types import (
     ArgsType,
     Choice,
@@ -18,61 +19,6 @@ from safelaunch.config.types import (
     WordOrList,
     WordsType,
 )
-from safelaunch.config.words import is_secret_name
-from safelaunch.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from safelaunch.config.load import Node
-    from safelaunch.model import Origin
-
-
-class Key(NamedTuple):
-    """One key of a file: its name, type and a line of help."""
-
-    name: str
-    type: Any
-    help: str
-
-
-class Schema(NamedTuple):
-    """The keys of one kind of file."""
-
-    name: str
-    keys: tuple[Key, ...]
-
-    def find(self, name: str) -> Key | None:
-        """Return the key of that name, or None."""
-        return next((key for key in self.keys if key.name == name), None)
-
-    def check_keys(self, node: Node) -> None:
-        """Refuse unknown keys with the nearest known name, and secrets by name."""
-        known = {key.name for key in self.keys}
-        for key, _ in node.items:
-            if key.text in known:
-                continue
-            if is_secret_name(key.text):
-                raise ConfigError(
-                    f"`{key.text}`: a secret does not belong into a file",
-                    where=key.origin,
-                    hint="use an SSH key or agent; tokens go under `env_from: [NAME]`",
-                )
-            raise ConfigError(
-                f"unknown key `{key.text}`",
-                where=key.origin,
-                hint=did_you_mean(key.text, known) or f"known: {', '.join(sorted(known))}",
-            )
-
-    def read(self, node: Node) -> tuple[dict[str, Any], dict[str, Origin]]:
-        """Return the values of a map node by key and their origins; nulls are absent."""
-        self.check_keys(node)
-        types = {key.name: key.type for key in self.keys}
-        values, origins = {}, {}
-        for key, value in node.items:
-            if not value.is_null:
-                values[key.text] = types[key.text].read(value)
-                origins[key.text] = value.origin
-        return values, origins
-
 
 NAME = Text(
     "a name",
@@ -90,6 +36,7 @@ _MODULE = Text(
 _ENVIRONMENT = Text("a name", r"[^\s/:]+", "is no environment name; a path goes under `venv:`")
 _PATHS = ListOf(PathText(), "paths", single=True)
 _NAMES = ListOf(Text("a name"), "names")
+_SMALLEST_LOG = 64 << 20  # a head and a tail that still tell how a run began and ended
 _INTERPRETER = (
     Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
     Key("venv", PathText(), "a virtual environment; its bin/python runs the job"),
@@ -126,6 +73,19 @@ JOB = Schema(
         Key("setup", SetupType(), "shell lines run before the exports, verbatim"),
         Key("log", PathText(), "the combined log in the project too: {name}, {time}, {id}"),
         Key("force", _NAMES, "variables for which this job overrides a launcher's requirement"),
+        Key("capture", Bool(), "record a rank's uncaught exceptions and fatal signals"),
+        Key("logs", ListOf(Glob(), "globs", single=True), "the framework's own log files"),
+        Key("log_cap", Size(_SMALLEST_LOG), "most that a log file keeps: its head and its tail"),
+        Key("max_duration", Duration(), "stop the job after this time"),
+        Key(
+            "progress",
+            ListOf(Pattern(groups=("step", "total", "loss", "eta")), "patterns", single=True),
+            "regular expressions that find step, total, loss and eta in the log",
+        ),
+        Key("success", Block(SUCCESS, "what a good run leaves behind"), "beyond exit code 0"),
+        Key("hang", HangType(), "off, or when no progress is a hang and what then happens"),
+        Key("recovery", Block(RECOVERY, "restart settings"), "restart a failed run, by class"),
+        Key("smoke", SmokeType(), "job keys that `run --smoke` lays over this job"),
     ),
 )
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch import runs
 from safelaunch.backends import Supervised, setsid, tmux
 from safelaunch.errors import StartError
-from safelaunch.execute import facts, folder
+from safelaunch.execute import again, facts, folder, resume
 from safelaunch.model import NodePlan, Plan, Slot
 from safelaunch.plan import bind
-from safelaunch.runtime import procs, state
+from safelaunch.runtime import PLACE, procs, state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from safelaunch.transports import Transport
 
@@ -51,7 +51,7 @@ class Backend(NamedTuple):
 
 
 def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
-    """Start a plan on this machine. Raises StartError, with nothing left behind."""
+    """Start a plan on this machine. Raises StartError or Refused, with nothing left behind."""
     node = _only_node(plan)
     facts.check_secrets(node, caller.environ)
     facts.check_machine(node, caller.environ)
@@ -63,12 +63,15 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     run_id = runs.new_id(plan.name, caller.utc, caller.random)
     found = facts.ask(machine, node, python, run_id, caller.environ)
     run = runs.Run(run_id, os.path.join(runs.folder(caller.home), run_id))
-    bound = bind(plan, {**found, Slot.RUN_ID: run_id, Slot.RUN_DIR: run.node_dir})
+    filled = {**found, Slot.RUN_ID: run_id, Slot.RUN_DIR: run.node_dir}
+    bound = bind(plan, filled)
+    resume.check(bound)
     backend = _backend(machine, run_id, foreground=foreground)
     spec = folder.spec(bound, run, caller, backend)
     if foreground:
         spec["foreground"] = os.getpid()
     files = folder.files(machine, bound, plan, spec)
+    files |= again.scripts(plan, filled, spec["again"])
     made: list[str] = []
     try:
         folder.reserve_log(spec["log"], made)
@@ -87,7 +90,7 @@ def _record(
     machine: Transport, python: str, run: runs.Run, node: NodePlan
 ) -> tuple[int, int] | None:
     """Let a process beside the job write down what the run is made of."""
-    program = os.path.join(run.node_dir, "runtime", "record.py")
+    program = os.path.join(run.node_dir, PLACE, "record.py")
     try:
         pid = machine.detach([python, program, run.node_dir, node.cwd], cwd=run.node_dir)
     except StartError:
@@ -138,20 +141,21 @@ def _undo(run: runs.Run, made: list[str], socket: str | None) -> None:
 def _launch(
     machine: Transport, python: str, run: runs.Run, socket: str | None
 ) -> tuple[int, int] | None:
-    supervisor = os.path.join(run.node_dir, "runtime", "supervisor.py")
+    supervisor = os.path.join(run.node_dir, PLACE, "supervisor.py")
     supervised = Supervised(
         run_id=run.id, argv=(python, "-I", "-S", "-B", supervisor, run.node_dir), cwd=run.node_dir
     )
     if socket is not None:
         tmux.start(machine, supervised, socket)
-    else:
-        setsid.start(machine, supervised)
-    return _await_start(run)
+        return _await_start(run, lambda: tmux.is_served(socket))
+    pid = setsid.start(machine, supervised)
+    return _await_start(run, lambda: procs.start_time(pid) is not None)
 
 
-def _await_start(run: runs.Run) -> tuple[int, int] | None:
+def _await_start(run: runs.Run, is_there: Callable[[], bool]) -> tuple[int, int] | None:
     """Wait until the supervisor has started the job; return its pid and start time."""
-    deadline = time.monotonic() + state.START_LIMIT
+    begun = time.monotonic()
+    deadline, patience = begun + state.START_LIMIT, begun + 2.0
     status_file = os.path.join(run.node_dir, "status.json")
     while time.monotonic() < deadline:
         status = state.read_json(status_file)
@@ -160,6 +164,10 @@ def _await_start(run: runs.Run) -> tuple[int, int] | None:
             return (int(who["pid"]), int(who["start"])) if isinstance(who, dict) else None
         if state.claim_is_dead(run.node_dir) and state.read_json(status_file) == status:
             break  # it did not just get through either
+        if time.monotonic() > patience:
+            patience += 1.0
+            if state.claimed_by(run.node_dir) is None and not is_there():
+                break  # it was killed before it could say so
         time.sleep(0.004)
     raise StartError("the supervisor did not start", hint=_said(run) or None)
 

@@ -117,14 +117,18 @@ def _too_old(node: NodePlan, python: str, version: str) -> StartError:
 
 def _visible_gpus(node: NodePlan, environ_: Mapping[str, str], installed: int) -> int:
     """Return how many GPUs the job will see: CUDA_VISIBLE_DEVICES as the plan leaves it."""
+    visible = visible_devices(node, environ_)
+    return installed if visible is None else len([v for v in visible.split(",") if v.strip()])
+
+
+def visible_devices(node: NodePlan, environ_: Mapping[str, str]) -> str | None:
+    """Return CUDA_VISIBLE_DEVICES as the job will have it; None where it is not set."""
     name = "CUDA_VISIBLE_DEVICES"
     if name in node.env:
         value = node.env[name].value
-        visible = None if value is None else str(value)
-    else:
-        seen = node.keep is None or environ.matches(name, node.keep)
-        visible = environ_.get(name) if seen else None
-    return installed if visible is None else len([v for v in visible.split(",") if v.strip()])
+        return None if value is None else str(value)
+    seen = node.keep is None or environ.matches(name, node.keep)
+    return environ_.get(name) if seen else None
 
 
 def _counted(node: NodePlan, cores: int, gpus: int) -> dict[Slot, str]:

@@ -10,22 +10,24 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
-from safelaunch import __version__, runs
+from safelaunch import __version__, runs, runtime
 from safelaunch.errors import ConfigError, StartError
-from safelaunch.runtime import FILES, FOLDER, procs
-from safelaunch.serial import freeze, plan_json, script_of
+from safelaunch.execute import again, facts
+from safelaunch.runtime import procs
+from safelaunch.serial import freeze, plan_json, script_of, supervision_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from safelaunch.execute import Backend, Caller
-    from safelaunch.model import Plan
+    from safelaunch.model import NodePlan, Plan
     from safelaunch.transports import Transport
 
 
 def spec(plan: Plan, run: runs.Run, caller: Caller, backend: Backend) -> dict[str, Any]:
     """Return run.json: what the supervisor needs, and what `show` tells."""
     terminal = ("TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
+    node = plan.nodes[0]
     return {
         "version": 1,
         "id": run.id,
@@ -36,12 +38,35 @@ def spec(plan: Plan, run: runs.Run, caller: Caller, backend: Backend) -> dict[st
         "backend": backend.name,
         "socket": backend.socket,
         "rank_logs": plan.ranks_log,
-        "ranks": plan.nodes[0].processes,
+        "ranks": node.processes,
+        "single": node.single,
+        "cwd": node.cwd,
+        "roots": _roots(node),
+        "python": node.interpreter.path,
+        "gpus": _gpus(node, caller),
+        **supervision_json(plan.supervision),
+        "again": again.spec(plan, run.id),
+        "fingerprint": dict(plan.fingerprint),
+        "resumes": plan.resumes,
         "log": _log_path(plan, run, caller),
         "terminal": {n: caller.environ[n] for n in terminal if n in caller.environ},
         "job_file": os.path.abspath(plan.job_file) if plan.job_file else None,
         "safelaunch": __version__,
     }
+
+
+def _roots(node: NodePlan) -> list[str]:
+    """Return the folders of the user's own code: the working directory and PYTHONPATH."""
+    path = node.env.get("PYTHONPATH")
+    entries = str(path.value).split(":") if path is not None and path.value is not None else []
+    absolute = (os.path.join(node.cwd, entry) for entry in entries if entry)
+    return list(dict.fromkeys([node.cwd, *map(os.path.normpath, absolute)]))
+
+
+def _gpus(node: NodePlan, caller: Caller) -> list[str] | None:
+    """Return the cards that the job sees, as CUDA_VISIBLE_DEVICES names them; None for all."""
+    visible = facts.visible_devices(node, caller.environ)
+    return None if visible is None else [name for name in visible.split(",") if name.strip()]
 
 
 def _log_path(plan: Plan, run: runs.Run, caller: Caller) -> str | None:
@@ -80,8 +105,8 @@ def files(
         }
     except UnicodeEncodeError:
         raise ConfigError("a word of the command is not UTF-8") from None
-    for name in FILES:
-        files[f"runtime/{name}"] = (machine.get(os.path.join(FOLDER, name)), 0o600)
+    for name, path in runtime.files().items():
+        files[name] = (machine.get(path), 0o600)
     return files
 
 
@@ -92,7 +117,7 @@ def _make_folder(run: runs.Run, made: list[str]) -> None:
         os.makedirs(folder, 0o700, exist_ok=True)
     _make(run.folder, lambda: os.mkdir(run.folder, 0o700), made)
     os.mkdir(run.node_dir, 0o700)  # the start's lock: a second start of this id fails here
-    for folder in ("runtime", "runtime/site"):
+    for folder in runtime.folders():
         os.mkdir(os.path.join(run.node_dir, folder), 0o700)
 
 

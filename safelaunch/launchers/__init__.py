@@ -25,7 +25,10 @@ class Launch(NamedTuple):
 class Command(NamedTuple):
     """What a launcher answers. `env` may be overridden by the job, `required` only by force.
 
-    `program` is where the job's own words begin, behind those of the launcher.
+    `program` is where the job's own words begin, behind those of the launcher. `single` says where
+    the program runs as one process without RANK: "main", the launcher's own process is the program;
+    "child", its first Python child is; "shell", as "main", or what a shell runs as Python; None,
+    there are ranks, or nobody can tell.
     """
 
     argv: tuple[Word, ...]
@@ -34,6 +37,7 @@ class Command(NamedTuple):
     required: tuple[EnvVar, ...] = ()
     files: tuple[tuple[str, Word], ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
+    single: str | None = None
 
 
 class Launcher(Protocol):

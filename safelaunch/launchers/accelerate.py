@@ -207,6 +207,8 @@ def command(launch: Launch) -> Command:
         program=len(words),
         files=() if own_config else (("accelerate.yaml", _config(launch, kind, on_cpu)),),
         warnings=warnings,
+        # with one process accelerate runs the script as a child, unless a type needs torchrun
+        single="child" if topology.world_size == 1 and kind == "MULTI_GPU" else None,
     )
 
 

@@ -51,7 +51,10 @@ def command(launch: Launch) -> Command:
         if job.version == "1":
             topology = {"scheduler.type": scheduler, **topology}
     words += [*_overrides(job), *_topology(job, topology)]
-    return Command(argv=tuple(words), required=_required(job))
+    # 1.x: the script is the controller. The others start torchrun, whose ranks have RANK: a record
+    # of the launcher as rank 0 would take the place of the trainer's.
+    single = "main" if job.version == "1" else None
+    return Command(argv=tuple(words), required=_required(job), single=single)
 
 
 def _scheduler(job: Job) -> str:

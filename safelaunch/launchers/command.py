@@ -21,4 +21,4 @@ def command(launch: Launch) -> Command:
         raise ConfigError("an empty command", where=job.origin("command"))
     if job.launcher_args.words:
         raise ConfigError("`command` takes no `launcher_args`", where=job.origin("launcher_args"))
-    return Command(argv=(*job.command, *job.args.words))
+    return Command(argv=(*job.command, *job.args.words), single="shell")

@@ -25,7 +25,7 @@ def command(launch: Launch) -> Command:
     program = module_or_script(job, "-m")
     _check_options(job)
     words = (job.interpreter.word, *job.launcher_args.words, *program, *job.args.words)
-    return Command(argv=words)
+    return Command(argv=words, single="main")
 
 
 _VALUED = ("-X", "-W", "--check-hash-based-pycs")

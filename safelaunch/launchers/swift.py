@@ -50,7 +50,12 @@ def command(launch: Launch) -> Command:
     ]
     if sub in _TRAINING and not job.args.has("ddp_timeout"):
         words += ["--ddp_timeout", _DDP_TIMEOUT]
-    return Command(argv=tuple(words), env=topology, required=_required(job, sub))
+    return Command(
+        argv=tuple(words),
+        env=topology,
+        required=_required(job, sub),
+        single=None if topology else "child",  # swift.cli.main runs the subcommand's file
+    )
 
 
 def _required(job: Job, sub: str) -> tuple[EnvVar, ...]:

@@ -1,0 +1,134 @@
+"""The blocks of a job file that say how a run is watched: `success`, `hang`, `recovery`, `smoke`.
+
+Each block is a schema of its own. What depends on the rest of the job is checked in supervision.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.config.keys import Key, Schema
+from safelaunch.config.quantities import Bool, Duration, Glob, Pattern
+from safelaunch.config.types import ArgsType, Choice, Count, ListOf, Text
+from safelaunch.config.words import wrong
+from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.model import Hang
+
+if TYPE_CHECKING:
+    from safelaunch.config.load import Node
+
+
+class Classes:
+    """Failure classes and what to do about each: `{port-in-use: restart, cuda-oom: stop}`."""
+
+    wants = "a mapping of failure classes to restart or stop"
+
+    def read(self, node: Node) -> dict[str, str]:
+        """Return {class: "restart" or "stop"}; a null takes an inherited entry away."""
+        from safelaunch.runtime import classes  # noqa: PLC0415 - only jobs that name some
+
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        action = Choice(("restart", "stop"))
+        found = {}
+        for key, value in node.items:
+            if key.text not in classes.TABLE:
+                raise ConfigError(
+                    f"unknown failure class `{key.text}`",
+                    where=key.origin,
+                    hint=did_you_mean(key.text, classes.TABLE) or "docs/job-file.md lists them",
+                )
+            if not value.is_null:
+                found[key.text] = action.read(value)
+        return found
+
+
+SUCCESS = Schema(
+    "success",
+    (
+        Key("artifacts", ListOf(Glob(inside=True), "globs", single=True), "files of a good run"),
+        Key("min_steps", Count(), "steps that a good run has made"),
+    ),
+)
+HANG = Schema(
+    "hang",
+    (
+        Key("action", Choice(("report", "restart", "stop")), "what happens on suspicion"),
+        Key("first_progress", Duration(), "what counts until two steps are known"),
+        Key("factor", Count(), "so many median steps without progress are a hang"),
+        Key("floor", Duration(), "never suspect a hang before"),
+    ),
+)
+RECOVERY = Schema(
+    "recovery",
+    (
+        Key("max_restarts", Count(0), "so many restarts at most"),
+        Key("backoff", Duration(zero=True), "pause before the first restart, doubled each time"),
+        Key("backoff_max", Duration(zero=True), "the longest pause"),
+        Key("budget", Duration(), "no restart later than this after the start"),
+        Key("classes", Classes(), "restart or stop, by failure class"),
+        Key("checkpoint", Glob(), "a new match is progress"),
+        Key("progress", Pattern(), "a line of the log that is progress"),
+        Key("no_progress", Count(), "so many attempts without progress end it"),
+        Key("resume_args", ArgsType(), "laid over `args` from the second attempt on"),
+        Key("fingerprint", ListOf(Text("a name"), "names"), "more arguments that must not change"),
+        Key("ladder", Bool(), "climb the profile's ladder on illegal memory access"),
+    ),
+)
+
+
+class Block:
+    """A mapping with keys of its own."""
+
+    def __init__(self, schema: Schema, what: str) -> None:
+        self.schema = schema
+        self.wants = f"a mapping ({what})"
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """Return the values by key; nulls are absent."""
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        return self.schema.read(node)[0]
+
+
+class HangType:
+    """`off`, or a mapping of which every part has a default."""
+
+    wants = "`off` or a mapping such as {action: stop}"
+
+    def read(self, node: Node) -> Hang | None:
+        """Return the settings; None for no watchdog."""
+        if node.kind == "scalar" and node.text == "off":
+            return None
+        if node.kind != "map":
+            error = wrong(node, self.wants)
+            if node.kind == "scalar" and node.text in ("report", "restart", "stop"):
+                error.hint = f"hang: {{action: {node.text}}}"
+            elif node.kind == "scalar" and node.text == "false":
+                error.hint = "hang: off"
+            raise error
+        return Hang(**HANG.read(node)[0])
+
+
+class SmokeType:
+    """Keys of a job, checked whether or not this start uses them."""
+
+    wants = "a mapping of job keys"
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """Return the values by key."""
+        from safelaunch.config.schema import JOB  # noqa: PLC0415 - which holds this type
+
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        for key, _ in node.items:
+            if key.text in ("extends", "smoke"):
+                raise ConfigError(
+                    f"`{key.text}` inside `smoke`",
+                    where=key.origin,
+                    hint="write it one level up" if key.text == "extends" else None,
+                )
+        return JOB.read(node)[0]
+
+
+BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY)}
