@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
+from safelaunch.runtime import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -149,6 +150,15 @@ def ranks(run: Run) -> dict[str, int]:
     return {str(rank): found[rank][1] for rank in sorted(found)}
 
 
+def failure(run: Run, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return failure.json of a run whose last attempt failed; None for any other."""
+    attempts = status.get("attempts")
+    last = attempts[-1] if isinstance(attempts, list) and attempts else {}
+    if status.get("state") != "failed" and last.get("state") != "failed":
+        return None
+    return state.read_json(os.path.join(run.node_dir, "failure.json"))
+
+
 def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:
     """Return a run in the shape of `show --json`."""
     pids: dict[str, Any] = {}
@@ -168,11 +178,12 @@ def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> 
         "host": "localhost",
         "run_dir": run.node_dir,
         "pids": pids,
-        "failure": None,
+        "failure": failure(run, status),
     }
     for key in (
-        "created_at", "started_at", "ended_at", "signal", "reason", "alive", "leftovers",
-        "unkillable", "warning", "backend", "socket", "stopped_by",
+        "created_at", "started_at", "ended_at", "elapsed", "signal", "reason", "alive", "leftovers",
+        "unkillable", "warning", "backend", "socket", "stopped_by", "progress", "hang", "waiting",
+        "recovery", "advice",
     ):  # fmt: skip
         if status.get(key) is not None:
             shown[key] = status[key]

@@ -94,26 +94,6 @@ def test_the_runtime_imports_nothing_of_the_rest(path: Path) -> None:
     assert imported(path) <= {"runtime"}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if unit(p) == "runtime"], ids=name)
-def test_the_runtime_imports_its_parts_by_name_only_inside_the_package(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    guarded = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "__package__"
-        for statement in block.body
-        for node in ast.walk(statement)
-    }
-    own = [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith("safelaunch")
-        and id(node) not in guarded
-    ]
-    assert own == []
-
-
 @pytest.mark.parametrize("path", [p for p in FILES if unit(p) not in MAY_PRINT], ids=name)
 def test_only_the_command_line_and_the_runtime_print_or_exit(path: Path) -> None:
     if path.name == "__main__.py":

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 NAME = "setsid"
 
 
-def start(machine: Transport, supervised: Supervised) -> None:
-    """Start the supervisor in a session of its own."""
-    machine.detach(supervised.argv, cwd=supervised.cwd)
+def start(machine: Transport, supervised: Supervised) -> int:
+    """Start the supervisor in a session of its own and return its pid."""
+    return machine.detach(supervised.argv, cwd=supervised.cwd)

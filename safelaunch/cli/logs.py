@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
 from safelaunch import runs
 from safelaunch.cli import say
 from safelaunch.cli.complete import complete_run
-from safelaunch.cli.watch import describe, growing, is_over, log_path, writer
+from safelaunch.cli.reading import last_lines
+from safelaunch.cli.watch import attempts, describe, following, growing, log_path, writer
 from safelaunch.errors import RunError
 from safelaunch.runtime import state
 
@@ -18,24 +20,29 @@ from safelaunch.runtime import state
 @click.command("logs")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Begin with the last N lines.")
 @click.option("--raw", is_flag=True, help="The bytes as they were written, progress bars and all.")
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own file.")
 @click.option("--launcher", is_flag=True, help="Only what the launcher itself wrote.")
-def command(run: str | None, follow: bool, raw: bool, rank: int | None, launcher: bool) -> int:
+@click.option(
+    "--attempt", type=click.IntRange(1), metavar="N", help="This attempt instead of the newest."
+)
+def command(run: str | None, **options: Any) -> int:
     """Print or follow a run's log. Ctrl-C ends the looking, never the job."""
     found = runs.find(runs.home(os.environ), run)
-    path = log_path(found, _which(found, rank, launcher))
-    if not follow and not os.path.isfile(path):
-        status = state.judge(found.node_dir)
-        which = f"rank {rank}" if rank is not None else "the launcher" if launcher else "the run"
-        known = ", ".join(runs.ranks(found)) or "none"
-        raise RunError(
-            f"{found.id} has no log of {which} ({describe(status)})",
-            hint=f"ranks that logged: {known}",
-        )
-    write = writer(raw or (follow and sys.stdout.isatty()))
+    rank, launcher, follow = options["rank"], options["launcher"], options["follow"]
+    attempt = options["attempt"] or max(attempts(found), default=1)
+    which = _which(found, rank, launcher)
+    path = log_path(found, which, attempt)
+    _check(found, options, path)
+    begin = 0 if options["tail"] is None else last_lines(path, options["tail"])
+    write = writer(options["raw"] or (follow and sys.stdout.isatty()))
     try:
-        for data in growing(path, lambda: follow and not is_over(found)):
+        if follow:
+            shown = following(found, attempt, which, begin)
+        else:
+            shown = growing(path, lambda: False, begin)
+        for data in shown:
             write(data)
         write(b"")
     except KeyboardInterrupt:
@@ -44,6 +51,27 @@ def command(run: str | None, follow: bool, raw: bool, rank: int | None, launcher
     if follow:
         say(f"{found.id}: {describe(state.judge(found.node_dir))}")
     return 0
+
+
+def _check(run: runs.Run, options: dict[str, Any], path: str) -> None:
+    """Raise RunError where there is no such log, unless one may still come."""
+    there = attempts(run)
+    if options["attempt"] and options["attempt"] not in (there or [1]):
+        raise RunError(
+            f"{run.id} has no attempt {options['attempt']}",
+            hint=f"attempts: {', '.join(map(str, there))}",
+        )
+    if options["follow"] or os.path.isfile(path):
+        return
+    status = state.judge(run.node_dir)
+    rank = options["rank"]
+    which = "the launcher" if options["launcher"] else "the run"
+    which = which if rank is None else f"rank {rank}"
+    known = ", ".join(runs.ranks(run)) or "none"
+    raise RunError(
+        f"{run.id} has no log of {which} ({describe(status)})",
+        hint=f"ranks that logged: {known}",
+    )
 
 
 def _which(run: runs.Run, rank: int | None, launcher: bool) -> str | None:

@@ -11,6 +11,7 @@ import click
 from safelaunch.cli import say, warn
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
+from safelaunch.model import Hang
 from safelaunch.plan import make_plan
 from safelaunch.script import paste_line, quote
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.config.load import Node
-    from safelaunch.model import EnvVar, NodePlan, Plan
+    from safelaunch.model import EnvVar, NodePlan, Plan, Word
 
 
 def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> Resolved:
@@ -54,9 +55,74 @@ def print_plan(plan: Plan) -> None:
         click.echo(paste_line(node, plan.topology))
     if plan.log is not None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
+    print_supervision(plan)
     for node in plan.nodes:
         _print_environment(node, len(plan.nodes) > 1)
     say_warnings(plan)
+
+
+def print_supervision(plan: Plan) -> None:
+    """Print what will be done while the job runs, as far as the job says something of its own."""
+    own = plan.supervision
+    lines = [*_restarts(plan), *_hang(own.hang)]
+    if own.smoke:
+        steps = own.success.min_steps if own.success else None
+        ends = f"ends well after {steps} steps" if steps else "runs to its own end"
+        lines.insert(0, f"smoke: the job with its `smoke:` laid over it; {ends}")
+    if own.max_duration is not None:
+        lines.append(f"stopped after {span(own.max_duration)} (max_duration)")
+    if own.success is not None:
+        wanted = [*own.success.artifacts]
+        wanted += [f"{own.success.min_steps} steps"] if own.success.min_steps else []
+        lines.append("succeeded only with " + ", ".join(wanted))
+    if not own.capture:
+        lines.append("exceptions are not recorded (capture: false)")
+    if lines:
+        click.echo("\nwhile it runs")
+    for line in lines:
+        click.echo(f"  {line}")
+
+
+def _restarts(plan: Plan) -> list[str]:
+    recovery, node = plan.supervision.recovery, plan.nodes[0]
+    if recovery is None:
+        return []
+    times = f"at most {recovery.max_restarts}"
+    times += f" within {span(recovery.budget)}" if recovery.budget is not None else ""
+    pause = f"the first after {span(recovery.backoff)}, then twice as long"
+    pause += f", up to {span(recovery.backoff_max)}"
+    lines = [f"restarts: {times}, by failure class; {pause}"]
+    if node.resume_argv is not None and node.resume_argv != node.argv:
+        lines.append("a restart runs " + " ".join(map(quote, _tail(node))))
+    if node.rungs:
+        steps = ["+".join(f"{v.name}={v.value}" for v in rung) for rung in node.rungs]
+        lines.append("ladder: an illegal memory access adds " + ", then ".join(steps))
+    return lines
+
+
+def _tail(node: NodePlan) -> tuple[Word, ...]:
+    """Return the program's own words of a restart."""
+    assert node.resume_argv is not None  # noqa: S101 - the caller has looked
+    return node.resume_argv[node.program :]
+
+
+def _hang(hang: Hang | None) -> list[str]:
+    if hang is None:
+        return ["hangs are not looked for (hang: off)"]
+    if hang == Hang():
+        return []
+    line = f"hang: {hang.action} after {hang.factor} median steps without progress, at least "
+    line += f"{span(hang.floor)}; {span(hang.first_progress)} until two steps are known"
+    return [line]
+
+
+def span(seconds: float) -> str:
+    """Return a duration as a job file writes it: 90 is 1m30s."""
+    shown, left = "", seconds
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        count, left = divmod(left, size)
+        shown += f"{count:g}{unit}" if count else ""
+    return shown + (f"{left:g}s" if left or not shown else "")
 
 
 def say_warnings(plan: Plan) -> None:

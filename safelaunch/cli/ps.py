@@ -10,6 +10,7 @@ import click
 
 from safelaunch import runs
 from safelaunch.cli import print_json, say
+from safelaunch.cli.progress import short
 from safelaunch.runtime import state
 
 _SHOWN = 20
@@ -50,13 +51,18 @@ def _row(run: runs.Run, status: dict[str, Any]) -> tuple[str, ...]:
         shown = f"lost, {status.get('alive', 0)} alive"
     elif shown == "failed" and status.get("exit_code") is not None:
         shown = f"failed ({status.get('signal') or status['exit_code']})"
-    return (run.id, shown, _age(status))
+    attempts = len(status.get("attempts") or ())
+    if attempts > 1:
+        shown += f", attempt {attempts}"
+    return (run.id, shown, _age(status), short(status.get("progress") or {}, shown))
 
 
 def _age(status: dict[str, Any]) -> str:
     from safelaunch.cli.watch import duration  # noqa: PLC0415 - shares nothing else
 
     begun, ended = status.get("started_at"), status.get("ended_at")
+    if isinstance(status.get("elapsed"), (int, float)):
+        return f"ran {duration(status['elapsed'])}"
     if not isinstance(begun, (int, float)):
         return ""
     if isinstance(ended, (int, float)):
@@ -67,8 +73,10 @@ def _age(status: dict[str, Any]) -> str:
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
     if not rows:
         return []
-    rows = [("RUN", "STATE", "TIME"), *rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    rows = [("RUN", "STATE", "TIME", "PROGRESS"), *rows]
+    if not any(row[3] for row in rows[1:]):
+        rows = [row[:3] for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
         for row in rows

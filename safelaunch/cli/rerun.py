@@ -11,6 +11,7 @@ from safelaunch import runs
 from safelaunch.cli.complete import complete_run
 from safelaunch.cli.start import start
 from safelaunch.errors import RunError
+from safelaunch.execute.resume import of_run
 from safelaunch.model import Plan
 from safelaunch.runtime import state
 from safelaunch.serial import thaw
@@ -18,6 +19,7 @@ from safelaunch.serial import thaw
 
 @click.command("rerun")
 @click.argument("run", required=False, shell_complete=complete_run)
+@click.option("--resume", is_flag=True, help="Go on from its end, with `recovery: resume_args`.")
 @click.option("--follow", "-f", is_flag=True, help="Stream the log; exit 0/1 with the job.")
 @click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -26,9 +28,12 @@ def command(run: str | None, **options: Any) -> int:
 
     Later changes of the job file do not count; for those use `safelaunch run`.
     """
-    found = runs.find(runs.home(os.environ), run)
+    home = runs.home(os.environ)
+    found = runs.find(home, run)
     record = state.read_json(os.path.join(found.node_dir, "plan.json"))
     plan = thaw(record.get("unbound")) if record else None
     if not isinstance(plan, Plan):
         raise RunError(f"{found.id} has no recorded plan", where=found.node_dir)
+    if options["resume"]:
+        plan = of_run(plan, home, found.id)
     return start(plan, options)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from safelaunch.cli import print_json, report, say
-from safelaunch.cli.complete import complete_profile
+from safelaunch.cli.complete import complete_profile, complete_run
 from safelaunch.cli.planning import (
     Flags,
     make_plan,
@@ -17,6 +18,7 @@ from safelaunch.cli.planning import (
     say_warnings,
 )
 from safelaunch.errors import ConfigError, SafelaunchError
+from safelaunch.plan import resume
 
 if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
@@ -71,6 +73,13 @@ def pasted_line() -> tuple[str, ...]:
     metavar="N",
     help="First N steps of the profile's ladder instead (0: none).",
 )
+@click.option("--smoke", is_flag=True, help="Lay the job's `smoke:` block over it.")
+@click.option(
+    "--resume", is_flag=True, help="Go on from the job's newest run, with `recovery: resume_args`."
+)
+@click.option(
+    "--resume-from", metavar="RUN", shell_complete=complete_run, help="Go on from that run."
+)
 @click.option("--dry-run", is_flag=True, help="Print the final command; start and write nothing.")
 @click.option("--explain", is_flag=True, help="Print each value with its origin and what it beat.")
 @click.option("--script", "script", is_flag=True, help="Print launch.sh.")
@@ -102,6 +111,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         workarounds=not options["no_workarounds"],
         debug=options["debug"],
         project_root=options["project_root"],
+        smoke=options["smoke"],
     )
     if flags.ladder is not None and not flags.workarounds:
         raise ConfigError("`--nccl-ladder` and `--no-workarounds` together", hint="give one")
@@ -119,9 +129,14 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
     from safelaunch.cli.start import start  # noqa: PLC0415 - a dry-run must not pay for it
+    from safelaunch.runs import home  # noqa: PLC0415
 
-    resolved = resolve_target(files, line, flags)
-    return start(make_plan(resolved), options)
+    plan = make_plan(resolve_target(files, line, flags))
+    if options["resume"] or options["resume_from"] is not None:
+        from safelaunch.execute.resume import of_run  # noqa: PLC0415 - as above
+
+        plan = of_run(plan, home(os.environ), options["resume_from"])
+    return start(plan, options)
 
 
 def _dry_run(
@@ -130,8 +145,15 @@ def _dry_run(
     if len(files) > 1:
         return _several(files, flags, options)
     resolved = resolve_target(files, line, flags)
-    _print(resolved, make_plan(resolved), options)
+    _print(resolved, _planned(resolved, options), options)
     return 0
+
+
+def _planned(resolved: Resolved, options: dict[str, Any]) -> Plan:
+    """Return the plan; of a resume without a look at the run that it goes on from."""
+    plan = make_plan(resolved)
+    resumes = options["resume"] or options["resume_from"] is not None
+    return resume(plan) if resumes else plan
 
 
 def _print(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:
@@ -160,7 +182,7 @@ def _several(files: tuple[str, ...], flags: Flags, options: dict[str, Any]) -> i
     for file in files:
         try:
             resolved = resolve_target((file,), (), flags)
-            plan = make_plan(resolved)
+            plan = _planned(resolved, options)
         except SafelaunchError as e:
             errors.append((file, e))
             report(e)

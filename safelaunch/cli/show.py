@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import time
 from typing import Any
 
@@ -11,10 +12,11 @@ import click
 
 from safelaunch import runs
 from safelaunch.backends import tmux
-from safelaunch.cli import print_json
+from safelaunch.cli import print_json, progress
 from safelaunch.cli.complete import complete_run
-from safelaunch.cli.watch import describe, duration
-from safelaunch.runtime import state
+from safelaunch.cli.failure import folded
+from safelaunch.cli.watch import describe, duration, reasons
+from safelaunch.runtime import state, trends
 
 
 @click.command("show")
@@ -29,16 +31,41 @@ def command(run: str | None, as_json: bool) -> int:
         print_json(shown)
         return 0
     click.echo(f"{found.id}: {describe(status)}")
-    if status.get("warning"):
-        click.echo(f"  warning   {status['warning']}")
+    why = reasons(found, status)
     for line in (
+        *why,
+        *_attempts(status),
+        *_progress(found, status),
         *_job(found, status),
         *_processes(shown),
         *_record(found),
-        *_places(found, status),
+        *_places(found, status, has_log=any(line.startswith("log ") for line in why)),
     ):
         click.echo(f"  {line}")
     return 0
+
+
+def _attempts(status: dict[str, Any]) -> list[str]:
+    """Tell each attempt of a run that was restarted."""
+    attempts = status.get("attempts") or []
+    if len(attempts) < 2:  # noqa: PLR2004 - the headline tells of a single one
+        return []
+    width, lines = shutil.get_terminal_size().columns - 2, []
+    for record in attempts:
+        said = str(record.get("state") or "running")
+        if isinstance(record.get("elapsed"), (int, float)):
+            said += f" after {duration(record['elapsed'])}"
+        why = [str(record[key]) for key in ("class", "what") if record.get(key)]
+        said += f", {': '.join(why)}" if why else ""
+        lines += folded(f"attempt {record.get('attempt')}", said, width, 2)
+    return lines
+
+
+def _progress(run: runs.Run, status: dict[str, Any]) -> list[str]:
+    said = progress.lines(status.get("progress") or {}, str(status.get("state")))
+    lines = [f"{'' if i else 'progress':<10}{line}" for i, line in enumerate(said)]
+    notes = trends.notes(os.path.join(run.node_dir, "samples.csv"))
+    return lines + [f"note      {note}" for note in notes]
 
 
 def _job(run: runs.Run, status: dict[str, Any]) -> list[str]:
@@ -84,8 +111,9 @@ def _record(run: runs.Run) -> list[str]:
     return lines
 
 
-def _places(run: runs.Run, status: dict[str, Any]) -> list[str]:
-    lines = [f"log       safelaunch logs {run.id}", f"files     {shlex.quote(run.node_dir)}"]
+def _places(run: runs.Run, status: dict[str, Any], *, has_log: bool) -> list[str]:
+    lines = [] if has_log else [f"log       safelaunch logs {run.id}"]
+    lines.append(f"files     {shlex.quote(run.node_dir)}")
     socket = status.get("socket")
     if status.get("state") == "running" and socket:
         lines.append(f"attach    {tmux.attach_command(str(socket))}")

@@ -5,14 +5,14 @@ A full disk or a removed directory must not end the job, nor hide how it ended.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
+import sys
 import time
 
-import procs
-import state
+from safelaunch.runtime import pane, procs, state
 
+FOLDERS = ("ranks", "records", "logs")
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -22,12 +22,14 @@ class Journal(object):
     def __init__(self, node_dir: str, run: dict[str, object]) -> None:
         self.dir = node_dir
         self.run = run
-        self.logs = os.path.join(node_dir, "logs", "attempt-1")
-        self.pane = _pane()
+        self.logs = ""
+        self.flags = LOG_FLAGS
+        self.pane = pane.Pane(pane.own())
         self.combined = -1
         self.copy = -1
         self.has_gaps = False
         self.status_file = os.path.join(node_dir, "status.json")
+        self.failure_file = os.path.join(node_dir, "failure.json")
         self.status = {
             "version": 1,
             "id": run["id"],
@@ -42,18 +44,24 @@ class Journal(object):
         }  # type: dict[str, object]
 
     def open(self) -> None:
-        """Make the folders and write the first status. The one that raises: OSError."""
-        for folder in (os.path.join(self.dir, "ranks"), self.logs):
-            os.makedirs(folder, 0o700, exist_ok=True)
+        """Make the folders and write the first status. Raises OSError."""
+        for name in FOLDERS:
+            os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
         state.reserve(self.status_file)
+        state.reserve(self.failure_file)
         state.write_json(self.status_file, self.status)
-        self._open_combined()
         copy = self.run.get("log")
         if copy:
             try:
                 self.copy = os.open(str(copy), LOG_FLAGS, 0o644)
             except OSError as e:
                 self._log_failed(e)
+
+    def begin(self, attempt: int) -> None:
+        """Turn to the logs of an attempt. Raises OSError."""
+        self.logs = os.path.join(self.dir, "logs", "attempt-%d" % attempt)
+        os.makedirs(self.logs, 0o700, exist_ok=True)
+        self._open_combined()
 
     def save(self) -> None:
         """Write status.json; on a full disk the old one stays."""
@@ -65,18 +73,23 @@ class Journal(object):
     def save_end(self) -> bool:
         """Write the last status, on a full disk into the space that was reserved for it."""
         _make_dirs(self.dir)
-        for write in (state.write_json, state.write_reserved):
-            try:
-                write(self.status_file, self.status)
-            except OSError:
-                continue
-            state.release(self.status_file)
-            return True
-        return False
+        if not _write_somehow(self.status_file, self.status):
+            return False
+        state.release(self.failure_file)
+        return True
 
-    def event(self, kind: str, **details: object) -> None:
+    def fail(self, failure: dict[str, object]) -> None:
+        """Write failure.json, on a full disk into the space that was reserved for it."""
+        _make_dirs(self.dir)
+        _write_somehow(self.failure_file, failure)
+        try:
+            state.reserve(self.failure_file)  # there may be another attempt
+        except OSError:
+            pass
+
+    def event(self, name: str, /, **details: object) -> None:
         """Append to events.jsonl."""
-        self._append("events.jsonl", [dict(details, time=time.time(), event=kind)])
+        self._append("events.jsonl", [dict(details, time=time.time(), event=name)])
 
     def processes(self, found: dict[int, int]) -> None:
         """Record processes of the run: after the supervisor's death they are known by identity."""
@@ -85,9 +98,11 @@ class Journal(object):
 
     def restore(self, seen: dict[int, int]) -> bool:
         """Make the directory again if somebody removed it: a run must stay visible, stoppable."""
-        if os.path.isdir(self.dir):
+        # what writes at that moment may bring the folder back, but not these two
+        if os.path.exists(self.status_file) and os.path.isdir(self.logs):
             return False
-        _make_dirs(self.logs)
+        for folder in (*(os.path.join(self.dir, name) for name in FOLDERS), self.logs):
+            _make_dirs(folder)
         self._open_combined()
         warning = "the run directory was removed while the job ran; earlier logs are lost"
         self.warn(warning)
@@ -100,14 +115,15 @@ class Journal(object):
         self.save()
         return True
 
-    def count_ranks(self) -> None:
+    def count_ranks(self, attempt: int) -> None:
         """Warn where fewer ranks started than planned: each may have trained alone, silently."""
         planned = self.run.get("ranks")
         try:
             names = os.listdir(os.path.join(self.dir, "ranks"))
         except OSError:
             return
-        started = len({name.split(".")[0] for name in names})
+        parts = [name.split(".") for name in names]
+        started = len({part[0] for part in parts if part[1:2] == [str(attempt)]})
         if isinstance(planned, int) and started < planned and self.run.get("rank_logs"):
             said = "%d of %d planned ranks were seen: did a process train alone?"
             self.warn(said % (started, planned))
@@ -116,6 +132,14 @@ class Journal(object):
         """Add a warning to the status, beside those that are there."""
         earlier = self.status.get("warning")
         self.status["warning"] = "%s; %s" % (earlier, message) if earlier else message
+
+    def broken(self, part: str, error: Exception) -> None:
+        """Tell of a fault of our own, with its traceback in supervisor.log."""
+        import traceback  # noqa: PLC0415 - never needed, one hopes
+
+        sys.stderr.write(traceback.format_exc())
+        self.warn("safelaunch's own %s failed (%s); the job goes on" % (part, error))
+        self.event("fault", part=part, error=repr(error))
 
     def log(self, data: bytes) -> None:
         """Write merged lines to combined.log, the project's log and the pane."""
@@ -128,14 +152,7 @@ class Journal(object):
 
     def show(self, data: bytes) -> None:
         """Show it in the pane; a pane that is slow or gone loses lines, never the job time."""
-        if self.pane < 0:
-            return
-        try:
-            os.write(self.pane, data)
-        except OSError as e:
-            if e.errno not in (errno.EAGAIN, errno.EINTR):
-                os.close(self.pane)
-                self.pane = -1
+        self.pane.show(data)
 
     def _open_combined(self) -> None:
         if self.combined >= 0:
@@ -172,20 +189,19 @@ class Journal(object):
             self.event("log-failed", error=str(error))
 
 
+def _write_somehow(path: str, data: dict[str, object]) -> bool:
+    for write in (state.write_json, state.write_reserved):
+        try:
+            write(path, data)
+        except OSError:
+            continue
+        state.release(path)
+        return True
+    return False
+
+
 def _make_dirs(path: str) -> None:
     try:
         os.makedirs(path, 0o700, exist_ok=True)
     except OSError:
         pass
-
-
-def _pane() -> int:
-    """Return the pane's descriptor, made non-blocking, or -1 where stdout is no terminal."""
-    if not os.isatty(1):
-        return -1
-    try:
-        # a descriptor of our own: O_NONBLOCK belongs to the open file, not to the number
-        fd = os.open(os.ttyname(1), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    return fd

@@ -1,7 +1,8 @@
 """Run by the job's own interpreter before a start: `python -I -S -c <this text> PORT_SEED`.
 
 Prints a line each: version, usable cores, GPUs, a free port, executable. It must run on any
-Python 3 so that a version that is too old is named, not crashed on.
+Python 3 so that a version that is too old is named, not crashed on. The supervisor imports it for
+the port of a later attempt.
 """
 
 import os
@@ -122,8 +123,9 @@ def can_bind(port: int) -> bool:
     return True
 
 
-print("version", ".".join(str(n) for n in sys.version_info[:3]))
-print("cores", usable_cores())
-print("gpus", gpus())
-print("port", free_port(int(sys.argv[1])))
-print("executable", sys.executable)
+if __name__ == "__main__":
+    print("version", ".".join(str(n) for n in sys.version_info[:3]))
+    print("cores", usable_cores())
+    print("gpus", gpus())
+    print("port", free_port(int(sys.argv[1])))
+    print("executable", sys.executable)

@@ -73,8 +73,22 @@ def _give_way() -> None:
         os.nice(19)
 
 
+def _compile_hooks() -> None:
+    """Compile what each rank imports, while the launcher still imports torch: 4 ms for each."""
+    import py_compile  # noqa: PLC0415 - as metadata
+
+    site = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+    for name in os.listdir(site):
+        if name.endswith(".py"):
+            try:
+                py_compile.compile(os.path.join(site, name), doraise=True)
+            except (OSError, py_compile.PyCompileError):
+                return  # a full disk: the ranks compile for themselves
+
+
 def main(node_dir: str, cwd: str) -> None:
     """Write record.json: whole, or not at all."""
+    _compile_hooks()
     _give_way()
     found = {
         "version": 1,

@@ -10,10 +10,7 @@ import json
 import os
 import time
 
-if __package__:
-    from safelaunch.runtime import procs
-else:  # in a run directory
-    import procs  # type: ignore[no-redef]
+from safelaunch.runtime import procs
 
 ENDED = ("succeeded", "failed", "stopped")
 START_LIMIT = 60.0  # seconds that a start may take before it counts as lost
@@ -33,7 +30,7 @@ def read_json(path: str) -> dict[str, object] | None:
 
 def judge(node_dir: str) -> dict[str, object]:
     """Return the recorded status with the state as it is now, and `alive` when it is lost."""
-    status = read_json(os.path.join(node_dir, "status.json"))
+    status = _status(node_dir)
     if status is None:
         return _without_status(node_dir)
     supervisor = status.get("supervisor")
@@ -70,13 +67,35 @@ def _without_status(node_dir: str) -> dict[str, object]:
     starter = run.get("starter")
     if isinstance(starter, dict) and _elsewhere(run, starter):
         return dict(name, state="unknown", reason="was started on %s" % run.get("hostname"))
-    busy = claimed_by(node_dir) is not None and not claim_is_dead(node_dir)
-    busy = busy or (isinstance(starter, dict) and procs.is_alive(starter))
+    if _status(node_dir) is not None:
+        return judge(node_dir)  # it has just been written
+    claimant = claimed_by(node_dir)
+    claimed = claimant is not None and not claim_is_dead(node_dir)
+    # the supervisor makes logs/ before its first status
+    begun = any(_is_there(node_dir, file) for file in ("status.json", "logs"))
+    if claimant and claimed and (age > START_LIMIT or begun):
+        who = dict(procs.machine(), pid=claimant[0], start=claimant[1])
+        reason = "its status.json cannot be read; the supervisor lives"
+        return dict(name, state="running", supervisor=who, reason=reason)
+    busy = claimed or (isinstance(starter, dict) and procs.is_alive(starter))
     # a starter that was killed may have left a supervisor on its way: give that a moment
-    if age < (START_LIMIT if busy else 3.0):
+    if age < (START_LIMIT if busy else 3.0) and not begun:
         return dict(name, state="pending")
     alive = remaining(node_dir, run_id)
-    return dict(name, state="lost", alive=len(alive), reason="it never started")
+    reason = "it never started"
+    if claimant is not None:
+        reason = "the supervisor is gone, and no status can be read"
+    return dict(name, state="lost", alive=len(alive), reason=reason)
+
+
+def _status(node_dir: str) -> dict[str, object] | None:
+    """Return status.json if it is one that a supervisor wrote, whole."""
+    status = read_json(os.path.join(node_dir, "status.json"))
+    return status if status is not None and isinstance(status.get("state"), str) else None
+
+
+def _is_there(node_dir: str, name: str) -> bool:
+    return os.path.lexists(os.path.join(node_dir, name))
 
 
 def remaining(node_dir: str, run_id: str) -> dict[int, int]:
@@ -248,8 +267,15 @@ def reserve(path: str) -> None:
 
 
 def write_reserved(path: str, data: dict[str, object]) -> None:
-    """Write a JSON file into the space set aside; blanks behind JSON mean nothing."""
+    """Write a JSON file into the space set aside; blanks behind JSON mean nothing.
+
+    What does not fit goes without its longest values.
+    """
     text = json.dumps(data).encode()
+    rest = dict(data)
+    while len(text) > RESERVED and rest:
+        del rest[max(rest, key=lambda key: len(json.dumps(rest[key])))]
+        text = json.dumps(rest).encode()
     with open(path + ".reserve", "r+b") as file:
         file.write(text.ljust(RESERVED))
     os.replace(path + ".reserve", path)

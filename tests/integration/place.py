@@ -33,7 +33,7 @@ def wait_for(condition: Callable[[], Any], what: str, limit: float = DEADLINE) -
         if found:
             return found
         time.sleep(0.01)
-    pytest.fail(f"in {limit:g} s there was no {what}")
+    raise AssertionError(f"in {limit:g} s there was no {what}")
 
 
 class Place:
@@ -145,9 +145,9 @@ class Place:
         """Return a run's node directory."""
         return self.home / "runs" / run / "node-0"
 
-    def logs(self, run: str) -> Path:
+    def logs(self, run: str, attempt: int = 1) -> Path:
         """Return the folder of a run's logs."""
-        return self.node(run) / "logs" / "attempt-1"
+        return self.node(run) / "logs" / f"attempt-{attempt}"
 
     def status(self, run: str) -> dict[str, Any]:
         """Return a run's status as it is judged now."""
@@ -165,22 +165,37 @@ class Place:
         found: dict[str, Any] = wait_for(over, f"end of {run}", limit)
         return found
 
-    def said(self, run: str, text: str, name: str = "combined.log") -> str:
+    def said(self, run: str, text: str, name: str = "combined.log", attempt: int = 1) -> str:
         """Wait until a log holds a text, and return the log."""
 
         def look() -> str | None:
             try:
-                content = (self.logs(run) / name).read_text(errors="replace")
+                content = (self.logs(run, attempt) / name).read_text(errors="replace")
             except OSError:
                 return None
             return content if text in content else None
 
         return str(wait_for(look, f"{text!r} in {name} of {run}"))
 
-    def events(self, run: str) -> list[dict[str, Any]]:
-        """Return what happened to a run."""
-        lines = (self.node(run) / "events.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+    def failed(self, job: str, *words: str) -> dict[str, Any]:
+        """Run a job that fails, as a user who follows it; return what `show` tells.
+
+        And `said`: what stood on the screen, as one line.
+        """
+        said = self.cli("run", "--follow", job, *words, code=1)
+        shown = self.json("show")
+        assert shown["state"] == "failed", (shown, said.stderr)
+        assert isinstance(shown["failure"], dict), said.stderr
+        return {**shown, "said": " ".join(said.stderr.split())}
+
+    def events(self, run: str, *kinds: str) -> list[dict[str, Any]]:
+        """Return what happened to a run: everything, or some kinds."""
+        try:
+            lines = (self.node(run) / "events.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        found = [json.loads(line) for line in lines]
+        return [event for event in found if not kinds or event["event"] in kinds]
 
     def note(self) -> None:
         """Remember runs, for the proof at the end: a test may remove their folders."""

@@ -121,6 +121,23 @@ def test_logs_shows_what_is_asked_for(place: Place) -> None:
     assert "no log of rank 9" in place.cli("logs", "--rank", "9", run, code=1).stderr
 
 
+def test_logs_shows_the_last_lines_only(place: Place) -> None:
+    run = place.start(place.job("for i in range(1000): print(i)"))
+    place.ended(run)
+    assert place.cli("logs", "--tail", "2", run).stdout == "998\n999\n"
+
+
+def test_logs_shows_the_attempt_that_is_asked_for(place: Place) -> None:
+    run = place.start(place.job("print('x')"))
+    place.ended(run)
+    later = place.logs(run).parent / "attempt-2"
+    later.mkdir()
+    (later / "combined.log").write_text("later\n")
+    assert place.cli("logs", run).stdout == "later\n"
+    assert place.cli("logs", "--attempt", "1", run).stdout == "x\n"
+    assert "attempts: 1, 2" in place.cli("logs", "--attempt", "3", run, code=1).stderr
+
+
 def test_logs_follows_to_the_end(place: Place) -> None:
     run = place.start(place.job("import sys\nprint('a', flush=True)\ninput_ = open('go').read()"))
     place.ended(run)  # `go` does not exist: the program fails

@@ -55,6 +55,7 @@ def test_the_job_gets_its_callers_surroundings(
     seen = surroundings(place, umask=0o022)
     env = seen["env"]
     added = {"PYTHONUNBUFFERED", "OMP_NUM_THREADS", "PYTHONPATH", "SAFELAUNCH_ATTEMPT",
+             "SAFELAUNCH_CAPTURE", "SAFELAUNCH_MAIN", "SAFELAUNCH_SINGLE", "SAFELAUNCH_SITE",
              "SPT_NOENV", "PWD", "OLDPWD", "SHLVL", "_", "PATH", "VIRTUAL_ENV"}  # fmt: skip
     expected = {k: v for k, v in place.env.items() if k not in {*added, "RANK", "TMUX"}}
     expected = {k: v for k, v in expected.items() if not k.startswith("SAFELAUNCH_")}

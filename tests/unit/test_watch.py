@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING
+
 import pytest
 
-from safelaunch.cli.watch import describe, duration, last_state, writer
+from safelaunch.cli.watch import describe, duration, following, last_state, writer
+from safelaunch.runs import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_progress_bar_shows_its_last_state() -> None:
@@ -21,6 +28,28 @@ def test_a_line_that_only_overwrites_itself_is_not_kept_whole(
     write(b"")
     assert max(len(data) for data in held) < 20
     assert capfdbinary.readouterr().out == b"999%\n"
+
+
+@pytest.mark.parametrize("step", [1, 5, 1000])
+def test_lines_come_out_the_same_however_they_arrive(
+    capfdbinary: pytest.CaptureFixture[bytes], step: int
+) -> None:
+    written = b"a\nb\n1%\r2%\nc\r\nd\ne"
+    write = writer(raw=False)
+    for i in range(0, len(written), step):
+        write(written[i : i + step])
+    write(b"")
+    assert capfdbinary.readouterr().out == b"a\nb\n2%\nc\nd\ne\n"
+
+
+def test_following_goes_on_to_the_next_attempt(tmp_path: Path) -> None:
+    run = Run("job", str(tmp_path))
+    for number, text in ((1, b"first"), (2, b"second\n")):
+        folder = tmp_path / "node-0" / "logs" / f"attempt-{number}"
+        folder.mkdir(parents=True)
+        (folder / "combined.log").write_bytes(text)
+    (tmp_path / "node-0" / "status.json").write_text(json.dumps({"state": "failed"}))
+    assert b"".join(following(run, 1)) == b"first\n[safelaunch] attempt 2\nsecond\n"
 
 
 def test_a_stopped_run_names_the_signal() -> None:

@@ -1,0 +1,169 @@
+"""The failure of a run as lines for the screen: the one block that a person reads at 3 a.m.
+
+Who failed first and with what, the user's own line of code, what the others then did, the proof,
+and what to do next. The words come from failure.json; nothing is looked up here.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.runtime import classes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# `[../third_party/gloo/gloo/transport/tcp/pair.cc:534] ` says nothing to who trains
+_SOURCE = re.compile(r"\[[^\]]*\.(?:cc|cpp|cu):\d+\] ?")
+_LABEL = 10  # columns of `failure   `, as the other lines below a run's state
+_LEAST = 40  # columns that a block wants, however narrow the terminal
+_WHAT = 3  # lines of the message
+_GROUPS = 3  # lines about the other ranks
+_OUTPUT = 4  # last lines of output, where nothing better tells
+
+
+def block(failure: Mapping[str, Any], width: int, run: str = "") -> list[str]:
+    """Return the lines about a failure, at most `width` columns where that can be done.
+
+    `run` is the id with which its log can be asked for.
+    """
+    width = max(width, _LEAST)
+    lines = folded("failure", _headline(failure), width, _WHAT, break_words=True)
+    lines += _kind(failure, width)
+    lines += _place(failure, width)
+    lines += _others(failure, width)
+    if failure.get("proof"):
+        lines += folded("proof", str(failure["proof"]), width, 2)
+    lines += _output(failure, width)
+    if run:
+        lines += [f"{'log':<{_LABEL}}safelaunch logs {run}{_which(failure)}"]
+    if failure.get("advice"):
+        lines += folded("next", str(failure["advice"]), width, 4)
+    return lines
+
+
+def _headline(failure: Mapping[str, Any]) -> str:
+    """Return `rank 1 on gpu01 failed first: ValueError: bad batch 17`."""
+    what = str(failure.get("what") or "nothing tells why")
+    if failure.get("rank") is None or failure.get("class") == "hang":
+        return what
+    host = f" on {failure['host']}" if failure.get("host") else ""
+    first = " first" if failure.get("others") else ""
+    if failure.get("exception") is None and not what.startswith("exited"):
+        return f"rank {failure['rank']}{host} was the first to end: {what}"
+    return f"rank {failure['rank']}{host} failed{first}: {what}"
+
+
+def _kind(failure: Mapping[str, Any], width: int) -> list[str]:
+    """Return the class, as `recovery.classes` names it, and what it means."""
+    kind = classes.TABLE.get(str(failure.get("class")))
+    if kind is None:
+        return []
+    return [f"{'class':<{_LABEL}}{_cut(f'{kind.name} ({kind.meaning})', width - _LABEL)}"]
+
+
+def _place(failure: Mapping[str, Any], width: int) -> list[str]:
+    """Return where in the user's code it was, and that line."""
+    frame = failure.get("frame")
+    if not isinstance(frame, dict) or not frame.get("file"):
+        return []
+    function = str(frame.get("function") or "")
+    tail = f":{frame.get('line')}" + (f" in {function}" if function else "")
+    file = _middle(str(frame["file"]), max(20, width - _LABEL - len(tail)))
+    lines = [f"{'at':<{_LABEL}}{file}{tail}"]
+    code = str(frame.get("code") or "").strip()
+    if code:
+        lines.append(" " * (_LABEL + 2) + _cut(code, width - _LABEL - 2))
+    return lines
+
+
+def _others(failure: Mapping[str, Any], width: int) -> list[str]:
+    """Return what the other ranks then did, those that did the same on one line."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for other in failure.get("others") or ():
+        if isinstance(other, dict):
+            what = _SOURCE.sub("", str(other.get("what") or "failed too"))
+            groups.setdefault(what, []).append(other)
+    lines: list[str] = []
+    for what, members in list(groups.items())[:_GROUPS]:
+        after = _after([member.get("after") for member in members])
+        text = f"{_ranks([member.get('rank') for member in members])}{after}: {what}"
+        lines += folded("" if lines else "then", text, width, 2 if len(groups) == 1 else 1)
+    if len(groups) > _GROUPS:
+        lines.append(" " * _LABEL + f"and {len(groups) - _GROUPS} other ways to end")
+    return lines
+
+
+def _after(times: Sequence[object]) -> str:
+    """Return ` 21 ms later`, ` 21 to 40 ms later`, or nothing where it is not known."""
+    known = sorted(float(t) for t in times if isinstance(t, (int, float)))
+    if not known or known[0] < 0:
+        return ""
+    low, high = _span(known[0]), _span(known[-1])
+    if low == high:
+        return f", {high} later"
+    short = low.rsplit(" ", 1)[0] if low.rsplit(" ", 1)[1] == high.rsplit(" ", 1)[1] else low
+    return f", {short} to {high} later"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 1:
+        return f"{max(1, round(seconds * 1000))} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.0f} min"  # noqa: PLR2004
+
+
+def _ranks(ranks: Sequence[object]) -> str:
+    """Return `rank 0`, `ranks 0, 2-5`; the launcher has no rank."""
+    numbers = sorted(rank for rank in ranks if isinstance(rank, int))
+    if not numbers:
+        return "the launcher"
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    words = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+    return f"rank{'s' if len(numbers) > 1 else ''} {words}"
+
+
+def _output(failure: Mapping[str, Any], width: int) -> list[str]:
+    """Return the end of the output where no exception and no frame tell more."""
+    if failure.get("exception") or failure.get("frame"):
+        return []
+    shown = [str(line).rstrip() for line in failure.get("last_lines") or () if str(line).strip()]
+    lines = [_cut(line, width - _LABEL) for line in shown[-_OUTPUT:]]
+    return [f"{'output' if not i else '':<{_LABEL}}{line}" for i, line in enumerate(lines)]
+
+
+def _which(failure: Mapping[str, Any]) -> str:
+    rank = failure.get("rank")
+    return " --launcher" if rank is None else f" --rank {rank}"
+
+
+def folded(label: str, text: str, width: int, most: int, break_words: bool = False) -> list[str]:
+    """Return text behind a label, folded at blanks; long words (paths) shortened or broken."""
+    room = width - _LABEL
+    if not break_words:
+        text = " ".join(_middle(word, room) for word in text.split())
+    lines = textwrap.wrap(text, room, max_lines=most, placeholder=" ...", break_on_hyphens=False)
+    return list(_labelled(label, lines or [""]))
+
+
+def _labelled(label: str, lines: Sequence[str]) -> Iterator[str]:
+    for index, line in enumerate(lines):
+        yield f"{label if not index else '':<{_LABEL}}{line}"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 4] + " ..."
+
+
+def _middle(text: str, width: int) -> str:
+    """Return a path shortened in its middle: its end says most."""
+    if len(text) <= width:
+        return text
+    head = (width - 3) // 3
+    return text[:head] + "..." + text[len(text) - (width - 3 - head) :]

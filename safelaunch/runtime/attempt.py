@@ -1,0 +1,282 @@
+"""One attempt of a run: its launcher, its ranks and whatever they start, from start to ECHILD.
+
+It knows processes and logs, not policy: why an attempt is ended early it is told by `Control`,
+and what comes after it the supervisor decides.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from safelaunch.runtime import exits, follow, launch, procs, state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from safelaunch.runtime.journal import Journal
+    from safelaunch.runtime.observe import Observer
+
+TICK = 0.05  # seconds between two looks at the logs where inotify does not tell
+IDLE = 0.25  # and where it does: a file system that tells nothing is still followed
+COALESCE = 0.01  # seconds in which many small writes become one look
+LEFTOVER_PATIENCE = 10.0  # seconds that processes may outlive the launcher before they are ended
+ORPHAN_PATIENCE = 2.0  # where a signal ended the launcher: nobody will collect its ranks
+LEFTOVER_GRACE = 5.0
+DEFAULT_GRACE = 15.0
+SCAN_SHARE = 200  # a walk through /proc may cost 1/200 of the time: it is long on big machines
+
+
+class Control(object):
+    """What ends an attempt before its own end: signals to the supervisor, or its own reasons."""
+
+    def __init__(self, node_dir: str) -> None:
+        self.dir = node_dir
+        self.signals: list[str] = []
+        self.heard = 0
+        self.kill_at = float("inf")
+
+    def arm(self, grace: float) -> None:
+        """KILL comes after the grace, or earlier if it was promised earlier."""
+        self.kill_at = min(self.kill_at, time.monotonic() + grace)
+
+    def is_late(self) -> bool:
+        """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
+        if self.heard != len(self.signals):
+            self.heard = len(self.signals)
+            asked = state.read_json(os.path.join(self.dir, "stop.json")) or {}
+            grace = asked.get("grace")
+            self.arm(float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE)
+        return time.monotonic() >= self.kill_at
+
+
+class Attempt(object):
+    """The processes and logs of one attempt."""
+
+    def __init__(
+        self,
+        number: int,
+        node_dir: str,
+        run: dict[str, Any],
+        journal: Journal,
+        control: Control,
+        *,
+        subreaper: bool,
+    ) -> None:
+        self.number = number
+        self.dir = node_dir
+        self.run = run
+        self.journal = journal
+        self.control = control
+        self.subreaper = subreaper
+        self.observer: Observer | None = None
+        self.launcher = 0
+        self.launcher_start = 0
+        self.wait_status = None  # type: int | None
+        self.ended_ns = 0
+        self.children_left = True
+        self.ended_by = ""  # why it was ended early: a signal's name, or the observer's reason
+        self.began = time.monotonic()
+        self.seen: dict[int, int] = {}
+        self.next_scan = 0.0
+        self.scan_every = 0.5
+        self.last_look = 0.0
+        libc = launch.libc()
+        self.exits = exits.Exits(node_dir, number)
+        self.merger = follow.Merger(
+            journal.logs,
+            bool(run.get("rank_logs")),
+            extra=run.get("logs") or (),
+            cwd=str(run.get("cwd") or ""),
+            since=time.time(),
+            skip=[str(run["log"])] if run.get("log") else [],
+        )
+        self.watch = follow.Watch(libc)
+
+    def start(self, script: str, umask: int) -> None:
+        """Start the launch script. Raises OSError, with nothing started."""
+        path = os.path.join(self.journal.logs, "launcher.log")
+        out = os.open(path, self.journal.flags, 0o600)
+        try:
+            self.watch.add(self.journal.logs)
+            self.watch.add(os.path.join(self.dir, "ranks"))
+            environment = launch.environment(self.run, self.dir, self.number)
+            self.launcher = launch.fork(script, out, environment, umask)
+        finally:
+            os.close(out)
+        found = procs.stat_of(self.launcher)
+        self.launcher_start = found[2] if found else 0
+
+    # -- loop ----------------------------------------------------------------------------------
+
+    def follow(self, wakeup: int, observer: Observer) -> None:
+        """Follow the attempt until nothing of it is left, or it has been ended."""
+        self.observer = observer
+        if not self.control.signals:
+            self.control.kill_at = float("inf")
+        ended_at = 0.0
+        while self.children_left:
+            self._sleep(wakeup)
+            self._turn()
+            self._scan()
+            verdict = observer.tick(self)
+            if self.control.signals or verdict:
+                self.end(self.control.signals[0] if self.control.signals else verdict)
+                break
+            if self.wait_status is not None and self.children_left:
+                observer.cancel()  # our own helpers are no leftovers
+                ended_at = ended_at or time.monotonic()
+                orphaned = os.WIFSIGNALED(self.wait_status)
+                patience = ORPHAN_PATIENCE if orphaned else LEFTOVER_PATIENCE
+                if time.monotonic() - ended_at > patience:
+                    self._end_leftovers()
+                    break
+        observer.cancel()
+        if not self.subreaper:
+            self._end_rest(lambda: procs.marked(str(self.run["id"])), LEFTOVER_GRACE)
+        self.exits.close()
+        for piece in self.merger.remaining():
+            self._pass(piece)
+        observer.close(self)
+        self.merger.close()
+        self.watch.close()
+
+    def _sleep(self, wakeup: int) -> None:
+        """Wait until something happens: a signal, a child's or a rank's end, more in a log."""
+        if self.merger.is_behind():
+            return
+        blind = self.watch.fd < 0
+        watched = [wakeup, *self.exits.fds] if blind else [wakeup, self.watch.fd, *self.exits.fds]
+        ready, _, _ = select.select(watched, [], [], TICK if blind else IDLE)
+        self.exits.look()  # at once: a rank may live for some milliseconds only
+        for fd in ready:
+            if fd in self.exits.fds:
+                self.exits.ended(fd)
+        if wakeup in ready:
+            try:
+                os.read(wakeup, 4096)
+            except OSError:
+                pass
+        if self.watch.fd in ready:
+            time.sleep(max(0.0, min(COALESCE, self.last_look + COALESCE - time.monotonic())))
+            self.watch.clear()
+
+    def _turn(self) -> None:
+        self.last_look = time.monotonic()
+        self.exits.look()
+        self._reap()
+        for piece in self.merger.pieces():
+            self._pass(piece)
+        self.journal.pane.tick()
+
+    def _pass(self, data: bytes) -> None:
+        if data:
+            self.journal.log(data)
+            if self.observer is not None:
+                self.observer.feed(data)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.children_left = False
+                return
+            if pid == 0:
+                return
+            if self.observer is not None and self.observer.reaped(pid, status):
+                continue
+            self.exits.reaped(pid, status)
+            if pid == self.launcher and self.wait_status is None:
+                self.wait_status = status
+                self.ended_ns = time.time_ns()
+
+    def _descendants(self) -> dict[int, int]:
+        """Return what the run has below us, without our own helpers."""
+        if not self.children_left:
+            return {}
+        below: dict[int, int] = procs.descendants(os.getpid())
+        if self.observer is not None:
+            for pid in self.observer.pids():
+                for helper in (pid, *procs.descendants(pid)):
+                    below.pop(helper, None)
+            if self.wait_status is not None and not below and self.observer.pids():
+                self.children_left = False  # only a helper is left, stuck in a driver perhaps
+        return below
+
+    def _scan(self) -> None:
+        """Record each descendant that was ever seen: after our death it is known by identity."""
+        now = time.monotonic()
+        if now < self.next_scan:
+            return
+        living = self._descendants()
+        fresh = {p: s for p, s in living.items() if self.seen.get(p) != s}
+        self.seen = living
+        if fresh:
+            self.scan_every = 0.5
+            self.journal.processes(fresh)
+            if self.observer is not None:
+                self.observer.started(fresh)
+        took = time.monotonic() - now
+        self.next_scan = now + max(self.scan_every, took * SCAN_SHARE)
+        self.scan_every = min(self.scan_every * 1.5, 5.0)
+        if self.journal.restore(self.seen):
+            self.watch.add(self.journal.logs)
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def end(self, why: str) -> None:
+        """TERM the launcher, then what outlives it; KILL after the grace."""
+        if self.wait_status is None:
+            # an attempt that had ended by itself keeps its own end; only leftovers are stopped
+            self.ended_by = why
+        self.journal.event("stopping", why=why)
+        if not self.control.signals:
+            self.control.arm(DEFAULT_GRACE)
+        procs.ask(self.launcher, self.launcher_start)
+        while self.wait_status is None and not self.control.is_late():
+            time.sleep(0.02)
+            self._turn()
+        self._end_rest(self._descendants, None)
+
+    def _end_leftovers(self) -> None:
+        left = self._descendants()
+        if left:
+            self.journal.event("leftovers", processes=len(left), names=_names(left))
+            self.journal.status["leftovers"] = len(left)
+            self._end_rest(self._descendants, LEFTOVER_GRACE)
+
+    def _end_rest(self, find: procs.Find, grace: float | None) -> None:
+        if grace is not None:
+            self.control.arm(grace)
+
+        def find_now() -> dict[int, int]:
+            self._turn()
+            found: dict[int, int] = find()
+            return found
+
+        left = procs.end_all(find_now, self.control.is_late)
+        self._reap()
+        if left:
+            self.journal.status["unkillable"] = sorted(left)
+            self.journal.event("unkillable", processes=sorted(left))
+
+    def outcome(self) -> dict[str, Any]:
+        """Return how the launcher ended: pid, exit_code (None: not seen), signal, time_ns."""
+        if self.wait_status is None:
+            return {"pid": self.launcher, "exit_code": None, "signal": "", "time_ns": 0}
+        code, name = exits.decode(self.wait_status)
+        return {"pid": self.launcher, "exit_code": code, "signal": name, "time_ns": self.ended_ns}
+
+
+def _names(processes: dict[int, int]) -> list[str]:
+    names = []
+    for pid in sorted(processes)[:20]:
+        try:
+            with open("/proc/%d/comm" % pid, errors="replace") as file:
+                names.append("%d %s" % (pid, file.read().strip()))
+        except OSError:
+            pass
+    return names

@@ -1,0 +1,211 @@
+"""Says how an attempt ended: its launcher, its ranks and what the job calls success, together.
+
+The launcher's exit status alone lies in both directions: `| tee`, `wait`, Fire and accelerate's
+`--debug` hide failures, and a job may end with 0 before it has done its work.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+
+from safelaunch.runtime import failure, recovery
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from safelaunch.runtime.attempt import Attempt
+    from safelaunch.runtime.observe import Observer
+
+SLACK = 2.0  # seconds: file systems round times down to whole ones, FAT to even ones
+SIGNALS = ("SIGTERM", "SIGINT")
+
+
+class Outcome(object):
+    """How an attempt ended, as it goes into status.json, its attempts and failure.json."""
+
+    def __init__(self, run: dict[str, Any], attempts: list[dict[str, Any]], began: float) -> None:
+        self.run = run
+        self.began = began  # of the run, monotonic: a clock that is set must not use up the budget
+        self.attempts = attempts
+        self.failure: dict[str, Any] | None = None
+        self.warnings: list[str] = []
+        self.status: dict[str, Any] = {}
+        self.record: dict[str, Any] = {}  # what status.json keeps of the attempt
+
+    def decide(self) -> dict[str, Any]:
+        """Return what comes next, as recovery.decide says it."""
+        again = self.run.get("again") or {}
+        rungs = max(0, len(again.get("scripts") or ()) - 1)
+        failure = self.failure or {}
+        action = (self.run.get("hang") or {}).get("action")
+        if failure.get("class") == "hang" and action != "restart":
+            return {"action": "stop", "why": "`hang.action` is %s" % action}
+        found = recovery.decide(
+            self.run.get("recovery"), self.attempts, failure, time.monotonic(), self.began, rungs
+        )
+        return dict(found)
+
+    def advice(self) -> str | None:
+        """Return what the attempts have taught about the NCCL ladder."""
+        rungs = list((self.run.get("again") or {}).get("rungs") or ())
+        succeeded = self.status["state"] == "succeeded"
+        said: str | None = recovery.advice(self.attempts, rungs, succeeded)
+        return said
+
+
+def of(
+    node_dir: str,
+    run: dict[str, Any],
+    attempt: Attempt,
+    observer: Observer,
+    attempts: list[dict[str, Any]],
+) -> Outcome:
+    """Return the outcome of an attempt of which nothing is left; its last record is completed."""
+    found = Outcome(run, attempts, observer.began)
+    launcher = attempt.outcome()
+    found.status = {"exit_code": launcher["exit_code"], "state": "succeeded"}
+    if launcher["signal"]:
+        found.status["signal"] = launcher["signal"]
+    if attempt.ended_by:
+        _ended_early(found, attempt, observer)
+    else:
+        _ended_itself(found, node_dir, attempt, observer, launcher)
+    if observer.progress.snapshot():
+        found.status["progress"] = observer.progress.snapshot()
+    attempts[-1].update(_record(found, attempt, observer))
+    advice = found.advice()
+    if advice:
+        found.status["advice"] = advice
+    return found
+
+
+def _ended_early(found: Outcome, attempt: Attempt, observer: Observer) -> None:
+    why = attempt.ended_by
+    if why in SIGNALS:
+        found.status.update(state="stopped", stopped_by=why)
+    elif why == "min_steps":
+        said = "smoke run, ended after %d steps as asked" % observer.steps()
+        found.status.update(state="succeeded", reason=said)
+        found.status.pop("signal", None)
+    elif why == "max_duration":
+        said = "its max_duration of %g s had passed" % float(found.run["max_duration"])
+        found.status.update(state="stopped", stopped_by="max_duration", reason=said)
+        found.status.pop("signal", None)
+    else:
+        hang = observer.journal.status.get("hang")
+        found.failure = _hang(attempt, hang if isinstance(hang, dict) else {})
+        found.status.update(state="failed", reason="ended because it hung")
+        found.status.pop("signal", None)
+
+
+def _failure(attempt: Attempt, name: str | None, what: str) -> dict[str, Any]:
+    """Return a failure that no rank and no exit status tells."""
+    return {
+        "version": 1,
+        "attempt": attempt.number,
+        "class": name,
+        "role": "root" if name else "unknown",
+        "rank": None,
+        "host": os.uname().nodename,
+        "pid": None,
+        "time": time.time(),
+        "what": what,
+        "exception": None,
+        "frame": None,
+        "exit_code": None,
+        "signal": "",
+        "last_lines": [],
+        "log": os.path.join(attempt.journal.logs, "combined.log"),
+        "proof": None,
+        "others": [],
+        "advice": "",
+    }
+
+
+def _hang(attempt: Attempt, hang: dict[str, Any]) -> dict[str, Any]:
+    what = "no output and no step for %d s" % float(hang.get("silent") or 0)
+    found = _failure(attempt, "hang", what)
+    found.update(
+        proof="; ".join(str(hang.get("summary") or "").splitlines()) or None,
+        rank=hang.get("rank"),
+        frame=hang.get("frame"),
+    )
+    found["advice"] = "read the stacks of all ranks: who is somewhere else than the others?"
+    return found
+
+
+def _ended_itself(
+    found: Outcome,
+    node_dir: str,
+    attempt: Attempt,
+    observer: Observer,
+    launcher: dict[str, Any],
+) -> None:
+    found.failure, found.warnings = failure.find(
+        node_dir,
+        found.run,
+        attempt.number,
+        attempt.exits.found,
+        launcher,
+        [source.path for source in attempt.merger.sources.values() if source.is_extra],
+        observer.memory.kills(),
+    )
+    if found.failure is not None:
+        found.status["state"] = "failed"
+        return
+    missing = _missing(found.run, observer)
+    if missing:
+        found.failure = _failure(attempt, None, missing)
+        found.failure["advice"] = (
+            "the launcher ended with 0, but the job's `success:` asks for more"
+        )
+        found.status.update(state="failed", reason=missing)
+
+
+def _missing(run: dict[str, Any], observer: Observer) -> str:
+    """Return what `success:` asks for and is not there."""
+    success = run.get("success") or {}
+    wanted = success.get("min_steps")
+    if wanted and observer.steps() < wanted:
+        seen = observer.steps()
+        what = "%d were seen in the log" % seen if seen else "none was seen in the log"
+        return "`success` wants %d steps, %s" % (wanted, what)
+    since = time.time() - (time.monotonic() - observer.began) - SLACK
+    for pattern in success.get("artifacts") or ():
+        path = os.path.join(str(run.get("cwd") or "/"), pattern)
+        files = glob.glob(path, recursive=True)
+        if not files:
+            return "`success` wants a file `%s`, there is none" % pattern
+        if not any(_is_new(file, since) for file in files):
+            return "`success` wants a file `%s`, what is there is older than this run" % pattern
+    return ""
+
+
+def _is_new(path: str, since: float) -> bool:
+    try:
+        return os.stat(path).st_mtime >= since
+    except OSError:
+        return False
+
+
+def _record(found: Outcome, attempt: Attempt, observer: Observer) -> dict[str, Any]:
+    checkpoint = (found.run.get("recovery") or {}).get("checkpoint")
+    newest = None
+    if checkpoint:
+        newest = recovery.newest(checkpoint, str(found.run.get("cwd") or "/"))
+    progress = observer.progress
+    record = {
+        "ended_at": time.time(),
+        "elapsed": round(time.monotonic() - attempt.began, 3),
+        "state": found.status["state"],
+        "exit_code": found.status["exit_code"],
+        "steps": observer.steps() or None,
+        "checkpoint": newest,
+        "progressed": observer.progressed or progress.last_checkpoint_at is not None,
+    }
+    if found.failure is not None:
+        record.update({key: found.failure.get(key) for key in ("class", "rank", "what")})
+    return record

@@ -1,0 +1,271 @@
+"""Hooks of one rank: uncaught exceptions, fatal signals, stacks on request, an orderly exit.
+
+`sitecustomize` imports it in ranks only, before the user's code, and calls `install`. Three files
+`NODE_DIR/records/rank-<rank>.<attempt>.<restart>.*` are opened then, so that a failure by a full
+disk or by too many open files can still be written down:
+
+`.json`    one JSON object a line: `{"kind": "exception", ...}` as safelaunch_record.py makes it,
+           and `{"kind": "exit", ...}` from atexit. Space is reserved and the unused rest is NUL.
+           Where a file system copies on write that is a good chance, not a promise.
+`.fatal`   what faulthandler writes at SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL. Missing or empty
+           where the user has faulthandler too (`-X faulthandler`, a later `faulthandler.enable()`,
+           `@record` of torchelastic): the text is then in the rank's log, as ever.
+`.stacks`  the stacks of all threads, once for each STACKS_SIGNAL; the program goes on. The file
+           is there only where the handler is.
+
+How an exception is seen: `sys.excepthook` and `threading.excepthook` are chained. A hook that user
+code installs later and that does not call ours (rich, typer, IPython) hides nothing of the main
+thread: see _Canary. Not seen: SystemExit, os._exit and signals (the supervisor sees the exit),
+errors that user code catches, threads where user code has replaced `threading.excepthook` without
+a chain, and threads of Python < 3.8. An exception that was passed to `sys.excepthook` by hand is
+recorded, though the program may go on: its exit code tells.
+
+Forked children write nothing here: hooks compare the pid. Nothing of this raises or prints.
+
+Imported, often compiled, at each start of a rank, hence nothing but modules that are built into the
+interpreter, and what only a failure needs is in safelaunch_record.py. Syntax of Python 3.5.
+"""
+
+import _thread
+import atexit
+import faulthandler
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+# SIGRTMIN+10 of glibc; a number, because libraries count from different minima. glibc and musl take
+# 32 to 34, .NET 34, valgrind 64, systemd's own use leaves 42 to 46 free; USR1 and USR2 belong to
+# NCCL, Slurm, submitit, Kineto. runtime/evidence.py repeats the number.
+STACKS_SIGNAL = 44
+
+ROOM = 16384  # bytes: the longest record that safelaunch_record.py makes is shorter
+RESERVED = 2 * ROOM  # the second half is for the exception that ends the program
+HIGH_FD = 240  # our descriptors begin here: the user's own begin at 3 as ever, and who closes and
+# opens low ones does not get ours; 256 is the least limit in common use (macOS)
+
+EXIT = '{"kind": "exit", "time_ns": %d, "monotonic_ns": %d, "pid": %d}\n'
+# what can be said where making a whole record failed
+LEAST = (
+    '{"kind": "exception", "thread": %s, "time_ns": %d, "monotonic_ns": %d, "pid": %d, "rank": %s, '
+    '"attempt": %s, "restart": %s, "type": "%s", "message": "", "traceback": "", "frames": []}\n'
+)
+
+
+class _Own(object):
+    """A descriptor of ours, out of the way, and known again: user code may close any number."""
+
+    def __init__(self, path: str, flags: int, offset: int) -> None:
+        self.fd = os.open(path, flags, 0o600)
+        self._move(HIGH_FD + offset)
+        self.identity = self._look()
+
+    def _move(self, number: int) -> None:
+        try:
+            os.fstat(number)
+        except OSError:
+            try:
+                os.dup2(self.fd, number, False)
+            except OSError:
+                return  # above the limit of open files
+            os.close(self.fd)
+            self.fd = number
+
+    def _look(self) -> "tuple[int, int] | None":
+        try:
+            seen = os.fstat(self.fd)
+        except OSError:
+            return None
+        return seen.st_dev, seen.st_ino
+
+    def is_ours(self) -> bool:
+        """Whether the number still stands for our file."""
+        return self._look() == self.identity
+
+    def close(self) -> None:
+        """Let go of the descriptor, if it is still ours."""
+        if self.is_ours():
+            os.close(self.fd)
+        self.identity = (0, 0)  # and never again
+
+    def leave(self) -> None:
+        """In a forked child: let the number stand for the child's stderr, not for our file."""
+        if self.is_ours():
+            try:
+                os.dup2(2, self.fd, False)
+            except OSError:
+                os.close(self.fd)
+
+
+class _Rank(object):
+    """What is known from the start on, and the open record."""
+
+    def __init__(self, node: str, rank: str, attempt: str, restart: str) -> None:
+        self.pid = os.getpid()
+        self.main_thread = _thread.get_ident()
+        self.number = (rank, attempt, restart)
+        self.path = os.path.join(node, "records", "rank-%s.%s.%s" % self.number)
+        self.place = (os.environ.get("LOCAL_RANK", ""), os.environ.get("WORLD_SIZE", ""))
+        try:
+            self.folder = os.getcwd()
+        except OSError:
+            self.folder = ""
+        self.told = 0  # id() of the exception in sys.last_value, not a reference: frames are large
+        self.busy = set()  # type: set[int]
+        self.over = False
+        self.used = 0
+        self.record = _Own(self.path + ".json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0)
+        try:
+            os.posix_fallocate(self.record.fd, 0, RESERVED)
+        except (AttributeError, OSError):
+            pass  # not Linux, or full already: there may be room later
+        # let go of at a failure: Python can open source files then, one at a time
+        self.spare = _Own(os.devnull, os.O_RDONLY, 1)
+        # read now and compiled at a failure: that needs no descriptor then, and no run directory
+        with open(os.path.join(os.path.dirname(__file__), "safelaunch_record.py"), "rb") as file:
+            self.source = file.read()
+
+    def tell(self, error: BaseException, thread: object = None, room: int = ROOM) -> None:
+        """Record an exception, once, if no more than `room` is then used. Never raises."""
+        me = _thread.get_ident()
+        if os.getpid() != self.pid or self.over or isinstance(error, SystemExit):
+            return
+        last = error is getattr(sys, "last_value", None)
+        if me in self.busy or (last and self.told == id(error)):
+            return
+        now = _now()
+        self.busy.add(me)
+        try:
+            self.spare.close()
+            self.told = id(error) if last else self.told
+            self._write_exception(error, thread, now, room)
+            self.spare = _Own(os.devnull, os.O_RDONLY, 1)
+        except BaseException:  # noqa: BLE001,S110 - also a signal handler's: the hook must go on
+            pass
+        finally:
+            self.busy.discard(me)
+
+    def _write_exception(
+        self, error: BaseException, thread: object, now: "tuple[int, int]", room: int
+    ) -> None:
+        space = {}  # type: dict[str, object]
+        is_main = _thread.get_ident() == self.main_thread
+        try:
+            exec(compile(self.source, "safelaunch_record.py", "exec"), space)  # noqa: S102 - ours
+            found, data = space["make"](self, error, thread, now)  # type: ignore[operator]
+        except BaseException:  # noqa: BLE001 - no memory, most likely
+            start = ("null" if is_main else '"thread"', now[0], now[1], self.pid)
+            least = LEAST % (start + self.number + (type(error).__name__,))
+            found, data = None, least.encode("ascii", "replace")
+        try:
+            if self.used + len(data) <= room:
+                self.write(data)
+        finally:
+            if found and is_main and isinstance(error, Exception):
+                space["tell_torchelastic"](found)  # type: ignore[operator]
+
+    def write(self, data: bytes) -> None:
+        """Append, in place. Raises OSError."""
+        if self.record.is_ours():
+            self.used += len(data)
+            while data:
+                data = data[os.write(self.record.fd, data) :]
+
+    def end(self) -> None:
+        """Record that the interpreter shuts down in order. Never raises."""
+        self.over = True
+        if os.getpid() != self.pid:
+            return
+        try:
+            wall, monotonic = _now()
+            self.write((EXIT % (wall, monotonic, self.pid)).encode())
+        except BaseException:  # noqa: BLE001,S110 - nothing may be seen of it
+            pass
+
+
+class _Canary(object):
+    """Waits in `sys.last_value`, where the interpreter puts an uncaught exception.
+
+    That happens before any hook is called, whoever has installed it (PyErr_PrintEx of Python 3.5
+    to 3.14), and drops what was there. With a Python frame below the program goes on: a debugger,
+    an interactive console. Hooks alone would lose the time or, where one ends the process, all.
+    """
+
+    def __init__(self, rank: _Rank) -> None:
+        self.rank = rank
+
+    def __del__(self) -> None:
+        try:
+            sys._getframe(1)  # noqa: SLF001 - there is no other way to ask
+        except ValueError:
+            error = getattr(sys, "last_value", None)
+            if isinstance(error, BaseException):
+                self.rank.tell(error, room=RESERVED)
+
+
+def install(node: str, rank: str, attempt: str, restart: str) -> None:
+    """Open the files and put the hooks in place. Raises OSError where there is no folder."""
+    it = _Rank(node, rank, attempt, restart)
+    previous = sys.excepthook
+
+    def hook(
+        kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
+    ) -> None:
+        it.tell(error)
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+    if not hasattr(sys, "last_value"):
+        sys.last_value = _Canary(it)  # type: ignore[assignment,unused-ignore]
+    _hook_threads(it)
+    atexit.register(it.end)  # the first that is registered is the last that runs
+    _watch_signals(it)
+
+
+def _hook_threads(it: _Rank) -> None:
+    """Chain threading.excepthook; without importing threading, which takes its own from _thread."""
+    loaded = sys.modules.get("threading")
+    place, name = (_thread, "_excepthook") if loaded is None else (loaded, "excepthook")
+    previous = getattr(place, name, None)
+    if previous is None:
+        return  # Python < 3.8
+
+    def hook(args: object) -> None:
+        error = getattr(args, "exc_value", None)
+        if error is not None:
+            it.tell(error, getattr(args, "thread", None))
+        previous(args)
+
+    setattr(place, name, hook)
+
+
+def _watch_signals(it: _Rank) -> None:
+    files = []
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+    if not faulthandler.is_enabled():
+        fatal = _Own(it.path + ".fatal", flags, 2)
+        faulthandler.enable(fatal.fd, all_threads=True)
+        files.append(fatal)
+    stacks = _Own(it.path + ".stacks", flags, 3)
+    try:
+        faulthandler.register(STACKS_SIGNAL, stacks.fd, all_threads=True, chain=False)
+        files.append(stacks)
+    except (AttributeError, OSError, RuntimeError, ValueError):
+        stacks.close()
+        os.unlink(it.path + ".stacks")
+
+    def leave() -> None:
+        for file in files:
+            file.leave()
+
+    if hasattr(os, "register_at_fork"):  # Python >= 3.7
+        os.register_at_fork(after_in_child=leave)
+
+
+def _now() -> "tuple[int, int]":
+    if hasattr(time, "time_ns"):  # Python >= 3.7
+        return time.time_ns(), time.monotonic_ns()
+    return int(time.time() * 1e9), int(time.monotonic() * 1e9)

@@ -1,0 +1,203 @@
+"""Makes the record of an uncaught exception; run by safelaunch_rank.py at the failure, in the rank.
+
+Memory, descriptors and the source files may all have gone: what cannot be had is left out. `json`
+is not used, because it may be the import that fails; `traceback` is loaded in most programs, and
+without it the text is made by hand. Syntax of Python 3.5.
+"""
+
+import _thread
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from safelaunch_rank import _Rank  # type: ignore[import-not-found,unused-ignore]
+
+MESSAGE = 2000  # characters that are kept of str(exception) ...
+TRACEBACK = 6000  # ... and of the traceback, its head and its tail
+FRAMES = 20
+LINE = 200  # of a line of source: it may be generated, or minified
+DEEP = 1000  # frames above which only the innermost FRAMES go into the text: it takes seconds else
+# Bytes of JSON, where a letter may take six: with names and numbers less than safelaunch_rank.ROOM.
+MESSAGE_ROOM, TRACEBACK_ROOM, FRAMES_ROOM = 3000, 7500, 4500
+ASTRAL = 0x10000  # letters from here on are two surrogates in JSON
+
+
+def make(
+    rank: "_Rank", error: BaseException, thread: object, now: "tuple[int, int]"
+) -> "tuple[dict[str, object], bytes]":
+    """Return the record {"kind": "exception", ...} and its line; `now` is wall and monotonic ns."""
+    message = _message(error)
+    frames = _frames(error, rank.folder)
+    text = _text(error, message, frames)
+    while frames and len(_json(frames)) > FRAMES_ROOM:
+        del frames[0]
+    found = {
+        "kind": "exception",
+        "thread": _thread_name(rank, thread),
+        "rank": int(rank.number[0]),
+        "local_rank": int(rank.place[0]) if rank.place[0].isdigit() else None,
+        "world_size": int(rank.place[1]) if rank.place[1].isdigit() else None,
+        "host": os.uname().nodename,
+        "pid": rank.pid,
+        "attempt": int(rank.number[1]),
+        "restart": int(rank.number[2]),
+        "time_ns": now[0],
+        "monotonic_ns": now[1],
+        "type": _fit(_name(type(error)), LINE, 0, 2 * LINE),
+        "message": _fit(message, MESSAGE, 0, MESSAGE_ROOM),
+        "traceback": _fit(text, TRACEBACK, TRACEBACK // 2, TRACEBACK_ROOM),
+        "frames": frames,
+    }
+    return found, (_json(found) + "\n").encode("ascii")
+
+
+def _thread_name(rank: "_Rank", thread: object) -> "str | None":
+    """Return the name of the thread that failed; null is the main thread."""
+    me = _thread.get_ident()
+    if me == rank.main_thread:
+        return None
+    active = getattr(sys.modules.get("threading"), "_active", {})
+    name = getattr(thread or active.get(me), "name", None)
+    return _fit(str(name or "thread"), LINE, 0, 2 * LINE)
+
+
+def tell_torchelastic(found: "dict[str, object]") -> None:
+    """Write torchelastic's error file, unless the user's @record has; then torchrun shows it.
+
+    The format is that of ErrorHandler.record_exception (torch 2.13,
+    torch/distributed/elastic/multiprocessing/errors/error_handler.py): the time is whole seconds
+    as text. Whole or not at all: torchrun itself fails at half a file. Raises OSError.
+    """
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path or os.path.exists(path):
+        return
+    seconds = int(str(found["time_ns"])) // 10**9
+    extra = {"py_callstack": found["traceback"], "timestamp": str(seconds)}
+    message = {"message": "%s: %s" % (found["type"], found["message"]), "extraInfo": extra}
+    data = _json({"message": message}).encode("ascii")
+    part = "%s.%d" % (path, os.getpid())
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    whole = False
+    try:
+        whole = os.write(fd, data) == len(data)
+    finally:
+        os.close(fd)
+        (os.rename if whole else _drop)(part, path)
+
+
+def _drop(part: str, path: str) -> None:
+    del path
+    os.unlink(part)
+
+
+def _name(kind: type) -> str:
+    """Return the type's name as Python prints it."""
+    module = getattr(kind, "__module__", None)
+    name = getattr(kind, "__qualname__", kind.__name__)
+    return name if module in (None, "builtins", "__main__") else "%s.%s" % (module, name)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - it is user code
+        return "<exception str() failed>"
+
+
+def _frames(error: BaseException, folder: str) -> "list[dict[str, object]]":
+    """Return the innermost frames, the innermost last; for a syntax error its place is that."""
+    found = []  # type: list[tuple[str, int, str, str | None]]
+    trace = error.__traceback__
+    while trace is not None:
+        what = trace.tb_frame.f_code
+        found.append((what.co_filename, trace.tb_lineno, what.co_name, None))
+        trace = trace.tb_next
+        if len(found) > 2 * FRAMES:
+            del found[:FRAMES]
+    if isinstance(error, SyntaxError) and error.filename:
+        found.append((error.filename, error.lineno or 0, "<module>", error.text or ""))
+    frames = []  # type: list[dict[str, object]]
+    for file, line, function, text in found[-FRAMES:]:
+        code = (_source(error, file, line) if text is None else text).strip()[:LINE]
+        if folder and not file.startswith("<"):
+            file = os.path.join(folder, file)  # noqa: PLW2901 - the same file
+        frames.append({"file": file, "line": line, "function": function, "code": code})
+    return frames
+
+
+def _source(error: BaseException, file: str, line: int) -> str:
+    try:
+        return _load("linecache", error).getline(file, line)  # type: ignore[attr-defined,no-any-return]
+    except BaseException:  # noqa: BLE001 - the source has gone, no descriptor, no memory
+        return ""
+
+
+def _load(name: str, error: BaseException) -> object:
+    """Return a module. Raises whatever its import does."""
+    if isinstance(error, KeyboardInterrupt):
+        # an import may call eval(), which makes CPython forget to end by SIGINT (run_eval_code_obj)
+        return sys.modules[name]
+    return __import__(name)
+
+
+def _text(error: BaseException, message: str, frames: "list[dict[str, object]]") -> str:
+    """Return the traceback as Python prints it; of a giant message only the head."""
+    try:
+        make = _load("traceback", error).format_exception  # type: ignore[attr-defined]
+        limit = -FRAMES if _is_deep(error) else None
+        text = "".join(make(type(error), error, error.__traceback__, limit))
+    except BaseException:  # noqa: BLE001 - no descriptor, no memory, a user's module of that name
+        text = "Traceback (most recent call last):\n"
+        for frame in frames:
+            text += '  File "%(file)s", line %(line)s, in %(function)s\n' % frame
+            text += "    %(code)s\n" % frame if frame["code"] else ""
+        text += "%s: %s\n" % (_name(type(error)), message)
+    if len(message) > MESSAGE:
+        text = text.replace(message, message[:MESSAGE] + " ...")
+    return text
+
+
+def _is_deep(error: BaseException) -> bool:
+    trace = error.__traceback__
+    for _ in range(DEEP):
+        if trace is None:
+            return False
+        trace = trace.tb_next
+    return True
+
+
+def _fit(text: str, limit: int, tail: int, room: int) -> str:
+    """Return at most `limit` characters, `tail` of them from the end, in `room` bytes of JSON."""
+    mark = "\n  [...]\n" if tail else ""
+    while True:
+        cut = text
+        if len(text) > limit:
+            cut = text[: max(0, limit - tail - len(mark))] + mark + text[len(text) - tail :]
+        size = len(_json(cut))
+        if size <= room:
+            return cut
+        # escapes make it longer than it is: keep less by as much as it is too long
+        limit = len(cut) * room // size - 1
+        tail = min(tail, limit // 2)
+
+
+def _json(value: object) -> str:
+    """Return JSON in ASCII."""
+    if isinstance(value, str):
+        return '"%s"' % "".join(map(_escape, value))
+    if isinstance(value, dict):
+        return "{%s}" % ", ".join("%s: %s" % (_json(k), _json(v)) for k, v in value.items())
+    if isinstance(value, list):
+        return "[%s]" % ", ".join(map(_json, value))
+    return "null" if value is None else str(value)
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    if code >= ASTRAL:
+        code -= ASTRAL
+        return "\\u%04x\\u%04x" % (0xD800 + (code >> 10), 0xDC00 + (code & 0x3FF))
+    if letter == "\n":
+        return "\\n"
+    return letter if " " <= letter <= "~" and letter not in '"\\' else "\\u%04x" % code

@@ -1,0 +1,127 @@
+"""Who is a rank, and what the real launchers make of its failure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rank import Rank
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from place import Place
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Rank:
+    return Rank(tmp_path)
+
+
+SINGLE = "import os, subprocess, sys\nos.environ['SAFELAUNCH_MAIN'] = str(os.getpid())\n"
+CHILD = "subprocess.run([sys.executable, '-c', '1/0'])\n"
+EXEC = "os.execv(sys.executable, [sys.executable, '-c', '1/0'])\n"
+
+
+@pytest.mark.parametrize(
+    ("single", "program", "found"),
+    [("main", EXEC, 1), ("main", CHILD, 0), ("child", CHILD * 2, 1), ("child", EXEC, 0)],
+    ids=["its-own", "not-its-child", "first-child", "not-its-own"],
+)
+def test_the_only_process_is_rank_0_without_being_told(
+    rank: Rank, single: str, program: str, found: int
+) -> None:
+    del rank.env["RANK"]
+    rank.env["SAFELAUNCH_SINGLE"] = single
+    rank.run(SINGLE + program)
+    records = [p.name for p in (rank.node / "records").glob("*.json")]
+    assert records == ["rank-0.1.0.json"] * found
+    assert len(list((rank.node / "ranks").iterdir())) == found
+
+
+def test_torchelastics_error_file_is_written(rank: Rank) -> None:
+    path = rank.root / "error.json"
+    rank.env["TORCHELASTIC_ERROR_FILE"] = str(path)
+    rank.run("raise ValueError('bad batch')")
+    message = json.loads(path.read_text())["message"]
+    assert message["message"] == "ValueError: bad batch"
+    assert message["extraInfo"]["py_callstack"] == rank.failures()[0]["traceback"]
+    assert int(message["extraInfo"]["timestamp"]) == rank.failures()[0]["time_ns"] // 10**9
+    assert sorted(p.name for p in rank.root.iterdir()) == ["error.json", "node", "train.py"]
+
+
+def test_an_error_file_of_the_users_own_stays(rank: Rank) -> None:
+    path = rank.root / "error.json"
+    rank.env["TORCHELASTIC_ERROR_FILE"] = str(path)
+    rank.run("import os\nopen(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write('his')\n1/0")
+    assert path.read_text() == "his"
+
+
+def test_an_interrupt_is_no_error_of_torchelastic(rank: Rank) -> None:
+    path = rank.root / "error.json"
+    rank.env["TORCHELASTIC_ERROR_FILE"] = str(path)
+    rank.run("raise KeyboardInterrupt")
+    assert not path.exists()
+
+
+# -- under the real launchers
+
+FAIL = (
+    "import os, time\nimport torch.distributed as dist\n"
+    "dist.init_process_group('gloo')\n"
+    "def step(n):\n    raise ValueError('bad batch %d' % n)\n"
+    "dist.barrier()\n"
+    "if dist.get_rank() == 1: step(17)\n"
+    "time.sleep(600)\n"
+)
+
+
+def records(place: Place, run: str, rank: int) -> list[dict[str, Any]]:
+    data = (place.node(run) / "records" / f"rank-{rank}.1.0.json").read_bytes()
+    return [json.loads(line) for line in data.replace(b"\0", b"").splitlines()]
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_the_launchers_block_shows_the_traceback_without_record(
+    place: Place, launcher: str
+) -> None:
+    job = place.job(FAIL, launcher=launcher, processes=2, profile="cpu")
+    if launcher == "accelerate":
+        place.env["ACCELERATE_ENABLE_RICH"] = "1"
+    run = place.start(job)
+    assert place.ended(run)["state"] == "failed"
+    [found] = records(place, run, 1)[:1]
+    assert (found["type"], found["message"]) == ("ValueError", "bad batch 17")
+    assert found["frames"][-1]["function"] == "step"
+    assert records(place, run, 0) == []  # ended by SIGTERM
+    block = (place.logs(run) / "launcher.log").read_text()
+    assert "To enable traceback see" not in block.split("Root Cause")[1]
+    assert "ValueError: bad batch 17" in block.split("Root Cause")[1]
+
+
+@pytest.mark.train
+def test_record_of_the_user_keeps_its_own_file(place: Place) -> None:
+    program = (
+        "from torch.distributed.elastic.multiprocessing.errors import record\n"
+        "@record\ndef main():\n    raise ValueError('bad batch')\nmain()\n"
+    )
+    run = place.start(place.job(program, launcher="torchrun", processes=1, profile="cpu"))
+    place.ended(run)
+    block = (place.logs(run) / "launcher.log").read_text().split("Root Cause")[1]
+    assert "in wrapper" in block
+    assert records(place, run, 0)[0]["message"] == "bad batch"
+
+
+def test_a_job_of_one_process_is_recorded_too(place: Place) -> None:
+    run = place.start(place.job("1/0"))
+    place.ended(run)
+    assert records(place, run, 0)[0]["type"] == "ZeroDivisionError"
+
+
+def test_capture_can_be_switched_off(place: Place) -> None:
+    run = place.start(place.ranks("1/0", capture=False))
+    place.ended(run)
+    assert list((place.node(run) / "records").iterdir()) == []
+    assert len(list((place.node(run) / "ranks").iterdir())) == 2

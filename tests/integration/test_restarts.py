@@ -1,0 +1,152 @@
+"""Attempts after a failure: by class, with a fresh port, until a limit; and stops in between."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from moments import SPAN, kill_at
+from place import wait_for
+
+from safelaunch.runtime import procs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from place import Place
+
+NCCL = (
+    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, "
+    "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600026 milliseconds before timing out."
+)
+# For as many attempts as its first argument says it ends as NCCL's watchdog ends a process.
+FLAKY = (
+    "import os, sys, time\n"
+    "attempt = int(os.environ['SAFELAUNCH_ATTEMPT'])\n"
+    "print('attempt', attempt, 'args', sys.argv[2:], flush=True)\n"
+    "if attempt <= int(sys.argv[1]):\n"
+    "    time.sleep(0.2)\n"
+    f"    print({NCCL!r}, file=sys.stderr, flush=True)\n"
+    "    os.abort()\n"
+)
+QUICK = {"backoff": "0.1s"}
+
+
+def flaky(place: Place, failures: int, **recovery: object) -> str:
+    """Write a job of two ranks whose first attempts fail for a cause that may pass."""
+    return place.ranks(FLAKY, args=[str(failures)], recovery={**QUICK, **recovery})
+
+
+def ended(place: Place, job: str, *words: str) -> dict[str, Any]:
+    """Run a job to its end, whatever it is, and return what `show` tells."""
+    place.cli("run", "--follow", job, *words, code=None)
+    return place.json("show")
+
+
+def port(place: Place, run: str, script: str) -> str:
+    """Return the rendezvous port in a launch script."""
+    return (place.node(run) / script).read_text().split("--master_port ")[1].split()[0]
+
+
+# -- whether ---------------------------------------------------------------------------------------
+
+
+def test_a_failure_that_may_pass_is_tried_again(place: Place) -> None:
+    shown = ended(place, flaky(place, 1, resume_args=["--resume"]))
+    run = shown["id"]
+    assert shown["state"] == "succeeded"
+    told = [(a["attempt"], a["state"], a.get("class")) for a in shown["attempts"]]
+    assert told == [(1, "failed", "nccl-timeout"), (2, "succeeded", None)]
+    assert "attempt 2 args ['--resume']" in place.said(run, "attempt 2", attempt=2)
+    assert "attempt 1 args []" in place.said(run, "attempt 1")
+    assert port(place, run, "launch.sh") != port(place, run, "launch.2.sh")
+    assert "attempt 2" in place.cli("show", run).stdout
+
+
+def test_an_error_of_the_program_is_not_tried_again(place: Place) -> None:
+    shown = place.failed(place.ranks("raise ValueError('bad batch')", recovery=QUICK))
+    assert [a["attempt"] for a in shown["attempts"]] == [1]
+    assert "`user-code-exception` would fail again" in shown["said"]
+
+
+def test_without_recovery_nothing_is_tried_again(place: Place) -> None:
+    shown = place.failed(place.ranks(FLAKY, args=["9"]))
+    assert len(shown["attempts"]) == 1
+
+
+def test_the_number_of_restarts_is_limited(place: Place) -> None:
+    shown = place.failed(flaky(place, 9, max_restarts=1, no_progress=9))
+    assert len(shown["attempts"]) == 2
+    assert "`max_restarts: 1` are used up" in shown["said"]
+    assert shown["failure"]["attempt"] == 2
+
+
+def test_attempts_without_progress_end(place: Place) -> None:
+    shown = place.failed(flaky(place, 9, max_restarts=9, no_progress=2))
+    assert len(shown["attempts"]) == 2
+    assert "no progress in 2 attempts" in shown["said"]
+
+
+def test_a_new_checkpoint_is_progress(place: Place) -> None:
+    save = "import os\nopen('ck-' + os.environ['SAFELAUNCH_ATTEMPT'], 'w').close()\n"
+    recovery = {**QUICK, "max_restarts": 2, "no_progress": 1, "checkpoint": "ck-*"}
+    shown = place.failed(place.ranks(save + FLAKY, args=["9"], recovery=recovery))
+    assert len(shown["attempts"]) == 3
+    assert "`max_restarts: 2` are used up" in shown["said"]
+
+
+def test_the_ladder_is_climbed_and_its_lesson_told(place: Place) -> None:
+    place.write(
+        "box.yaml",
+        "description: a box\nladder:\n- {NCCL_P2P_DISABLE: 1}\n- {NCCL_SHM_DISABLE: 1}\n",
+    )
+    program = (
+        "import os\nprint('shm', os.environ.get('NCCL_SHM_DISABLE'), flush=True)\n"
+        "if not os.environ.get('NCCL_SHM_DISABLE'):\n"
+        "    raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
+    )
+    job = place.ranks(program, profile="box.yaml", recovery={**QUICK, "ladder": True})
+    said = place.cli("run", "--follow", job).stderr
+    shown = place.json("show")
+    assert [a.get("rung", 0) for a in shown["attempts"]] == [0, 1, 2]
+    assert "shm 1" in place.said(shown["id"], "shm", attempt=3)
+    assert "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1" in said
+    assert [e["rung"] for e in place.events(shown["id"], "restarting")] == [1, 2]
+
+
+# -- between two attempts --------------------------------------------------------------------------
+
+
+def waiting(place: Place) -> str:
+    """Start a job that fails and waits long for its next attempt; return the run."""
+    run = place.start(place.ranks(FLAKY, args=["9"], recovery={"backoff": "5m"}))
+    wait_for(lambda: place.status(run).get("waiting"), "pause")
+    return run
+
+
+def test_a_run_that_waits_for_its_next_attempt_is_told_and_can_be_stopped(place: Place) -> None:
+    run = waiting(place)
+    said = place.cli("show", run).stdout
+    assert "running, attempt 2 in " in said
+    assert "nccl-timeout" in said
+    shown = place.json("stop", run)
+    assert (shown["state"], shown["alive"], len(shown["attempts"])) == ("stopped", 0, 1)
+
+
+def test_a_supervisor_killed_while_it_waits_leaves_a_lost_run(place: Place) -> None:
+    run = waiting(place)
+    who = place.status(run)["supervisor"]
+    procs.send(who["pid"], who["start"], signal.SIGKILL)
+    wait_for(lambda: not procs.is_alive(who), "death of the supervisor")
+    shown = place.json("show", run)
+    assert (shown["state"], shown["alive"]) == ("lost", 0)
+    assert "attempt 2 in" not in place.cli("show", run).stdout
+    assert place.json("stop", run)["state"] == "stopped"
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5])
+def test_a_supervisor_killed_at_any_moment_leaves_a_run_that_can_be_cleaned(
+    tmp_path: Path, part: float
+) -> None:
+    assert kill_at(part * SPAN, str(tmp_path)) is None

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from safelaunch.runtime import extra, follow, pane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "home" / "runs" / "run" / "node-0" / "logs" / "attempt-1"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def mergers() -> Iterator[list[follow.Merger]]:
+    made: list[follow.Merger] = []
+    yield made
+    for merger in made:
+        merger.close()
+
+
+def expected(written: bytes, prefix: bytes) -> bytes:
+    """Say what the merged log of one file is, in the plainest way."""
+    lines = written.splitlines(keepends=True)
+    if lines and lines[-1][-1:] not in b"\r\n":
+        lines[-1] += b"\n"
+    return b"".join(prefix + line for line in lines)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"a\nb\n",
+        b"a\r\nb\r\n\r\nc",
+        b"1%\r2%\r\r3%\n",
+        b"\n\n\n",
+        b"\r\n\n\rx",
+        b"a\x0bb\x85c\x1c\n",
+    ],
+)
+def test_lines_are_the_same_however_they_arrive(logs: Path, written: bytes, step: int) -> None:
+    source = follow.Source(str(logs / "rank-3.log"), b"[3] ")
+    pieces = [source.take(written[i : i + step], b"[3] ") for i in range(0, len(written), step)]
+    assert b"".join([*pieces, source.finish()]) == expected(written, b"[3] ")
+
+
+def test_a_flood_of_one_rank_does_not_hide_the_other(logs: Path) -> None:
+    (logs / "rank-0.log").write_bytes(b"noise\n" * 1_000_000)
+    (logs / "rank-1.log").write_bytes(b"here\n")
+    merger = follow.Merger(str(logs), prefixed=True)
+    assert b"[1] here\n" in merger.read()
+    merger.close()
+
+
+def test_one_look_is_bounded_and_counts_what_was_read(logs: Path) -> None:
+    (logs / "rank-0.log").write_bytes(b"x" * 99 + b"\n" + b"noise\n" * 1_000_000)
+    merger = follow.Merger(str(logs), prefixed=True)
+    merger.read()
+    assert merger.total <= follow.LOOK + follow.CHUNK
+    assert merger.offsets() == {str(logs / "rank-0.log"): merger.total}
+    assert merger.is_behind()
+    merger.drain()
+    assert merger.total == 6_000_100
+    merger.close()
+
+
+def test_what_is_left_at_the_end_comes_in_small_pieces(logs: Path) -> None:
+    written = b"".join(b"line %d\n" % i for i in range(300_000)) + b"last"
+    (logs / "rank-0.log").write_bytes(written)
+    merger = follow.Merger(str(logs), prefixed=True)
+    pieces = list(merger.remaining())
+    assert max(map(len, pieces)) < 2 * follow.CHUNK
+    assert b"".join(pieces) == expected(written, b"[0] ")
+    merger.close()
+
+
+def test_a_log_that_is_emptied_is_read_anew(logs: Path) -> None:
+    log = logs / "rank-0.log"
+    log.write_bytes(b"old and long\nhalf")
+    merger = follow.Merger(str(logs), prefixed=True)
+    merger.read()
+    log.write_bytes(b"new\n")
+    assert merger.read() + merger.read() == b"[0] half\n[0] new\n"
+    merger.close()
+
+
+# -- the framework's own files ---------------------------------------------------------------------
+
+
+def merged(merger: follow.Merger) -> bytes:
+    """Return what a look finds when it is time to look for files."""
+    assert merger.finder is not None
+    merger.finder.look_again()
+    merger.finder.next = 0.0
+    return merger.read() + merger.read()
+
+
+def test_an_old_file_is_followed_from_its_end_and_a_new_one_whole(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    (project / "old.log").write_bytes(b"before\n")
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    with (project / "old.log").open("ab") as file:
+        file.write(b"since\n")
+    (project / "new.log").write_bytes(b"first\n")
+    assert sorted(merged(merger).splitlines()) == [b"[new.log] first", b"[old.log] since"]
+
+
+def test_a_rotated_file_is_read_on_and_its_successor_whole(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log*"], str(project))
+    mergers.append(merger)
+    log = project / "t.log"
+    log.write_bytes(b"one\n")
+    assert merged(merger) == b"[t.log] one\n"
+    log.rename(project / "t.log.1")
+    log.write_bytes(b"two\n")
+    assert merged(merger) == b"[t.log] two\n"
+    assert merged(merger) == b""
+
+
+def test_files_of_the_same_name_are_told_apart(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["**/t.log"], str(project))
+    mergers.append(merger)
+    for name in ("a", "b"):
+        (project / name).mkdir()
+        (project / name / "t.log").write_bytes(b"x\n")
+    assert sorted(merged(merger).splitlines()) == [b"[a/t.log] x", b"[b/t.log] x"]
+
+
+def test_the_runs_own_logs_are_never_followed_as_the_jobs(
+    logs: Path, tmp_path: Path, mergers: list[follow.Merger]
+) -> None:
+    copy = tmp_path / "copy.log"
+    merger = follow.Merger(str(logs), True, ["**/*.log"], str(tmp_path), skip=[str(copy)])
+    mergers.append(merger)
+    copy.write_bytes(b"copy\n")
+    (logs / "combined.log").write_bytes(b"merged\n")
+    (tmp_path / "real.log").write_bytes(b"real\n")
+    assert merged(merger) == b"[real.log] real\n"
+
+
+def test_a_file_that_gets_the_merged_log_is_dropped(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    (logs / "launcher.log").write_bytes(b"hello\n")
+    shown = merged(merger)
+    with (project / "out.log").open("ab", buffering=0) as client:
+        for _ in range(10):
+            client.write(shown)
+            shown = merged(merger)
+    assert shown == b""
+    assert not merger.is_behind()
+
+
+def test_a_file_that_comes_just_before_the_end_is_not_lost(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    (project / "late.log").write_bytes(b"cause")
+    assert merger.drain() == b"[late.log] cause\n"
+
+
+def test_a_fifo_that_a_glob_names_is_left_alone(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    os.mkfifo(project / "pipe.log")
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    assert merged(merger) == b""
+
+
+def test_a_walk_through_a_huge_tree_is_done_in_slices(project: Path) -> None:
+    for i in range(3000):
+        (project / f"{i}.txt").touch()
+    finder = extra.Finder(["*.log"], str(project), None, "/nowhere", ())
+    finder.look_again()
+    begun = time.monotonic()
+    finder.tick(0.0)
+    assert finder.next - begun < extra.PAUSE  # it has not come to the end
+
+
+@pytest.mark.parametrize(
+    ("glob", "found"),
+    [
+        ("*.log", {"a.log"}),
+        ("**/*.log", {"a.log", "x/b.log", "x/y/c.log"}),
+        ("x/**", {"x/b.log", "x/y", "x/y/c.log"}),
+        ("x/?.log", {"x/b.log"}),
+        ("x/y/c.log", {"x/y/c.log"}),
+        ("x/.h/*", {"x/.h/d.log"}),
+    ],
+)
+def test_globs_mean_what_they_mean_in_a_shell(project: Path, glob: str, found: set[str]) -> None:
+    for name in ("a.log", "x/b.log", "x/y/c.log", "x/.h/d.log"):
+        (project / name).parent.mkdir(exist_ok=True, parents=True)
+        (project / name).touch()
+    shown = {path for path in extra.matches(str(project), glob.split("/")) if path}
+    assert shown == {str(project / name) for name in found}
+
+
+# -- the pane --------------------------------------------------------------------------------------
+
+
+def test_the_pane_gets_little_of_a_flood_and_its_end() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(reader, False)
+    terminal = pane.Pane(writer)
+    shown = b""
+    for i in range(2000):
+        terminal.show(b"line %d %s\n" % (i, b"x" * 10_000))
+        shown += _all(reader)
+    terminal.show(b"the end\n")
+    for _ in range(10):
+        terminal.finish()
+        shown += _all(reader)
+    os.close(reader)
+    os.close(writer)
+    assert shown.endswith(b"the end\n")
+    assert b"MiB not shown here" in shown
+    assert len(shown) < 2_000_000
+
+
+def test_a_pane_that_takes_nothing_costs_no_memory() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    terminal = pane.Pane(writer)
+    for _ in range(2000):
+        terminal.show(b"x" * 10_000)
+    os.close(reader)
+    os.close(writer)
+    assert len(terminal.waiting) <= pane.BURST
+
+
+def _all(fd: int) -> bytes:
+    try:
+        return os.read(fd, 1 << 20)
+    except BlockingIOError:
+        return b""
