@@ -1,0 +1,349 @@
+"""A flood of output from two ranks: is every byte there, what does it cost, what costs idleness.
+
+Compared with what people type: the same two processes, both into one `tee FILE`. The clock runs
+from the moment when both may write until all is in the file, so no start-up is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rows import SAFELAUNCH, Row, home
+from timing import median_ratio, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+RANKS = 2
+SIZE = int(os.environ.get("SAFELAUNCH_BENCH_MIB", "1024")) << 20  # of all ranks together
+PAIRS = 3
+RATIO = 1.5
+MEMORY = 30.0  # MB
+IDLE_SHARE = 0.5  # % of a core
+IDLE_SECONDS = 20
+DEADLINE = 120.0
+
+# Blocks of 64 KiB, as a full pipe takes them; each has its number, so that none can go astray.
+WORKER = """
+import os, sys, time
+rank, folder, count = os.environ["RANK"], sys.argv[1], int(sys.argv[2])
+line = "rank %s loss 0.12345 lr 1e-4 grad_norm 0.98765 tokens/s 123456.7 mem 71.2\\n"
+line = (line % rank).encode()
+block = line * (65536 // len(line))
+open(os.path.join(folder, "ready-" + rank), "w").close()
+while not os.path.exists(os.path.join(folder, "go")):
+    time.sleep(0.002)
+for i in range(count):
+    os.writev(1, [b"block %08d\\n" % i, block])
+while not os.path.exists(os.path.join(folder, "end")):
+    time.sleep(0.05)
+"""
+
+
+def blocks(rank: int, count: int) -> Iterator[bytes]:
+    """Yield what the worker of a rank writes."""
+    line = f"rank {rank} loss 0.12345 lr 1e-4 grad_norm 0.98765 tokens/s 123456.7 mem 71.2\n"
+    block = line.encode() * (65536 // len(line))
+    for i in range(count):
+        yield b"block %08d\n" % i + block
+
+
+def _shape() -> tuple[int, int, int]:
+    """Return blocks of a rank, bytes of all ranks, lines of all ranks."""
+    one = next(blocks(0, 1))
+    count = SIZE // RANKS // len(one)
+    return count, RANKS * count * len(one), RANKS * count * one.count(b"\n")
+
+
+def flood() -> Iterator[Row]:
+    """Yield what a flood costs beside `tee`, with a pane attached and without; then what idles."""
+    for attached in (False, True):
+        with home() as (folder, env):
+            yield from _measure(folder, env, attached)
+
+
+def _measure(folder: str, env: Mapping[str, str], attached: bool) -> Iterator[Row]:
+    facts: dict[str, Any] = {}
+
+    def ours() -> float:
+        with _run(folder, env, attached) as run:
+            took = _timed(folder, run.combined, run.expected())
+            facts["memory"] = max(facts.get("memory", 0.0), _memory(run.supervisor))
+            if "wrong" not in facts:
+                facts["wrong"] = run.wrong()
+                facts["idle"] = _idle_share(run.supervisor)
+        return took
+
+    measured = pairs(PAIRS, ours, lambda: _tee(folder))
+    mib, how = SIZE >> 20, "a pane attached" if attached else "no pane attached"
+    ratio = median_ratio(measured)
+    mine, theirs = (median(column) for column in zip(*measured, strict=True))
+    yield Row(
+        f"{mib} MiB from two ranks, {how}: wall time / the same two processes into one `tee FILE`, "
+        f"median of {PAIRS} pairs",
+        f"{ratio:.2f} ({mine:.2f} s / {theirs:.2f} s, {mib / mine:.0f} MiB/s)",
+        f"<= {RATIO}",
+        ratio <= RATIO,
+    )
+    wrong = facts["wrong"]
+    yield Row(
+        f"rank logs and merged log of it, {how}",
+        "; ".join(wrong) or "every byte as written",
+        "byte-exact",
+        not wrong,
+    )
+    yield Row(
+        f"the supervisor's peak memory (VmHWM) in it, {how}",
+        f"{facts['memory']:.1f} MB",
+        f"<= {MEMORY:.0f} MB",
+        facts["memory"] <= MEMORY,
+    )
+    yield Row(
+        f"the supervisor's CPU time while the job writes nothing, {IDLE_SECONDS} s, {how}",
+        f"{facts['idle']:.2f} %",
+        f"<= {IDLE_SHARE} %",
+        facts["idle"] <= IDLE_SHARE,
+    )
+
+
+# -- ours ------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """A run whose ranks stand ready to write."""
+
+    def __init__(self, node_dir: str, status: Mapping[str, Any]) -> None:
+        self.logs = os.path.join(node_dir, "logs", "attempt-1")
+        self.combined = os.path.join(self.logs, "combined.log")
+        self.supervisor = int(status["pids"]["supervisor"])
+        self.before = os.path.getsize(self.combined)
+
+    def expected(self) -> int:
+        """Return how long the merged log will be: each line carries `[r] `."""
+        _, size, lines = _shape()
+        return self.before + size + lines * len("[0] ")
+
+    def wrong(self) -> list[str]:
+        """Return what differs from what was written, by hashes."""
+        count, _, _ = _shape()
+        found = []
+        merged = _unmerged(self.combined)
+        for rank in range(RANKS):
+            want = hashlib.blake2b()
+            for block in blocks(rank, count):
+                want.update(block)
+            with open(os.path.join(self.logs, f"rank-{rank}.log"), "rb") as file:
+                have = hashlib.blake2b()
+                while data := file.read(1 << 20):
+                    have.update(data)
+            if have.digest() != want.digest():
+                found.append(f"rank-{rank}.log differs")
+            if merged[rank] != want.digest():
+                found.append(f"lines of rank {rank} in combined.log differ")
+        return found
+
+
+def _unmerged(path: str) -> list[bytes]:
+    """Return for each rank the hash of its lines in the merged log, without their prefix."""
+    hashes = [hashlib.blake2b() for _ in range(RANKS)]
+    parts: list[list[bytes]] = [[] for _ in range(RANKS)]
+    marks = {f"[{rank}] ".encode(): rank for rank in range(RANKS)}
+    with open(path, "rb", buffering=1 << 20) as file:
+        for line in file:
+            rank = marks.get(line[:4])
+            if rank is None:
+                continue  # the launcher's own
+            parts[rank].append(line[4:])
+            if len(parts[rank]) > 10000:  # noqa: PLR2004 - a MB
+                hashes[rank].update(b"".join(parts[rank]))
+                parts[rank].clear()
+    for rank in range(RANKS):
+        hashes[rank].update(b"".join(parts[rank]))
+    return [found.digest() for found in hashes]
+
+
+@contextlib.contextmanager
+def _run(folder: str, env: Mapping[str, str], attached: bool) -> Iterator[_Run]:
+    count, _, _ = _shape()
+    _clear(folder)
+    worker, job = os.path.join(folder, "worker.py"), os.path.join(folder, "job.yaml")
+    with open(worker, "w", encoding="utf-8") as file:
+        file.write(WORKER)
+    with open(job, "w", encoding="utf-8") as file:
+        file.write("launcher: torchrun\nprofile: cpu\nprocesses: 2\nscript: worker.py\n")
+        file.write(f"args: {json.dumps([folder, str(count)])}\n")
+        file.write(f"python: {json.dumps(sys.executable)}\n")
+    shown = _ask([SAFELAUNCH, "run", "--json", job], env)
+    try:
+        with _client(shown["attach"] if attached else None, env):
+            _wait(lambda: _ready(folder), "ranks")
+            yield _Run(shown["run_dir"], _ask([SAFELAUNCH, "show", "--json", shown["id"]], env))
+    finally:
+        _touch(folder, "end")
+        subprocess.run(
+            [SAFELAUNCH, "stop", "--grace", "2", shown["id"]],
+            env=env,
+            capture_output=True,
+            check=False,
+        )
+        shutil.rmtree(os.path.dirname(shown["run_dir"]), ignore_errors=True)
+
+
+def _ask(argv: list[str], env: Mapping[str, str]) -> dict[str, Any]:
+    done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@contextlib.contextmanager
+def _client(command: str | None, env: Mapping[str, str]) -> Iterator[None]:
+    """Attach a terminal that reads all it is sent, as a person's does."""
+    if command is None:
+        yield
+        return
+    ours, theirs = pty.openpty()
+    plain = {k: v for k, v in env.items() if not k.startswith("TMUX")} | {"TERM": "xterm-256color"}
+    client = subprocess.Popen(
+        command.split(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=plain,
+        start_new_session=True,
+    )
+    os.close(theirs)
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # EIO: the client is gone
+            while os.read(ours, 1 << 16):
+                pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield
+    finally:
+        client.terminate()
+        client.wait()
+        reader.join()
+        os.close(ours)
+
+
+def _memory(pid: int) -> float:
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    raise SystemExit("no VmHWM in /proc")
+
+
+def _idle_share(pid: int) -> float:
+    """Return the share of a core that a process takes, in percent."""
+    time.sleep(2)  # what came before the idleness does not count
+    before, begun = _ticks(pid), time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    used = (_ticks(pid) - before) / os.sysconf("SC_CLK_TCK")
+    return 100 * used / (time.monotonic() - begun)
+
+
+def _ticks(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])  # utime and stime: proc(5)
+
+
+# -- both ------------------------------------------------------------------------------------------
+
+
+def _tee(folder: str) -> float:
+    count, size, _ = _shape()
+    _clear(folder)
+    path = os.path.join(folder, "tee.log")
+    worker = os.path.join(folder, "worker.py")
+    with open(os.devnull, "wb") as null:
+        tee = subprocess.Popen(["tee", path], stdin=subprocess.PIPE, stdout=null)
+        writers = [
+            subprocess.Popen(
+                [sys.executable, worker, folder, str(count)],
+                stdout=tee.stdin,
+                env={**os.environ, "RANK": str(rank)},
+            )
+            for rank in range(RANKS)
+        ]
+    try:
+        _wait(lambda: _ready(folder), "writers")
+        return _timed(folder, path, size)
+    finally:
+        _touch(folder, "end")
+        for process in writers:
+            process.wait()
+        if tee.stdin is not None:
+            tee.stdin.close()
+        tee.wait()
+        os.unlink(path)
+
+
+def _timed(folder: str, path: str, size: int) -> float:
+    """Return the seconds from the word to go until a file has its size."""
+    os.sync()  # what was written before must not be written back now
+    _warm(folder)
+    begun = time.perf_counter()
+    _touch(folder, "go")
+    _wait(lambda: os.path.getsize(path) >= size, f"{size} bytes in {path}")
+    return time.perf_counter() - begun
+
+
+def _warm(folder: str) -> None:
+    """Touch the memory that the files will take: both sides get it from the kernel's free list.
+
+    A virtual machine's host hands out pages at their first touch, at a tenth of the speed; what
+    is measured would be who came first.
+    """
+    path, zeros = os.path.join(folder, "warm"), bytes(1 << 20)
+    with open(path, "wb", buffering=0) as file:
+        file.writelines(zeros for _ in range(3 * SIZE >> 20))  # two copies of the output, and more
+    os.unlink(path)
+
+
+def _ready(folder: str) -> bool:
+    return all(os.path.exists(os.path.join(folder, f"ready-{rank}")) for rank in range(RANKS))
+
+
+def _clear(folder: str) -> None:
+    for name in ("go", "end", *(f"ready-{rank}" for rank in range(RANKS))):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+
+
+def _touch(folder: str, name: str) -> None:
+    with open(os.path.join(folder, name), "w", encoding="ascii"):
+        pass
+
+
+def _wait(condition: Any, what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"in {DEADLINE:.0f} s there were no {what}")
+        time.sleep(0.005)
+
+
+def main() -> None:
+    """Print the rows."""
+    for row in flood():
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

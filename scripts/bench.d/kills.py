@@ -1,0 +1,60 @@
+"""What becomes of runs that are killed: the kill matrix, cascades, supervisors killed at random."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from rows import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CASCADES = 50
+KILLS = 20
+AT_A_TIME = 2  # cases that run beside each other: each starts three processes or more
+
+
+def tests(name: str) -> Any:
+    """Return a module of the test suite."""
+    folder = os.path.join(ROOT, "tests")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
+
+
+def matrix() -> Iterator[Row]:
+    """Yield how many runs ended as they should, though a part of them was killed or failed."""
+    kills, cascade, moments = tests("matrix"), tests("cascade"), tests("moments")
+    yield _row(
+        "kill matrix: INT, TERM, HUP, KILL to client, tmux, supervisor, launcher, rank under "
+        "accelerate and torchrun, the stated end within 20 s",
+        [(str(case), kills.run_case, case) for case in kills.CASES],
+    )
+    ranks = [random.randrange(cascade.RANKS) for _ in range(CASCADES)]  # noqa: S311 - no secret
+    yield _row(
+        "cascades under torchrun: rank and traceback of the first of four failures named, the "
+        "others 20 ms later",
+        [(f"cascade from rank {rank}", cascade.one_cascade, rank) for rank in ranks],
+    )
+    # one random moment in each of twenty equal parts: all of a run's life is met
+    at = [moments.SPAN * (n + random.random()) / KILLS for n in range(KILLS)]  # noqa: S311
+    yield _row(
+        "supervisors killed at random moments of a run with two attempts: shown, stopped, cleaned",
+        [(f"supervisor killed after {moment:.3f} s", moments.kill_at, moment) for moment in at],
+    )
+
+
+def _row(what: str, cases: Sequence[tuple[str, Callable[[Any], str | None], Any]]) -> Row:
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        wrong = list(pool.map(lambda case: case[1](case[2]), cases))
+    for (name, _, _), said in zip(cases, wrong, strict=True):
+        if said is not None:
+            print(f"{name}: {said}", file=sys.stderr)
+    good = wrong.count(None)
+    return Row(what, f"{good}/{len(cases)}", "all", good == len(cases))
