@@ -45,4 +45,4 @@ class Held(object):
 
 def hold() -> None:
     """Read the runtime's files once. Raises OSError."""
-    sys.meta_path.append(Held())  # type: ignore[arg-type]
+    sys.meta_path.append(Held())

@@ -7,7 +7,6 @@ something on a busy machine too. Exit code 1 where a bound is missed.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -16,35 +15,21 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from functools import partial
 from importlib import metadata
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from flood import flood
+from kills import ROOT, matrix, tests
+from rows import SAFELAUNCH, Row, home
 from timing import cost, first_line, median_difference, median_ratio, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DIGITS = os.path.join("examples", "digits", "digits.yaml")
 RESULT = os.path.join(ROOT, "docs", "benchmarks.md")
-SAFELAUNCH = os.path.join(os.path.dirname(sys.executable), "safelaunch")
-
-
-class Row(NamedTuple):
-    """One line of the table."""
-
-    what: str
-    measured: str
-    bound: str
-    ok: bool
-
-    def __str__(self) -> str:
-        ok = "yes" if self.ok else "**no**"
-        return f"| {self.what} | {self.measured} | {self.bound} | {ok} |"
-
 
 DRY_RUN_RATIO = 2.0
 HELP_RATIO = 15
@@ -52,17 +37,6 @@ FOLLOW_SECONDS = 0.25
 PS_RATIO = 5
 
 HEAD = "| what | measured | bound | ok |\n|---|---|---|---|"
-
-
-@contextlib.contextmanager
-def home() -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield a temporary folder and an environment in which safelaunch keeps its runs there."""
-    folder = os.path.realpath(tempfile.mkdtemp(prefix="safelaunch-bench-"))
-    env = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
-    try:
-        yield folder, {**env, "SAFELAUNCH_HOME": folder}
-    finally:
-        shutil.rmtree(folder)
 
 
 # -- dryrun ----------------------------------------------------------------------------------------
@@ -225,8 +199,7 @@ def _copy_run(source: str, target: str, run_id: str, n: int) -> None:
 
 def hostile() -> Iterator[Row]:
     """Yield how many hostile values arrive unchanged as arguments, variables and paths."""
-    sys.path.insert(0, os.path.join(ROOT, "tests"))
-    values = importlib.import_module("hostile")
+    values = tests("hostile")
     seed = int.from_bytes(os.urandom(4), "big")
     for launcher, count in (("python", 1000), ("torchrun", 200), ("accelerate", 200)):
         sent, wrong = values.run(count, size=100, seed=seed, launcher=launcher)
@@ -244,8 +217,7 @@ def hostile() -> Iterator[Row]:
 
 def fuzz() -> Iterator[Row]:
     """Yield how many fuzzed job files end in a traceback."""
-    sys.path.insert(0, os.path.join(ROOT, "tests"))
-    jobs = importlib.import_module("fuzz_jobs")
+    jobs = tests("fuzz_jobs")
     count = 10000
     with contextlib.redirect_stdout(io.StringIO()) as said:
         tracebacks = int(jobs.main(count) or 0)
@@ -262,6 +234,8 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "hostile": hostile,
     "fuzz": fuzz,
     "ps": ps,
+    "matrix": matrix,
+    "flood": flood,
 }
 
 
@@ -306,6 +280,8 @@ def write(rows: list[Row]) -> None:
         "Hostile values: quotes, `$`, backslashes, line breaks, commas, tabs, globs, leading "
         "dashes, control\ncharacters, non-ASCII, empty; new ones at each run "
         "(`tests/hostile.py`).\n"
+        "The kill matrix is in `tests/matrix.py`, the cascades in `tests/cascade.py`, the random "
+        "moments in\n`tests/moments.py`. The flood's clock starts when both ranks may write.\n"
     )
     with open(RESULT, "w", encoding="utf-8") as file:
         file.write(text)
