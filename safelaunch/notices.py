@@ -82,6 +82,7 @@ def _standing(chosen: Selection, env: Mapping[str, EnvVar]) -> dict[str, list[st
 def _again(resolved: Resolved) -> str:
     flags = resolved.flags
     words = ["safelaunch", "run", "--no-workarounds"]
+    words += ["--smoke"] if flags.smoke else []
     words += ["--profile", flags.profile] if flags.profile else []
     words += ["--hosts", flags.hosts_file] if flags.hosts_file else []
     words += [word for setting in flags.sets for word in ("--set", setting)]

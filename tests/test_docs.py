@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -27,10 +28,11 @@ def commands() -> list[str]:
     return [line.split("  #")[0].strip() for line in lines if line.startswith("safelaunch ")]
 
 
-def safelaunch(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def safelaunch(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "safelaunch", *words],
         cwd=cwd,
+        env={**os.environ, "COLUMNS": "80", **env},
         capture_output=True,
         text=True,
         check=False,
@@ -85,3 +87,54 @@ def test_every_key_of_a_file_is_described(schema: object) -> None:
 def test_every_command_of_the_readme_exists() -> None:
     named = {line.split()[1] for line in commands()}
     assert named <= set(COMMANDS)
+
+
+def test_what_the_readme_adds_to_its_job_file_is_understood(project: Path) -> None:
+    job = project / "train.yaml"
+    job.write_text("".join(blocks("yaml")), encoding="utf-8")
+    planned = safelaunch("run", "--dry-run", "train.yaml", cwd=project)
+    assert planned.returncode == 0, planned.stderr
+
+
+FAILING = {
+    "src/__init__.py": "",
+    "src/data.py": """
+def collate(rows):
+    return [row["labels"] for row in rows]
+""",
+    "train.py": """
+import os
+import torch
+import torch.distributed as dist
+from src.data import collate
+dist.init_process_group("gloo")
+batch = collate([{} if os.environ["RANK"] == "1" else {"labels": 1.0}])
+dist.all_reduce(torch.tensor(batch))
+""",
+    "ppo.yaml": f"""
+name: ppo
+profile: cpu
+launcher: torchrun
+processes: 4
+script: train.py
+python: {sys.executable}
+""",
+}
+
+
+@pytest.mark.train
+def test_a_failure_looks_as_the_readme_shows_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    for name, text in FAILING.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    ended = safelaunch("run", "--follow", "ppo.yaml", cwd=tmp_path, SAFELAUNCH_HOME=str(tmp_path))
+    (shown,) = blocks("console")
+    assert told(ended.stderr[ended.stderr.index(": failed") :]) == told(shown)
+
+
+def told(block: str) -> list[str]:
+    """Return each label of a failure block with its value, less what differs from run to run."""
+    lines = [line for line in block.splitlines() if line.startswith("  ") and line[2] != " "]
+    varying = r"ppo-\S+|(?<= on )\S+|\S+(?=/src)|:\d+ in \S+|\d+ ms|(?<=then).*"
+    return [re.sub(varying, "_", line) for line in lines]

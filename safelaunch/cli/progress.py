@@ -68,7 +68,7 @@ def _how_far(progress: Mapping[str, Any], state: str, now: float) -> str:
     if state == "running" and isinstance(last, (int, float)):
         words.append(f"last one {duration(max(0.0, now - last))} ago")
     if isinstance(pace, (int, float)) and pace > 0:
-        words.append(f"one each {duration(pace)}")
+        words.append(f"{duration(pace)} per step")
     return ", ".join(words)
 
 

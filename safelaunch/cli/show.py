@@ -50,22 +50,26 @@ def _attempts(status: dict[str, Any]) -> list[str]:
     attempts = status.get("attempts") or []
     if len(attempts) < 2:  # noqa: PLR2004 - the headline tells of a single one
         return []
-    width, lines = shutil.get_terminal_size().columns - 2, []
+    lines = []
     for record in attempts:
         said = str(record.get("state") or "running")
         if isinstance(record.get("elapsed"), (int, float)):
             said += f" after {duration(record['elapsed'])}"
         why = [str(record[key]) for key in ("class", "what") if record.get(key)]
         said += f", {': '.join(why)}" if why else ""
-        lines += folded(f"attempt {record.get('attempt')}", said, width, 2)
+        lines += folded(f"attempt {record.get('attempt')}", said, _width(), 2)
     return lines
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns - 2  # the lines are indented
 
 
 def _progress(run: runs.Run, status: dict[str, Any]) -> list[str]:
     said = progress.lines(status.get("progress") or {}, str(status.get("state")))
-    lines = [f"{'' if i else 'progress':<10}{line}" for i, line in enumerate(said)]
-    notes = trends.notes(os.path.join(run.node_dir, "samples.csv"))
-    return lines + [f"note      {note}" for note in notes]
+    lines = [("progress" if not i else "", line) for i, line in enumerate(said)]
+    lines += [("note", note) for note in trends.notes(os.path.join(run.node_dir, "samples.csv"))]
+    return [line for label, text in lines for line in folded(label, text, _width(), 3)]
 
 
 def _job(run: runs.Run, status: dict[str, Any]) -> list[str]:
@@ -105,9 +109,9 @@ def _record(run: runs.Run) -> list[str]:
     packages = record.get("packages")
     if isinstance(packages, dict):
         versions = [f"{name} {version}" for name, version in packages.items()]
-        lines.append(
-            f"versions  Python {record.get('python')}" + "".join(f", {v}" for v in versions[:6])
-        )
+        said = ", ".join([f"Python {record.get('python')}", *versions[:6]])
+        lines += folded("versions", said, _width(), 2)
+        lines.append(f"python    {shlex.quote(str(record.get('interpreter')))}")
     return lines
 
 
