@@ -58,7 +58,9 @@ def load(name: str, where: Origin, base: str) -> Profile:
 def _step(variables: Any) -> tuple[tuple[str, str], ...]:
     for var in variables:
         if var.value is None:
-            raise ConfigError(f"a ladder step sets `{var.name}`, null is no value", where=var.origin)
+            raise ConfigError(
+                f"a ladder step sets `{var.name}`, null is no value", where=var.origin
+            )
     return tuple((var.name, str(var.value)) for var in variables)
 
 
