@@ -6,11 +6,12 @@ and what to do next. The words come from failure.json; nothing is looked up here
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.runtime import classes
+from safelaunch.runtime import classes, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ _LEAST = 40  # columns that a block wants, however narrow the terminal
 _WHAT = 3  # lines of the message
 _GROUPS = 3  # lines about the other ranks
 _OUTPUT = 4  # last lines of output, where nothing better tells
+_CODE = 3  # lines of the user's line of code
+_PROOF = 6  # lines of proof: of a hang it says what each rank does
 
 
 def block(failure: Mapping[str, Any], width: int, run: str = "") -> list[str]:
@@ -33,14 +36,15 @@ def block(failure: Mapping[str, Any], width: int, run: str = "") -> list[str]:
     lines = folded("failure", _headline(failure), width, _WHAT, break_words=True)
     lines += _kind(failure, width)
     lines += _place(failure, width)
+    lines += _stack(failure, width)
+    lines += _causes(failure, width)
     lines += _others(failure, width)
     if failure.get("proof"):
-        lines += folded("proof", str(failure["proof"]), width, 2)
+        lines += folded("proof", str(failure["proof"]), width, _PROOF)
     lines += _output(failure, width)
-    if run:
-        lines += [f"{'log':<{_LABEL}}safelaunch logs {run}{_which(failure)}"]
+    lines += _log(failure, width, run)
     if failure.get("advice"):
-        lines += folded("next", str(failure["advice"]), width, 4)
+        lines += folded("next", str(failure["advice"]), width, 5)
     return lines
 
 
@@ -50,6 +54,8 @@ def _headline(failure: Mapping[str, Any]) -> str:
     if failure.get("rank") is None or failure.get("class") == "hang":
         return what
     host = f" on {failure['host']}" if failure.get("host") else ""
+    if what.startswith(verdict.LEFT):
+        return f"rank {failure['rank']}{host} {what}"
     first = " first" if failure.get("others") else ""
     if failure.get("exception") is None and not what.startswith("exited"):
         return f"rank {failure['rank']}{host} was the first to end: {what}"
@@ -58,10 +64,9 @@ def _headline(failure: Mapping[str, Any]) -> str:
 
 def _kind(failure: Mapping[str, Any], width: int) -> list[str]:
     """Return the class, as `recovery.classes` names it, and what it means."""
-    kind = classes.TABLE.get(str(failure.get("class")))
-    if kind is None:
-        return []
-    return [f"{'class':<{_LABEL}}{_cut(f'{kind.name} ({kind.meaning})', width - _LABEL)}"]
+    name = str(failure.get("class"))
+    meaning = classes.meaning(name, str(failure.get("signal") or ""))
+    return folded("class", f"{name} ({meaning})", width, 3) if meaning else []
 
 
 def _place(failure: Mapping[str, Any], width: int) -> list[str]:
@@ -69,13 +74,52 @@ def _place(failure: Mapping[str, Any], width: int) -> list[str]:
     frame = failure.get("frame")
     if not isinstance(frame, dict) or not frame.get("file"):
         return []
+    lines = list(_labelled("at", _frame(frame, width)))
+    code = str(frame.get("code") or "").strip()
+    indent = " " * (_LABEL + 2)
+    return lines + [indent + line for line in _wrapped(code, width - len(indent), _CODE)]
+
+
+def _frame(frame: Mapping[str, Any], width: int) -> list[str]:
+    """Return `/home/me/train.py:17 in step`; of the user's own files the whole path."""
     function = str(frame.get("function") or "")
     tail = f":{frame.get('line')}" + (f" in {function}" if function else "")
-    file = _middle(str(frame["file"]), max(20, width - _LABEL - len(tail)))
-    lines = [f"{'at':<{_LABEL}}{file}{tail}"]
-    code = str(frame.get("code") or "").strip()
-    if code:
-        lines.append(" " * (_LABEL + 2) + _cut(code, width - _LABEL - 2))
+    room = width - _LABEL
+    file = str(frame["file"])
+    if not frame.get("own", True):
+        file = _middle(file, max(20, room - len(tail)))
+    lines = []
+    text = file + tail
+    while len(text) > room:
+        at = text.rfind("/", 1, room) if "/" in text[1:room] else room
+        lines.append(text[:at])
+        text = text[at:]
+    return [*lines, text]
+
+
+def _stack(failure: Mapping[str, Any], width: int) -> list[str]:
+    """Return the Python stack of a fatal signal, the user's own frames marked."""
+    frames = [one for one in failure.get("stack") or () if isinstance(one, dict)]
+    lines = []
+    for frame in frames if len(frames) > 1 else ():
+        place = f" ({frame.get('file')}:{frame.get('line')})"
+        function = str(frame.get("function"))
+        room = width - _LABEL - 2 - len(function)
+        lines.append(f"{'>' if frame.get('own') else ' '} {function}{_middle(place, room)}")
+    return list(_labelled("stack", lines))
+
+
+def _causes(failure: Mapping[str, Any], width: int) -> list[str]:
+    """Return the exceptions from which the one above was raised."""
+    lines: list[str] = []
+    for cause in failure.get("causes") or ():
+        if not isinstance(cause, dict):
+            continue
+        frame = cause.get("frame")
+        place = ""
+        if isinstance(frame, dict) and frame.get("file"):
+            place = f", {os.path.basename(str(frame['file']))}:{frame.get('line')}"
+        lines += folded("cause", f"{cause.get('what')}{place}", width, _WHAT)
     return lines
 
 
@@ -134,8 +178,25 @@ def _output(failure: Mapping[str, Any], width: int) -> list[str]:
     if failure.get("exception") or failure.get("frame"):
         return []
     shown = [str(line).rstrip() for line in failure.get("last_lines") or () if str(line).strip()]
-    lines = [_cut(line, width - _LABEL) for line in shown[-_OUTPUT:]]
-    return [f"{'output' if not i else '':<{_LABEL}}{line}" for i, line in enumerate(lines)]
+    if shown and " ".join(shown[-1].split()) == failure.get("what"):
+        shown.pop()  # the headline is that line
+    lines = [part for line in shown[-_OUTPUT:] for part in _wrapped(line, width - _LABEL, 2)]
+    return list(_labelled("output", lines))
+
+
+def _log(failure: Mapping[str, Any], width: int, run: str) -> list[str]:
+    """Return the command that shows the log, or that there is nothing in it."""
+    if not run:
+        return []
+    command = f"safelaunch logs {run}"
+    if failure.get("printed") is not False:
+        return [f"{'log':<{_LABEL}}{command}{_which(failure)}"]
+    rank = failure.get("rank")
+    who = "the launcher" if rank is None else f"rank {rank}"
+    said = f"{who} printed nothing; all ranks:"
+    if len(said) + 1 + len(command) + _LABEL <= width:
+        return [f"{'log':<{_LABEL}}{said} {command}"]
+    return [f"{'log':<{_LABEL}}{said}", " " * _LABEL + command]
 
 
 def _which(failure: Mapping[str, Any]) -> str:
@@ -152,13 +213,16 @@ def folded(label: str, text: str, width: int, most: int, break_words: bool = Fal
     return list(_labelled(label, lines or [""]))
 
 
+def _wrapped(text: str, room: int, most: int) -> list[str]:
+    """Return a line of code or output folded, its own blanks kept."""
+    return textwrap.wrap(
+        text, room, max_lines=most, placeholder=" ...", break_on_hyphens=False, tabsize=4
+    )
+
+
 def _labelled(label: str, lines: Sequence[str]) -> Iterator[str]:
     for index, line in enumerate(lines):
         yield f"{label if not index else '':<{_LABEL}}{line}"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 4] + " ..."
 
 
 def _middle(text: str, width: int) -> str:

@@ -17,15 +17,23 @@ _SHOWN = ("grad_norm", "learning_rate", "task_reward", "reward", "score", "accur
 _NAMES = {"grad_norm": "gradient norm", "learning_rate": "learning rate", "eval_loss": "eval loss"}
 
 
-def short(progress: Mapping[str, Any] | None, state: str, now: float | None = None) -> str:
-    """Return `120/800, 12 min left, loss 0.412` in at most WIDTH characters; else nothing.
+def short(
+    progress: Mapping[str, Any] | None,
+    state: str,
+    now: float | None = None,
+    *,
+    late: bool = False,
+    width: int = WIDTH,
+) -> str:
+    """Return `120/800, 12 min left, loss 0.412` in at most `width` characters; else nothing.
 
-    `now` is the time of day (default: now). Of a run that has ended there is no time left to tell.
+    `now` is the time of day (default: now). Of a run that has ended, or is `late` because it seems
+    to hang, there is no time left to tell.
     """
     if not progress:
         return ""
     words = [_step(progress)]
-    left = _left(progress, state, now)
+    left = None if late else _left(progress, state, now)
     if left is not None:
         words.append(f"bar {_brief(left)}" if _is_part(progress) else f"{_brief(left)} left")
     loss = progress.get("loss")
@@ -35,31 +43,34 @@ def short(progress: Mapping[str, Any] | None, state: str, now: float | None = No
     elif metrics.get("task_reward") is not None:
         words.append(f"reward {_number(metrics['task_reward'])}")
     words = [word for word in words if word]
-    while len(words) > 1 and len(", ".join(words)) > WIDTH:
+    while len(words) > 1 and len(", ".join(words)) > width:
         words.pop(1 if len(words) > 2 else -1)  # noqa: PLR2004 - the step and the loss matter most
-    return ", ".join(words)[:WIDTH]
+    return ", ".join(words)[: max(0, width)]
 
 
-def lines(progress: Mapping[str, Any] | None, state: str, now: float | None = None) -> list[str]:
+def lines(
+    progress: Mapping[str, Any] | None, state: str, now: float | None = None, *, late: bool = False
+) -> list[str]:
     """Return what `show` tells: how far, how long yet, the last numbers, what looks wrong."""
     if not progress:
         return []
     moment = time.time() if now is None else now
-    found = [line for line in (_how_far(progress, state, moment), _numbers(progress)) if line]
+    far = _how_far(progress, state, moment, late=late)
+    found = [line for line in (far, _numbers(progress)) if line]
     saved = progress.get("last_checkpoint_time")
     if isinstance(saved, (int, float)):
         found.append(f"last checkpoint {duration(max(0.0, moment - saved))} ago")
     return found + _alarms(progress)
 
 
-def _how_far(progress: Mapping[str, Any], state: str, now: float) -> str:
+def _how_far(progress: Mapping[str, Any], state: str, now: float, *, late: bool) -> str:
     step = _step(progress)
     if not step:
         return ""
     words = [f"step {step}"]
     if progress.get("epochs"):
         words.append(f"epoch {progress.get('epoch')} of {progress['epochs']}")
-    left = _left(progress, state, now)
+    left = None if late else _left(progress, state, now)
     if left is not None:
         part = " of this progress bar (there may be more)" if _is_part(progress) else ""
         words.append(f"about {duration(left)} left{part}")

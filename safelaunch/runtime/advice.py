@@ -1,5 +1,7 @@
 """What to do after a failure of each class: one or two sentences, the cheapest step first."""
 
+from __future__ import annotations
+
 OTHER = "read the lines above in the log of the rank that failed first"
 ADVICE = {
     "cuda-oom": "lower the batch size per card or the sequence length, or turn on gradient"
@@ -8,8 +10,8 @@ ADVICE = {
     " loading weights in every rank multiplies them",
     "killed": "ask who sends SIGKILL: the kernel (`dmesg -T | grep -i oom` as root), a container's"
     " limit, or a person; memory is the likely reason",
-    "killed-by-signal": "the frames above are where native code ended; check that torch, CUDA and"
-    " extensions fit, then try again with `CUDA_LAUNCH_BLOCKING=1`",
+    "killed-by-signal": "the frames above are where native code ended; check that torch and"
+    " extensions fit each other",
     "cuda-illegal-memory-access": "run once with `CUDA_LAUNCH_BLOCKING=1` to see the true line; on"
     " several consumer cards try `NCCL_SHM_DISABLE=1 NCCL_P2P_DISABLE=1` or a newer NCCL",
     "cuda-no-kernel-image": "install builds for this card: `python -c 'import torch;"
@@ -100,18 +102,77 @@ ADVICE = {
 _SIGNALS = {
     "SIGBUS": "a bus error usually means that /dev/shm is full: give the container more shared"
     " memory (`--shm-size=8g` or `--ipc=host`)",
+    "SIGABRT": "native code gave up (an assertion, a C++ exception): the last lines of the log may"
+    " say why; the frames above are where it was called",
+    "SIGILL": "binaries built for another CPU: install builds for this machine",
     "SIGTERM": "somebody or a service outside the run sent it: a container's stop, a scheduler, a"
     " person; start again",
     "SIGINT": "somebody pressed Ctrl-C or sent it; start again",
     "SIGHUP": "a session ended and took the process with it; start again",
 }
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL")
+_BLOCKING = "; CUDA errors come late: `CUDA_LAUNCH_BLOCKING=1` shows the true line"
 _UNSEEN = "no exception was seen: the program's last output may tell why it gave up"
+_LEFT = (
+    "this rank left early: fewer batches than the others, a `return` or `sys.exit(0)` of its own."
+    " Give all ranks as many batches (`drop_last=True`, DistributedSampler), or wrap the loop in"
+    " `Join([model])`; a restart repeats it"
+)
+_HANG = "read the stacks of all ranks: who is somewhere else than the others?"
 
 
-def of(name: str, signal: str = "", has_frame: bool = True) -> str:
-    """Return the advice for a class, with regard to the signal and to whether a line is known."""
+def of(name: str, signal: str = "", has_frame: bool = True, cuda: bool = True) -> str:
+    """Return the advice for a class, with regard to the signal and to what is known and used."""
     if name == "user-code-exception" and not has_frame:
         return _UNSEEN
-    if name == "killed-by-signal" and signal in _SIGNALS:
-        return _SIGNALS[signal]
+    if name == "killed-by-signal":
+        said = _SIGNALS.get(signal, ADVICE[name])
+        return said + (_BLOCKING if cuda and signal in _CRASHES else "")
     return ADVICE.get(name, OTHER)
+
+
+def left() -> str:
+    """Return what to do about a rank that ended with 0 before the others were done."""
+    return _LEFT
+
+
+def killed(witness: str) -> str:
+    """Return what to do about a SIGKILL, where `witness` shows that memory was not the reason."""
+    if not witness:
+        return ADVICE["killed"]
+    said = "%s shows no memory kill: most likely a person or another process ended it (`kill -9`,"
+    return said % witness + " a container's stop, a scheduler)"
+
+
+def port(number: int, fixed: bool, own: bool) -> str:
+    """Return what to do about a port that is taken: one that the job fixes, or the program."""
+    who = "`ss -ltnp 'sport = :%d'`" % number if number else "`ss -ltnp`"
+    if fixed:
+        return "the job fixes the port %d: drop it, or see who has it: %s" % (number, who)
+    if own:
+        said = "the line above takes a port that is in use: see who has it: %s, or let the program"
+        return said % who + " choose a free one (port 0)"
+    return ADVICE["port-in-use"]
+
+
+def disk(path: str, is_ours: bool) -> str:
+    """Return what to do about a full disk that is known by a folder on it."""
+    said = "free space or quota on the disk of %s (`df -h %s`, `df -i`, `quota -s`)" % (path, path)
+    if is_ours:
+        return said + ", or set SAFELAUNCH_HOME to a folder on a larger one"
+    return said + ", keep fewer checkpoints, then resume: the newest may be incomplete"
+
+
+def hang(rank: int | None, place: str, pid: int, state: str) -> str:
+    """Return what to do about a hang: `rank` is who holds the others up, `state` how."""
+    if rank is None:
+        return _HANG
+    if state == "stopped":
+        return "let rank %d go on: `kill -CONT %d`; ask who stopped it" % (rank, pid)
+    if state == "thread":
+        said = "fix the line above: its thread is gone, and what waits for it waits for ever; pass"
+        return said + " the exception on to the main thread, or give `get()` and `join()` a timeout"
+    if state == "left":
+        return _LEFT
+    where = " at %s" % place if place else ""
+    return "look at what rank %d does%s: the others wait for it" % (rank, where)

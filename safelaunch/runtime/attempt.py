@@ -14,6 +14,7 @@ from safelaunch.runtime import exits, follow, launch, procs, state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from safelaunch.runtime.journal import Journal
@@ -29,6 +30,17 @@ DEFAULT_GRACE = 15.0
 SCAN_SHARE = 200  # a walk through /proc may cost 1/200 of the time: it is long on big machines
 
 
+def ready(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Return which descriptors can be read, as soon as one can, at the latest after `seconds`.
+
+    By poll(2): select(2) takes none from 1024 on.
+    """
+    poll = select.poll()
+    for fd in descriptors:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(seconds * 1000)]
+
+
 class Control(object):
     """What ends an attempt before its own end: signals to the supervisor, or its own reasons."""
 
@@ -41,6 +53,21 @@ class Control(object):
     def arm(self, grace: float) -> None:
         """KILL comes after the grace, or earlier if it was promised earlier."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
+
+    def in_words(self, why: str, run: dict[str, Any]) -> str:
+        """Return why an attempt is ended early, for people."""
+        from safelaunch.runtime import recovery  # noqa: PLC0415 - the observer has it by now
+
+        if why == "max_duration":
+            return "max_duration of %s reached" % recovery.span(float(run["max_duration"]))
+        if why == "min_steps":
+            steps = (run.get("success") or {}).get("min_steps")
+            return "smoke run, min_steps of %s reached" % steps
+        if why == "hang":
+            return "it hangs (hang.action is %s)" % (run.get("hang") or {}).get("action")
+        if os.path.exists(os.path.join(self.dir, "stop.json")):
+            return "stopped by `safelaunch stop`"
+        return "stopped by %s" % why
 
     def is_late(self) -> bool:
         """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
@@ -76,12 +103,13 @@ class Attempt(object):
         self.launcher_start = 0
         self.wait_status = None  # type: int | None
         self.ended_ns = 0
-        self.children_left = True
+        self.children_left = False  # before the start there is none
         self.ended_by = ""  # why it was ended early: a signal's name, or the observer's reason
         self.began = time.monotonic()
         self.seen: dict[int, int] = {}
         self.next_scan = 0.0
         self.scan_every = 0.5
+        self.is_blind = False  # whether a look at the processes has failed
         self.last_look = 0.0
         libc = launch.libc()
         self.exits = exits.Exits(node_dir, number)
@@ -95,15 +123,19 @@ class Attempt(object):
         )
         self.watch = follow.Watch(libc)
 
-    def start(self, script: str, umask: int) -> None:
-        """Start the launch script. Raises OSError, with nothing started."""
+    def start(self, script: str, umask: int, limits: tuple[int, int] | None = None) -> None:
+        """Start the launch script, with these limits of open files where they were raised.
+
+        Raises OSError, with nothing started.
+        """
         path = os.path.join(self.journal.logs, "launcher.log")
         out = os.open(path, self.journal.flags, 0o600)
         try:
             self.watch.add(self.journal.logs)
             self.watch.add(os.path.join(self.dir, "ranks"))
             environment = launch.environment(self.run, self.dir, self.number)
-            self.launcher = launch.fork(script, out, environment, umask)
+            self.launcher = launch.fork(script, out, environment, umask, limits)
+            self.children_left = True
         finally:
             os.close(out)
         found = procs.stat_of(self.launcher)
@@ -136,6 +168,7 @@ class Attempt(object):
         observer.cancel()
         if not self.subreaper:
             self._end_rest(lambda: procs.marked(str(self.run["id"])), LEFTOVER_GRACE)
+        self._note_ends(ready(self.exits.fds, 0.0))  # who died just before the last look
         self.exits.close()
         for piece in self.merger.remaining():
             self._pass(piece)
@@ -144,28 +177,35 @@ class Attempt(object):
         self.watch.close()
 
     def _sleep(self, wakeup: int) -> None:
-        """Wait until something happens: a signal, a child's or a rank's end, more in a log."""
-        if self.merger.is_behind():
-            return
-        blind = self.watch.fd < 0
+        """Wait until something happens: a signal, a child's or a rank's end, more in a log.
+
+        Where there is more to read nothing is waited for, but all that has happened is heard: in a
+        flood of output ranks die too, and the order of their deaths tells the cause.
+        """
+        behind, blind = self.merger.is_behind(), self.watch.fd < 0
         watched = [wakeup, *self.exits.fds] if blind else [wakeup, self.watch.fd, *self.exits.fds]
-        ready, _, _ = select.select(watched, [], [], TICK if blind else IDLE)
+        found = ready(watched, 0.0 if behind else TICK if blind else IDLE)
         self.exits.look()  # at once: a rank may live for some milliseconds only
-        for fd in ready:
-            if fd in self.exits.fds:
-                self.exits.ended(fd)
-        if wakeup in ready:
+        self._note_ends(found)
+        if wakeup in found:
             try:
                 os.read(wakeup, 4096)
             except OSError:
                 pass
-        if self.watch.fd in ready:
-            time.sleep(max(0.0, min(COALESCE, self.last_look + COALESCE - time.monotonic())))
+        if self.watch.fd in found:
+            if not behind:
+                time.sleep(max(0.0, min(COALESCE, self.last_look + COALESCE - time.monotonic())))
             self.watch.clear()
+
+    def _note_ends(self, found: list[int]) -> None:
+        for fd in found:
+            if fd in self.exits.fds:
+                self.exits.ended(fd)
 
     def _turn(self) -> None:
         self.last_look = time.monotonic()
         self.exits.look()
+        self._note_ends(ready(self.exits.fds, 0.0))  # also while an attempt is being ended
         self._reap()
         for piece in self.merger.pieces():
             self._pass(piece)
@@ -208,9 +248,18 @@ class Attempt(object):
 
     def _scan(self) -> None:
         """Record each descendant that was ever seen: after our death it is known by identity."""
-        now = time.monotonic()
-        if now < self.next_scan:
+        if time.monotonic() < self.next_scan:
             return
+        try:
+            self._look_below()
+        except OSError as e:  # no descriptor, no memory: the job goes on, and the next look counts
+            self.next_scan = time.monotonic() + self.scan_every
+            if not self.is_blind:
+                self.is_blind = True
+                self.journal.broken("look at the processes", e)
+
+    def _look_below(self) -> None:
+        now = time.monotonic()
         living = self._descendants()
         fresh = {p: s for p, s in living.items() if self.seen.get(p) != s}
         self.seen = living
@@ -224,6 +273,7 @@ class Attempt(object):
         self.scan_every = min(self.scan_every * 1.5, 5.0)
         if self.journal.restore(self.seen):
             self.watch.add(self.journal.logs)
+            self.watch.add(os.path.join(self.dir, "ranks"))
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -233,6 +283,9 @@ class Attempt(object):
             # an attempt that had ended by itself keeps its own end; only leftovers are stopped
             self.ended_by = why
         self.journal.event("stopping", why=why)
+        for piece in self.merger.pieces():
+            self._pass(piece)
+        self.journal.tell("%s: stopping" % self.control.in_words(why, self.run))
         if not self.control.signals:
             self.control.arm(DEFAULT_GRACE)
         procs.ask(self.launcher, self.launcher_start)
@@ -246,6 +299,8 @@ class Attempt(object):
         if left:
             self.journal.event("leftovers", processes=len(left), names=_names(left))
             self.journal.status["leftovers"] = len(left)
+            some = "1 process" if len(left) == 1 else "%d processes" % len(left)
+            self.journal.tell("%s outlived the launcher: stopping" % some)
             self._end_rest(self._descendants, LEFTOVER_GRACE)
 
     def _end_rest(self, find: procs.Find, grace: float | None) -> None:

@@ -21,6 +21,7 @@ _RULE = r"^\s*[-=*]{20,}\s*$"
 _TITLE = r"^\s*\S.* FAILED\s*$"
 _CODE = r"(-?\d+)\s*\(pid: ?(\d+)\)"
 _RANK = r"(\d+)(?:\s*\(local_rank: ?(\d+)\))?"
+_ASKED = r"Sending process (\d+) closing signal"
 _AGENT = r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)"
 
 
@@ -38,6 +39,17 @@ def parse(text: str) -> dict[int, dict[str, Any]]:
     if at is not None:
         _Reader(entries).read(lines[at:])
     return entries or _agent(lines)
+
+
+def asked(text: str) -> set[int]:
+    """Return the pids that torchrun's agent says it has sent a signal to."""
+    return {int(pid) for pid in signs.compiled(_ASKED).findall(text) if len(pid) < 12}  # noqa: PLR2004 - as below
+
+
+def before_agent(text: str) -> str:
+    """Return what stands in a launcher's log before its agent's words on the last failure."""
+    at = [hit.start() for hit in signs.compiled(_AGENT).finditer(text)]
+    return text[: text.rfind("\n", 0, at[-1]) + 1] if at else text
 
 
 def signal_name(number: int) -> str:

@@ -69,7 +69,7 @@ _ROWS = (
     (
         "killed-by-signal",
         True,
-        "ended by a signal: segmentation fault, bus error, abort, or SIGTERM from outside",
+        "ended by a signal: a crash, or from outside",
         "native crashes are often not repeatable",
     ),
     (
@@ -140,6 +140,23 @@ _ROWS = (
     ("hang", True, "no progress for long, stopped by the watchdog", "lost peers, stuck transport"),
 )
 TABLE = {row[0]: Kind(*row) for row in _ROWS}
+_SIGNALS = {
+    "SIGSEGV": "a segmentation fault in native code",
+    "SIGBUS": "a bus error: often /dev/shm is full",
+    "SIGABRT": "aborted by its own native code",
+    "SIGFPE": "an arithmetic fault in native code",
+    "SIGILL": "an instruction that the CPU does not know",
+    "SIGTERM": "SIGTERM, sent from outside",
+    "SIGINT": "SIGINT: Ctrl-C, or sent from outside",
+    "SIGHUP": "SIGHUP: its session ended",
+}
+
+
+def meaning(name: str, signal: str = "") -> str:
+    """Return what a class means, of a signal what that one does; "" for an unknown name."""
+    if name == "killed-by-signal" and signal in _SIGNALS:
+        return _SIGNALS[signal]
+    return TABLE[name].meaning if name in TABLE else ""
 
 
 def classify(text: str, failed: bool = True) -> Match | None:

@@ -28,6 +28,7 @@ SETTLE = 0.2  # seconds without growth after which an answer counts as complete
 LIMIT = 20.0  # seconds for everything: the flight recorder looks once a second and dumps for 15 s
 SAMPLES = 8192  # bytes of samples.csv that are kept: some minutes before the hang
 MOST = 1 << 20  # bytes of one rank's stacks
+TOLD = 2  # threads and ranks that ended before, as far as they are told
 ABSENT = 127  # the exit code where there is no py-spy
 
 
@@ -43,6 +44,7 @@ class Evidence(object):
         self.children = {}  # type: dict[int, Target]
         self.told = set()  # type: set[int]
         self.began = None  # type: float | None
+        self.began_ns = 0
 
     @property
     def pids(self) -> list[int]:
@@ -51,6 +53,9 @@ class Evidence(object):
 
     def begin(self, number: int, ranks: dict[int, tuple[int, int]]) -> None:
         """Start the n-th gathering, on {rank: (pid, start time)}."""
+        import time  # noqa: PLC0415 - as in tick
+
+        self.began_ns = time.time_ns()
         self.folder = os.path.join(self.dir, "hang-%d" % number)
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)
@@ -62,7 +67,8 @@ class Evidence(object):
     def tick(self, now: float) -> dict[str, Any] | None:
         """Work a little; `now` is monotonic. Return the finished result once.
 
-        {"folder", "summary": one or two lines, "rank": the odd one or None, "flight": [paths],
+        {"folder", "summary": some lines, "rank": the one to blame or None, "frame": where that is,
+        or None, "advice": what to do, "flight": [paths],
         "ranks": {"<rank>": {"pid", "how": "py-spy" | "faulthandler" | "none: why", "frame":
         {"file", "line", "function"} | None, "call", "state", "wchan", "cpu": cores in use}}}
         """
@@ -104,18 +110,70 @@ class Evidence(object):
             target.finish(now)
         found = {target.rank: target.seen for target in self.targets}
         summary, odd = stacks.summarise(found) if found else ("no rank is alive", None)
+        gone = self._gone(list(found))
+        if gone:
+            summary = "%s\n%s" % ("\n".join(one["said"] for one in gone[:TOLD]), summary)
         _write(os.path.join(self.folder, "summary.txt"), (summary + "\n").encode())
         _write(os.path.join(self.folder, "samples.csv"), _samples(self.dir))
         shown = ("pid", "how", "frame", "call", "state", "wchan", "cpu")
         result = {
             "folder": self.folder,
             "summary": summary,
-            "rank": odd,
+            **_blame(odd, found, gone),
             "flight": [t.flight.copied for t in self.targets if t.flight and t.flight.copied],
             "ranks": {str(r): {key: seen.get(key) for key in shown} for r, seen in found.items()},
         }
         self.folder = ""
         return result
+
+    def _gone(self, alive: list[int]) -> list[dict[str, Any]]:
+        """Return what had ended before: threads by an exception, ranks by themselves."""
+        from safelaunch.runtime import ends, tails, verdict  # noqa: PLC0415 - only where a job hangs
+
+        if self.attempt is None:
+            return []
+        roots = [str(root) for root in self.run.get("roots") or ()]
+        known = sorted(ends.collect(self.dir, self.attempt, {}, {}).items())
+        left = {rank: end.left_ns for rank, end in known if end.left_ns and rank not in alive}
+        found = []
+        if left:
+            first = min(left, key=lambda rank: left[rank])
+            said = stacks.left(sorted(left), (self.began_ns - left[first]) / 1e9)
+            found.append({"rank": first, "state": "left", "frame": None, "said": said})
+        for rank, end in known:
+            for record in end.threads[-1:]:
+                error = tails.unwrapped(record)
+                frame = tails.user_frame(tails.frames_of(error), roots)
+                at = record.get("time_ns")
+                passed = (self.began_ns - at) / 1e9 if isinstance(at, int) else 0.0
+                what = dict(error, what=verdict.in_short(error, 160))
+                said = "rank %d: %s" % (rank, stacks.of_thread(what, frame, passed))
+                found.append({"rank": rank, "state": "thread", "frame": frame, "said": said})
+        return found
+
+
+def _blame(
+    odd: int | None, ranks: dict[int, dict[str, Any]], gone: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return {"rank", "frame", "advice"}: who holds the others up.
+
+    What is gone is it, unless nobody waits for that.
+    """
+    from safelaunch.runtime import advice  # noqa: PLC0415 - only where a job hangs
+
+    missed = any(seen.get("waits") for seen in ranks.values())
+    for one in gone:
+        if missed if one["state"] == "left" else odd in (None, one["rank"]):
+            said = advice.hang(one["rank"], "", 0, one["state"])
+            return {"rank": one["rank"], "frame": one["frame"], "advice": said}
+    seen = ranks.get(odd, {}) if odd is not None else {}
+    frame = seen.get("frame")
+    place = ""
+    if frame is not None:
+        place = "%s:%d" % (frame["file"].rpartition("/")[2], frame["line"])
+    state = "stopped" if str(seen.get("state")) in ("T", "t") else ""
+    said = advice.hang(odd, place, int(seen.get("pid") or 0), state)
+    return {"rank": odd, "frame": frame, "advice": said}
 
 
 class Target(object):

@@ -18,6 +18,7 @@ FIRST = 0.1  # seconds of the first walk, before the job starts: what is there a
 SHARE = 250  # a walk takes 1/250 of the time: idle, the whole supervisor may take 1/200 of a core
 PAUSE = 2.0  # seconds between two walks of a small tree
 REMEMBERED = 4096  # sizes at the start that are kept: about 1 MB
+MOST_KNOWN = 16384  # files of which is kept how much has been read: about 5 MB
 UNSURE = 1 << 16  # bytes read of a file that may be an old one: found late, and written since
 DEEPEST = 32  # folders below each other
 
@@ -37,6 +38,8 @@ class Finder(object):
         self.runs = os.path.join(os.path.realpath(runs), "")
         self.skip = {os.path.realpath(path) for path in skip if path}
         self.offsets: dict[tuple[int, int], int] = {}  # what of a file is old, or has been read
+        self.ours: set[tuple[int, int]] = set()  # files that get what comes from here
+        self.seen: set[tuple[int, int]] | None = None  # in this walk, where some must be forgotten
         self.is_first = True
         self.walk = self._walk()
         self.next = 0.0
@@ -49,6 +52,16 @@ class Finder(object):
     def look_again(self) -> None:
         """Let the next tick begin a walk of its own."""
         self.walk = self._walk()
+        self.seen = set() if len(self.offsets) >= MOST_KNOWN // 2 else None
+
+    def skip_file(self, key: tuple[int, int]) -> None:
+        """Never name this file again."""
+        if len(self.ours) < REMEMBERED:
+            self.ours.add(key)
+
+    def remembers(self, key: tuple[int, int]) -> bool:
+        """Whether it can be kept how much of this file has been read."""
+        return key in self.offsets or len(self.offsets) < MOST_KNOWN
 
     def tick(self, limit: float) -> list[tuple[str, tuple[int, int], int]]:
         """Look on for `limit` seconds; return (path, key, offset) of files with something new.
@@ -65,7 +78,9 @@ class Finder(object):
                 break
         else:
             self.is_first = False
-            self.walk = self._walk()
+            if self.seen is not None:
+                self.offsets = {k: v for k, v in self.offsets.items() if k in self.seen}
+            self.look_again()
             pause = PAUSE
         now = time.monotonic()
         self.next = now + max(pause, (now - begun) * SHARE)
@@ -79,6 +94,10 @@ class Finder(object):
         if not stat.S_ISREG(info.st_mode):
             return []
         key = (info.st_dev, info.st_ino)
+        if self.seen is not None:
+            self.seen.add(key)
+        if key in self.ours:
+            return []
         if self.is_first and len(self.offsets) < REMEMBERED:
             self.offsets.setdefault(key, self._old_part(info))
         offset = self.offsets.get(key)
@@ -116,7 +135,7 @@ def matches(folder: str, parts: Sequence[str], depth: int = 0) -> Iterator[str]:
         yield from matches(folder, rest or ("*",), depth)
         for entry in _entries(folder):
             yield ""
-            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+            if not entry.name.startswith(".") and _is_folder(entry):
                 yield from matches(entry.path, parts, depth + 1)
         return
     for path in _named(folder, head):
@@ -124,6 +143,13 @@ def matches(folder: str, parts: Sequence[str], depth: int = 0) -> Iterator[str]:
             yield from matches(path, rest, depth + 1)
         else:
             yield path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:  # not known from the entry alone (NFS, FUSE), and not to be asked either
+        return False
 
 
 def _named(folder: str, glob: str) -> Iterator[str]:

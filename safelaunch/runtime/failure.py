@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime import advice, block, classes, ends, tails, verdict
+from safelaunch.runtime import advice, block, classes, ends, memory, setting, tails, verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ VERSION = 1
 LATE = 2 * 10**9  # ns: leftovers are given 10 s; two ends noted at once may change places
 THREADS = 3  # exceptions in threads of one rank that are told
 OTHERS = 64  # ranks that are told of beside the first
+STACK = 8  # frames of a fatal signal's stack
+CAUSES = 2  # exceptions behind the one that ended a rank
+CAUSE = 500  # characters that are kept of the message of each
+# an exception of a library's that it expected and went on from says nothing
+PROBES = ("AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError")
 
 
 class Attempt(object):
@@ -28,6 +33,8 @@ class Attempt(object):
     def __init__(
         self, node_dir: str, run: Mapping[str, Any], number: int, launcher: Mapping[str, Any]
     ) -> None:
+        self.node_dir = node_dir
+        self.run = run
         self.number = number
         self.launcher = launcher
         self.logs = os.path.join(node_dir, "logs", "attempt-%d" % number)
@@ -61,42 +68,86 @@ def find(  # noqa: PLR0917 - each is another piece of evidence
         only = exits.get(0) or {}
         known.alone = bool(only) and only.get("pid") == launcher.get("pid")
     try:
-        told = block.parse(tails.read(known.log))
-        found = ends.collect(node_dir, attempt, exits, told)
-        return _judged(known, found, logs, list(kills))
+        found, count = _ends(known, exits)
+        seen = kills if isinstance(kills, memory.Kills) else memory.Kills(kills)
+        return _judged(known, found, logs, seen, alone=count == 1)
     except Exception as e:  # noqa: BLE001 - a supervisor must tell the end whatever the evidence is
         words = "the failure could not be worked out (%s: %s)" % (type(e).__name__, e)
         if not known.is_bad:
             return None, [words]
         finding = verdict.Finding(None, None, known.log)
         finding.what = "the launcher exited with code %s" % launcher.get("exit_code")
-        return _told(finding, [], known), [words]
+        return _told(finding, [], known, memory.Kills()), [words]
+
+
+def _ends(known: Attempt, exits: Mapping[Any, Any]) -> tuple[list[ends.End], int]:
+    """Return the ends that count, and how many there are in all."""
+    started = ends.starts(known.node_dir, known.number, exits)
+    text = tails.read(known.log)
+    told = block.parse(text)
+    if known.run.get("single") in ("main", "child"):
+        # one rank is planned: what else calls itself so, also in a block, is started by that one
+        started = [end for end in started if end.rank == 0]
+        told = {}
+    for end in started:
+        end.well = known.launcher.get("exit_code") == 0
+    found = ends.last_step(started, failed=known.is_bad)
+    ends.add_block(found, started, told, known.logs, failed=known.is_bad)
+    over = int(known.launcher.get("time_ns") or 0)
+    ends.mark_signals(found, told, block.asked(text), over)
+    return found, len(started)
 
 
 def _judged(
     known: Attempt,
-    found: dict[int, ends.End],
+    found: list[ends.End],
     logs: Sequence[str],
-    kills: list[dict[str, Any]],
+    kills: memory.Kills,
+    *,
+    alone: bool,
 ) -> tuple[dict[str, Any] | None, list[str]]:
     if known.alone:
         _is_the_program(found, known)
-    failed = list(found.values())
+    failed, warnings = list(found), []  # type: list[ends.End], list[str]
     if not known.is_bad:
-        failed = [end for end in failed if not _ended_after(end, known.launcher)]
-    ranks = verdict.judge(failed, kills)
+        failed, warnings = _without_ended(found, known, kills)
+    ranks = verdict.judge(failed, kills, alone)
+    if not verdict.launcher_signal(known.launcher, known.log):  # else they were asked to leave
+        ranks = verdict.left_early(found, ranks) + ranks
     if not ranks and known.is_bad:
-        ranks = verdict.silent(found.values())
-    warnings = _threads(found.values(), bool(ranks) or known.is_bad)
+        ranks = verdict.silent(found)
+    warnings += _threads(found, bool(ranks) or known.is_bad) + _gaps(found)
     if not ranks and not known.is_bad:
         return None, warnings
     if not known.is_bad and known.launcher.get("exit_code") == 0:
         warnings.append("the launcher ended with 0, although a rank failed")
     first = _first(ranks, known, kills)
     others = [finding for finding in ranks if finding is not first]
-    if first.role != "root" or first.name in classes.CASCADES:
+    if not first.left and (first.role != "root" or first.name in classes.CASCADES):
         _consult(first, logs)
-    return _told(first, others, known), warnings
+    return _told(first, others, known, kills), warnings
+
+
+def _without_ended(
+    found: list[ends.End], known: Attempt, kills: memory.Kills
+) -> tuple[list[ends.End], list[str]]:
+    """Return the ends but for those that a job which ended well brought about itself.
+
+    And a warning for each where no other has worked to its end: it may be something else. torchrun
+    and the like say themselves whom they end, and why.
+    """
+    kept, warnings = [], []
+    worked = any(end.left_ns for end in found)
+    for end in found:
+        if _ended_after(end, known.launcher):
+            continue
+        own = end.failed and not known.run.get("rank_logs")
+        if not (own and verdict.ended_by_job(end, worked, kills)):
+            kept.append(end)
+        elif not worked:
+            how = verdict.in_words(end.signal) if end.signal else "ended from outside"
+            warnings.append("rank %d was %s; the job itself ended with 0" % (end.rank, how))
+    return kept, warnings
 
 
 def _first(
@@ -113,16 +164,18 @@ def _first(
     return ranks[0]
 
 
-def _is_the_program(found: dict[int, ends.End], known: Attempt) -> None:
+def _is_the_program(found: list[ends.End], known: Attempt) -> None:
     """Where one process is launcher and program, its status is that of rank 0."""
     launcher = known.launcher
     if not known.is_bad:
         return
-    end = found.get(0)
+    own = [end for end in found if end.rank == 0]
+    end = next((end for end in own if end.pid == launcher.get("pid")), own[-1] if own else None)
     if end is None:
         if not verdict.launcher_signal(launcher, ""):
             return  # perhaps it never came to Python: its words tell
-        end = found[0] = ends.End(0, known.log)
+        end = ends.End(0, known.log)
+        found.append(end)
     if end.code is None and not end.signal:
         code = launcher.get("exit_code")
         end.code = code if isinstance(code, int) else None
@@ -144,10 +197,20 @@ def _threads(found: Iterable[ends.End], failed: bool) -> list[str]:
         shown = [(end.error or {}, "shown as uncaught")] if end.survived else []
         shown += [(one, "in thread %s" % one["thread"]) for one in end.threads[:THREADS]]
         for record, where in shown:
-            kind, message = record.get("type") or "exception", record.get("message") or ""
-            what = verdict.one_line("%s: %s" % (kind, message) if message else str(kind), 160)
+            what = verdict.in_short(tails.unwrapped(record), 160)
             rest = "" if failed else "; the rank went on and ended with 0"
             warnings.append("rank %d: exception %s: %s%s" % (end.rank, where, what, rest))
+    return warnings
+
+
+def _gaps(found: Iterable[ends.End]) -> list[str]:
+    """Return a warning for each rank of whose output a full disk has swallowed some."""
+    warnings = []
+    for end in found:
+        if end.has_gaps:
+            size = " (%d bytes)" % end.dropped if end.dropped else ""
+            said = "the log of rank %d has gaps%s: the disk of the run directory was full"
+            warnings.append(said % (end.rank, size))
     return warnings
 
 
@@ -166,10 +229,15 @@ def _consult(first: verdict.Finding, logs: Sequence[str]) -> None:
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def _told(first: verdict.Finding, others: list[verdict.Finding], known: Attempt) -> dict[str, Any]:
+def _told(
+    first: verdict.Finding, others: list[verdict.Finding], known: Attempt, kills: memory.Kills
+) -> dict[str, Any]:
     """Return the failure as it is written to failure.json."""
     end = first.end
-    frame = _frame(first, known.roots)
+    frames = _frames(first)
+    frame = _frame(frames, known.roots)
+    more = setting.Setting(known.node_dir, known.run)
+    disk = more.full_disk(first.error, first.what) if first.name == "disk-full" else None
     return {
         "version": VERSION,
         "attempt": known.number,
@@ -186,10 +254,35 @@ def _told(first: verdict.Finding, others: list[verdict.Finding], known: Attempt)
         "signal": first.signal,
         "last_lines": tails.last_lines(tails.read(first.log)),
         "log": first.log,
-        "proof": first.proof,
+        "printed": _has_output(first.log),
+        "causes": _causes(first.error, known.roots),
+        "stack": _stack(frames, known.roots) if first.error is None else [],
+        "disk": disk,
+        "proof": first.proof or (more.disk_words(disk) if disk else None),
         "others": [_other(finding, first) for finding in others[:OTHERS]],
-        "advice": advice.of(first.name, first.signal, frame is not None),
+        "advice": _advice(first, frame, more, kills, disk),
     }
+
+
+def _advice(
+    first: verdict.Finding,
+    frame: dict[str, Any] | None,
+    more: setting.Setting,
+    kills: memory.Kills,
+    disk: str | None,
+) -> str:
+    if first.left:
+        return advice.left()
+    if first.name == "killed":
+        return advice.killed(kills.witness(first.end.pid if first.end is not None else None))
+    if first.name == "port-in-use":
+        text = "%s\n%s" % (first.what, (first.error or {}).get("message") or "")
+        number, fixed = more.port(text)
+        own = first.rank is not None and frame is not None and frame["is_last"] and frame["own"]
+        return advice.port(number, fixed, own)
+    if disk:
+        return advice.disk(more.to_look_at(disk), more.is_ours(disk))
+    return advice.of(first.name, first.signal, frame is not None, more.has_cuda())
 
 
 def _exception(error: dict[str, Any] | None) -> dict[str, str] | None:
@@ -198,23 +291,75 @@ def _exception(error: dict[str, Any] | None) -> dict[str, str] | None:
     return {key: str(error.get(key) or "") for key in ("type", "message", "traceback")}
 
 
-def _frame(first: verdict.Finding, roots: list[str]) -> dict[str, Any] | None:
-    """Return the user's own innermost frame."""
+def _frames(first: verdict.Finding) -> list[dict[str, Any]]:
+    """Return the frames of the exception, or of the thread that a signal hit, innermost last."""
     if first.error is not None:
-        found = first.error.get("frames")
-        if not isinstance(found, list) or not all(isinstance(frame, dict) for frame in found):
-            found = tails.frames(str(first.error.get("traceback") or ""))
-        return tails.user_frame(found, roots)
+        return tails.frames_of(first.error)
     if first.end is None or not first.end.fatal:
-        return None
+        return []
     # faulthandler writes one section a thread, innermost frame first
     text = first.end.fatal
     current = text.find("Current thread")
     section = text[max(0, current) :].split("\n\n", 1)[0]
-    frame = tails.user_frame(tails.frames(section)[::-1], roots)
-    if frame is not None and not frame["code"]:
-        frame["code"] = tails.source_line(frame["file"], frame["line"])
-    return frame
+    return tails.frames(section)[::-1]
+
+
+def _frame(frames: list[dict[str, Any]], roots: list[str]) -> dict[str, Any] | None:
+    """Return the user's own innermost frame, with its line of code."""
+    found = tails.user_frame(frames, roots)
+    if found is None:
+        return None
+    file, line = str(found.get("file") or ""), found.get("line")
+    code = found.get("code") or tails.source_line(file, line if isinstance(line, int) else 0)
+    is_last = found is frames[-1]
+    return dict(found, code=code, own=tails.is_own(file, roots), is_last=is_last)
+
+
+def _stack(frames: list[dict[str, Any]], roots: list[str]) -> list[dict[str, Any]]:
+    """Return the frames of a fatal signal, innermost first: some, and the user's own above all."""
+    found = [
+        {
+            "file": str(frame["file"]),
+            "line": frame["line"],
+            "function": str(frame["function"]),
+            "own": tails.is_own(str(frame["file"]), roots),
+        }
+        for frame in frames[::-1]
+    ]
+    own = [index for index, frame in enumerate(found) if frame["own"]]
+    chosen = [0, *own, *range(len(found))]
+    kept = sorted(list(dict.fromkeys(chosen))[:STACK])
+    return [found[index] for index in kept if index < len(found)]
+
+
+def _causes(error: dict[str, Any] | None, roots: list[str]) -> list[dict[str, Any]]:
+    """Return the exceptions behind one that help to understand it, those named as causes first."""
+    found = tails.causes(error) if error is not None else []
+    helpful = [one for one in found if one["explicit"]]
+    helpful += [one for one in found if not one["explicit"] and not _is_probe(one, roots)]
+    return [
+        {
+            "what": verdict.in_short(one),
+            "type": one["type"],
+            "message": one["message"][:CAUSE],
+            "frame": _frame(one["frames"], roots),
+        }
+        for one in helpful[:CAUSES]
+    ]
+
+
+def _is_probe(one: dict[str, Any], roots: list[str]) -> bool:
+    """Whether a library had tried something, and was in the midst of going on without it."""
+    caught_at = str(one["frames"][0]["file"]) if one["frames"] else ""
+    return one["type"].rpartition(".")[2] in PROBES and not tails.is_own(caught_at, roots)
+
+
+def _has_output(log: str) -> bool:
+    """Whether anything stands in a log; True where that cannot be seen."""
+    try:
+        return os.path.getsize(log) > 0
+    except OSError:
+        return True
 
 
 def _other(finding: verdict.Finding, first: verdict.Finding) -> dict[str, Any]:

@@ -22,7 +22,8 @@ LOOK = 16 * CHUNK  # bytes in one look: signals, ends of processes and limits mu
 LONGEST = 1 << 16  # a longer line is cut in the merged log; its own file has it whole
 ENDS = (b"\r", b"\n")
 SLICE, LAST = 0.002, 0.5  # seconds for a look at what `logs:` names; the last one may be long
-MOST_EXTRA = 64  # files that the job's `logs:` may bring: each costs a descriptor and a look
+MOST_EXTRA = 64  # files of `logs:` that are followed at once: each costs a descriptor and a look
+MARK = 64  # bytes before the offset by which a file that was given up is known again
 
 IN_MODIFY, IN_CREATE = 0x2, 0x100  # inotify(7)
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would block the open
@@ -39,24 +40,34 @@ class Source(object):
         self.offset = offset
         self.is_extra = is_extra  # the job's own file, not the run's
         self.is_echo = False  # what is written there comes from the merged log
+        self.grown = 0  # the look in which it had something new the last time
+        self.taken = 0  # the look in which it was found
         self.fd = -1
+        self.key = (0, 0)  # device and inode of the file that is, or was, open
         self.rest = b""
+        self.is_dry = False  # whether the last read brought nothing
 
     def read(self) -> bytes:
         """Return what has come since, a chunk at most: prefixed lines; a partial line waits."""
         data = self._more()
+        was_dry, self.is_dry = self.is_dry, not data
         if data:
             return data if self.prefix is None else self.take(data, self.prefix)
-        if self.rest.endswith(ENDS):
-            return self.finish()  # no LF has followed the CR: it is a line of its own
-        return b""
+        # no LF has followed the CR by the next look either: it is a line of its own
+        return self.finish() if was_dry and self.rest.endswith(ENDS) else b""
+
+    def open(self) -> None:
+        """Open the file. Raises OSError."""
+        self.fd = os.open(self.path, OPEN_FLAGS)
+        info = os.fstat(self.fd)
+        self.key = (info.st_dev, info.st_ino)
 
     def _more(self) -> bytes:
         if self.is_echo:
             return b""
         try:
             if self.fd < 0:
-                self.fd = os.open(self.path, OPEN_FLAGS)
+                self.open()
             data = os.pread(self.fd, CHUNK, self.offset)
             if not data and os.fstat(self.fd).st_size < self.offset:
                 self.begin_anew()  # it was truncated
@@ -120,20 +131,27 @@ class Source(object):
         except OSError:
             return 0
 
-    def key(self) -> tuple[int, int]:
-        """Return device and inode of the open file, zeros where none is open."""
-        try:
-            info = os.fstat(self.fd)
-        except OSError:
-            return 0, 0
-        return info.st_dev, info.st_ino
-
     def is_replaced(self) -> bool:
         """Whether the path names another file now, or none."""
         try:
-            return self.fd >= 0 and not os.path.samestat(os.fstat(self.fd), os.stat(self.path))
+            return self.fd < 0 or not os.path.samestat(os.fstat(self.fd), os.stat(self.path))
         except OSError:
             return True
+
+    def is_removed(self) -> bool:
+        """Whether the open file has no name any more: its inode is another file's soon."""
+        try:
+            return self.fd >= 0 and os.fstat(self.fd).st_nlink == 0
+        except OSError:
+            return False
+
+    def mark(self) -> bytes:
+        """Return what stands just before the offset: another file of that inode has it not."""
+        begin = max(0, self.offset - MARK)
+        try:
+            return os.pread(self.fd, self.offset - begin, begin) if self.fd >= 0 else b""
+        except OSError:
+            return b""
 
     def close(self) -> None:
         """Let the file go: one that was removed must not hold its space."""
@@ -148,7 +166,9 @@ class Merger(object):
     A job without ranks has one file only: its merged log is the same bytes. `extra` are globs
     below `cwd` of the framework's own log files; those that are there already are followed from
     their present end, new ones whole; `skip` are paths that they may not name: what is written
-    there comes from here. `since` is the attempt's start, in seconds since 1970.
+    there comes from here. `since` is the attempt's start, in seconds since 1970. Of these files
+    MOST_EXTRA are followed at once; for another one that grows, the one that has not grown for the
+    longest time is given up. It comes back when it grows.
     """
 
     def __init__(  # noqa: PLR0917 - all but two are for jobs with `logs:`
@@ -166,10 +186,17 @@ class Merger(object):
         self.finder: Finder | None = None
         self.total = 0  # bytes read so far
         self.is_flooded = False
+        self.looks = 0
+        self.is_full = False  # whether `logs:` names more files than can be remembered
+        self.given_up: dict[tuple[int, int], tuple[int, bytes]] = {}  # key -> look, mark
+        self.said: list[bytes] = []  # lines that the next look gives first
         if extra:
             # <home>/runs/<run-id>/node-0/logs/attempt-1: no run may follow another's logs
             runs = os.path.join(folder, *[os.pardir] * 4)
-            self.finder = _extra().Finder(extra, cwd, since, runs, skip)
+            try:
+                self.finder = _extra().Finder(extra, cwd, since, runs, skip)
+            except Exception as e:  # noqa: BLE001 - see _look_for_extra
+                self._cannot_look(e)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the next merged lines in pieces of a chunk; nothing when nothing new has come.
@@ -180,6 +207,9 @@ class Merger(object):
         # a flood must not pay for a look at the folder each time; the next dry look has it
         if not self.is_flooded:
             self._discover()
+            self._look_for_extra()
+        yield from self._told()
+        self.looks += 1
         left, turn = LOOK, list(self.sources.values())
         while turn and left > 0:
             still = []
@@ -192,6 +222,7 @@ class Merger(object):
                 if got:
                     left -= got
                     self.total += got
+                    source.grown = self.looks
                     still.append(source)
             turn = still
         self.is_flooded = left <= 0 and not self.is_flooded
@@ -214,24 +245,34 @@ class Merger(object):
         The writers are gone; one that is not does not keep us: what is there at the call counts.
         """
         self._discover()
-        if self.finder is not None:
-            self.finder.look_again()
-            self._add_extra(self.finder, LAST)
-        sources = list(self.sources.values())
-        for source in sources:
+        yield from self._told()
+        for source in list(self.sources.values()):
+            yield from self._rest_of(source)
+        # after these: then each may give its place to a new one
+        for source in self._last_extra():
+            yield from self._told()
+            yield from self._rest_of(source)
+        yield from self._told()
+
+    def _rest_of(self, source: Source) -> Iterator[bytes]:
+        before = source.offset
+        piece = source.read()  # opens it
+        self.total += max(0, source.offset - before)
+        yield piece
+        end = source.size()
+        while source.offset < end:
             before = source.offset
-            piece = source.read()  # opens it
+            piece = source.read()
+            if source.offset == before:
+                break  # it cannot be read
             self.total += max(0, source.offset - before)
+            source.grown = self.looks
             yield piece
-            end = source.size()
-            while source.offset < end:
-                before = source.offset
-                piece = source.read()
-                if source.offset == before:
-                    break  # it cannot be read
-                self.total += max(0, source.offset - before)
-                yield piece
-            yield source.finish()
+        yield source.finish()
+
+    def _told(self) -> Iterator[bytes]:
+        said, self.said = self.said, []
+        return iter(said)
 
     def drain(self) -> bytes:
         """Return all that is left as one; see `remaining`."""
@@ -255,22 +296,121 @@ class Merger(object):
             if self.prefixed and name.startswith("rank-"):
                 prefix = ("[%s] " % name[len("rank-") : -len(".log")]).encode()
             self.sources[name] = Source(os.path.join(self.folder, name), prefix)
-        if self.finder is not None and self.finder.is_due():
-            self._add_extra(self.finder, SLICE)
 
-    def _add_extra(self, finder: Finder, limit: float) -> None:
-        extra = {s.path: s for s in self.sources.values() if s.is_extra}
-        for source in extra.values():
-            if source.is_replaced() and source.size() <= source.offset:
-                finder.offsets[source.key()] = source.offset  # it may go on under another name
-                source.close()
-                source.begin_anew()
-        followed = {source.key() for source in extra.values()}
+    # -- the job's own files -------------------------------------------------------------------
+
+    def _look_for_extra(self) -> None:
+        """Let go what has ended, take what has begun. It never raises."""
+        finder = self.finder
+        if finder is None or not finder.is_due():
+            return
+        try:
+            self._let_go(finder)
+            found = self._news(finder, SLICE)
+            for path, key, offset in found[:MOST_EXTRA]:  # the others come with a later look
+                self._take(finder, path, key, offset)
+            if found:
+                self._name()
+        except Exception as e:  # noqa: BLE001 - a file system may do what it likes; the job goes on
+            self._cannot_look(e)
+
+    def _last_extra(self) -> Iterator[Source]:
+        """Yield what has come to be since the last look, one after the other."""
+        finder = self.finder
+        if finder is None:
+            return
+        try:
+            finder.look_again()
+            self._let_go(finder)
+            for found in self._news(finder, LAST):
+                self.looks += 1
+                source = self._take(finder, *found)
+                if source is not None:
+                    self._name()
+                    yield source
+        except Exception as e:  # noqa: BLE001 - as above
+            self._cannot_look(e)
+
+    def _cannot_look(self, error: Exception) -> None:
+        self.finder = None
+        said = "[safelaunch] `logs:` is followed no further: %s: %s\n"
+        self.said.append((said % (type(error).__name__, error)).encode("utf-8", "replace"))
+
+    def _followed(self) -> list[Source]:
+        return [source for source in self.sources.values() if source.is_extra]
+
+    def _let_go(self, finder: Finder) -> None:
+        for source in self._followed():
+            if source.is_echo:
+                finder.skip_file(source.key)
+                del self.sources[source.path]
+            elif source.is_replaced() and source.size() <= source.offset:
+                self._give_up(finder, source)
+
+    def _give_up(self, finder: Finder, source: Source) -> None:
+        """Follow a file no more; one that still has a name comes back when it grows."""
+        is_idle = source.grown < self.looks and source.size() <= source.offset
+        if is_idle or source.is_replaced():
+            self.said.append(source.finish())
+        else:
+            source.offset -= len(source.rest)  # its last line may go on: it is read again, whole
+        if source.is_removed():
+            finder.offsets.pop(source.key, None)
+        else:
+            finder.offsets[source.key] = source.offset
+            self.given_up[source.key] = (self.looks, source.mark())
+        source.close()
+        del self.sources[source.path]
+
+    def _news(self, finder: Finder, limit: float) -> list[tuple[str, tuple[int, int], int]]:
+        """Return files with something new that are not followed: first those that never were."""
+        followed = {source.key for source in self._followed()}
+        found = {}
         for path, key, offset in finder.tick(limit):
-            if path in extra or key in followed or len(extra) >= MOST_EXTRA:
-                continue
-            followed.add(key)
-            extra[path] = self.sources[path] = Source(path, b"", offset, is_extra=True)
+            if path not in self.sources and key not in followed:
+                found[key] = (path, key, offset)
+        if len(self.given_up) > len(finder.offsets):  # the finder has forgotten some
+            self.given_up = {k: v for k, v in self.given_up.items() if k in finder.offsets}
+        never = (-1, b"")
+        return sorted(found.values(), key=lambda one: self.given_up.get(one[1], never)[0])
+
+    def _has_room(self, finder: Finder) -> bool:
+        """Whether one more can be followed; the one that grew least recently makes room."""
+        followed = self._followed()
+        if len(followed) < MOST_EXTRA:
+            return True
+        # what was taken just now is to be read first
+        old = [source for source in followed if source.taken < self.looks]
+        for source in sorted(old, key=lambda one: (one.grown, one.taken)):
+            # what has no name any more could not come back
+            if source.size() <= source.offset or not source.is_replaced():
+                self._give_up(finder, source)
+                return True
+        return False
+
+    def _take(self, finder: Finder, path: str, key: tuple[int, int], offset: int) -> Source | None:
+        if not finder.remembers(key):
+            if not self.is_full:
+                self.is_full = True
+                self.said.append(b"[safelaunch] `logs:` names too many files: not all are read\n")
+            return None
+        source = Source(path, b"", offset, is_extra=True)
+        try:
+            source.open()
+        except OSError:
+            return None
+        if source.key != key or not self._has_room(finder):
+            source.close()
+            return None
+        _, mark = self.given_up.pop(key, (0, b""))
+        if mark and source.mark() != mark:
+            source.offset = 0  # another file of the same inode, or written anew
+        source.taken = source.grown = self.looks
+        self.sources[path] = source
+        return source
+
+    def _name(self) -> None:
+        extra = {source.path: source for source in self._followed()}
         for path, name in _extra().short_names(list(extra)).items():
             extra[path].prefix = b"[" + os.fsencode(name) + b"] "
 

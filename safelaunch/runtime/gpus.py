@@ -1,4 +1,4 @@
-"""Asks nvidia-smi for the load of the cards, without ever waiting for it.
+"""Asks nvidia-smi for the load of the cards, and others, without ever waiting for an answer.
 
 nvidia-smi may hang in the kernel for minutes or for ever, and may cost a second of CPU: it runs as
 a child beside the loop, never twice at once, and the less often the longer it takes.
@@ -21,35 +21,79 @@ SHARE = 200  # at least so many times its own duration passes between two starts
 LONGEST_PAUSE = 3600.0  # seconds: a driver that hung once may be well again
 LATE = 20.0  # seconds: a healthy one takes 0.03 to 2, more with many cards without persistence mode
 DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL's
+AGAIN = 60.0  # seconds after which one that could not be started is tried again
 MOST_OUTPUT = 1 << 16  # fits a pipe, so that nvidia-smi never waits for us; 100 cards need 10 KB
 
 
-class Gpus(object):
-    """The cards of a run: `wanted` are indices or UUIDs (prefixes, as CUDA takes them), or None."""
+class Question(object):
+    """A program that is asked now and then, beside the loop: never twice at once, never in a hurry.
 
-    def __init__(self, wanted: list[str] | None, environ: dict[str, str]) -> None:
-        self.wanted = wanted
-        self.program = _find(environ)
+    It may hang in the kernel. Then that is said once, as an event of this name with this note.
+    """
+
+    def __init__(self, event: str, note: str) -> None:
+        self.event = event
+        self.note = note
         self.pid: int | None = None
-        self.rows: dict[str, list[float | None]] | None = None  # of the last answer
         self.due_at = 0.0  # monotonic seconds before which it is not asked again
         self.events: list[dict[str, object]] = []
         self._fd = -1
         self._began = 0.0
         self._told = False
-        self._data = b""
 
-    def start(self, now: float) -> bool:
-        """Ask, unless nobody can be asked or the last question is not answered."""
-        if not self.program or self.pid is not None or now < self.due_at:
+    def ask(self, argv: list[str], now: float) -> bool:
+        """Ask, unless the last question is not answered or it is too early."""
+        if self.pid is not None or now < self.due_at:
             return False
-        reader, writer = os.pipe()
-        query = "--query-gpu=" + ",".join(FIELDS)
-        argv = [self.program, query, "--format=csv,noheader,nounits"]
+        try:
+            self.pid, self._fd = _spawn(argv)
+        except OSError:  # the program is gone, or there are too many processes or files
+            self.due_at = now + AGAIN
+            return False
+        self._began = now
+        return True
+
+    def tick(self, now: float) -> None:
+        """Say once when an answer is late, and end who does not give it."""
+        if self.pid is None or now - self._began < LATE or self._told:
+            return
+        self._told = True
+        self.events.append({"event": self.event, "note": self.note, "pid": self.pid})
+        try:
+            os.kill(self.pid, signal.SIGKILL)  # in the kernel (state D) it takes effect later
+        except OSError:
+            pass
+
+    def reaped(self, pid: int, status: int, now: float) -> str | None:
+        """Take the end of a child; return the answer, None if the child was not ours."""
+        if pid != self.pid or self.pid is None:
+            return None
+        self.pid = None
+        try:
+            data = os.read(self._fd, MOST_OUTPUT)
+        except OSError:
+            data = b""
+        self.close()
+        self.due_at = now + min((now - self._began) * SHARE, LONGEST_PAUSE)
+        if status == 0:
+            self._told = False
+        return data.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Forget a question that has not been answered."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _spawn(argv: list[str]) -> tuple[int, int]:
+    """Start a program; return its pid, and a descriptor of its output. Raises OSError."""
+    reader, writer = os.pipe()
+    try:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self.pid = os.posix_spawn(
-                self.program,
+            pid = os.posix_spawn(
+                argv[0],
                 argv,
                 dict(os.environ, LC_ALL="C"),
                 file_actions=[
@@ -60,51 +104,39 @@ class Gpus(object):
                 setsigmask=(),
                 setsigdef=(signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
             )
-        except OSError:
-            os.close(reader)
-            self.program = ""
-            return False
         finally:
-            os.close(writer)
             os.close(null)
-        os.set_blocking(reader, False)
-        self._fd, self._began, self._data = reader, now, b""
-        return True
+    except OSError:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    os.set_blocking(reader, False)
+    return pid, reader
 
-    def tick(self, now: float) -> None:
-        """Say once when an answer is late, and end who does not give it."""
-        if self.pid is None or now - self._began < LATE or self._told:
-            return
-        self._told = True
-        self.events.append(
-            {
-                "event": "nvidia-smi-late",
-                "note": "nvidia-smi does not answer: the driver may hang; see `dmesg`",
-                "pid": self.pid,
-            }
-        )
-        try:
-            os.kill(self.pid, signal.SIGKILL)  # in the kernel (state D) it takes effect later
-        except OSError:
-            pass
 
-    def reaped(self, pid: int, status: int, now: float) -> bool:
+class Gpus(Question):
+    """The cards of a run: `wanted` are indices or UUIDs (prefixes, as CUDA takes them), or None."""
+
+    def __init__(self, wanted: list[str] | None, environ: dict[str, str]) -> None:
+        note = "nvidia-smi does not answer: the driver may hang; see `dmesg`"
+        super(Gpus, self).__init__("nvidia-smi-late", note)
+        self.wanted = wanted
+        self.program = _find(environ)
+        self.rows: dict[str, list[float | None]] | None = None  # of the last answer
+
+    def start(self, now: float) -> bool:
+        """Ask, unless nobody can be asked or the last question is not answered."""
+        query = "--query-gpu=" + ",".join(FIELDS)
+        argv = [self.program, query, "--format=csv,noheader,nounits"]
+        return bool(self.program) and self.ask(argv, now)
+
+    def answered(self, pid: int, status: int, now: float) -> bool:
         """Take the end of a child; whether it was ours."""
-        if pid != self.pid or self.pid is None:
-            return False
-        self.pid = None
-        try:
-            self._data = os.read(self._fd, MOST_OUTPUT)
-        except OSError:
-            self._data = b""
-        os.close(self._fd)
-        self._fd = -1
-        self.due_at = now + min((now - self._began) * SHARE, LONGEST_PAUSE)
-        if status == 0:
-            self._told = False
-        found = parse(self._data.decode("utf-8", "replace"))
-        self.rows = self._own(found) or None
-        return True
+        answer = self.reaped(pid, status, now)
+        if answer is not None:
+            self.rows = self._own(parse(answer)) or None
+        return answer is not None
 
     def _own(self, found: dict[str, Row]) -> dict[str, list[float | None]]:
         own = {}
@@ -113,12 +145,6 @@ class Gpus(object):
             if index in names or any(n and not n.isdigit() and uuid.startswith(n) for n in names):
                 own[index] = values
         return own
-
-    def close(self) -> None:
-        """Forget a question that has not been answered."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 def parse(text: str) -> dict[str, Row]:

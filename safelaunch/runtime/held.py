@@ -1,6 +1,7 @@
-"""Modules that a supervisor imports late, held in memory: a removed run directory takes its files.
+"""The runtime's own files, held in memory: a removed run directory takes them away.
 
-At the start of a run only what starts it is imported; what judges its end may be needed days later.
+At the start of a run only what starts it is imported; what judges its end may be needed days later,
+and what a later attempt's ranks import as well.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ class Held(object):
     """A finder of last resort: asked for what is no longer on the disk."""
 
     def __init__(self) -> None:
-        self.sources: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}  # by their path in the run directory
+        self.sources: dict[str, bytes] = {}  # those of them that are modules, by their name
         for path, file in runtime.files().items():
+            with open(file, "rb") as source:
+                self.files[path] = source.read()
             folder, _, name = path.rpartition("/")
             if folder == runtime.PLACE:
-                with open(file, "rb") as source:
-                    self.sources["%s.%s" % (PACKAGE, name[:-3])] = source.read()
+                self.sources["%s.%s" % (PACKAGE, name[:-3])] = self.files[path]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of a module that is held, else None."""
@@ -43,6 +46,8 @@ class Held(object):
         exec(code, module.__dict__)  # noqa: S102 - our own file, as it was
 
 
-def hold() -> None:
+def hold() -> Held:
     """Read the runtime's files once. Raises OSError."""
-    sys.meta_path.append(Held())
+    found = Held()
+    sys.meta_path.append(found)
+    return found

@@ -13,6 +13,10 @@ import time
 from safelaunch.runtime import pane, procs, state
 
 FOLDERS = ("ranks", "records", "logs")
+PROCESSES = "processes.jsonl"
+PROCESSES_LIMIT = 1 << 20  # bytes, some 7000 processes: beyond that only the living ones stay
+KEPT_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
+OWN = (".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim")
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -28,6 +32,9 @@ class Journal(object):
         self.combined = -1
         self.copy = -1
         self.has_gaps = False
+        self.last = b"\n"  # byte of the merged log
+        self.kept: dict[str, tuple[bytes, int]] = {}  # name -> bytes and mode, as at the start
+        self.processes_limit = PROCESSES_LIMIT
         self.status_file = os.path.join(node_dir, "status.json")
         self.failure_file = os.path.join(node_dir, "failure.json")
         self.status = {
@@ -47,8 +54,7 @@ class Journal(object):
         """Make the folders and write the first status. Raises OSError."""
         for name in FOLDERS:
             os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
-        state.reserve(self.status_file)
-        state.reserve(self.failure_file)
+        self._reserve()
         state.write_json(self.status_file, self.status)
         copy = self.run.get("log")
         if copy:
@@ -57,10 +63,26 @@ class Journal(object):
             except OSError as e:
                 self._log_failed(e)
 
+    def keep(self, files: dict[str, bytes]) -> None:
+        """Hold the files of the start in memory, and these beside them. Raises OSError.
+
+        A later attempt needs them: its script, the job's configuration, what its ranks import.
+        """
+        self.kept = {name: (data, 0o600) for name, data in files.items()}
+        for name in os.listdir(self.dir):
+            path = os.path.join(self.dir, name)
+            if name.endswith(OWN) or not os.path.isfile(path):
+                continue
+            info = os.stat(path)
+            if info.st_size <= KEPT_LIMIT:
+                with open(path, "rb") as file:
+                    self.kept[name] = file.read(), info.st_mode & 0o777
+
     def begin(self, attempt: int) -> None:
         """Turn to the logs of an attempt. Raises OSError."""
         self.logs = os.path.join(self.dir, "logs", "attempt-%d" % attempt)
         os.makedirs(self.logs, 0o700, exist_ok=True)
+        self.last = b"\n"
         self._open_combined()
 
     def save(self) -> None:
@@ -83,7 +105,7 @@ class Journal(object):
         _make_dirs(self.dir)
         _write_somehow(self.failure_file, failure)
         try:
-            state.reserve(self.failure_file)  # there may be another attempt
+            state.reserve(self.failure_file, state.RESERVED_FAILURE)  # there may be another attempt
         except OSError:
             pass
 
@@ -93,8 +115,21 @@ class Journal(object):
 
     def processes(self, found: dict[int, int]) -> None:
         """Record processes of the run: after the supervisor's death they are known by identity."""
-        here = procs.machine()
-        self._append("processes.jsonl", [dict(here, pid=p, start=s) for p, s in found.items()])
+        size = self._append(PROCESSES, _identities(found))
+        if size > self.processes_limit:
+            self._shorten_processes()
+
+    def _shorten_processes(self) -> None:
+        """Keep only those records whose process lives: a job may start millions of short ones."""
+        path = os.path.join(self.dir, PROCESSES)
+        new, data = path + ".new", _lines(_identities(state.recorded(self.dir)))
+        # where all of them live, the next time is when there are twice as many
+        self.processes_limit = max(PROCESSES_LIMIT, 2 * len(data))
+        try:
+            _write_file(new, data, 0o600)
+            os.replace(new, path)
+        except OSError:
+            _remove(new)  # a full disk: the long one stays
 
     def restore(self, seen: dict[int, int]) -> bool:
         """Make the directory again if somebody removed it: a run must stay visible, stoppable."""
@@ -103,17 +138,36 @@ class Journal(object):
             return False
         for folder in (*(os.path.join(self.dir, name) for name in FOLDERS), self.logs):
             _make_dirs(folder)
+        self._bring_back()
         self._open_combined()
         warning = "the run directory was removed while the job ran; earlier logs are lost"
         self.warn(warning)
         self.event("directory-restored", note=warning)
         self.processes(seen)
-        try:
-            state.write_json(os.path.join(self.dir, "run.json"), self.run)
-        except OSError:
-            pass
         self.save()
         return True
+
+    def _bring_back(self) -> None:
+        """Write what the start had written, and set space aside again."""
+        for name, (data, mode) in self.kept.items():
+            path = os.path.join(self.dir, name)
+            if os.path.lexists(path):
+                continue
+            _make_dirs(os.path.dirname(path))
+            try:
+                _write_file(path, data, mode)
+            except OSError:
+                continue
+        try:
+            state.write_json(os.path.join(self.dir, "run.json"), self.run)
+            self._reserve()
+        except OSError:
+            pass
+
+    def _reserve(self) -> None:
+        """Set space aside for the end. Raises OSError."""
+        state.reserve(self.status_file, state.RESERVED)
+        state.reserve(self.failure_file, state.RESERVED_FAILURE)
 
     def count_ranks(self, attempt: int) -> None:
         """Warn where fewer ranks started than planned: each may have trained alone, silently."""
@@ -145,10 +199,16 @@ class Journal(object):
         """Write merged lines to combined.log, the project's log and the pane."""
         if not data:
             return
+        self.last = data[-1:]
         for fd in (self.combined, self.copy):
             if fd >= 0:
                 self._write_all(fd, data)
         self.show(data)
+
+    def tell(self, message: str) -> None:
+        """Say in the log and the pane what safelaunch itself does, on a line of its own."""
+        begin = "" if self.last == b"\n" else "\n"  # a line of the job, or its bar, stays whole
+        self.log(("%s[safelaunch] %s\n" % (begin, message)).encode())
 
     def show(self, data: bytes) -> None:
         """Show it in the pane; a pane that is slow or gone loses lines, never the job time."""
@@ -163,16 +223,17 @@ class Journal(object):
         except OSError as e:
             self._log_failed(e)
 
-    def _append(self, name: str, records: list[dict[str, object]]) -> None:
-        data = "".join(json.dumps(record) + "\n" for record in records).encode()
+    def _append(self, name: str, records: list[dict[str, object]]) -> int:
+        """Append to a file of lines; return how long it is then, 0 where that is not known."""
         try:
             fd = os.open(os.path.join(self.dir, name), LOG_FLAGS, 0o600)
             try:
-                os.write(fd, data)
+                os.write(fd, _lines(records))
+                return os.fstat(fd).st_size
             finally:
                 os.close(fd)
         except OSError:
-            pass  # a full disk must not end the job
+            return 0  # a full disk must not end the job
 
     def _write_all(self, fd: int, data: bytes) -> None:
         try:
@@ -187,6 +248,28 @@ class Journal(object):
             self.has_gaps = True
             self.warn("the combined log has gaps: %s" % error.strerror)
             self.event("log-failed", error=str(error))
+
+
+def _identities(processes: dict[int, int]) -> list[dict[str, object]]:
+    here = procs.machine()
+    return [dict(here, pid=pid, start=start) for pid, start in processes.items()]
+
+
+def _lines(records: list[dict[str, object]]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def _write_file(path: str, data: bytes, mode: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def _write_somehow(path: str, data: dict[str, object]) -> bool:

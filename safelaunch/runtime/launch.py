@@ -44,15 +44,30 @@ def environment(run: dict[str, object], node_dir: str, attempt: int) -> dict[str
     return found
 
 
-def fork(script: str, out: int, environment: dict[str, str], umask: int) -> int:
-    """Start a script in a session of its own and return its pid. Raises OSError."""
+def fork(
+    script: str,
+    out: int,
+    environment: dict[str, str],
+    umask: int,
+    limits: tuple[int, int] | None = None,
+) -> int:
+    """Start a script in a session of its own and return its pid. Raises OSError.
+
+    `limits` are those of open files that it gets back, where they were raised for us.
+    """
     pid = os.fork()
     if pid == 0:
-        _become_launcher(script, out, environment, umask)
+        _become_launcher(script, out, environment, umask, limits)
     return pid
 
 
-def _become_launcher(script: str, out: int, environment: dict[str, str], umask: int) -> None:
+def _become_launcher(
+    script: str,
+    out: int,
+    environment: dict[str, str],
+    umask: int,
+    limits: tuple[int, int] | None,
+) -> None:
     """In the child: default signals, own session, no stdin, output to launcher.log; then bash."""
     try:
         os.setsid()
@@ -68,6 +83,7 @@ def _become_launcher(script: str, out: int, environment: dict[str, str], umask: 
         os.dup2(null, 0)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        procs.restore_descriptors(limits)
         environment["SAFELAUNCH_MAIN"] = str(os.getpid())  # launch.sh execs: the launcher's own pid
         os.execvpe(  # noqa: S606 - no shell but the script's own
             "bash", ["bash", script], environment

@@ -14,12 +14,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    Listed = list[dict[str, Any]]
+else:
+    Listed = list
+
 ROOT = "/sys/fs/cgroup"
 FILES = ("memory.events", "memory.oom_control")
 KMSG = "/dev/kmsg"
 KMSG_RECORD = 8192  # bytes: the kernel's own limit of one record (CONSOLE_EXT_LOG_MAX)
 KMSG_LIMIT = 20000  # records that are looked at: a full 1 MiB ring holds fewer
 PIDS = 20000  # processes that are remembered: the ranks come first, and memory is bounded
+
+
+class Kills(Listed):
+    """What was killed for memory, and who would have told of more."""
+
+    def __init__(
+        self,
+        found: Iterable[dict[str, Any]] = (),
+        log: bool = False,
+        counted: Iterable[int] = (),
+    ) -> None:
+        Listed.__init__(self, found)
+        self.log = log
+        self.counted = frozenset(counted)
+
+    def witness(self, pid: int | None) -> str:
+        """Return who would have told that a process was killed for memory; "" if nobody."""
+        if self.log:
+            return "the kernel log"
+        return "its memory group's counter" if pid in self.counted else ""
 
 
 class Snapshot(object):
@@ -46,21 +70,25 @@ class Snapshot(object):
                 if path not in self.counts:
                     self.counts[path] = _oom_kills(path)
 
-    def kills(self) -> list[dict[str, Any]]:
+    def kills(self) -> Kills:
         """Return what was killed since the last call: {text, pid (None: not told), pids (of it)}.
 
         The kernel log comes first, it names the process; then the counters, narrowest group first.
         A group that is gone tells nothing, but those above it do (v2 counts upwards).
         """
-        found = list(_told(self.log))
+        found = Kills(_told(self.log), self.log is not None)
+        counted = set()  # type: set[int]
         for path, before in sorted(self.counts.items(), key=lambda item: -len(item[0])):
             now = _oom_kills(path)
             if now < 0:
                 continue
             self.counts[path] = now
+            if before >= 0:
+                counted |= self.members[path]
             if now > before >= 0:
                 said = "oom_kill rose from %d to %d in %s" % (before, now, path)
                 found.append({"text": said, "pid": None, "pids": sorted(self.members[path])})
+        found.counted = frozenset(counted)
         return found
 
     def close(self) -> None:

@@ -9,7 +9,18 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch.runtime import cap, evidence, launch, memory, procs, progress, samples, watchdog
+from safelaunch.runtime import (
+    cap,
+    evidence,
+    launch,
+    memory,
+    procs,
+    progress,
+    recovery,
+    samples,
+    sought,
+    watchdog,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +51,8 @@ class Observer(object):
         self.watchdog = watchdog.Watchdog(run.get("hang"))
         self.evidence: evidence.Evidence | None = None
         self.hangs = 0
-        self.progressed = False  # whether the line of `recovery.progress` was seen
-        self.line = _compiled((run.get("recovery") or {}).get("progress"))
+        self.not_finite: dict[str, Any] | None = None  # how the last spell of NaN losses began
+        self.line = sought.Sought((run.get("recovery") or {}).get("progress"))
         self.broken: set[str] = set()
         self.next_look = 0.0
         self.saved_at = 0.0
@@ -49,10 +60,11 @@ class Observer(object):
 
     def begin(self, attempt: Attempt) -> None:
         """Turn to a new attempt."""
-        self.progressed = False
+        self.line.begin()
         self.progress = progress.Progress(list(self.run.get("progress") or ()))
         self.watchdog = watchdog.Watchdog(self.run.get("hang"))
         self.evidence = None
+        self.not_finite = None
         self.memory.take([os.getpid(), attempt.launcher])
 
     def started(self, processes: dict[int, int]) -> None:
@@ -64,12 +76,18 @@ class Observer(object):
         self._try("progress", self._read, data)
 
     def _read(self, data: bytes) -> None:
-        if self.line is not None and not self.progressed:
-            self.progressed = self.line.search(data) is not None
+        self.line.feed(data)
         for event in self.progress.feed(data, time.monotonic()):
             self._note(event)
 
+    @property
+    def progressed(self) -> bool:
+        """Whether the line of `recovery.progress` was seen."""
+        return self.line.is_found
+
     def _note(self, event: dict[str, Any]) -> None:
+        if event["event"] == "nan-loss":
+            self.not_finite = event
         details = dict(event)
         self.journal.event(str(details.pop("event")), **details)
 
@@ -165,6 +183,9 @@ class Observer(object):
             "kind": kind,
         }
         self.journal.event("hang-suspected", kind=kind, seconds=silent)
+        what = "no step" if kind == "stepless" else "no output and no step"
+        said = "hang suspected: %s for %s; safelaunch show %s"
+        self.journal.tell(said % (what, recovery.span(round(silent)), self.run["id"]))
         self.journal.save()
         ranks = attempt.exits.alive() or _pythons(attempt.seen)
         ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}
@@ -182,7 +203,14 @@ class Observer(object):
 
     def close(self, attempt: Attempt) -> None:
         """Look a last time: the rest of the logs has been merged."""
+        self._try("progress", self._read_rest)
         self._try("log_cap", self._cap, attempt)
+
+    def _read_rest(self) -> None:
+        """Read what has waited: lines of a flood, a last line without an end."""
+        self.line.close()
+        for event in self.progress.close(time.monotonic()):
+            self._note(event)
 
     # -- our own helpers -----------------------------------------------------------------------
 
@@ -218,15 +246,3 @@ def _pythons(processes: dict[int, int]) -> dict[int, tuple[int, int]]:
         if name.startswith("python"):
             found.append((pid, processes[pid]))
     return dict(enumerate(found[:MOST_PYTHONS]))
-
-
-def _compiled(pattern: str | None) -> Any:
-    """Return a regular expression for log bytes; None where the job has none."""
-    if not pattern:
-        return None
-    import re  # noqa: PLC0415 - few jobs need it
-
-    try:
-        return re.compile(pattern.encode(), re.MULTILINE)
-    except re.error:  # the client's Python is newer and knows more
-        return None

@@ -7,6 +7,7 @@ The launcher's exit status alone lies in both directions: `| tee`, `wait`, Fire 
 from __future__ import annotations
 
 import glob
+import math
 import os
 import time
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 SLACK = 2.0  # seconds: file systems round times down to whole ones, FAT to even ones
 SIGNALS = ("SIGTERM", "SIGINT")
+LOSSES = ("loss", "actor_loss", "vf_loss")
+# what to do where `success` is not met
+NO_STEPS = "give the form of your log's steps under `progress:`, or take `min_steps` away"
+FEW_STEPS = "find in the log why it ended early, or correct `success.min_steps`"
+NO_FILES = "look where the program saved, and correct `success.artifacts` (globs begin at %s)"
 
 
 class Outcome(object):
@@ -75,6 +81,9 @@ def of(
         _ended_itself(found, node_dir, attempt, observer, launcher)
     if observer.progress.snapshot():
         found.status["progress"] = observer.progress.snapshot()
+    lost = _not_finite(found, observer)
+    if lost:
+        found.warnings.append(lost)
     attempts[-1].update(_record(found, attempt, observer))
     advice = found.advice()
     if advice:
@@ -133,7 +142,7 @@ def _hang(attempt: Attempt, hang: dict[str, Any]) -> dict[str, Any]:
         rank=hang.get("rank"),
         frame=hang.get("frame"),
     )
-    found["advice"] = "read the stacks of all ranks: who is somewhere else than the others?"
+    found["advice"] = str(hang.get("advice") or "read the stacks of all ranks")
     return found
 
 
@@ -156,31 +165,41 @@ def _ended_itself(
     if found.failure is not None:
         found.status["state"] = "failed"
         return
-    missing = _missing(found.run, observer)
+    missing, advice = _missing(found.run, observer)
     if missing:
-        found.failure = _failure(attempt, None, missing)
-        found.failure["advice"] = (
-            "the launcher ended with 0, but the job's `success:` asks for more"
+        what = "`success` wants " + "; and ".join(missing)
+        found.failure = _failure(attempt, None, what)
+        found.failure.update(
+            unmet=missing, exit_code=launcher["exit_code"], advice="; and ".join(advice)
         )
-        found.status.update(state="failed", reason=missing)
+        found.status.update(state="failed", reason=what)
 
 
-def _missing(run: dict[str, Any], observer: Observer) -> str:
-    """Return what `success:` asks for and is not there."""
+def _missing(run: dict[str, Any], observer: Observer) -> tuple[list[str], list[str]]:
+    """Return what `success:` asks for and is not there, and what to do about it."""
     success = run.get("success") or {}
-    wanted = success.get("min_steps")
-    if wanted and observer.steps() < wanted:
-        seen = observer.steps()
+    missing, advice = [], []
+    wanted, seen = success.get("min_steps"), observer.steps()
+    if wanted and seen < wanted:
         what = "%d were seen in the log" % seen if seen else "none was seen in the log"
-        return "`success` wants %d steps, %s" % (wanted, what)
+        missing.append("%d steps, %s" % (wanted, what))
+        advice.append(FEW_STEPS if seen else NO_STEPS)
+    cwd = str(run.get("cwd") or "/")
     since = time.time() - (time.monotonic() - observer.began) - SLACK
-    for pattern in success.get("artifacts") or ():
-        path = os.path.join(str(run.get("cwd") or "/"), pattern)
-        files = glob.glob(path, recursive=True)
-        if not files:
-            return "`success` wants a file `%s`, there is none" % pattern
-        if not any(_is_new(file, since) for file in files):
-            return "`success` wants a file `%s`, what is there is older than this run" % pattern
+    files = [_missing_file(cwd, pattern, since) for pattern in success.get("artifacts") or ()]
+    if any(files):
+        missing += [file for file in files if file]
+        advice.append(NO_FILES % cwd)
+    return missing, advice
+
+
+def _missing_file(cwd: str, pattern: str, since: float) -> str:
+    """Say that no file of this run fits a glob; nothing where one does."""
+    files = glob.glob(os.path.join(cwd, pattern), recursive=True)
+    if not files:
+        return "a file `%s`, there is none" % pattern
+    if not any(_is_new(file, since) for file in files):
+        return "a file `%s`, what is there is older than this run" % pattern
     return ""
 
 
@@ -189,6 +208,22 @@ def _is_new(path: str, since: float) -> bool:
         return os.stat(path).st_mtime >= since
     except OSError:
         return False
+
+
+def _not_finite(found: Outcome, observer: Observer) -> str:
+    """Say that the loss was no number to the end, whatever the exit code; nothing where it was."""
+    spell, metrics = observer.not_finite, observer.progress.metrics
+    known = (found.failure or {}).get("class") == "nan-loss"
+    if spell is None or known:
+        return ""
+    names = (*LOSSES, "grad_norm") if spell["what"] == "grad_norm" else LOSSES
+    bad = [name for name in names if not math.isfinite(metrics.get(name, 0.0))]
+    if not bad:
+        return ""
+    step = spell.get("step")
+    since = "" if step is None else " since about step %s" % step
+    said = "%s was no finite number%s: what was trained from there on is lost"
+    return said % (", ".join(bad), since)
 
 
 def _record(found: Outcome, attempt: Attempt, observer: Observer) -> dict[str, Any]:

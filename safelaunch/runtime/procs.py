@@ -6,6 +6,7 @@ Never by name, never by process group.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -13,11 +14,47 @@ import time
 TYPE_CHECKING = False  # typing itself would cost the supervisor's start 3 ms
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     Find: TypeAlias = Callable[[], dict[int, int]]
 
 MARK = "SAFELAUNCH_RUN_ID"
+SUPERVISOR = [b"-I", b"-S", b"-B"]  # python's options, between it and supervisor.py NODE_DIR
+DESCRIPTORS = 4096  # what more_descriptors() asks for: 1000 ranks, the job's logs, and some
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # says nothing about the process asked for
+
+
+class Spare(object):
+    """A descriptor that is kept to be given up when there is none left for a look at /proc."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+
+    def look(self, work: Callable[[str], Any], path: str) -> Any:
+        """Return `work(path)`; it may open one file at a time. Raises OSError."""
+        if self.fd < 0:
+            self._take()
+        try:
+            return work(path)
+        except OSError as e:
+            if e.errno != errno.EMFILE or self.fd < 0:
+                raise
+        os.close(self.fd)
+        self.fd = -1
+        try:
+            return work(path)
+        finally:
+            self._take()
+
+    def _take(self) -> None:
+        try:
+            self.fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            pass
+
+
+_spare = Spare()
+_seen: dict[object, dict[int, int]] = {}  # what was found the last time, by what was asked
 
 
 def machine() -> dict[str, str]:
@@ -34,15 +71,33 @@ def _namespace() -> str:
 
 def _read(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
+        return _bytes(path).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
+def _bytes(path: str) -> bytes:
+    """Return a file of /proc; empty if it is gone or another user's. Raises OSError: EXHAUSTED."""
+    try:
+        found: bytes = _spare.look(_content, path)
+    except OSError as e:
+        if e.errno in EXHAUSTED:
+            raise
+        return b""
+    return found
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def stat_of(pid: int) -> tuple[str, int, int] | None:
     """Return (state letter, parent pid, start time in clock ticks since boot), or None if gone."""
-    text = _read("/proc/%d/stat" % pid)
+    return _parsed(_read("/proc/%d/stat" % pid))
+
+
+def _parsed(text: str) -> tuple[str, int, int] | None:
     end = text.rfind(")")  # the command's name may hold blanks and brackets
     if end < 0:
         return None
@@ -79,16 +134,23 @@ def is_alive(who: dict[str, object]) -> bool:
     return isinstance(pid, int) and start_time(pid) == who.get("start")
 
 
-def all_pids() -> list[int]:
-    """Return the pids in this namespace."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+def pids() -> list[int]:
+    """Return the pids in this namespace. Raises OSError where /proc cannot be read."""
+    return [int(name) for name in _spare.look(os.listdir, "/proc") if name.isdigit()]
 
 
 def descendants(root: int) -> dict[int, int]:
-    """Return {pid: start time} of all living processes below `root`, not `root` itself."""
+    """Return {pid: start time} of all living processes below `root`, not `root` itself.
+
+    Where /proc cannot be read, those of the last time that may still live: never as if none did.
+    """
+    return _last_known(root, _below)
+
+
+def _below(root: int) -> dict[int, int]:
     children: dict[int, list[tuple[int, int]]] = {}
-    for pid in all_pids():
-        found = stat_of(pid)
+    for pid in pids():
+        found = _parsed(_bytes("/proc/%d/stat" % pid).decode("utf-8", "replace"))
         if found is not None and found[0] not in "ZX":
             children.setdefault(found[1], []).append((pid, found[2]))
     below, queue = {}, [root]
@@ -100,23 +162,98 @@ def descendants(root: int) -> dict[int, int]:
 
 
 def marked(run_id: str) -> dict[int, int]:
-    """Return {pid: start time} of this user's living processes that carry the run's mark."""
+    """Return {pid: start time} of this user's living processes that carry the run's mark.
+
+    Where /proc cannot be read, those of the last time that may still live.
+    """
+    return _last_known(run_id, _marked)
+
+
+def _marked(run_id: str) -> dict[int, int]:
     wanted = ("%s=%s" % (MARK, run_id)).encode()
     found = {}
-    for pid in all_pids():
+    for pid in pids():
         if pid == os.getpid():
             continue
-        start = start_time(pid)
-        if start is None:
+        told = _parsed(_bytes("/proc/%d/stat" % pid).decode("utf-8", "replace"))
+        if told is None or told[0] in "ZX":
             continue
-        try:
-            with open("/proc/%d/environ" % pid, "rb") as file:
-                environ = file.read()
-        except OSError:
-            continue  # another user's, or gone
-        if wanted in environ.split(b"\0"):
-            found[pid] = start
+        if wanted in _bytes("/proc/%d/environ" % pid).split(b"\0"):
+            found[pid] = told[2]
     return found
+
+
+def supervisors(node_dir: str) -> dict[int, int]:
+    """Return {pid: start time} of the living supervisors of a node directory, by their command.
+
+    The last resort where the directory itself is gone. Where /proc cannot be read: none.
+    """
+    wanted, found = os.path.realpath(node_dir), {}
+    try:
+        for pid in pids():
+            words = _bytes("/proc/%d/cmdline" % pid).split(b"\0")[1:-1]
+            # tmux has the same words at the end of its own
+            if words[:-2] != SUPERVISOR or os.path.basename(words[-2]) != b"supervisor.py":
+                continue
+            start = start_time(pid)
+            if start is not None and os.path.realpath(os.fsdecode(words[-1])) == wanted:
+                found[pid] = start
+    except OSError:
+        pass
+    return found
+
+
+def _last_known(asked: Any, find: Callable[[Any], dict[int, int]]) -> dict[int, int]:
+    try:
+        found = find(asked)
+    except OSError:
+        return {p: s for p, s in _seen.get(asked, {}).items() if _may_live(p)}
+    if asked not in _seen and len(_seen) >= 8:  # noqa: PLR2004 - one supervisor, its helpers
+        _seen.clear()
+    _seen[asked] = found
+    return found
+
+
+def _may_live(pid: int) -> bool:
+    """Whether somebody has that pid; to ask so takes no descriptor."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def more_descriptors() -> tuple[int, int] | None:
+    """Raise the soft limit of open files; return the limits as they were, None if unchanged.
+
+    A supervisor needs one for each rank and each log file. Its job gets the old limits back, by
+    `restore_descriptors`: it may count on them (select(2) takes no descriptor from 1024 on).
+    """
+    try:
+        import resource  # noqa: PLC0415 - a Python may be built without it
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ImportError, OSError, ValueError):
+        return None
+    return soft, hard
+
+
+def restore_descriptors(limits: tuple[int, int] | None) -> None:
+    """Set the limits of open files back, in a child before its exec."""
+    if limits is None:
+        return
+    import resource  # noqa: PLC0415 - more_descriptors() has imported it
+
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    except (OSError, ValueError):
+        pass
 
 
 def send(pid: int, start: int, signum: int) -> bool:

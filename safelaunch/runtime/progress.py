@@ -15,6 +15,7 @@ from safelaunch.runtime import windows
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Any, TypeAlias
 
@@ -84,12 +85,17 @@ class Progress(object):
 
     def feed(self, data: bytes, now: float) -> list[dict[str, object]]:
         """Take what has come; return events: `nan-loss` once per spell, `checkpoint`."""
+        return self._take_in(lambda: self._windows.cut(data, now), now) if data else []
+
+    def close(self, now: float) -> list[dict[str, object]]:
+        """Read what still waits, also a last line without an end; return events as `feed` does."""
+        return self._take_in(self._windows.last, now)
+
+    def _take_in(self, cut: Callable[[], list[bytes]], now: float) -> list[dict[str, object]]:
         self.changed = False
         events: list[dict[str, object]] = []
-        if not data:
-            return events
         try:
-            for piece in self._windows.cut(data, now):
+            for piece in cut():
                 self._read(piece, now, events)
             for key in sorted(self._pending, key=lambda key: key[:2]):
                 self._offer(key, self._pending[key], now)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LADDER_CLASS = "cuda-illegal-memory-access"
+UNMET = "no restart: `success` is not met: a restart would train it all again"
 MOST = 20000  # directory entries that `newest` looks at: about 0.1 s on a local disk
 DOUBLINGS = 30  # of the delay: 2 ** 30 s are 34 years
 # NVIDIA/nccl 1637 and 2418, vllm 19890: older builds fault on compute capability 12.0
@@ -37,12 +38,15 @@ def decide(  # noqa: PLR0917 - all the grounds of one decision
 
     `attempts` are those of status.json, the failed one last: class, rung, steps (the highest step
     number reached), checkpoint (the newest one's time or None), progressed (a line said so).
-    `failure` is failure.json, {} where nothing was found. `now` and `started_at` are of one clock.
+    `failure` is failure.json, {} where nothing was found; `unmet` in it lists what `success` asks
+    for and is not there. `now` and `started_at` are of one clock.
     `rungs` is how many steps of the ladder there are above the start.
     """
     rung = int(attempts[-1].get("rung") or 0) if attempts else 0
     if policy is None:
         return _stop(rung, "no restart: the job has no `recovery:`")
+    if failure.get("unmet") and failure.get("exit_code") == 0:
+        return _stop(rung, UNMET)
     name = failure.get("class")
     asked = (policy.get("classes") or {}).get(name)
     on_ladder = bool(policy.get("ladder")) and name == LADDER_CLASS
@@ -61,7 +65,7 @@ def decide(  # noqa: PLR0917 - all the grounds of one decision
         rung += 1
         said += "`%s`: up to rung %d of %d of the NCCL ladder" % (name, rung, rungs)
     else:
-        said += "`%s` may pass" % name if name else "no known cause, and it had made progress"
+        said += "`%s` may pass" % name if name else _unknown(attempts)
     return {"action": "restart", "delay": delay, "rung": rung, "why": said}
 
 
@@ -87,6 +91,12 @@ def _never(asked: object, name: Any, attempts: list[dict[str, Any]]) -> str:
     return "no restart: no known cause, and no progress before it"
 
 
+def _unknown(attempts: list[dict[str, Any]]) -> str:
+    """Say why a failure of no known class is retried: one of the attempts came further."""
+    who = "it" if _moved(attempts)[-1] else "an earlier attempt"
+    return "no known cause, and %s had made progress" % who
+
+
 def _delay(policy: dict[str, Any], made: int) -> float:
     """Return the pause before the next attempt. No jitter: there is one node, and no herd."""
     delay = float(policy["backoff"]) * 2.0 ** min(made, DOUBLINGS)
@@ -99,7 +109,7 @@ def _exhausted(policy: dict[str, Any], made: int, spent: float) -> str:
         return "no restart: `max_restarts: %d` are used up" % policy["max_restarts"]
     budget = policy.get("budget")
     if budget is not None and spent >= float(budget):
-        return "no restart: the `budget` of %s is used up" % _span(float(budget))
+        return "no restart: the `budget` of %s is used up" % span(float(budget))
     return ""
 
 
@@ -140,7 +150,8 @@ def _since(attempt: dict[str, Any], newest: float | None) -> float:
     return float(started) - 2.0 if newest is None else newest
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Return a time span in its largest unit: 8 s, 15.2 min, 2 h."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
             return "%.3g %s" % (seconds / size, unit)

@@ -7,6 +7,7 @@ interval doubles. trends.py reads it.
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from safelaunch.runtime import gpus
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 LIMIT = 2000  # rows; 16 h at 30 s, and never more than 400 KB with eight cards
 MIB = 1 << 20
 UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 where there is no limit
+ASK = (  # the job's folder is the argument
+    "import os, sys\n"
+    "d = os.statvfs(sys.argv[1])\n"
+    "print(d.f_bavail * d.f_frsize, d.f_blocks * d.f_frsize)\n"
+)
 HOST = (
     "time",
     "elapsed_s",
@@ -37,7 +43,8 @@ class Samples(object):
 
     def __init__(self, node_dir: str, run: dict[str, Any], interval: float = 30.0) -> None:
         self.path = os.path.join(node_dir, "samples.csv")
-        self.folders = [str(run.get("cwd") or node_dir), node_dir]
+        self.folder = node_dir
+        self.disk = Disk(str(run.get("cwd") or node_dir), node_dir)
         self.interval = interval
         wanted = run.get("gpus")
         names = [str(w) for w in wanted] if isinstance(wanted, list) else None
@@ -47,41 +54,61 @@ class Samples(object):
         self._rows = 0
         self._cards: list[str] | None = None  # the columns, once a first answer has named them
         self._waiting = False
+        self._cards_next = False  # whether nvidia-smi is to be asked once the disk has answered
         self._memory = Memory()
 
     @property
     def pid(self) -> int | None:
-        """The pid of the nvidia-smi that runs, if one does."""
-        return self.gpus.pid
+        """The pid of the helper that runs, if one does: never two at once."""
+        return self.disk.pid or self.gpus.pid
 
     def tick(self, now: float) -> None:
         """Take a sample if one is due; `now` is monotonic seconds."""
         if self._waiting:
-            self.gpus.tick(now)
-            if self.gpus.pid is None or now >= self._next:
-                self._write(
-                    now
-                )  # with the answer; without one the row is written when the next is due
+            self._wait(now)
             return
         if now < self._next:
             return
         self._began = now if self._began is None else self._began
         self._next = now + self.interval
-        self._waiting = self.gpus.pid is not None or self.gpus.start(now)
+        self._waiting = self.pid is not None
+        if not self._waiting:
+            self._cards_next = self._waiting = self.disk.start(now)
+        self._waiting = self._waiting or self.gpus.start(now)
         if not self._waiting:
             self._write(now)
 
+    def _wait(self, now: float) -> None:
+        self.disk.tick(now)
+        self.gpus.tick(now)
+        if now < self._next:
+            if self.pid is not None:
+                return
+            if self._cards_next:
+                self._cards_next = False
+                if self.gpus.start(now):
+                    return
+        # with the answers; without one the row is written when the next is due
+        self._write(now)
+
     def reaped(self, pid: int, status: int) -> bool:
         """Whether the child that has ended was ours."""
-        return self.gpus.reaped(pid, status, time.monotonic())
+        now = time.monotonic()
+        return self.disk.answered(pid, status, now) or self.gpus.answered(pid, status, now)
 
     def take_events(self) -> list[dict[str, object]]:
-        """Return what happened since the last call: `nvidia-smi-late`."""
-        events, self.gpus.events = self.gpus.events, []
+        """Return what happened since the last call: `nvidia-smi-late`, `disk-late`."""
+        events = self.gpus.events + self.disk.events
+        self.gpus.events, self.disk.events = [], []
         return events
 
+    def close(self) -> None:
+        """Forget what has not been answered."""
+        self.disk.close()
+        self.gpus.close()
+
     def _write(self, now: float) -> None:
-        self._waiting = False
+        self._waiting = self._cards_next = False
         rows = self.gpus.rows
         self.gpus.rows = None
         if self._cards is None and rows is not None:
@@ -105,12 +132,9 @@ class Samples(object):
             "%.0f" % (now - (now if self._began is None else self._began)),
         ]
         cells += [_mib(used), _mib(total)]
-        for folder in self.folders:
-            try:
-                disk = os.statvfs(folder)
-                cells += [_mib(disk.f_bavail * disk.f_frsize), _mib(disk.f_blocks * disk.f_frsize)]
-            except OSError:
-                cells += ["", ""]
+        own = space(self.folder)
+        jobs = own if self.disk.is_same else self.disk.take()
+        cells += [_mib(value) for value in jobs + own]
         try:
             cells.append("%.2f" % os.getloadavg()[0])
         except OSError:
@@ -160,6 +184,55 @@ class Samples(object):
             except OSError:
                 pass
             raise
+
+
+class Disk(gpus.Question):
+    """The space of the job's folder, asked by a process of its own: a dead NFS answers nobody.
+
+    Where the run's own folder lies on the same file system there is nothing to ask.
+    """
+
+    def __init__(self, folder: str, own: str) -> None:
+        note = "the file system of the job's folder does not answer"
+        super(Disk, self).__init__("disk-late", note)
+        self.folder = folder
+        self.is_same = _are_same(folder, own)
+        self._found: tuple[int | None, int | None] = (None, None)
+
+    def start(self, now: float) -> bool:
+        """Ask, unless there is nothing to ask or the last question is not answered."""
+        argv = [sys.executable, "-I", "-S", "-c", ASK, self.folder]
+        return not self.is_same and bool(sys.executable) and self.ask(argv, now)
+
+    def answered(self, pid: int, status: int, now: float) -> bool:
+        """Take the end of a child; whether it was ours."""
+        answer = self.reaped(pid, status, now)
+        words = (answer or "").split()
+        if len(words) == 2 and all(word.isdigit() for word in words):  # noqa: PLR2004
+            self._found = (int(words[0]), int(words[1]))
+        return answer is not None
+
+    def take(self) -> tuple[int | None, int | None]:
+        """Return the last answer once: (free, total) in bytes, None where there is none."""
+        found, self._found = self._found, (None, None)
+        return found
+
+
+def space(folder: str) -> tuple[int | None, int | None]:
+    """Return (free, total) in bytes of a folder's file system; None where it cannot be told."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None, None
+    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+
+
+def _are_same(one: str, other: str) -> bool:
+    try:
+        # the total too: a folder may have a quota of its own
+        return os.stat(one).st_dev == os.stat(other).st_dev and space(one)[1] == space(other)[1]
+    except OSError:
+        return False
 
 
 class Memory(object):

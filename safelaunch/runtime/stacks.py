@@ -155,12 +155,13 @@ def _judge(groups: list[list[int]], ranks: dict[int, dict[str, Any]]) -> tuple[i
     halted = [r for r in sorted(ranks) if str(ranks[r].get("state")) in ("T", "t")]
     if halted:
         pids = " ".join(str(ranks[r].get("pid", "PID")) for r in halted)
-        verb = "%s was stopped from outside" % _ranks(halted)
+        verb = "%s %s stopped from outside" % (_ranks(halted), _verb(halted, "was", "were"))
         return halted[0], "%s: `kill -CONT %s` lets it go on" % (verb, pids)
     waiting = [r for r in sorted(ranks) if ranks[r].get("waits")]
     others = [r for r in sorted(ranks) if not ranks[r].get("waits")]
     if waiting and others:
-        verdict = "%s has not reached the collective" % _ranks(others)
+        have = _verb(others, "has", "have")
+        verdict = "%s %s not reached the collective" % (_ranks(others), have)
         return (others[0] if len(others) <= len(waiting) else None), verdict
     if len(groups) == 1:
         return None, _together(len(ranks), bool(waiting))
@@ -168,15 +169,45 @@ def _judge(groups: list[list[int]], ranks: dict[int, dict[str, Any]]) -> tuple[i
         clear = len(groups[0]) > len(groups[-1])
         return (groups[-1][0] if clear else None), "the ranks have gone different ways"
     few = len(groups) == 2 and len(groups[0]) > len(groups[1])  # noqa: PLR2004 - two places
-    return (
-        (groups[1][0], "%s is not where the others are" % _ranks(groups[1])) if few else (None, "")
-    )
+    if not few:
+        return None, ""
+    verb = _verb(groups[1], "is", "are")
+    return groups[1][0], "%s %s not where the others are" % (_ranks(groups[1]), verb)
 
 
 def _together(count: int, waiting: bool) -> str:
     if count > 1 and waiting:
         return "none is missing here: the network, the NCCL transport, or a rank on another machine"
     return ""
+
+
+def of_thread(record: dict[str, Any], frame: dict[str, Any] | None, ago: float) -> str:
+    """Say of a thread's recorded exception what it was, where, and how long before."""
+    name = str(record.get("thread") or "thread")
+    if name.startswith("Thread-") and name.endswith(")"):
+        name = name.partition(" (")[2][:-1] or name  # Thread-1 (prefetch): its function
+    said = "%s in thread %s" % (str(record.get("what")), name)
+    if frame is not None:
+        said += ", %s:%s" % (str(frame.get("file")).rpartition("/")[2], frame.get("line"))
+    return "%s, %s" % (said, before(ago))
+
+
+def left(members: list[int], ago: float) -> str:
+    """Say of ranks that they had ended by themselves, the first one `ago` seconds before."""
+    own = _verb(members, "itself", "themselves")
+    return "%s had ended by %s, %s" % (_ranks(members), own, before(ago))
+
+
+def before(seconds: float) -> str:
+    """Return `4 s before`."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return "%.0f %s before" % (seconds / size, unit)
+    return "%.0f s before" % max(0.0, seconds)
+
+
+def _verb(members: list[int], one: str, many: str) -> str:
+    return many if len(members) > 1 else one
 
 
 def _said(members: list[int], ranks: dict[int, dict[str, Any]], full: bool) -> str:
@@ -198,13 +229,14 @@ def _said(members: list[int], ranks: dict[int, dict[str, Any]], full: bool) -> s
 
 
 def _ranks(members: list[int]) -> str:
-    """Return `rank 1`, `rank 0, 2, 3`, `rank 0-2, 4-7`."""
+    """Return `rank 1`, `ranks 0, 2, 3`, `ranks 0-2, 4-7`."""
+    name = _verb(members, "rank ", "ranks ")
     if len(members) <= FAMILY:
-        return "rank " + ", ".join(str(member) for member in members)
+        return name + ", ".join(str(member) for member in members)
     spans = []  # type: list[list[int]]
     for member in members:
         if spans and member == spans[-1][1] + 1:
             spans[-1][1] = member
         else:
             spans.append([member, member])
-    return "rank " + ", ".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in spans)
+    return name + ", ".join("%d" % a if a == b else "%d-%d" % (a, b) for a, b in spans)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import select
 import signal
 import sys
 import time
@@ -19,7 +18,7 @@ import time
 # in a run directory the package lies below runtime/, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir)))
 
-from safelaunch.runtime import attempt, held, journal, launch, state
+from safelaunch.runtime import attempt, held, journal, launch, procs, state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,17 +27,33 @@ if TYPE_CHECKING:
     from safelaunch.runtime.observe import Observer
 
 SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a disk that is full
-OBSERVERS = ("memory", "samples", "cap", "progress", "watchdog", "evidence", "observe")
+# in small steps: between two of them ranks that live for milliseconds are looked for
+OBSERVERS = (
+    *("memory", "gpus", "samples", "cap", "windows", "progress", "watchdog", "flight", "kernel"),
+    *("stacks", "evidence", "recovery", "sought", "observe"),
+)
+# exits.py asks for fcntl: it must be there before descriptors run out
+LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
+LOOK = 5.0  # seconds between two looks at the run directory while there is nothing to follow
 AGAIN = "launch.%d.sh"  # the script of attempt n, beside launch.sh
 
 
 class Supervisor(object):
     """One node's run from start to end, over all its attempts."""
 
-    def __init__(self, node_dir: str, run: dict[str, Any], umask: int, *, subreaper: bool) -> None:
+    def __init__(
+        self,
+        node_dir: str,
+        run: dict[str, Any],
+        umask: int,
+        limits: tuple[int, int] | None,
+        *,
+        subreaper: bool,
+    ) -> None:
         self.dir = node_dir
         self.run = run
-        self.umask = umask  # the caller's: the job's own files are none of our business
+        self.umask = umask  # the caller's, as the limits of open files where we have raised ours
+        self.limits = limits
         self.subreaper = subreaper
         self.control = attempt.Control(node_dir)
         self.journal = journal.Journal(node_dir, run)
@@ -66,7 +81,7 @@ class Supervisor(object):
         self.journal.show(said.encode())
 
     def _begin(self, script: str, details: dict[str, Any]) -> None:
-        self.current.start(script, self.umask)
+        self.current.start(script, self.umask, self.limits)
         launcher = {"pid": self.current.launcher, "start": self.current.launcher_start}
         number, now = self.current.number, time.time()
         self.attempts.append(dict(details, attempt=number, started_at=now))
@@ -80,13 +95,12 @@ class Supervisor(object):
 
     def run_attempts(self, wakeup: int) -> None:
         """Follow the attempts until one ends for good."""
-        try:
-            held.hold()
-        except OSError as e:
-            self.journal.broken("memory of its own files", e)
-        for part in OBSERVERS:  # once the job is on its way; meanwhile ranks may come and go
-            importlib.import_module("safelaunch.runtime." + part)
+        self.current.exits.look()
+        self._hold()
+        for part in LATE:  # once the job is on its way; meanwhile ranks may come and go
             self.current.exits.look()
+            importlib.import_module(part)
+        self.current.exits.look()
         from safelaunch.runtime import observe  # noqa: PLC0415 - as above
 
         self.observer = observe.Observer(self.dir, self.run, self.journal)
@@ -96,18 +110,26 @@ class Supervisor(object):
             decision = self._judge()
             if decision is None:
                 return
-            if not self._wait(decision, wakeup):
-                self._stopped_by(self.control.signals[0])
+            stopped = self._wait(decision, wakeup)
+            if stopped:
+                self._stopped_waiting(stopped)
                 return
             if not self._again(decision):
                 return
 
+    def _hold(self) -> None:
+        """Take what a removed run directory would take away into memory."""
+        try:
+            self.journal.keep(held.hold().files)
+        except OSError as e:
+            self.journal.broken("memory of its own files", e)
+
     def _judge(self) -> dict[str, Any] | None:
         """Record how the attempt ended; return what comes next, None for the end of the run."""
-        from safelaunch.runtime import outcome  # noqa: PLC0415 - as observe
-
         assert self.observer is not None  # noqa: S101 - begin() made it
         try:
+            from safelaunch.runtime import outcome  # noqa: PLC0415 - as observe
+
             found = outcome.of(self.dir, self.run, self.current, self.observer, self.attempts)
         except Exception as e:  # noqa: BLE001 - an end must be told, whatever we make of it
             self.journal.broken("judgement", e)
@@ -135,28 +157,33 @@ class Supervisor(object):
             return None
         return decision
 
-    def _wait(self, decision: dict[str, Any], wakeup: int) -> bool:
-        """Wait before a restart; False if the run was stopped meanwhile."""
+    def _wait(self, decision: dict[str, Any], wakeup: int) -> str:
+        """Wait before a restart; return why the run was stopped meanwhile, or nothing."""
         until = time.monotonic() + decision["delay"]
+        limit = self.run.get("max_duration")
+        assert self.observer is not None  # noqa: S101 - begin() made it
+        last = self.observer.began + limit if isinstance(limit, (int, float)) else until
         waiting = {"until": time.time() + decision["delay"], "why": decision["why"]}
-        self.journal.status.update(state="running", waiting=waiting)
+        status = self.journal.status
+        status.update(state="running", waiting=waiting)
+        status.pop("reason", None)  # of the attempt, which failure.json tells
         self.journal.save()
         self.journal.event("restarting", **{k: decision[k] for k in ("delay", "rung", "why")})
-        said = "[safelaunch] %s; attempt %d in %.0f s\n"
         number = self.current.number + 1
-        self.journal.log((said % (decision["why"], number, decision["delay"])).encode())
+        self.journal.tell("%s; attempt %d in %.0f s" % (decision["why"], number, decision["delay"]))
         while not self.control.signals:
-            left = until - time.monotonic()
-            if left <= 0:
-                return True
-            ready, _, _ = select.select([wakeup], [], [], left)
-            if ready:
+            now = time.monotonic()
+            if now >= min(until, last):
+                return "" if until <= last else "max_duration"
+            if attempt.ready([wakeup], min(until - now, last - now, LOOK)):
                 os.read(wakeup, 4096)
-        return False
+            self.journal.restore({})
+        return self.control.signals[0]
 
     def _again(self, decision: dict[str, Any]) -> bool:
         """Start the next attempt; False, with the run ended, where that fails."""
         number = self.current.number + 1
+        self.journal.restore({})
         try:
             script, port = self._script(number, decision["rung"])
             self.journal.begin(number)
@@ -196,8 +223,15 @@ class Supervisor(object):
 
     # -- end -----------------------------------------------------------------------------------
 
-    def _stopped_by(self, name: str) -> None:
-        self.journal.status.update(state="stopped", stopped_by=name)
+    def _stopped_waiting(self, name: str) -> None:
+        """Record a stop between two attempts."""
+        where = "while waiting for attempt %d" % (self.current.number + 1)
+        self.journal.tell("%s %s" % (self.control.in_words(name, self.run), where))
+        reason = where
+        if name == "max_duration":
+            reason = "its max_duration of %g s had passed %s" % (self.run[name], where)
+        self.journal.status.update(state="stopped", stopped_by=name, reason=reason)
+        self.journal.status.pop("signal", None)  # that one ended the attempt
 
     def finish(self) -> None:
         """Write the last lines and the end."""
@@ -267,8 +301,9 @@ def main(node_dir: str, umask: int) -> int:
         state.drop_socket(run.get("socket"))
         return 1
     subreaper = launch.prctl(launch.PR_SET_CHILD_SUBREAPER, 1)
+    limits = procs.more_descriptors()
     try:
-        supervisor = Supervisor(node_dir, run, umask, subreaper=subreaper)
+        supervisor = Supervisor(node_dir, run, umask, limits, subreaper=subreaper)
         wakeup = _signals(supervisor.control)
         supervisor.start()
     except OSError as e:

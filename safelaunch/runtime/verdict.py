@@ -28,6 +28,11 @@ FOLLOWING = (*FROM_AGENT, "SIGABRT")
 AT_ONCE = ("SIGTERM", "SIGINT", "SIGHUP")
 PATIENCE = 5 * SECOND  # torchrun waits 30 s between SIGTERM and SIGKILL, our own grace is 5 s
 INTERRUPTS = ("KeyboardInterrupt", "SignalException")
+# what is left for the others to say where a rank is missing
+BEREFT = ("peer-lost", "nccl-timeout", "nccl-unhandled-error")
+STARTED = ("CalledProcessError", "ChildFailedError", "ProcessExitedException")
+STARTED_BY = "in a process that it had started"
+LEFT = "had ended with code 0"
 _WORDS = {
     "SIGSEGV": "segmentation fault (SIGSEGV)",
     "SIGABRT": "aborted (SIGABRT)",
@@ -54,6 +59,8 @@ class Finding(object):
         self.code = end.code if end is not None else None
         self.signal = end.signal if end is not None else ""
         self.proof = None  # type: str | None
+        self.left = False  # it ended well, and too early
+        self.owns_log = False  # nobody else writes there, but a launcher at its end
 
     @property
     def order(self) -> tuple[int, int, bool, int]:
@@ -76,15 +83,29 @@ def one_line(text: str, limit: int = 300) -> str:
     return flat if len(flat) <= limit else flat[: limit - 4] + " ..."
 
 
-def judge(ends: Iterable[End], kills: list[dict[str, Any]]) -> list[Finding]:
-    """Return a finding for each rank that failed, the one to blame first."""
+def in_short(error: Mapping[str, Any], limit: int = 300) -> str:
+    """Return `ValueError: bad batch 17`, and in which worker it was."""
+    kind, message = str(error.get("type") or "exception"), str(error.get("message") or "")
+    where = " (%s)" % error["where"] if error.get("where") else ""
+    return one_line("%s: %s" % (kind, message) if message else kind, limit - len(where)) + where
+
+
+def judge(ends: list[End], kills: list[dict[str, Any]], alone: bool = False) -> list[Finding]:
+    """Return a finding for each rank that failed, the one to blame first.
+
+    `alone`: there is one rank only, so that the launcher's log is its own.
+    """
     failed = [end for end in ends if end.failed]
     found = []
     for end in failed:
         finding = Finding(end.rank, end, end.log)
+        finding.owns_log = alone or end.log.endswith("rank-%d.log" % end.rank)
         if finding.error is None and end.code == 1 and not end.recorded:
             finding.error = tails.exception(end.log)
+        if finding.error is not None and finding.owns_log:
+            finding.error = _behind(finding.error, end.log)
         if finding.error is not None:
+            finding.error = tails.unwrapped(finding.error)
             others = [other for other in failed if other is not end]
             _exception(finding, finding.error, _is_first(end, others), kills)
         found.append(finding)
@@ -130,7 +151,7 @@ def _exception(
     finding: Finding, error: dict[str, Any], first: bool, kills: list[dict[str, Any]]
 ) -> None:
     kind, message = str(error.get("type") or "exception"), str(error.get("message") or "")
-    finding.what = one_line("%s: %s" % (kind, message) if message else kind)
+    finding.what = in_short(error)
     match = classes.classify_exception(kind, message, str(error.get("traceback") or ""))
     finding.name, finding.role = match.name, match.role
     if kind.rpartition(".")[2] in INTERRUPTS:
@@ -143,7 +164,7 @@ def _exception(
 
 
 def _vanished(finding: Finding, end: End, others: list[End], kills: list[dict[str, Any]]) -> None:
-    first = _is_first(end, others)
+    first = _is_first(end, others) or (end.from_outside and end.signal in AT_ONCE)
     if end.signal:
         _signalled(finding, end, first, bool(others), kills)
     else:
@@ -169,8 +190,20 @@ def _signalled(
         finding.what, finding.role = "killed (SIGKILL): out of memory", "root"
     elif company and not first and end.signal in FOLLOWING:
         finding.role = "cascade"
-    elif first and end.signal in ("SIGTERM", "SIGINT", "SIGHUP"):
+    elif first and end.signal in AT_ONCE:
         finding.what += " from outside the run"
+
+
+def _behind(error: dict[str, Any], log: str) -> dict[str, Any]:
+    """Return what failed in a process that the rank had started, where its exception says so only.
+
+    `subprocess.run(check=True)` tells a status; the process itself has told more, just before.
+    """
+    if str(error.get("type") or "").rpartition(".")[2] not in STARTED:
+        return error
+    text = "\n".join(tails.last_lines(block.before_agent(tails.read(log)), LAST_WORDS))
+    found = tails.last_exception(text)
+    return error if found is None else dict(found, time_ns=error.get("time_ns"), where=STARTED_BY)
 
 
 def _exited(finding: Finding, end: End, first: bool) -> None:
@@ -181,8 +214,8 @@ def _exited(finding: Finding, end: End, first: bool) -> None:
         how = " at once (os._exit or native exit)"
     finding.what = "exited with code %s%s" % (end.code, how)
     finding.role = "root" if first else "unknown"
-    text = "\n".join(tails.last_lines(tails.read(end.log), LAST_WORDS))
-    own = end.log.endswith("rank-%d.log" % end.rank)
+    own = finding.owns_log
+    text = "\n".join(tails.last_lines(block.before_agent(tails.read(end.log)), LAST_WORDS))
     error = tails.last_exception(text) if own else None
     match = classes.classify(text)
     if error is not None:  # the program caught it, showed it, and gave up
@@ -268,6 +301,22 @@ def launcher_signal(outcome: Mapping[str, Any], log: str) -> str:
     return ""
 
 
+def ended_by_job(end: End, worked: bool, kills: list[dict[str, Any]]) -> bool:
+    """Whether a signal that others send ended a rank of a job that then ended well itself.
+
+    SIGKILL is believed only where another rank `worked` to its end, and memory was not the reason:
+    a shell may have lost the status of the one program that counts.
+    """
+    code = (end.code or 0) - 128
+    kind = str((end.error or {}).get("type") or "")
+    name = end.signal or (block.signal_name(code) if code > 0 else "")
+    if end.error is not None and kind.rpartition(".")[2] not in INTERRUPTS:
+        return False
+    if end.error is not None or name in AT_ONCE:
+        return True
+    return name == "SIGKILL" and worked and memory.proof(kills, end.pid or None) is None
+
+
 def silent(ends: Iterable[End]) -> list[Finding]:
     """Return the one rank that ended without exception, order or a code that anybody saw."""
     gone = [end for end in ends if end.recorded and not end.in_order and end.code is None]
@@ -276,6 +325,32 @@ def silent(ends: Iterable[End]) -> list[Finding]:
     finding = Finding(gone[0].rank, gone[0], gone[0].log)
     finding.what = "ended at once, with a code that nobody saw (os._exit, a signal, native code)"
     return [finding]
+
+
+def left_early(ends: Iterable[End], ranks: list[Finding]) -> list[Finding]:
+    """Return the ranks that had ended with 0 when the others lost them, the first one first.
+
+    None where one of the others has a cause of its own.
+    """
+    if not ranks or not all(map(_is_bereft, ranks)):
+        return []
+    lost = min([rank.time_ns for rank in ranks if rank.time_ns] or [0])
+    bereft = {rank.rank for rank in ranks}  # another step of the same rank is no peer
+    gone = [end for end in ends if 0 < end.left_ns <= lost and end.rank not in bereft]
+    found = []  # type: list[Finding]
+    for end in sorted(gone, key=lambda end: end.left_ns):
+        finding = Finding(end.rank, end, end.log)
+        finding.time_ns, finding.left, finding.error = end.left_ns, True, None
+        finding.what = LEFT + (" too" if found else " before the others were done")
+        finding.role = "cascade" if found else "root"
+        found.append(finding)
+    return found
+
+
+def _is_bereft(rank: Finding) -> bool:
+    """Whether what a rank says may come of another one's absence alone."""
+    spoke = rank.name == classes.USER and rank.role == "unknown" and rank.error is not None
+    return rank.role == "cascade" or rank.name in BEREFT or spoke
 
 
 def taken_along(ranks: list[Finding]) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from place import interpreter, need_root, wait_for
@@ -208,6 +208,25 @@ def test_causes_stand_in_the_traceback(rank: Rank) -> None:
     assert "ZeroDivisionError" in rank.failures()[0]["traceback"]
 
 
+def test_a_chain_that_is_too_long_keeps_the_message_of_each_link(rank: Rank) -> None:
+    lines = [f"def f{n}(): f{n + 1}()" for n in range(200)]
+    lines += ["def f200(): raise KeyError('the cause')", "def g0():", "    try: f0()"]
+    lines += ["    except KeyError as e: raise ValueError('the end') from e"]
+    lines += [f"def g{n}(): g{n - 1}()" for n in range(1, 200)]
+    rank.run("\n".join([*lines, "g199()"]))
+    text = rank.failures()[0]["traceback"]
+    assert len(text) <= 6000
+    assert "KeyError: 'the cause'\n\nThe above exception was the direct cause" in text
+    assert text.endswith("ValueError: the end\n")
+
+
+def test_the_end_of_a_giant_message_stands_in_the_traceback(rank: Rank) -> None:
+    rank.run("raise ValueError('begin' + 'x' * 10**6 + 'end')")
+    text = rank.failures()[0]["traceback"]
+    assert "ValueError: beginxxx" in text
+    assert text.endswith("xxxend\n")
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="groups came with 3.11")
 def test_a_group_is_recorded_with_its_exceptions(rank: Rank) -> None:
     rank.run("raise ExceptionGroup('two', [ValueError('first'), OSError('second')])")
@@ -292,6 +311,119 @@ def test_a_full_disk(small_disk: Path) -> None:
     rank.run(program)
     assert rank.failures()[0]["message"] == "[Errno 28] No space left on device"
     assert [found["kind"] for found in rank.read()] == ["exception", "exit"]
+
+
+FILL = "with open('rest', 'wb', 0) as file:\n    while file.write(b'x' * 512) == 512: pass\n"
+PRINTS = (
+    "import logging, os, sys\nprint('before', flush=True)\n"
+    "try:\n    " + FILL.replace("\n", "\n    ") + "\nexcept OSError: pass\n"
+    "for n in range(20):\n"
+    "    print('x' * 400, flush=True)\n"
+    "    print('y' * 400, file=sys.stderr)\n"
+    "    sys.stdout.buffer.write(b'z' * 400)\n"
+    "    logging.warning('w' * 400)\n"
+    "sys.stdout.flush()\nos.unlink('rest')\nprint('after', flush=True)\n"
+)
+
+
+def run_on_a_log(rank: Rank, program: str, *words: str, **options: Any) -> tuple[int, str]:
+    """Run a program whose output goes to launcher.log; return its exit code and the log."""
+    path = rank.node / "logs" / "attempt-1" / "launcher.log"
+    path.unlink(missing_ok=True)
+    with path.open("ab") as log:
+        code, _ = rank.run(program, *words, stdout=log, stderr=log, **options)
+    return code, path.read_text()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("is_rank", [True, False])
+@pytest.mark.parametrize("version", ["3.6", "3.8", "3.11", "3.13"])
+def test_a_full_disk_of_the_logs_ends_nothing(
+    small_disk: Path, unbuffered: str, is_rank: bool, version: str
+) -> None:
+    rank = Rank(small_disk)
+    rank.env["PYTHONUNBUFFERED"] = unbuffered
+    if not is_rank:
+        del rank.env["RANK"]
+    code, text = run_on_a_log(rank, PRINTS, python=interpreter(version))
+    assert code == 0, text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    if is_rank:
+        gap, end = rank.read()
+        assert (gap["kind"], end["kind"]) == ("gap", "exit")
+        assert 10_000 < end["dropped"] < 20 * 4 * 450
+
+
+STREAMS = (
+    "import sys\nfor s in (sys.stdout, sys.stderr):\n"
+    "    b, r = s.buffer, getattr(s.buffer, 'raw', None)\n"
+    "    print(s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.fileno(), s.isatty(),"
+    " getattr(s, 'write_through', None), repr(s.newlines), isinstance(b, __import__('io').FileIO),"
+    " r is None, b.fileno(), b.name, b.mode, b.closed, s is getattr(sys,"
+    " '__std%s__' % s.name[4:7]))\n"
+)
+
+
+@pytest.mark.parametrize("words", [(), ("-u",)])
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.11", "3.13"])
+def test_the_streams_are_as_python_makes_them(
+    rank: Rank, words: tuple[str, ...], version: str
+) -> None:
+    rank.env["PYTHONIOENCODING"] = "latin-1:replace"
+    ours = run_on_a_log(rank, STREAMS, *words, python=interpreter(version))
+    del rank.env["SAFELAUNCH_CAPTURE"]
+    assert ours == run_on_a_log(rank, STREAMS, *words, python=interpreter(version))
+    assert "<stderr> w" in ours[1]
+
+
+def test_other_errors_of_a_stream_are_raised_as_ever(rank: Rank) -> None:
+    program = (
+        "import os, sys\nos.close(1)\ntry: print('x', flush=True)\n"
+        "except OSError as e: print(e.errno, file=sys.stderr)\n"
+    )
+    assert run_on_a_log(rank, program)[1].startswith("9\n")
+
+
+def test_output_that_goes_elsewhere_keeps_its_streams(rank: Rank) -> None:
+    assert rank.run("import sys\nprint(type(sys.stdout.buffer.raw).__name__)") == (0, "FileIO\n")
+
+
+def test_a_program_that_replaces_itself_is_still_recorded(rank: Rank) -> None:
+    """It has shown an exception before, as the record tells."""
+    program = (
+        "import os, sys\nif os.environ.pop('FIRST', ''):\n"
+        "    try: {}['k']\n    except KeyError: sys.excepthook(*sys.exc_info())\n"
+        "    os.execv(sys.executable, [sys.executable, 'train.py'])\n"
+        "raise ValueError('bad batch')\n"
+    )
+    rank.env["FIRST"] = "1"
+    rank.run(program)
+    found = [(one["kind"], one.get("type"), one.get("uncaught")) for one in rank.read()]
+    assert found == [
+        ("exception", "KeyError", False),
+        ("exception", "ValueError", True),
+        ("exit", None, None),
+    ]
+    assert [path.name for path in (rank.node / "ranks").iterdir()] == ["rank-1.1.0"]
+    assert (rank.node / "records" / "rank-1.1.0.json").stat().st_size == 2 * 16384
+
+
+def test_stacks_of_a_program_that_has_replaced_itself_are_written(rank: Rank) -> None:
+    program = (
+        "import os, sys\nif os.environ.pop('FIRST', ''):\n"
+        "    os.execv(sys.executable, [sys.executable, 'train.py'])\n"
+        "def train():\n    print('up', flush=True)\n    input()\ntrain()\n"
+    )
+    rank.env["FIRST"] = "1"
+    with rank.popen(program, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "up\n"
+            process.send_signal(number())
+            wait_for(lambda: "in train" in rank.text("stacks"), "stack in the file")
+        finally:
+            process.kill()
 
 
 def number() -> int:

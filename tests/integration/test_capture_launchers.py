@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +41,33 @@ def test_the_only_process_is_rank_0_without_being_told(
     records = [p.name for p in (rank.node / "records").glob("*.json")]
     assert records == ["rank-0.1.0.json"] * found
     assert len(list((rank.node / "ranks").iterdir())) == found
+
+
+OF_A_SHELL = """
+export SAFELAUNCH_MAIN=$$ SAFELAUNCH_SINGLE=shell
+{python} -c 'open("up", "w").close(); input()' < wait & server=$!
+exec 3> wait
+until [ -e up ]; do sleep 0.01; done
+{python} -c pass
+{python} -m torch.distributed.run
+{python} ray.py swift
+echo > wait
+wait $server
+"""
+
+
+@pytest.mark.parametrize("variable", [None, "0"], ids=["without RANK", "RANK for all"])
+def test_each_python_of_a_shell_is_a_step_of_its_own(rank: Rank, variable: str | None) -> None:
+    """But for what starts ranks itself; one that lives on does not stand in the way."""
+    del rank.env["RANK"]
+    if variable:
+        rank.env["RANK"] = variable
+    os.mkfifo(rank.root / "wait")
+    (rank.root / "ray.py").touch()
+    script = OF_A_SHELL.replace("{python}", sys.executable)
+    subprocess.run(["bash", "-c", script], env=rank.env, cwd=rank.root, check=False, timeout=30)
+    made = sorted(path.name for path in (rank.node / "ranks").iterdir())
+    assert made == ["rank-0.1.0", "rank-0.1.1000", "rank-0.1.2000"]
 
 
 def test_torchelastics_error_file_is_written(rank: Rank) -> None:
@@ -99,6 +129,43 @@ def test_the_launchers_block_shows_the_traceback_without_record(
     block = (place.logs(run) / "launcher.log").read_text()
     assert "To enable traceback see" not in block.split("Root Cause")[1]
     assert "ValueError: bad batch 17" in block.split("Root Cause")[1]
+
+
+# rank 2 ends as if somebody had sent it a signal; the others see their peer go
+ENDED = (
+    "import os, signal, torch, torch.distributed as dist\n"
+    "dist.init_process_group('gloo')\n"
+    "dist.barrier()\n"
+    "if dist.get_rank() == 2: os.kill(os.getpid(), signal.SIGTERM)\n"
+    "while True: dist.all_reduce(torch.ones(1))\n"
+)
+
+
+@pytest.mark.train
+def test_a_rank_that_somebody_ended_is_told_from_those_that_the_agent_ended(place: Place) -> None:
+    job = place.job(ENDED, launcher="torchrun", processes=3, profile="cpu")
+    failure = place.failed(job)["failure"]
+    assert (failure["rank"], failure["what"]) == (2, "ended by SIGTERM from outside the run")
+    assert {other["role"] for other in failure["others"]} == {"cascade"}
+
+
+WORKER = (
+    "import torch\nfrom torch.utils.data import DataLoader, Dataset\n"
+    "class Images(Dataset):\n"
+    "    def __len__(self): return 8\n"
+    "    def __getitem__(self, index):\n"
+    "        if index == 5: raise IndexError('image 5 is truncated')\n"
+    "        return torch.ones(1)\n"
+    "for batch in DataLoader(Images(), batch_size=2, num_workers=2): pass\n"
+)
+
+
+@pytest.mark.train
+def test_an_exception_in_a_dataloaders_worker_is_told_as_it_was_there(place: Place) -> None:
+    job = place.job(WORKER, launcher="torchrun", processes=1, profile="cpu")
+    failure = place.failed(job)["failure"]
+    assert failure["what"] == "IndexError: image 5 is truncated (DataLoader worker 0)"
+    assert (failure["frame"]["line"], failure["frame"]["function"]) == (6, "__getitem__")
 
 
 @pytest.mark.train

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -133,7 +134,7 @@ def test_faulthandler_names_the_rank_that_has_not_reached_the_collective(hung: R
         hung.start(REGISTER + TRAIN, rank)
     result = hung.gather()
     waiting, missing = result["summary"].split("\n")[0].split("; ")
-    assert waiting.startswith("rank 0, 2 wait in all_reduce (train.py:")
+    assert waiting.startswith("ranks 0, 2 wait in all_reduce (train.py:")
     assert missing.startswith("rank 1 is in load (train.py:")
     assert result["summary"].endswith("\nrank 1 has not reached the collective")
 
@@ -146,6 +147,75 @@ def test_the_result_says_what_each_rank_does(hung: Ranks) -> None:
     assert (result["rank"], seen["how"], seen["state"]) == (1, "faulthandler", "S")
     assert seen["frame"]["function"] == "load"
     assert seen["cpu"] < 0.5
+
+
+def test_the_result_names_the_frame_to_look_at(hung: Ranks) -> None:
+    hung.start(REGISTER + TRAIN, 0)
+    hung.start(REGISTER + TRAIN, 1)
+    result = hung.gather()
+    line = result["frame"]["line"]
+    assert result["frame"]["function"] == "load"
+    expected = f"look at what rank 1 does at train.py:{line}: the others wait for it"
+    assert result["advice"] == expected
+
+
+def record(hung: Ranks, rank: int, **known: Any) -> None:
+    """Write the record of a rank as its hooks do."""
+    text = json.dumps({"rank": rank, "time_ns": time.time_ns() - 4 * 10**9, **known})
+    (hung.node / "records" / f"rank-{rank}.1.0.json").write_text(f"{text}\n\0\0")
+
+
+def test_a_thread_that_died_before_is_named_with_its_place(hung: Ranks) -> None:
+    hung.start(REGISTER + TRAIN, 0)
+    hung.start(REGISTER + TRAIN, 1)
+    file = str(hung.root / "project" / "data.py")
+    frames = [
+        {"file": file, "line": 6, "function": "prefetch", "code": "raise OSError"},
+        {"file": "/usr/lib/python3.11/queue.py", "line": 1, "function": "put", "code": ""},
+    ]
+    died = {"thread": "Thread-1 (prefetch)", "type": "OSError", "message": "corrupt shard"}
+    record(hung, 1, kind="exception", frames=frames, **died)
+    result = hung.gather()
+    first = result["summary"].split("\n")[0]
+    assert first == "rank 1: OSError: corrupt shard in thread prefetch, data.py:6, 4 s before"
+    assert (result["rank"], result["frame"]["line"]) == (1, 6)
+    assert "its thread is gone" in result["advice"]
+
+
+def test_a_dead_thread_of_a_rank_that_waits_as_it_should_is_told_and_not_blamed(
+    hung: Ranks,
+) -> None:
+    hung.start(REGISTER + TRAIN, 0)
+    hung.start(REGISTER + TRAIN, 1)
+    record(hung, 0, kind="exception", thread="wandb", type="OSError", message="x", frames=[])
+    result = hung.gather()
+    assert "OSError: x in thread wandb" in result["summary"]
+    assert (result["rank"], result["frame"]["function"]) == (1, "load")
+
+
+def test_a_rank_that_had_ended_by_itself_is_why_the_others_wait(hung: Ranks) -> None:
+    hung.start(REGISTER + TRAIN, 0)
+    record(hung, 1, kind="exit")
+    result = hung.gather()
+    assert result["summary"].startswith("rank 1 had ended by itself, 4 s before\nrank 0 waits")
+    assert result["rank"] == 1
+    assert "fewer batches" in result["advice"]
+
+
+def test_ranks_that_are_done_are_no_reason_where_nobody_waits_for_them(hung: Ranks) -> None:
+    hung.start(REGISTER + TRAIN, 1)  # as rank 1 it is in load()
+    for rank in (0, 2, 3):
+        record(hung, rank, kind="exit")
+    result = hung.gather()
+    assert result["summary"].startswith("ranks 0, 2, 3 had ended by themselves, 4 s before\n")
+    assert result["rank"] is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"kind": "exception", "thread": 3, "frames": [1]}'])
+def test_a_damaged_record_hides_no_stacks(hung: Ranks, data: bytes) -> None:
+    hung.start(REGISTER + TRAIN, 1)
+    (hung.node / "records" / "rank-1.1.0.json").write_bytes(data)
+    assert "load (train.py:" in hung.gather()["summary"]
 
 
 def test_the_stacks_lie_in_the_run_directory(hung: Ranks) -> None:
@@ -288,7 +358,7 @@ def seen(file: str, line: int, function: str, call: str = "", **known: Any) -> d
 def test_all_ranks_in_one_collective_point_to_the_transport() -> None:
     ranks = {rank: seen("train.py", 41, "step", "barrier") for rank in range(8)}
     said, odd = stacks.summarise(ranks)
-    assert said.startswith("rank 0-7 wait in barrier (train.py:41)\nnone is missing here")
+    assert said.startswith("ranks 0-7 wait in barrier (train.py:41)\nnone is missing here")
     assert odd is None
 
 
@@ -305,6 +375,14 @@ def test_without_collectives_the_one_elsewhere_is_named() -> None:
     said, odd = stacks.summarise(ranks)
     assert "rank 1 is in load (data.py:17), asleep\nrank 1 is not where" in said
     assert odd == 1
+
+
+def test_of_several_ranks_it_is_spoken_in_the_plural() -> None:
+    ranks = {rank: seen("train.py", 41, "step", "barrier") for rank in range(4)}
+    ranks[2] = ranks[3] = seen("data.py", 17, "load")
+    said, _ = stacks.summarise(ranks)
+    assert said.startswith("ranks 0, 1 wait in barrier (train.py:41); ranks 2, 3 are in load")
+    assert said.endswith("\nranks 2, 3 have not reached the collective")
 
 
 def test_a_rank_without_a_stack_is_told_with_what_the_kernel_says() -> None:

@@ -66,6 +66,28 @@ def test_a_hang_can_stop_the_job(place: Place) -> None:
     assert "load_a_batch" in stacks(place, shown["id"])
 
 
+# rank 0 waits for what a thread of its own was to bring
+BEREFT = """
+import os, queue, threading, time
+ready = queue.Queue()
+def prefetch():
+    raise OSError("corrupt shard train-0008.tar")
+print("up", flush=True)
+if os.environ["RANK"] == "0":
+    threading.Thread(target=prefetch, daemon=True).start()
+    ready.get()
+while True: time.sleep(60)
+"""
+
+
+def test_a_hang_for_a_dead_thread_names_its_exception(place: Place) -> None:
+    shown = place.failed(place.ranks(BEREFT, hang={**SOON, "action": "stop"}))
+    failure = shown["failure"]
+    assert "OSError: corrupt shard train-0008.tar in thread prefetch, job.py:5" in failure["proof"]
+    assert (failure["class"], failure["frame"]["function"]) == ("hang", "prefetch")
+    assert "job.py:5 in prefetch" in shown["said"]
+
+
 def test_a_hang_can_restart_the_job(place: Place) -> None:
     job = place.ranks(STUCK, hang={**SOON, "action": "restart"}, recovery={"backoff": "0s"})
     place.cli("run", "--follow", job)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +77,19 @@ def test_without_recovery_nothing_is_tried_again(place: Place) -> None:
     assert len(shown["attempts"]) == 1
 
 
+def test_an_unmet_success_is_told_whole_and_not_tried_again(place: Place) -> None:
+    program = "for step in range(1, 6): print(f'step {step}/5 loss 0.5', flush=True)\n"
+    success = {"artifacts": ["out/modle.bin"], "min_steps": 100}
+    shown = place.failed(place.ranks(program, success=success, recovery=QUICK))
+    assert len(shown["attempts"]) == 1
+    assert "a restart would train it all again" in shown["said"]
+    what = shown["failure"]["what"]
+    assert "100 steps, 5 were seen" in what
+    assert "`out/modle.bin`, there is none" in what
+    assert shown["said"].count("100 steps") == 1
+    assert "correct `success.artifacts`" in shown["failure"]["advice"]
+
+
 def test_the_number_of_restarts_is_limited(place: Place) -> None:
     shown = place.failed(flaky(place, 9, max_restarts=1, no_progress=9))
     assert len(shown["attempts"]) == 2
@@ -115,12 +130,36 @@ def test_the_ladder_is_climbed_and_its_lesson_told(place: Place) -> None:
     assert [e["rung"] for e in place.events(shown["id"], "restarting")] == [1, 2]
 
 
+def test_a_run_whose_directory_was_removed_is_still_tried_again(place: Place) -> None:
+    wait = "    while not os.path.exists('go'): time.sleep(.01)\n"
+    job = place.ranks(FLAKY.replace("    time.sleep(0.2)\n", wait), args=["1"], recovery=QUICK)
+    run = place.start(job)
+    place.said(run, "attempt 1")
+    shutil.rmtree(place.home / "runs" / run, ignore_errors=True)
+    wait_for((place.node(run) / "status.json").exists, "directory")
+    place.write("go", "")
+    status = place.ended(run)
+    assert (status["state"], len(status["attempts"])) == ("succeeded", 2)
+    assert "[1] attempt 2" in place.said(run, "[1] attempt 2", attempt=2)  # captured as before
+    assert "earlier logs are lost" in status["warning"]
+
+
+def test_an_attempt_that_cannot_start_leaves_no_process_behind(place: Place) -> None:
+    """Where its script cannot be written, as on a full disk."""
+    run = waiting(place, backoff="3s")
+    (place.node(run) / "launch.2.sh").mkdir()
+    status = place.ended(run)
+    assert status["state"] == "failed"
+    assert "attempt 2 cannot be started" in status["warning"]
+    assert "cannot see" not in status["warning"]
+
+
 # -- between two attempts --------------------------------------------------------------------------
 
 
-def waiting(place: Place) -> str:
+def waiting(place: Place, backoff: str = "5m", **keys: Any) -> str:
     """Start a job that fails and waits long for its next attempt; return the run."""
-    run = place.start(place.ranks(FLAKY, args=["9"], recovery={"backoff": "5m"}))
+    run = place.start(place.ranks(FLAKY, args=["9"], recovery={"backoff": backoff}, **keys))
     wait_for(lambda: place.status(run).get("waiting"), "pause")
     return run
 
@@ -130,8 +169,44 @@ def test_a_run_that_waits_for_its_next_attempt_is_told_and_can_be_stopped(place:
     said = place.cli("show", run).stdout
     assert "running, attempt 2 in " in said
     assert "nccl-timeout" in said
+    alive = place.status(run)["supervisor"]["pid"]
+    assert re.findall(r"processes (.*)", said) == [f"supervisor {alive}"]
     shown = place.json("stop", run)
     assert (shown["state"], shown["alive"], len(shown["attempts"])) == ("stopped", 0, 1)
+    assert "stopped (SIGTERM), while waiting for attempt 2" in place.cli("show", run).stdout
+    assert "`safelaunch stop` while waiting for attempt 2" in place.said(run, "while waiting")
+
+
+def test_max_duration_also_ends_the_wait_for_the_next_attempt(place: Place) -> None:
+    run = waiting(place, max_duration="6s")
+    status = place.ended(run)
+    assert (status["state"], status["stopped_by"]) == ("stopped", "max_duration")
+    assert status["reason"] == ("its max_duration of 6 s had passed while waiting for attempt 2")
+    assert len(status["attempts"]) == 1
+    assert 6 <= status["elapsed"] < 20
+    said = place.said(run, "max_duration of 6 s reached while waiting for attempt 2")
+    assert "[safelaunch]" in said
+
+
+def test_a_run_directory_that_is_removed_in_the_pause_comes_back(place: Place) -> None:
+    run = waiting(place)
+    shutil.rmtree(place.home / "runs" / run, ignore_errors=True)
+    assert place.status(run)["state"] == "running"
+    wait_for((place.node(run) / "again.0.sh").exists, "directory")
+    wait_for((place.node(run) / "status.json").exists, "status")
+    assert place.json("stop", run)["state"] == "stopped"
+
+
+def test_while_it_waits_no_time_left_is_told(place: Place) -> None:
+    steps = "for n in (1, 2, 3, 4): print(f'step {n}/5 loss 0.5', flush=True); time.sleep(0.1)\n"
+    program = FLAKY.replace("if attempt", f"{steps}if attempt", 1)
+    run = place.start(place.ranks(program, args=["9"], recovery={"backoff": "5m"}))
+    wait_for(lambda: place.status(run).get("waiting"), "pause")
+    said = place.cli("show", run).stdout
+    assert "step 4/5" in said
+    assert "of attempt 1" in said
+    assert " left" not in said
+    assert " left" not in place.cli("ps").stdout
 
 
 def test_a_supervisor_killed_while_it_waits_leaves_a_lost_run(place: Place) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from place import wait_for
 
 from safelaunch.backends import tmux
-from safelaunch.runtime import procs, state
+from safelaunch.runtime import journal, procs, state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +47,22 @@ def test_stop_gives_the_program_time_to_save(place: Place) -> None:
     run = up(place, place.job(POLITE))
     shown = place.json("stop", run)
     assert (shown["state"], shown["alive"]) == ("stopped", 0)
-    assert "saved" in place.said(run, "saved")
+    log = place.said(run, "saved")
+    assert log.splitlines() == [
+        "up",
+        "[safelaunch] stopped by `safelaunch stop`: stopping",
+        "saved",
+    ]
+
+
+def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
+    run = place.start(place.job("import time\nprint('up', end='', flush=True)\n" + FOREVER[12:]))
+    place.said(run, "up")
+    who = place.status(run)["supervisor"]
+    procs.send(who["pid"], who["start"], signal.SIGTERM)
+    place.ended(run)
+    log = place.said(run, "stopping").splitlines()
+    assert log[-1] == "[safelaunch] stopped by SIGTERM: stopping"
 
 
 def test_stop_kills_after_the_grace(place: Place) -> None:
@@ -121,6 +138,62 @@ def test_a_lost_run_is_told_and_can_be_stopped(place: Place) -> None:
     assert place.json("show", run)["state"] == "stopped"
 
 
+def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
+    steps = "for n in range(1, 4): print(f'step {n}/9 loss 0.5', flush=True)\n"
+    run = up(place, place.ranks(steps + FOREVER))
+    wait_for(lambda: (place.status(run).get("progress") or {}).get("step") == 3, "progress")
+    end_supervisor(place, run)
+    at = place.status(run)["as_of"]
+    show = " ".join(place.cli("show", run).stdout.split())
+    assert time.strftime("as of %Y-%m-%d %H:%M:%S", time.localtime(at)) in show
+    assert f"next safelaunch stop {run} ends what is left" in show
+    assert (
+        f"3/9, loss 0.5 at {time.strftime('%H:%M', time.localtime(at))}" in place.cli("ps").stdout
+    )
+    cut = "the combined log ends at the supervisor's death; the ranks' own logs go on"
+    own = f"safelaunch logs --rank 0 {run}"
+    shown = place.cli("logs", run)
+    assert "step 3/9" in shown.stdout
+    assert f"{cut}: {own}" in " ".join(shown.stderr.split())
+    assert place.cli("logs", "--rank", "0", run).stderr == ""
+    refused = place.cli("attach", run, code=1).stderr
+    assert "the pane with it; 3 processes alive" in refused
+    assert own in refused
+    waited = " ".join(place.cli("wait", "--timeout", "0.1", run, code=1).stderr.split())
+    assert "the supervisor is gone; waiting for what is left, 3 processes" in waited
+    assert "still runs" not in waited
+
+
+def test_who_follows_a_run_that_loses_its_supervisor_is_told_once(place: Place) -> None:
+    run = up(place, place.ranks(FOREVER))
+    out, err = place.root / "out", place.root / "err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        client = place.popen("logs", "-f", run, stdout=stdout, stderr=stderr)
+    wait_for(lambda: b"[1] up" in out.read_bytes(), "line")
+    end_supervisor(place, run)
+    wait_for(lambda: b"the combined log ends" in err.read_bytes(), "word of it")
+    assert place.json("stop", run)["state"] == "stopped"
+    assert client.wait(timeout=20) == 0
+    assert err.read_bytes().count(b"the combined log ends") == 1
+
+
+def test_a_run_that_was_found_dead_is_not_said_to_have_run_until_then(place: Place) -> None:
+    run = up(place, place.job(FOREVER))
+    end_supervisor(place, run)
+    procs.end_all(lambda: procs.marked(run), lambda: True)
+    hour_ago = time.time() - 3600
+    status = json.loads((place.node(run) / "status.json").read_text())
+    (place.node(run) / "status.json").write_text(json.dumps({**status, "started_at": hour_ago}))
+    for log in place.logs(run).iterdir():
+        os.utime(log, (hour_ago + 60, hour_ago + 60))
+    os.utime(place.node(run) / "status.json", (hour_ago + 30, hour_ago + 30))
+    said = " ".join(place.cli("stop", run).stdout.split())
+    assert "last sign of life after 1 min 0 s" in said
+    assert "ran" not in said
+    assert "ran 1 min 0 s+" in place.cli("ps").stdout
+    assert "the combined log ends" in " ".join(place.cli("logs", run).stderr.split())
+
+
 def test_output_goes_on_when_the_supervisor_is_gone(place: Place) -> None:
     program = (
         "import os, time\nprint('up', flush=True)\n"
@@ -148,6 +221,9 @@ def test_the_job_outlives_its_tmux_server(place: Place) -> None:
     refused = place.cli("attach", run, code=1)
     assert "tmux server" in refused.stderr
     assert "job goes on" in refused.stderr
+    said = place.cli("show", run).stdout
+    assert "its tmux server is gone" in said
+    assert "tmux -S" not in said
     assert place.json("stop", run)["state"] == "stopped"
 
 
@@ -199,6 +275,48 @@ def test_a_removed_run_directory_comes_back(place: Place) -> None:
     assert "earlier logs are lost" in " ".join(place.cli("show", run).stdout.split())
     assert place.json("stop", run)["state"] == "stopped"
     assert place.json("show", run)["state"] == "stopped"
+
+
+def test_while_its_directory_is_gone_a_run_is_not_called_lost(place: Place) -> None:
+    run = up(place, place.job(FOREVER))
+    who = place.status(run)["supervisor"]
+    procs.send(who["pid"], who["start"], signal.SIGSTOP)  # it cannot make it again
+    try:
+        remove(place.home / "runs" / run)
+        found = state.judge(str(place.node(run)))
+        assert (found["state"], found["supervisor"]) == ("running", who)
+        assert "the run directory was removed" in str(found["reason"])
+    finally:
+        procs.send(who["pid"], who["start"], signal.SIGCONT)
+    wait_for((place.node(run) / "status.json").exists, "directory")
+    assert place.json("stop", run)["state"] == "stopped"
+
+
+def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(place: Place) -> None:
+    run = up(place, place.ranks(FOREVER))
+    end_supervisor(place, run)
+    remove(place.home / "runs" / run)
+    found = state.judge(str(place.node(run)))
+    assert (found["state"], found["alive"]) == ("lost", 3)
+    assert state.stop(str(place.node(run)), 5.0)["alive"] == 0
+    assert state.judge(str(place.node(run)))["alive"] == 0
+
+
+def test_the_record_of_processes_stays_short(place: Place) -> None:
+    """Each short subprocess is recorded; of thousands only those that live are kept."""
+    run = up(place, place.shell("echo up; sleep 12345 & sleep 12345; wait"))
+    recorded = place.node(run) / "processes.jsonl"
+    wait_for(lambda: recorded.exists() and len(state.recorded(str(place.node(run)))) == 3, "record")
+    living = state.recorded(str(place.node(run)))
+    line = recorded.read_bytes().splitlines(keepends=True)[0]
+    gone = line.replace(b'"start": ', b'"start": 9')
+    recorded.write_bytes(gone * 10000 + recorded.read_bytes())
+    long = recorded.stat().st_size
+    assert state.recorded(str(place.node(run))) == living
+    ours = journal.Journal(str(place.node(run)), {"id": run, "name": "job"})
+    ours.processes({})
+    assert recorded.stat().st_size < long / 1000
+    assert state.recorded(str(place.node(run))) == living
 
 
 def test_stop_calls_a_start_off(place: Place) -> None:

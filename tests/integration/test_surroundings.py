@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import secrets
 import select
 import subprocess
@@ -106,6 +107,40 @@ def test_words_that_are_not_ascii_survive_any_locale(place: Place, locale: str) 
     place.ended(run)
     shown = place.cli("logs", run, encoding="utf-8")
     assert shown.stdout == "größe 数é\n"
+
+
+MANY = (
+    "import os, resource, time\n"
+    "print('up', *resource.getrlimit(resource.RLIMIT_NOFILE), flush=True)\n"
+    "while len(os.listdir(os.environ['SAFELAUNCH_NODE_DIR'] + '/ranks')) < 24: time.sleep(.02)\n"
+    "time.sleep(1)\nprint('end', flush=True)\n"
+)
+
+
+def with_few_descriptors(place: Place, hard: int) -> tuple[str, dict[str, Any]]:
+    """Run 24 ranks where 32 files may be open, or more where the hard limit allows it."""
+
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))
+
+    run = place.start(place.ranks(MANY, 24, env={"OMP_NUM_THREADS": "1"}), preexec_fn=lower)
+    return run, place.ended(run, limit=60)
+
+
+def test_a_run_with_more_ranks_than_descriptors_is_followed_whole(place: Place) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    run, status = with_few_descriptors(place, hard)
+    assert (status["state"], status.get("warning")) == ("succeeded", None)
+    said = place.said(run, "end").splitlines()
+    assert sum(line.endswith(f"] up 32 {hard}") for line in said) == 24  # the job has its own limit
+    assert sum(line.endswith("] end") for line in said) == 24
+
+
+def test_a_supervisor_that_may_not_have_more_descriptors_still_ends_its_run(place: Place) -> None:
+    run, status = with_few_descriptors(place, 32)
+    assert (status["state"], status.get("warning")) == ("succeeded", None)
+    for rank in range(24):
+        assert place.said(run, "end", f"rank-{rank}.log") == "up 32 32\nend\n"
 
 
 # -- tmux, or none ---------------------------------------------------------------------------------

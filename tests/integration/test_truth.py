@@ -10,11 +10,11 @@ import os
 import signal
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cascade import one_cascade
-from place import need_root, wait_for
+from place import interpreter, need_root, wait_for
 
 from safelaunch.runtime import procs, state
 
@@ -56,6 +56,21 @@ def test_a_rank_that_ends_badly_is_named_with_how(
     assert (failure["rank"], failure["signal"]) == (1, signalled)
     assert (signalled or f"{code}") in failure["what"]
     assert failure["exit_code"] == (code or 128 + getattr(signal, signalled))
+
+
+def test_a_rank_that_leaves_with_0_is_the_reason_for_what_follows(place: Place) -> None:
+    program = (
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '1':\n    print('no more batches')\n    sys.exit(0)\n"
+        "path = os.environ['SAFELAUNCH_NODE_DIR'] + '/records/rank-1.1.0.json'\n"
+        "while b'\"exit\"' not in open(path, 'rb').read(): time.sleep(0.05)\n"
+        "raise ConnectionResetError('Connection reset by peer')\n"
+    )
+    shown = place.failed(place.ranks("import time\ntime.sleep(0.5)\n" + program))
+    failure = shown["failure"]
+    assert (failure["rank"], failure["exit_code"]) == (1, 0)
+    assert "had ended with code 0 before the others were done" in shown["said"]
+    assert "no more batches" in shown["said"]
 
 
 def test_a_plain_kill_is_no_memory_kill(place: Place) -> None:
@@ -149,6 +164,188 @@ def test_a_shell_that_handles_a_failure_itself_is_no_failure(place: Place) -> No
     )
     place.cli("run", "--follow", place.shell(script))
     assert place.json("show")["state"] == "succeeded"
+
+
+# -- ranks that the job itself starts and ends -----------------------------------------------------
+
+SERVER = "import time\nopen('up', 'w').close()\ntime.sleep(600)\n"
+BESIDE = (
+    "{python} server.py & server=$!; until [ -e up ]; do sleep 0.01; done; {train}; code=$?;"
+    " kill $server; wait $server; exit $code"
+)
+TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node 2 job.py"
+
+
+def beside_a_server(place: Place, program: str, train: str, signal_: str = "") -> str:
+    """Write a job whose shell starts a server, trains, and ends the server."""
+    place.write("server.py", SERVER)
+    place.ranks(program)
+    script = BESIDE.replace("{train}", train).replace("{python}", sys.executable)
+    script = script.replace("kill $", f"kill {signal_} $")
+    path = [str(place.root / "fake")]
+    return place.shell(script.replace("{python}", sys.executable), "beside", pythonpath=path)
+
+
+@pytest.mark.parametrize("train", ["{python} job.py", TORCHRUN], ids=["one process", "torchrun"])
+@pytest.mark.parametrize("signal_", ["", "-KILL"])
+def test_a_server_that_the_job_ends_is_no_failure(place: Place, train: str, signal_: str) -> None:
+    said = place.cli("run", "--follow", beside_a_server(place, "print('done')", train, signal_))
+    shown = place.json("show")
+    assert (shown["state"], shown.get("warning")) == ("succeeded", None), said.stderr
+
+
+@pytest.mark.parametrize("train", ["{python} job.py", TORCHRUN], ids=["one process", "torchrun"])
+def test_what_fails_beside_a_server_is_named(place: Place, train: str) -> None:
+    failure = place.failed(beside_a_server(place, BAD, train))["failure"]
+    assert failure["what"] == "ValueError: bad batch"
+    assert failure["frame"]["function"] == "load"
+
+
+def test_what_fails_beside_one_that_goes_on_is_not_hidden_by_the_shell(place: Place) -> None:
+    place.write(
+        "bad.py", "import os, time\nwhile not os.path.exists('up'): time.sleep(.01)\n" + BAD
+    )
+    place.write("server.py", SERVER.replace("600", "1"))
+    script = f"{sys.executable} bad.py & {sys.executable} server.py & wait"
+    shown = place.failed(place.shell(script))
+    assert (shown["exit_code"], shown["failure"]["what"]) == (0, "ValueError: bad batch")
+
+
+def test_of_steps_that_fail_one_after_the_other_the_last_is_named(place: Place) -> None:
+    place.write("bad.py", BAD)
+    script = f"{sys.executable} bad.py || {sys.executable} -c 'raise KeyError(1)'"
+    assert place.failed(place.shell(script))["failure"]["what"] == "KeyError: 1"
+
+
+def test_a_failure_that_a_later_step_does_not_make_good_is_named(place: Place) -> None:
+    place.write("bad.py", BAD)
+    script = f"{sys.executable} bad.py; code=$?; {sys.executable} -c 'print(1)'; exit $code"
+    assert place.failed(place.shell(script))["failure"]["what"] == "ValueError: bad batch"
+
+
+def test_a_kill_that_the_shell_loses_is_a_failure(place: Place) -> None:
+    # a process that lives for some milliseconds only may end unseen
+    place.write("killed.py", "import os, time\ntime.sleep(0.5)\nos.kill(os.getpid(), 9)\n")
+    shown = place.failed(place.shell(f"{sys.executable} killed.py | cat"))
+    assert (shown["exit_code"], shown["failure"]["signal"]) == (0, "SIGKILL")
+
+
+WORKERS = (
+    "import os, subprocess, sys, time\n"
+    "def start(rank):\n"
+    "    env = dict(os.environ, RANK=str(rank), WORLD_SIZE='2')\n"
+    "    program = \"import time; open('up%d', 'w').close(); time.sleep(600)\" % rank\n"
+    "    return subprocess.Popen([sys.executable, '-c', program], env=env)\n"
+    "workers = [start(0), start(1)]\n"
+    "while not (os.path.exists('up0') and os.path.exists('up1')): time.sleep(0.01)\n"
+    "for worker in workers: worker.terminate()\n"
+    "for worker in workers: worker.wait()\n"
+)
+
+
+@pytest.mark.parametrize("launcher", ["python", "command"])
+def test_workers_that_their_driver_ends_are_no_failure(place: Place, launcher: str) -> None:
+    job = place.job(WORKERS)
+    if launcher == "command":
+        job = place.shell(f"{sys.executable} job.py; exit $?", "workers")
+    place.cli("run", "--follow", job)
+    assert place.json("show")["state"] == "succeeded"
+
+
+NESTED = (
+    "import os, subprocess, sys\n"
+    "words = [sys.executable, '-m', 'torch.distributed.run', '--nproc_per_node', '2', 'bad.py']\n"
+    "done = subprocess.run(words, check=%s, capture_output=%s)\n"
+    "assert done.returncode\nprint('trained to the end')\n"
+)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_failure_below_a_rank_that_handles_it_is_none(place: Place, hidden: bool) -> None:
+    place.ranks(BAD, name="bad")
+    path = [str(place.root / "fake")]
+    place.cli("run", "--follow", place.job(NESTED % (False, hidden), pythonpath=path))
+    shown = place.json("show")
+    assert (shown["state"], shown.get("warning")) == ("succeeded", None)
+    assert list(shown["pids"]["ranks"]) == ["0"]
+
+
+def test_a_failure_below_a_rank_that_does_not_handle_it_is_named(place: Place) -> None:
+    place.ranks(BAD, name="bad")
+    path = [str(place.root / "fake")]
+    failure = place.failed(place.job(NESTED % (True, False), pythonpath=path))["failure"]
+    said = "ValueError: bad batch (in a process that it had started)"
+    assert (failure["rank"], failure["what"]) == (0, said)
+    assert failure["frame"]["function"] == "load"
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_failure_of_a_nested_torchrun_that_is_handled_is_none(place: Place, hidden: bool) -> None:
+    place.write("bad.py", BAD)
+    place.cli("run", "--follow", place.job(NESTED % (False, hidden)), timeout=90)
+    assert place.json("show")["state"] == "succeeded"
+
+
+CAUGHT = (
+    "import sys, traceback\n"
+    "try: raise KeyError('no such column')\n"
+    "except Exception:\n    traceback.print_exc()\n    sys.exit(1)\n"
+)
+
+
+@pytest.mark.parametrize(
+    "launcher", ["python", "command", pytest.param("torchrun", marks=pytest.mark.train)]
+)
+def test_an_exception_that_one_process_shows_before_it_gives_up_is_named(
+    place: Place, launcher: str
+) -> None:
+    keys: dict[str, Any] = {"processes": 1} if launcher == "torchrun" else {}
+    if launcher == "command":
+        keys = {"command": [sys.executable, "job.py"], "script": None}
+    failure = place.failed(place.job(CAUGHT, launcher=launcher, **keys))["failure"]
+    said = "exited with code 1 (sys.exit) after KeyError: 'no such column'"
+    assert (failure["rank"], failure["what"]) == (0, said)
+    assert failure["frame"]["line"] == 2
+
+
+SHOWN = (
+    "import sys\ntry: raise ValueError('retry me')\n"
+    "except ValueError: sys.excepthook(*sys.exc_info())\n"
+)
+
+
+def test_an_exception_shown_by_hand_is_no_failure_where_no_code_was_seen(place: Place) -> None:
+    """Python 3.8 has no pidfds, and the launcher is faster than a look at /proc."""
+    place.cli("run", "--follow", place.ranks(SHOWN, python=interpreter("3.8")))
+    shown = place.json("show")
+    assert (shown["state"], shown["failure"]) == ("succeeded", None)
+    assert "exception shown as uncaught: ValueError: retry me" in str(shown["warning"])
+
+
+def test_a_rank_of_another_pid_namespace_is_told_from_our_process_of_that_number(
+    place: Place,
+) -> None:
+    need_root()
+    place.write("inside.py", "import os\nprint('i am', os.getpid(), flush=True)\n" + FOREVER)
+    script = f"RANK=0 {sys.executable} inside.py; true"
+    command = ["unshare", "-pf", "--mount-proc", "bash", "-c", script]
+    run = place.start(place.job("", launcher="command", script=None, command=command))
+    inner = int(place.said(run, "up").split("i am ")[1].split()[0])
+    pid, namespace = (place.node(run) / "ranks" / "rank-0.1.0").read_text().split()
+    assert (int(pid), namespace == os.readlink("/proc/self/ns/pid")) == (inner, False)
+    [outer] = [pid for pid in procs.marked(run) if numbers(pid)[-1] == inner]
+    assert procs.send(outer, procs.start_time(outer) or 0, signal.SIGKILL)
+    assert place.ended(run)["state"] == "failed"
+    failure = place.json("show")["failure"]
+    assert (failure["rank"], failure["signal"]) == (0, "SIGKILL")
+
+
+def numbers(pid: int) -> list[int]:
+    """Return the numbers of a process in its namespaces, the innermost last."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        [line] = [line for line in file if line.startswith("NSpid:")]
+    return [int(word) for word in line.split()[1:]]
 
 
 # -- what the job itself calls success -------------------------------------------------------------

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from safelaunch.runtime.block import parse
+from safelaunch.runtime.block import asked, parse
 
 LOGS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "logs")
 
@@ -51,6 +51,11 @@ def test_an_absent_traceback_is_empty() -> None:
 def test_a_prefix_before_each_line_is_no_hindrance(prefix: str) -> None:
     text = textwrap.indent(recorded("torchrun-killed.txt"), prefix, lambda _: True)
     assert parse(text)[1]["signal"] == "SIGKILL"
+
+
+def test_the_agent_tells_which_processes_it_has_ended() -> None:
+    assert asked(recorded("torchrun-killed.txt")) == {5702}
+    assert asked("Sending process x closing signal SIGTERM") == set()
 
 
 def test_of_two_blocks_the_last_one_counts() -> None:

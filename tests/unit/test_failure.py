@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from safelaunch.cli.failure import block as on_screen
-from safelaunch.runtime import failure
+from safelaunch.runtime import exits, failure, memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +42,14 @@ class Node:
         text = "".join(json.dumps(one) + "\n" for one in objects).encode()
         path = self.path / "records" / f"rank-{rank}.1.{restart}.json"
         path.write_bytes(text.ljust(16384, b"\x00"))
+
+    def marked(self, rank: int, number: int, seconds: float, pid: int = 0) -> None:
+        """Write a marker, made so long after the start."""
+        (self.path / "ranks").mkdir(exist_ok=True)
+        marker = self.path / "ranks" / f"rank-{rank}.1.{number}"
+        marker.write_text(f"{pid or 1000 + rank}\n")
+        made = START + int(seconds * 1e9)
+        os.utime(marker, ns=(made, made))
 
     def raised(
         self, rank: int, kind: str, message: str, ms: float = 0, thread: str | None = None
@@ -170,6 +178,96 @@ def test_only_the_last_restart_counts(node: Node) -> None:
     assert node.find()[0]["what"] == "KeyError: 'of the second'"
 
 
+def test_the_clock_set_back_between_restarts_changes_nothing(node: Node) -> None:
+    """The marker of the second try looks older than that of the first."""
+    for restart, made in ((0, 3600), (1, 0)):
+        node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000}, restart=restart)
+        node.marked(0, restart, made)
+    node.record(0, error(0, "ValueError", "of the first try", ms=3_600_000), restart=0)
+    node.ended(0, 5, code=0, restart=1)
+    assert node.find(ENDED_WELL) == ({}, [])
+
+
+def test_the_newest_restart_is_seen_though_the_clock_was_set_back(node: Node) -> None:
+    me = os.getpid()
+    for restart, made in ((0, 3600), (1, 0)):
+        node.marked(0, restart, made, me)
+    seen = exits.Exits(str(node.path), 1)
+    seen.look()
+    seen.close()
+    assert seen.found[0]["restart"] == 1
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_lives_beside_the_last_step_is_judged_with_it(node: Node, code: int) -> None:
+    """Rank 0 of a torchrun has the second number: a server has the first; the others have it too.
+
+    The first step of all, which ended before, failed and was made good.
+    """
+    steps = ((0, 0, 0, 1), (1, 0, 0, 1), (0, 1000, 2000, 0), (0, 2000, 3000, 0), (1, 1000, 3001, 1))
+    for rank, number, ms, bad in steps:
+        node.marked(rank, number, ms / 1000)
+        what = error(rank, "ValueError", f"in {rank}.{number}", ms + 900)
+        after = {"kind": "exit", "time_ns": START + (ms + 900) * MS, "pid": 1000}
+        node.record(rank, *([what] if bad else []), after, restart=number)
+    found, _ = node.find(dict(ENDED_WELL, exit_code=code, time_ns=START + 9000 * MS))
+    assert (found["what"], found["others"]) == ("ValueError: in 1.1000", [])
+
+
+def test_a_block_of_a_torchrun_that_a_rank_has_started_is_not_of_the_job(node: Node) -> None:
+    recorded = os.path.join(os.path.dirname(__file__), "..", "data", "logs", "torchrun-record.txt")
+    with open(recorded, encoding="utf-8") as file:
+        node.log("launcher", file.read())
+    node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
+    for run in ({"single": "main"}, {"single": "shell"}):
+        node.run.update(run)
+        assert node.find(ENDED_WELL) == ({}, [])
+
+
+def test_a_rank_that_is_not_planned_is_not_of_the_job(node: Node) -> None:
+    node.run["single"] = "main"
+    node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
+    node.raised(1, "RuntimeError", "no eval data")
+    assert node.find(ENDED_WELL) == ({}, [])
+
+
+@pytest.mark.parametrize(("uncaught", "fails"), [(False, False), (True, True), (None, True)])
+def test_an_exception_shown_by_hand_is_none_where_nobody_saw_the_code(
+    node: Node, uncaught: bool | None, fails: bool
+) -> None:
+    one = error(0, "ValueError", "retry me")
+    if uncaught is not None:
+        one["uncaught"] = uncaught
+    node.record(0, one, {"kind": "exit", "time_ns": START + 900 * MS, "pid": 1000})
+    found, warnings = node.find(ENDED_WELL)
+    assert (bool(found), len(warnings)) == (fails, 1)
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_that_the_job_survives_is_a_warning(node: Node, signal: str) -> None:
+    node.ended(0, 1900, code=128 + 15, signal=signal)
+    found, (warning,) = node.find(ENDED_WELL)
+    assert not found
+    assert warning.endswith("; the job itself ended with 0")
+    node.run["rank_logs"] = True  # type: ignore[assignment]
+    assert node.find(ENDED_WELL)[0]["signal"] == signal
+
+
+def test_a_memory_kill_that_the_shell_loses_is_a_failure(node: Node) -> None:
+    left(node, 1, ms=100)
+    node.ended(0, 1900, code=137, signal="SIGKILL")
+    kill = {"text": "kernel log: Killed process 1000 (python)", "pid": 1000, "pids": [1000]}
+    assert node.find(ENDED_WELL) == ({}, [])
+    assert node.find(ENDED_WELL, kills=[kill])[0]["class"] == "host-oom"
+
+
+def test_gaps_in_a_log_are_told(node: Node) -> None:
+    gap = {"kind": "gap", "time_ns": START, "pid": 1000}
+    node.record(0, gap, {"kind": "exit", "time_ns": START, "pid": 1000, "dropped": 77})
+    said = "the log of rank 0 has gaps (77 bytes): the disk of the run directory was full"
+    assert node.find(ENDED_WELL) == ({}, [said])
+
+
 def test_the_others_are_told_with_the_time_between(node: Node) -> None:
     node.raised(0, "ValueError", "x")
     node.ended(1, 25, code=143, signal="SIGTERM")
@@ -268,6 +366,317 @@ def test_a_cuda_fault_seen_by_the_nccl_watchdog_is_named_by_its_class(node: Node
     )
     node.ended(0, 0, code=134, signal="SIGABRT")
     assert node.find()[0]["class"] == "nccl-timeout"
+
+
+# -- exceptions that carry others -----------------------------------------------------------------
+
+LOADER = "/opt/venv/lib/python3.11/site-packages/torch/utils/data"
+WORKER = f"""Caught {{}} in {{}}.
+Original Traceback (most recent call last):
+  File "{LOADER}/_utils/fetch.py", line 54, in fetch
+    data = [self.dataset[idx] for idx in possibly_batched_index]
+  File "/home/me/proj/data.py", line 10, in __getitem__
+    raise IndexError("sample 20: image is truncated")
+{{}}
+"""
+
+
+def reraised(message: str) -> dict[str, Any]:
+    """Return the record of an exception that torch raises again in the rank."""
+    kind = message.split()[1]
+    one = error(1, kind, message)
+    one["traceback"] = (
+        'Traceback (most recent call last):\n  File "/home/me/proj/train.py", line 17, in step\n'
+        f"    for batch in loader:\n{kind}: {message}\n\n"
+    )
+    return one
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "last", "what"),
+    [
+        (
+            "IndexError",
+            "DataLoader worker process 1",
+            "IndexError: sample 20: image is truncated",
+            "IndexError: sample 20: image is truncated (DataLoader worker 1)",
+        ),
+        (
+            "UnidentifiedImageError",
+            "DataLoader worker process 0",
+            "PIL.UnidentifiedImageError: cannot identify 'a.jpg'",
+            "PIL.UnidentifiedImageError: cannot identify 'a.jpg' (DataLoader worker 0)",
+        ),
+        (
+            "RuntimeError",
+            "pin memory thread for device 0",
+            "RuntimeError: CUDA error: launch failed\nCompile it",
+            "RuntimeError: CUDA error: launch failed Compile it (pin memory thread for device 0)",
+        ),
+        ("KeyError", "replica 1 on device 1", "KeyError", "KeyError (replica 1 on device 1)"),
+    ],
+)
+def test_what_torch_raises_again_is_told_as_it_was_in_the_worker(
+    node: Node, kind: str, where: str, last: str, what: str
+) -> None:
+    node.record(1, reraised(WORKER.format(kind, where, last)))
+    node.ended(1, 5, code=1)
+    found, _ = node.find()
+    assert found["what"] == what
+    assert (found["frame"]["file"], found["frame"]["line"]) == ("/home/me/proj/data.py", 10)
+    assert found["exception"]["traceback"].startswith("Traceback")
+
+
+def test_a_workers_exception_is_read_from_the_log_too(node: Node) -> None:
+    message = WORKER.format("IndexError", "DataLoader worker process 1", "IndexError: sample 20")
+    node.log("rank-1", "step 3\n" + reraised(message)["traceback"] + "later\n")
+    node.ended(1, 5, code=1)
+    found, _ = node.find()
+    assert found["what"] == "IndexError: sample 20 (DataLoader worker 1)"
+
+
+def test_a_pool_workers_own_frame_is_told(node: Node) -> None:
+    one = error(0, "ValueError", "bad row")
+    one["traceback"] = (
+        'multiprocessing.pool.RemoteTraceback: \n"""\nTraceback (most recent call last):\n'
+        '  File "/usr/lib/python3.11/multiprocessing/pool.py", line 125, in worker\n    result\n'
+        '  File "/home/me/proj/rows.py", line 3, in tokenize\n    raise ValueError("bad row")\n'
+        'ValueError: bad row\n"""\n\nThe above exception was the direct cause of the following '
+        f"exception:\n\n{one['traceback']}"
+    )
+    node.record(0, one)
+    found, _ = node.find()
+    assert (found["what"], found["frame"]["line"]) == ("ValueError: bad row (worker process)", 3)
+    assert found["causes"] == []
+
+
+def chained(marker: str, first: str, file: str = "/home/me/proj/data.py") -> dict[str, Any]:
+    one = error(0, "RuntimeError", "cannot read the data index")
+    one["traceback"] = (
+        f'Traceback (most recent call last):\n  File "{file}", line 3, in load\n'
+        f"    return json.load(open(path))\n{first}\n\n{marker}\n\n{one['traceback']}"
+    )
+    return one
+
+
+FROM = "The above exception was the direct cause of the following exception:"
+DURING = "During handling of the above exception, another exception occurred:"
+ABSENT = "FileNotFoundError: [Errno 2] No such file or directory: '/data/idx.json'"
+LIBRARY = "/opt/venv/lib/python3.11/site-packages/transformers/auto.py"
+
+
+@pytest.mark.parametrize(
+    ("marker", "first", "file", "told"),
+    [
+        (FROM, ABSENT, "/home/me/proj/data.py", True),
+        (FROM, "KeyError: 'x'", LIBRARY, True),
+        (DURING, ABSENT, LIBRARY, True),
+        (DURING, "KeyError: 'x'", "/home/me/proj/data.py", True),
+        (DURING, "KeyError: 'x'", LIBRARY, False),
+    ],
+)
+def test_the_cause_of_an_exception_is_told_where_it_helps(
+    node: Node, marker: str, first: str, file: str, told: bool
+) -> None:
+    node.record(0, chained(marker, first, file))
+    found, _ = node.find()
+    assert found["what"] == "RuntimeError: cannot read the data index"
+    assert [one["what"] for one in found["causes"]] == [first] * told
+    shown = " ".join(" ".join(on_screen(found, 78)).split())
+    assert (f"cause {first}, {os.path.basename(file)}:3" in shown) is told
+
+
+def test_a_cause_that_was_named_comes_before_what_was_being_handled(node: Node) -> None:
+    one = chained(DURING, "OSError: handled")
+    one["traceback"] = f"{chained(FROM, ABSENT)['traceback']}\n{DURING}\n\n{one['traceback']}"
+    node.record(0, one)
+    assert node.find()[0]["causes"][0]["what"] == ABSENT
+
+
+# -- a rank that left, and one that was ended ------------------------------------------------------
+
+
+def left(node: Node, rank: int, ms: float) -> None:
+    node.record(rank, {"kind": "exit", "time_ns": START + int(ms * MS), "pid": 1000 + rank})
+    node.ended(rank, ms + 400, code=0)  # an interpreter takes some time to shut down
+
+
+@pytest.mark.parametrize(
+    "follows",
+    [
+        ("RuntimeError", CLOSED),
+        ("torch.distributed.DistBackendError", "NCCL communicator was aborted on rank 0."),
+        ("torch.distributed.DistBackendError", "Watchdog caught collective operation timeout"),
+    ],
+)
+def test_a_rank_that_ended_with_0_before_the_others_is_the_reason(
+    node: Node, follows: tuple[str, str]
+) -> None:
+    left(node, 1, ms=0)
+    node.raised(0, *follows, ms=300)
+    found, _ = node.find()
+    assert (found["rank"], found["exit_code"], found["class"]) == (1, 0, "user-code-exception")
+    assert "a restart repeats it" in found["advice"]
+    assert "drop_last" in found["advice"]
+    assert [(other["rank"], other["after"]) for other in found["others"]] == [(0, 0.3)]
+    shown = on_screen(found, 78)[0]
+    assert shown.endswith("had ended with code 0 before the others were done")
+
+
+def test_of_several_that_left_the_first_is_named(node: Node) -> None:
+    for rank, ms in ((1, 20), (2, 0)):
+        left(node, rank, ms)
+    node.raised(0, "RuntimeError", CLOSED, ms=300)
+    found, _ = node.find()
+    assert found["rank"] == 2
+    assert found["others"][0]["what"] == "had ended with code 0 too"
+
+
+def test_another_step_of_the_same_rank_is_no_peer_that_left(node: Node) -> None:
+    for number, ms in ((0, 0), (1000, 1)):
+        node.marked(0, number, ms / 1000)
+    after = {"kind": "exit", "time_ns": START + 100 * MS, "pid": 1000}
+    node.record(0, after)
+    node.record(0, error(0, "RuntimeError", CLOSED, ms=300), restart=1000)
+    assert node.find()[0]["what"].startswith("RuntimeError")
+
+
+def test_ranks_that_left_when_the_launcher_was_asked_to_are_no_reason(node: Node) -> None:
+    left(node, 1, ms=0)
+    node.raised(0, "RuntimeError", CLOSED, ms=300)
+    found, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
+    assert found["rank"] != 1
+
+
+def test_a_rank_that_ended_with_0_does_not_hide_a_cause(node: Node) -> None:
+    left(node, 2, ms=0)
+    node.raised(1, "ValueError", "x", ms=100)
+    node.raised(0, "RuntimeError", CLOSED, ms=120)
+    assert node.find()[0]["rank"] == 1
+
+
+def test_a_rank_that_ended_with_0_after_the_failure_is_no_reason(node: Node) -> None:
+    node.raised(0, "RuntimeError", CLOSED, ms=0)
+    left(node, 1, ms=50)
+    assert node.find()[0]["rank"] == 0
+
+
+AGENT = "W1121 14:38 5699 x/elastic/multiprocessing/api.py:1028] "
+
+
+def agents_words(node: Node, asked: list[int], signalled: list[int]) -> None:
+    """Write what torchrun's agent says: whom it has ended, and who had ended by SIGTERM."""
+    lines = [f"{AGENT}Sending process {1000 + rank} closing signal SIGTERM" for rank in asked]
+    lines += ["ChildFailedError: ", "=" * 30, "t.py FAILED", "-" * 30, "Failures:"]
+    for rank in signalled:
+        lines += [f"[{rank}]:", "  time      : 2026-11-21_14:38:18", "  host      : localhost"]
+        lines += [f"  rank      : {rank} (local_rank: {rank})"]
+        lines += [f"  exitcode  : -15 (pid: {1000 + rank})  (SIGTERM)", "  error_file: <N/A>"]
+    node.log("launcher", "\n".join([*lines, "Root Cause (first observed failure):", "=" * 30]))
+
+
+@pytest.mark.parametrize("noted", [0, 40], ids=["noted-first", "noted-late"])
+def test_a_sigterm_that_the_agent_did_not_send_comes_first(node: Node, noted: float) -> None:
+    node.raised(1, "RuntimeError", CLOSED, ms=10)
+    node.ended(2, noted, code=143, signal="SIGTERM")
+    node.ended(0, 90, code=143, signal="SIGTERM")
+    agents_words(node, asked=[0], signalled=[0, 2])
+    found, _ = node.find()
+    assert (found["rank"], found["what"]) == (2, "ended by SIGTERM from outside the run")
+    assert [(other["rank"], other["role"]) for other in found["others"]] == [
+        (1, "cascade"),
+        (0, "cascade"),
+    ]
+
+
+def test_a_sigterm_after_the_launchers_end_is_our_own(node: Node) -> None:
+    node.raised(1, "RuntimeError", CLOSED, ms=10)
+    node.ended(2, 2500, code=143, signal="SIGTERM")
+    agents_words(node, asked=[], signalled=[2])
+    assert node.find()[0]["rank"] == 1
+
+
+def test_torchruns_localhost_is_this_machine(node: Node) -> None:
+    node.record(1)
+    node.ended(1, 0, code=137, signal="SIGKILL")
+    agents_words(node, asked=[0], signalled=[0, 1])
+    assert node.find()[0]["host"] == os.uname().nodename
+
+
+# -- what the job had around it --------------------------------------------------------------------
+
+
+def plan(node: Node, argv: list[Any], **env: str) -> None:
+    """Write plan.json: the argv as the job asks for it, and as it was started."""
+    values = {name: {"value": value} for name, value in env.items()}
+    bound = [word if isinstance(word, str) else "23456" for word in argv]
+    unbound = {"nodes": {"tuple": [{"argv": {"tuple": argv}}]}}
+    text = {"nodes": [{"argv": bound, "env": values}], "unbound": unbound}
+    (node.path / "plan.json").write_text(json.dumps(text))
+
+
+TAKEN = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
+    " network address. port: 23456, useIpv6: false, code: -98, name: EADDRINUSE, message:"
+    " address already in use\n"
+)
+OLDER = (
+    "[W1121 16:44:23.03 socket.cpp:464] The server socket has failed to bind to [::]:23456"
+    " (errno: 98 - Address already in use).\n"
+)
+
+
+@pytest.mark.parametrize("text", [TAKEN, OLDER])
+def test_a_port_that_the_job_fixes_is_named(node: Node, text: str) -> None:
+    node.log("launcher", text)
+    plan(node, ["-m", "torch.distributed.run", "--master_port", "23456", "t.py"])
+    advice = node.find()[0]["advice"]
+    assert advice.startswith("the job fixes the port 23456: drop it, or see who has it: ")
+    assert "`ss -ltnp 'sport = :23456'`" in advice
+
+
+def test_a_port_that_was_chosen_is_another_one_next_time(node: Node) -> None:
+    node.log("launcher", TAKEN)
+    plan(node, ["-m", "torch.distributed.run", "--master_port", {"slot": "port"}, "t.py"])
+    assert "start again: a fresh port is chosen" in node.find()[0]["advice"]
+
+
+def test_a_port_that_the_program_takes_itself_is_its_own_matter(node: Node) -> None:
+    one = error(0, "OSError", "[Errno 98] Address already in use")
+    del one["frames"][1]
+    node.record(0, one)
+    assert "the line above takes a port" in node.find()[0]["advice"]
+
+
+def test_a_rank_without_cuda_gets_no_advice_on_cuda(node: Node) -> None:
+    node.ended(0, 0, code=139, signal="SIGSEGV")
+    plan(node, ["t.py"], CUDA_VISIBLE_DEVICES="")
+    assert "CUDA" not in node.find()[0]["advice"]
+
+
+def test_a_kill_that_memory_would_have_left_a_trace_of_is_somebodys(node: Node) -> None:
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    found, _ = node.find(kills=memory.Kills(log=True))
+    assert found["advice"].startswith("the kernel log shows no memory kill: most likely a person")
+    assert "memory is the likely reason" in node.find(kills=memory.Kills())[0]["advice"]
+
+
+def test_a_full_disk_is_named_by_the_file_in_the_error(node: Node, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    node.raised(0, "OSError", f"[Errno 28] No space left on device: '{out}/epoch-1/a.pt'")
+    found, _ = node.find()
+    assert (found["class"], found["disk"]) == ("disk-full", str(out))
+    assert f"`df -h {out}`" in found["advice"]
+
+
+def test_a_print_that_found_no_room_names_the_run_directory(node: Node) -> None:
+    one = error(0, "OSError", "[Errno 28] No space left on device")
+    one["frames"] = [dict(one["frames"][0], code='print("step", n, flush=True)')]
+    node.record(0, one)
+    found, _ = node.find()
+    assert found["proof"] == f"the disk of the run directory ({node.path}) is full"
+    assert "SAFELAUNCH_HOME" in found["advice"]
 
 
 # -- failed, or not --------------------------------------------------------------------------------
@@ -464,3 +873,58 @@ def test_a_block_of_long_words_stays_short(node: Node) -> None:
     lines = on_screen(node.find()[0], 78)
     assert len(lines) <= 16
     assert max(map(len, lines)) <= 78
+
+
+SIGNALS = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTERM", "SIGHUP", "SIGUSR1"]
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_the_class_of_a_signal_is_told_whole_and_of_that_signal(node: Node, name: str) -> None:
+    node.ended(0, 0, code=1, signal=name)
+    lines = on_screen(node.find()[0], 78)
+    (said,) = [line for line in lines if line.startswith("class")]
+    assert max(map(len, lines)) <= 78
+    assert said.endswith(")")
+    assert ("segmentation fault" in said) is (name == "SIGSEGV")
+    assert ("outside" in said) is (name in ("SIGTERM", "SIGUSR1"))
+
+
+def test_the_stack_of_a_fatal_signal_is_shown_with_the_users_frames_marked(node: Node) -> None:
+    node.ended(0, 0, code=139, signal="SIGSEGV")
+    deep = "".join(
+        f'  File "/opt/lib/python3.11/site-packages/torch/nn/m.py", line {n} in call\n'
+        for n in range(30)
+    )
+    (node.path / "records" / "rank-0.1.0.fatal").write_text(
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n"
+        f'  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n{deep}'
+        '  File "/home/me/proj/model.py", line 9 in forward\n'
+        '  File "/home/me/proj/train.py", line 20 in <module>\n'
+    )
+    lines = on_screen(node.find()[0], 78)
+    begin = next(index for index, line in enumerate(lines) if line.startswith("stack"))
+    stack = [line[10:] for line in lines[begin : begin + 8]]
+    assert stack[0].startswith("  string_at (")
+    assert stack[-2:] == ["> forward (/home/me/proj/model.py:9)",
+                          "> <module> (/home/me/proj/train.py:20)"]  # fmt: skip
+    assert not lines[begin + 8].startswith(" ")
+
+
+def test_of_an_empty_log_it_is_said_that_it_is_empty(node: Node) -> None:
+    node.log("rank-0", "")
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    lines = on_screen(node.find()[0], 78, "job-1")
+    assert "log       rank 0 printed nothing; all ranks: safelaunch logs job-1" in lines
+
+
+def test_the_users_own_path_and_line_are_folded_and_not_cut(node: Node) -> None:
+    one = error(0, "ValueError", "x")
+    file = "/home/me/proj/" + "experiments/" * 6 + "train.py"
+    code = "loss = model(" + ", ".join(f"argument_{n}" for n in range(9)) + ")"
+    one["frames"] = [{"file": file, "line": 17, "function": "step", "code": code}]
+    node.record(0, one)
+    lines = on_screen(node.find()[0], 78)
+    assert max(map(len, lines)) <= 78
+    joined = "".join(line[10:].strip() for line in lines)
+    assert f"{file}:17 in step" in joined
+    assert code.replace(" ", "") in joined.replace(" ", "")

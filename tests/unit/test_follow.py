@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import errno
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,11 +105,15 @@ def test_a_log_that_is_emptied_is_read_anew(logs: Path) -> None:
 
 
 def merged(merger: follow.Merger) -> bytes:
-    """Return what a look finds when it is time to look for files."""
-    assert merger.finder is not None
-    merger.finder.look_again()
-    merger.finder.next = 0.0
-    return merger.read() + merger.read()
+    """Return what comes once it is time to look for files, and a whole walk has been made."""
+    finder = merger.finder
+    assert finder is not None
+    finder.look_again()
+    walk, found = finder.walk, b""
+    while finder.walk is walk:
+        finder.next = 0.0
+        found += merger.read()
+    return found + merger.read()
 
 
 def test_an_old_file_is_followed_from_its_end_and_a_new_one_whole(
@@ -199,9 +203,154 @@ def test_a_walk_through_a_huge_tree_is_done_in_slices(project: Path) -> None:
         (project / f"{i}.txt").touch()
     finder = extra.Finder(["*.log"], str(project), None, "/nowhere", ())
     finder.look_again()
-    begun = time.monotonic()
     finder.tick(0.0)
-    assert finder.next - begun < extra.PAUSE  # it has not come to the end
+    assert next(finder.walk, None) is not None  # it has not come to the end
+
+
+# -- more of them than are followed at once --------------------------------------------------------
+
+MANY = 3 * follow.MOST_EXTRA
+
+
+def opened(folder: Path) -> int:
+    """Return how many files below a folder this process holds open."""
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(os.readlink(link).startswith(str(folder)) for link in links if os.path.exists(link))
+
+
+def test_each_of_many_files_is_read_however_many_there_were_before(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    for i in range(MANY):
+        (project / f"w-{i:03}.log").write_bytes(b"step %d\n" % i)
+        assert merged(merger) == b"[w-%03d.log] step %d\n" % (i, i)
+    assert opened(project) <= follow.MOST_EXTRA
+    assert len(merger.sources) <= follow.MOST_EXTRA
+
+
+def test_files_that_all_grow_at_once_are_all_read_once_and_in_their_order(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    found = b""
+    for turn in range(8):
+        for i in range(MANY):
+            with (project / f"w-{i:03}.log").open("ab") as file:
+                file.write(b"turn %d of %d, half" % (turn, i) + b" and half\n")
+        found += merged(merger)
+    seen = len(set(found.splitlines()))
+    assert seen >= 4 * MANY  # each had its turn, long before the end
+    found += merger.drain()
+    for i in range(MANY):
+        mark = b"[w-%03d.log] " % i
+        mine = [line[len(mark) :] for line in found.splitlines() if line.startswith(mark)]
+        assert mine == [b"turn %d of %d, half and half" % (turn, i) for turn in range(8)]
+    assert opened(project) <= follow.MOST_EXTRA
+
+
+def test_a_line_that_grows_while_others_take_turns_is_not_cut(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    (project / "half.log").write_bytes(b"step 1")
+    assert merged(merger) == b""
+    for i in range(follow.MOST_EXTRA):
+        (project / f"w-{i:03}.log").write_bytes(b"x\n")
+    (project / "half.log").write_bytes(b"step 120\n")
+    found = merged(merger) + merged(merger) + merged(merger)
+    assert b"[half.log] step 120\n" in found
+    assert found.count(b"[half.log]") == 1
+
+
+def test_a_file_that_was_given_up_comes_back_with_what_is_new(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    (project / "first.log").write_bytes(b"one\nhalf")
+    assert merged(merger) == b"[first.log] one\n"
+    for i in range(follow.MOST_EXTRA):
+        (project / f"w-{i:03}.log").write_bytes(b"x\n")
+    assert b"[first.log] half\n" in merged(merger)
+    assert str(project / "first.log") not in merger.sources
+    with (project / "first.log").open("ab") as file:
+        file.write(b"\nthree\n")
+    assert merged(merger).endswith(b"three\n")
+
+
+def test_many_files_that_come_just_before_the_end_are_all_read(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    for i in range(MANY):
+        (project / f"w-{i:03}.log").write_bytes(b"cause %d\n" % i)
+    wanted = {b"[w-%03d.log] cause %d" % (i, i) for i in range(MANY)}
+    assert set(merger.drain().splitlines()) == wanted
+    assert opened(project) <= follow.MOST_EXTRA
+
+
+def test_a_file_that_was_removed_is_let_go_when_it_is_read(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    (project / "t.log").write_bytes(b"one\n")
+    assert merged(merger) == b"[t.log] one\n"
+    with (project / "t.log").open("ab") as file:
+        file.write(b"last")
+    merger.read()
+    (project / "t.log").unlink()
+    assert merged(merger) + merged(merger) == b"[t.log] last\n"
+    assert (opened(project), merger.sources) == (0, {})
+
+
+def test_a_new_file_with_the_number_of_a_removed_one_is_read_whole(
+    logs: Path, project: Path, mergers: list[follow.Merger]
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+    first = project / "first.log"
+    first.write_bytes(b"one\n")
+    merged(merger)
+    for i in range(follow.MOST_EXTRA):
+        (project / f"w-{i:03}.log").write_bytes(b"x\n")
+    merged(merger)
+    # rewritten in place, longer than it was: as if a new file had got its inode
+    first.write_bytes(b"two\nthree\n")
+    assert merged(merger) == b"[first.log] two\n[first.log] three\n"
+
+
+def test_a_folder_that_cannot_be_asked_for_its_kind_is_passed_by() -> None:
+    class Entry:
+        name = "stale"
+
+        def is_dir(self, *, follow_symlinks: bool) -> bool:
+            raise OSError(errno.ESTALE, "Stale file handle", follow_symlinks)
+
+    assert not extra._is_folder(Entry())  # type: ignore[arg-type]
+
+
+def test_a_file_system_that_fails_in_its_own_way_ends_the_following_not_the_run(
+    logs: Path, project: Path, mergers: list[follow.Merger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    mergers.append(merger)
+
+    def scandir(folder: str) -> None:
+        raise RuntimeError("out of luck in " + folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    (logs / "rank-0.log").write_bytes(b"goes on\n")
+    assert merger.finder is not None
+    merger.finder.next = 0.0
+    found = merger.drain()
+    assert b"[0] goes on\n" in found
+    assert b"`logs:` is followed no further: RuntimeError: out of luck" in found
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,32 @@ def test_the_kernel_log_proves_the_end_of_the_process_that_it_names() -> None:
     assert memory.proof([kill], 78) is None
 
 
+def test_a_kernel_log_that_can_be_read_would_have_told_of_any_kill(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.touch()
+    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(log))
+    try:
+        assert snapshot.kills().witness(7) == "the kernel log"
+    finally:
+        snapshot.close()
+
+
+def test_a_counter_would_have_told_of_the_kill_of_a_member(tmp_path: Path) -> None:
+    (tmp_path / "memory.events").write_text("oom_kill 0\n")
+    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot.take([os.getpid()])
+    found = snapshot.kills()
+    assert "counter" in found.witness(os.getpid())
+    assert found.witness(2**22 + 1) == ""
+
+
+def test_where_nothing_can_be_read_nobody_would_have_told(tmp_path: Path) -> None:
+    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot.take([os.getpid()])
+    (tmp_path / "memory.events").write_text("rubbish\n")
+    assert snapshot.kills().witness(os.getpid()) == ""
+
+
 def test_only_what_the_kernel_log_says_from_now_on_is_read(tmp_path: Path) -> None:
     log = tmp_path / "kmsg"  # a plain file gives all records at once, and one is enough here
     log.write_text("3,1,1,-;Out of memory: Killed process 5 (old)\n")

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from safelaunch.cli.progress import lines, short
+from safelaunch.runtime import windows
 from safelaunch.runtime.progress import Progress
+from safelaunch.runtime.windows import Windows
 
 DATA = Path(__file__).parents[1] / "data" / "progress"
 RECORDED = [json.loads(line) for line in (DATA / "lines.jsonl").read_text("utf-8").splitlines()]
@@ -140,6 +142,91 @@ def test_in_a_flood_of_all_ranks_the_last_step_of_rank_0_is_found() -> None:
     assert progress.step == 5
 
 
+CHATTER = b"x" * 109 + b"\n"
+
+
+def chatty(steps: int, chatter: bytes, ranks: int, epochs: int = 1) -> tuple[Progress, float]:
+    """Feed what ranks say that write some lines and then a step, every 30 ms."""
+    progress, now = Progress([]), 100.0
+    for _ in range(epochs):
+        for step in range(1, steps + 1):
+            now += 0.03
+            for rank in range(ranks):
+                mark = b"[%d] " % rank
+                said = chatter + b"step %d/%d loss 0.5\n" % (step, steps)
+                progress.feed(mark + said.replace(b"\n", b"\n" + mark)[: -len(mark)], now)
+    return progress, now
+
+
+@pytest.mark.parametrize(("lines", "ranks"), [(60, 1), (180, 1), (180, 2), (180, 3)])
+def test_each_step_of_a_chatty_log_is_counted(lines: int, ranks: int) -> None:
+    progress, _ = chatty(100, CHATTER * lines, ranks)
+    assert (progress.step, progress.done, progress.steps_seen) == (100, 100, 100)
+
+
+def test_the_steps_of_all_epochs_of_a_chatty_log_are_counted() -> None:
+    progress, _ = chatty(50, CHATTER * 180, ranks=2, epochs=4)
+    assert progress.done == 200
+
+
+def test_where_all_lines_seem_to_tell_a_step_the_last_one_is_found() -> None:
+    progress, _ = chatty(100, b"the batch loader is at its next step: " + CHATTER * 20, ranks=2)
+    assert progress.step == 100
+
+
+def test_what_is_read_of_a_flood_is_bounded() -> None:
+    flood, read = Windows(), 0
+    said = (b"[0] loss of words " + CHATTER) * 450
+    for turn in range(1000):
+        read += sum(map(len, flood.cut(said, 100.0 + turn / 100)))
+    assert read < windows.BURST + 10 * windows.RATE + 2 * windows.LONGEST
+    assert sum(map(len, flood.last())) < 2 * windows.KEPT
+
+
+def test_the_last_lines_of_each_rank_in_a_flood_are_read_at_the_end() -> None:
+    flood = Windows()
+    for turn in range(100):
+        for rank in range(20):
+            mark = b"[%d] " % rank
+            flood.cut((mark + CHATTER) * 500 + mark + b"i=%d\n" % turn, 100.0)
+    last = b"".join(flood.last())
+    assert [rank for rank in range(20) if b"[%d] i=99\n" % rank not in last] == []
+    assert len(last) <= windows.MOST_LAST
+    assert flood.last() == []
+
+
+def test_what_has_waited_is_read_once_the_flood_is_over_in_its_order() -> None:
+    flood = Windows()
+    for turn in range(100):
+        flood.cut(CHATTER * 500 + b"i=%d\n" % turn, 100.0)
+    read = b"".join(flood.cut(b"i=100\n", 110.0))
+    assert read.endswith(b"i=99\ni=100\n")
+    assert flood.last() == []
+
+
+def test_a_last_line_without_an_end_is_read_at_the_end() -> None:
+    flood = Windows()
+    flood.cut(b"step 1/2 loss 1\nstep 2/2 lo", 1.0)
+    flood.cut(b"ss 1", 1.0)
+    assert flood.last() == [b"step 2/2 loss 1"]
+
+
+def test_the_last_step_counts_where_the_job_ends_in_a_flood_or_within_a_line() -> None:
+    progress = Progress([])
+    for step in range(1, 41):
+        progress.feed(CHATTER * 5000 + b"step %d/41 loss 1\n" % step, 100.0)
+    progress.feed(b"step 41/41 loss 1", 100.0)
+    assert progress.step != 41
+    progress.close(100.0)
+    assert (progress.step, progress.done) == (41, 41)
+
+
+def test_a_loss_that_is_no_number_in_the_last_line_is_told() -> None:
+    progress = Progress([])
+    progress.feed(b"step 1/2 loss 1\nstep 2/2 loss nan", 1.0)
+    assert [event["event"] for event in progress.close(2.0)] == ["nan-loss"]
+
+
 def test_no_bytes_make_it_raise() -> None:
     progress = Progress(["(", r"(?P<step>\w+) (?P<total>\w+)"])
     for data in (
@@ -176,6 +263,16 @@ def test_ps_tells_no_time_left_of_a_run_that_has_ended() -> None:
 
 def test_ps_tells_no_time_left_when_the_steps_are_late() -> None:
     assert short(KNOWN, "running", NOW + 600) == "120/800, loss 0.4123"
+
+
+def test_of_a_run_that_seems_to_hang_no_time_left_is_told() -> None:
+    assert short(KNOWN, "running", NOW, late=True) == "120/800, loss 0.4123"
+    assert "left" not in lines(KNOWN, "running", NOW, late=True)[0]
+
+
+def test_where_there_is_less_room_the_time_left_goes_first() -> None:
+    assert short(KNOWN, "running", NOW, width=22) == "120/800, loss 0.4123"
+    assert short(KNOWN, "running", NOW, width=8) == "120/800"
 
 
 def test_ps_calls_the_end_of_a_bar_by_its_name() -> None:

@@ -82,6 +82,25 @@ def test_an_unknown_failure_before_any_progress_is_not_retried(known: dict[str, 
     assert decide(None, attempt(**known))["action"] == "stop"
 
 
+def test_a_reason_to_restart_claims_only_the_progress_that_was_made() -> None:
+    moved, stuck = attempt(steps=50), attempt(steps=50)
+    said = [decide(None, *made)["why"] for made in ([moved], [moved, stuck])]
+    assert said == [
+        "restart 1 of 3: no known cause, and it had made progress",
+        "restart 2 of 3: no known cause, and an earlier attempt had made progress",
+    ]
+
+
+@pytest.mark.parametrize(("code", "action"), [(0, "stop"), (None, "restart")])
+def test_a_training_that_ended_well_but_for_success_is_not_made_again(
+    code: int | None, action: str
+) -> None:
+    failure = {"class": None, "exit_code": code, "unmet": ["100 steps, 5 were seen in the log"]}
+    found = recovery.decide(POLICY, [attempt(steps=5)], failure, 1000.0, 100.0, 0)
+    assert found["action"] == action
+    assert (found["why"] == recovery.UNMET) == (action == "stop")
+
+
 def test_the_delay_doubles_up_to_its_cap() -> None:
     made = [attempt(steps=n) for n in range(1, 5)]
     delays = [decide("nccl-timeout", *made[:n], max_restarts=9)["delay"] for n in (1, 2, 3, 4)]

@@ -346,7 +346,8 @@ def test_a_host_gives_profile_interpreter_and_folder(project: Project) -> None:
 
 BAD_HOSTS = {
     "  localhost: {profile: cpuu}\n": ("etc/hosts.yaml:2:24", "unknown profile `cpuu`"),
-    "  localhost: {pasword: x}\n": ("etc/hosts.yaml:2:15", "unknown key `pasword`"),
+    "  localhost: {pasword: x}\n": ("etc/hosts.yaml:2:15", "a secret does not belong"),
+    "  localhost: {workdri: x}\n": ("etc/hosts.yaml:2:15", "unknown key `workdri`"),
     "  localhost: {password: x}\n": ("etc/hosts.yaml:2:15", "a secret does not belong"),
     "  localhost: [a]\n": ("etc/hosts.yaml:2:14", "expected a mapping"),
     "  localhost: {facts: {ncll: 2.27.3}}\n": ("etc/hosts.yaml:2:23", "unknown fact"),

@@ -4,6 +4,8 @@ import csv
 import itertools
 import json
 import os
+import resource
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +49,7 @@ def sampler(tmp_path: Path) -> Iterator[Callable[..., samples.Samples]]:
         if one.pid is not None:
             procs.send(one.pid, procs.start_time(one.pid) or 0, 9)
             os.waitpid(one.pid, 0)
-        one.gpus.close()
+        one.close()
 
 
 def answered(one: samples.Samples) -> bool:
@@ -60,6 +62,10 @@ def answered(one: samples.Samples) -> bool:
 def rows(tmp_path: Path) -> list[dict[str, str]]:
     with (tmp_path / "samples.csv").open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def rows_or_none(tmp_path: Path) -> list[dict[str, str]] | None:
+    return rows(tmp_path) if (tmp_path / "samples.csv").exists() else None
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -106,6 +112,81 @@ def test_a_folder_that_is_gone_does_not_matter(
     one.path = str(tmp_path / "gone" / "samples.csv")
     one.tick(1.0)
     assert not (tmp_path / "gone").exists()
+
+
+# -- the disk of the job's folder ------------------------------------------------------------------
+
+ELSEWHERE = Path("/dev/shm")  # a file system of its own nearly everywhere
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> str:
+    if not ELSEWHERE.is_dir() or ELSEWHERE.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs a second file system at /dev/shm")
+    return str(ELSEWHERE)
+
+
+def test_another_file_system_is_asked_by_a_process_of_its_own(
+    sampler: Callable[..., samples.Samples], tmp_path: Path, elsewhere: str
+) -> None:
+    one = sampler(cwd=elsewhere)
+    one.tick(1.0)
+    assert rows_or_none(tmp_path) is None
+    assert answered(one)
+    one.tick(1.25)
+    (row,) = rows(tmp_path)
+    assert int(row["cwd_total_mib"]) == samples.space(elsewhere)[1] // samples.MIB  # type: ignore[operator]
+
+
+def test_the_cards_are_asked_when_the_disk_has_answered(
+    smi: Callable[[str], None],
+    sampler: Callable[..., samples.Samples],
+    tmp_path: Path,
+    elsewhere: str,
+) -> None:
+    smi(f"cat <<'END'\n{FOUR}\nEND")
+    one = sampler(cwd=elsewhere)
+    for moment in (1.0, 1.25):
+        one.tick(moment)
+        assert answered(one)
+    one.tick(1.5)
+    (row,) = rows(tmp_path)
+    assert (row["gpu3_util"], int(row["cwd_free_mib"]) > 0) == ("93", True)
+
+
+def test_a_disk_that_never_answers_holds_nobody_up_and_is_told_once(
+    sampler: Callable[..., samples.Samples],
+    tmp_path: Path,
+    elsewhere: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 600\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(hangs))
+    one = sampler(cwd=elsewhere)
+    for turn in range(400):
+        one.tick(turn / 4)
+    assert [event["event"] for event in one.take_events()] == ["disk-late"]
+    found = rows(tmp_path)
+    assert len(found) >= 3
+    assert {row["cwd_free_mib"] for row in found} == {""}
+    assert all(int(row["run_free_mib"]) > 0 for row in found)
+
+
+def test_without_a_descriptor_left_the_sample_goes_without(
+    sampler: Callable[..., samples.Samples], tmp_path: Path, elsewhere: str
+) -> None:
+    one = sampler(cwd=elsewhere)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        one.tick(1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert one.pid is None
+    one.tick(31.0)
+    assert len(rows(tmp_path)) == 1
 
 
 # -- nvidia-smi ------------------------------------------------------------------------------------
@@ -170,7 +251,7 @@ def test_the_slower_it_is_the_less_often_it_is_asked(
     one.tick(0.0)
     pid = one.pid or 0
     os.waitpid(pid, 0)
-    one.gpus.reaped(pid, 0, 2.0)
+    one.gpus.answered(pid, 0, 2.0)
     for moment in (30.0, 60.0, 390.0):
         one.tick(moment)
         one.tick(moment)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.cli.watch import describe, duration, following, last_state, writer
+from safelaunch.cli.looking import Log
+from safelaunch.cli.watch import describe, duration, following, headline, last_state, writer
 from safelaunch.runs import Run
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ def test_a_line_that_only_overwrites_itself_is_not_kept_whole(
     for percent in range(1000):
         write(b"\r%d%%" % percent)
     cells = getattr(write, "__closure__")  # noqa: B009 - what it holds back is what is tested
-    held = [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, bytes)]
+    (held,) = [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, list)]
+    size = sum(map(len, held))
     write(b"\n")
     write(b"")
-    assert max(len(data) for data in held) < 20
+    assert size < 20
     assert capfdbinary.readouterr().out == b"999%\n"
 
 
@@ -49,12 +51,45 @@ def test_following_goes_on_to_the_next_attempt(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "combined.log").write_bytes(text)
     (tmp_path / "node-0" / "status.json").write_text(json.dumps({"state": "failed"}))
-    assert b"".join(following(run, 1)) == b"first\n[safelaunch] attempt 2\nsecond\n"
+    assert (
+        b"".join(following(run, Log(1, follow=True))) == b"first\n[safelaunch] attempt 2\nsecond\n"
+    )
 
 
 def test_a_stopped_run_names_the_signal() -> None:
     status = {"state": "stopped", "stopped_by": "SIGTERM", "signal": "SIGKILL", "exit_code": 137}
     assert describe(status) == "stopped (SIGKILL)"
+
+
+HEADLINES = {
+    "a killed launcher": {
+        "state": "failed", "exit_code": 137, "signal": "SIGKILL", "leftovers": 4, "elapsed": 9.0,
+    },
+    "an unmet success": {
+        "state": "failed", "exit_code": 0, "elapsed": 9.0,
+        "reason": "`success` wants 100 steps, 5 were seen in the log; and a file `out/m.bin`",
+    },
+    "a restart that comes": {
+        "state": "running",
+        "waiting": {"until": 0, "why": "restart 1 of 3: `dataloader-worker-killed` may pass"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("status", HEADLINES.values(), ids=HEADLINES)
+def test_a_headline_stays_within_the_terminal(
+    status: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run = Run("job-20260101-000000-abcd", str(tmp_path))
+    lines = headline(run, status).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()) == f"{run.id}: {describe(status)}"
+
+
+def test_of_a_run_that_was_found_dead_only_its_last_sign_of_life_is_told() -> None:
+    status = {"state": "stopped", "started_at": 100.0, "ended_at": 105.0, "last_sign_at": 105.0}
+    assert describe(status) == "stopped, last sign of life after 5.0 s"
 
 
 @pytest.mark.parametrize(

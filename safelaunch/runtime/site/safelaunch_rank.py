@@ -5,7 +5,8 @@
 disk or by too many open files can still be written down:
 
 `.json`    one JSON object a line: `{"kind": "exception", ...}` as safelaunch_record.py makes it,
-           and `{"kind": "exit", ...}` from atexit. Space is reserved and the unused rest is NUL.
+           `{"kind": "gap", ...}` once a full disk has swallowed output (safelaunch_log.py), and
+           `{"kind": "exit", ...}` from atexit. Space is reserved and the unused rest is NUL.
            Where a file system copies on write that is a good chance, not a promise.
 `.fatal`   what faulthandler writes at SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL. Missing or empty
            where the user has faulthandler too (`-X faulthandler`, a later `faulthandler.enable()`,
@@ -18,9 +19,10 @@ code installs later and that does not call ours (rich, typer, IPython) hides not
 thread: see _Canary. Not seen: SystemExit, os._exit and signals (the supervisor sees the exit),
 errors that user code catches, threads where user code has replaced `threading.excepthook` without
 a chain, and threads of Python < 3.8. An exception that was passed to `sys.excepthook` by hand is
-recorded, though the program may go on: its exit code tells.
+recorded, though the program may go on: it is not `uncaught`, and the exit code tells.
 
-Forked children write nothing here: hooks compare the pid. Nothing of this raises or prints.
+A program that replaces itself by exec goes on where its files end. Forked children write nothing
+here: hooks compare the pid. Nothing of this raises or prints.
 
 Imported, often compiled, at each start of a rank, hence nothing but modules that are built into the
 interpreter, and what only a failure needs is in safelaunch_record.py. Syntax of Python 3.5.
@@ -47,11 +49,13 @@ RESERVED = 2 * ROOM  # the second half is for the exception that ends the progra
 HIGH_FD = 240  # our descriptors begin here: the user's own begin at 3 as ever, and who closes and
 # opens low ones does not get ours; 256 is the least limit in common use (macOS)
 
-EXIT = '{"kind": "exit", "time_ns": %d, "monotonic_ns": %d, "pid": %d}\n'
+EXIT = '{"kind": "exit", "time_ns": %d, "monotonic_ns": %d, "pid": %d, "dropped": %d}\n'
+GAP = '{"kind": "gap", "time_ns": %d, "monotonic_ns": %d, "pid": %d}\n'
 # what can be said where making a whole record failed
 LEAST = (
-    '{"kind": "exception", "thread": %s, "time_ns": %d, "monotonic_ns": %d, "pid": %d, "rank": %s, '
-    '"attempt": %s, "restart": %s, "type": "%s", "message": "", "traceback": "", "frames": []}\n'
+    '{"kind": "exception", "uncaught": %s, "thread": %s, "time_ns": %d, "monotonic_ns": %d, '
+    '"pid": %d, "rank": %s, "attempt": %s, "restart": %s, "type": "%s", "message": "", '
+    '"traceback": "", "frames": []}\n'
 )
 
 
@@ -116,8 +120,9 @@ class _Rank(object):
         self.told = 0  # id() of the exception in sys.last_value, not a reference: frames are large
         self.busy = set()  # type: set[int]
         self.over = False
-        self.used = 0
-        self.record = _Own(self.path + ".json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0)
+        self.dropped = 0  # bytes of output for which the log had no room
+        self.record = _Own(self.path + ".json", os.O_RDWR | os.O_CREAT, 0)
+        self.used = self._go_on()
         try:
             os.posix_fallocate(self.record.fd, 0, RESERVED)
         except (AttributeError, OSError):
@@ -127,6 +132,13 @@ class _Rank(object):
         # read now and compiled at a failure: that needs no descriptor then, and no run directory
         with open(os.path.join(os.path.dirname(__file__), "safelaunch_record.py"), "rb") as file:
             self.source = file.read()
+
+    def _go_on(self) -> int:
+        """Return where the record ends that we have begun before an exec, and go there."""
+        if not os.fstat(self.record.fd).st_size:
+            return 0
+        used = len(os.read(self.record.fd, RESERVED).rstrip(b"\0"))
+        return os.lseek(self.record.fd, used, os.SEEK_SET)
 
     def tell(self, error: BaseException, thread: object = None, room: int = ROOM) -> None:
         """Record an exception, once, if no more than `room` is then used. Never raises."""
@@ -141,7 +153,7 @@ class _Rank(object):
         try:
             self.spare.close()
             self.told = id(error) if last else self.told
-            self._write_exception(error, thread, now, room)
+            self._write_exception(error, thread, now, room, last)
             self.spare = _Own(os.devnull, os.O_RDONLY, 1)
         except BaseException:  # noqa: BLE001,S110 - also a signal handler's: the hook must go on
             pass
@@ -149,16 +161,22 @@ class _Rank(object):
             self.busy.discard(me)
 
     def _write_exception(
-        self, error: BaseException, thread: object, now: "tuple[int, int]", room: int
+        self,
+        error: BaseException,
+        thread: object,
+        now: "tuple[int, int]",
+        room: int,
+        uncaught: bool,
     ) -> None:
         space = {}  # type: dict[str, object]
         is_main = _thread.get_ident() == self.main_thread
         try:
             exec(compile(self.source, "safelaunch_record.py", "exec"), space)  # noqa: S102 - ours
-            found, data = space["make"](self, error, thread, now)  # type: ignore[operator]
+            found, data = space["make"](self, error, thread, now, uncaught)  # type: ignore[operator]
         except BaseException:  # noqa: BLE001 - no memory, most likely
-            start = ("null" if is_main else '"thread"', now[0], now[1], self.pid)
-            least = LEAST % (start + self.number + (type(error).__name__,))
+            words = ("true" if uncaught else "false", "null" if is_main else '"thread"')
+            start = (now[0], now[1], self.pid)
+            least = LEAST % (words + start + self.number + (type(error).__name__,))
             found, data = None, least.encode("ascii", "replace")
         try:
             if self.used + len(data) <= room:
@@ -174,6 +192,17 @@ class _Rank(object):
             while data:
                 data = data[os.write(self.record.fd, data) :]
 
+    def lose(self, size: int) -> None:
+        """Count output that was dropped, and record that there is some. Never raises."""
+        first = not self.dropped
+        self.dropped += size
+        if first and os.getpid() == self.pid:
+            try:
+                wall, monotonic = _now()
+                self.write((GAP % (wall, monotonic, self.pid)).encode())
+            except BaseException:  # noqa: BLE001,S110 - nothing may be seen of it
+                pass
+
     def end(self) -> None:
         """Record that the interpreter shuts down in order. Never raises."""
         self.over = True
@@ -181,7 +210,7 @@ class _Rank(object):
             return
         try:
             wall, monotonic = _now()
-            self.write((EXIT % (wall, monotonic, self.pid)).encode())
+            self.write((EXIT % (wall, monotonic, self.pid, self.dropped)).encode())
         except BaseException:  # noqa: BLE001,S110 - nothing may be seen of it
             pass
 
@@ -206,7 +235,7 @@ class _Canary(object):
                 self.rank.tell(error, room=RESERVED)
 
 
-def install(node: str, rank: str, attempt: str, restart: str) -> None:
+def install(node: str, rank: str, attempt: str, restart: str) -> _Rank:
     """Open the files and put the hooks in place. Raises OSError where there is no folder."""
     it = _Rank(node, rank, attempt, restart)
     previous = sys.excepthook
@@ -223,6 +252,7 @@ def install(node: str, rank: str, attempt: str, restart: str) -> None:
     _hook_threads(it)
     atexit.register(it.end)  # the first that is registered is the last that runs
     _watch_signals(it)
+    return it
 
 
 def _hook_threads(it: _Rank) -> None:
@@ -244,7 +274,7 @@ def _hook_threads(it: _Rank) -> None:
 
 def _watch_signals(it: _Rank) -> None:
     files = []
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     if not faulthandler.is_enabled():
         fatal = _Own(it.path + ".fatal", flags, 2)
         faulthandler.enable(fatal.fd, all_threads=True)

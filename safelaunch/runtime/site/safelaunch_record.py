@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MESSAGE = 2000  # characters that are kept of str(exception) ...
 TRACEBACK = 6000  # ... and of the traceback, its head and its tail
 FRAMES = 20
+CHAINED = 5  # frames of each exception of a chain whose whole text is too long
 LINE = 200  # of a line of source: it may be generated, or minified
 DEEP = 1000  # frames above which only the innermost FRAMES go into the text: it takes seconds else
 # Bytes of JSON, where a letter may take six: with names and numbers less than safelaunch_rank.ROOM.
@@ -24,9 +25,12 @@ ASTRAL = 0x10000  # letters from here on are two surrogates in JSON
 
 
 def make(
-    rank: "_Rank", error: BaseException, thread: object, now: "tuple[int, int]"
+    rank: "_Rank", error: BaseException, thread: object, now: "tuple[int, int]", uncaught: bool
 ) -> "tuple[dict[str, object], bytes]":
-    """Return the record {"kind": "exception", ...} and its line; `now` is wall and monotonic ns."""
+    """Return the record {"kind": "exception", ...} and its line; `now` is wall and monotonic ns.
+
+    `uncaught`: the interpreter gave it to the hook, and ends the program with it.
+    """
     message = _message(error)
     frames = _frames(error, rank.folder)
     text = _text(error, message, frames)
@@ -34,6 +38,7 @@ def make(
         del frames[0]
     found = {
         "kind": "exception",
+        "uncaught": uncaught,
         "thread": _thread_name(rank, thread),
         "rank": int(rank.number[0]),
         "local_rank": int(rank.place[0]) if rank.place[0].isdigit() else None,
@@ -142,11 +147,13 @@ def _load(name: str, error: BaseException) -> object:
 
 
 def _text(error: BaseException, message: str, frames: "list[dict[str, object]]") -> str:
-    """Return the traceback as Python prints it; of a giant message only the head."""
+    """Return the traceback as Python prints it; of a giant message only head and tail."""
     try:
         make = _load("traceback", error).format_exception  # type: ignore[attr-defined]
         limit = -FRAMES if _is_deep(error) else None
         text = "".join(make(type(error), error, error.__traceback__, limit))
+        if len(text) > TRACEBACK and (error.__cause__ or error.__context__):
+            text = "".join(make(type(error), error, error.__traceback__, -CHAINED))
     except BaseException:  # noqa: BLE001 - no descriptor, no memory, a user's module of that name
         text = "Traceback (most recent call last):\n"
         for frame in frames:
@@ -154,7 +161,8 @@ def _text(error: BaseException, message: str, frames: "list[dict[str, object]]")
             text += "    %(code)s\n" % frame if frame["code"] else ""
         text += "%s: %s\n" % (_name(type(error)), message)
     if len(message) > MESSAGE:
-        text = text.replace(message, message[:MESSAGE] + " ...")
+        # its tail too: what torch raises again for a worker ends with the worker's own exception
+        text = text.replace(message, _fit(message, MESSAGE, MESSAGE // 2, 6 * MESSAGE))
     return text
 
 
@@ -190,6 +198,8 @@ def _json(value: object) -> str:
         return "{%s}" % ", ".join("%s: %s" % (_json(k), _json(v)) for k, v in value.items())
     if isinstance(value, list):
         return "[%s]" % ", ".join(map(_json, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return "null" if value is None else str(value)
 
 

@@ -2,14 +2,16 @@
 
 Found through PYTHONPATH. A rank has RANK. A job without ranks has one process that counts, called
 rank 0 (SAFELAUNCH_SINGLE): the launcher's own ("main"), its child ("child"), or what a shell runs
-as Python, one after another ("shell"). A rank is the first such process that creates the marker of
-its number with O_EXCL, so what a rank itself starts (dataloaders, servers) keeps writing to the
-rank's file. A later step of the same job, a second torchrun perhaps, gets a number of its own. Only
+as Python ("shell"). A rank is the first such process that creates the marker of its number with
+O_EXCL. What a rank itself starts is none (dataloaders, servers, a torchrun of its own): it keeps
+writing to the rank's file. A later step of the same job, or one beside it (a second torchrun, a
+server), gets a number of its own. A rank that replaces itself by exec goes on with its number. Only
 what would go to launcher.log moves: output that a launcher sends elsewhere (torchrun --redirects, a
 pipe) stays there. User code is not changed. Another sitecustomize on the path is run as if this one
 were not there, and before safelaunch_rank.py: its hooks are chained.
 
-Any Python 3 of the job may import it: nothing newer than 3.5 here.
+In any process of the job, what it prints into a log of the run is dropped where the disk is full:
+safelaunch_log.py. Any Python 3 of the job may import it: nothing newer than 3.5 here.
 """
 
 import os
@@ -17,19 +19,32 @@ import sys
 
 STEP = 1000  # between the numbers of two steps; torchrun's restarts are counted within one
 DEEPEST = 64  # processes between a rank and the launcher: wrappers, shells, agents
-# what starts ranks is none, though it is Python
-LAUNCHERS = ("torchrun", "torch.distributed", "accelerate", "deepspeed", "swift", "ray", "areal")
+# what starts ranks is none, though it is Python: programs, and what is run with -m
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "swift", "ray", "areal")
+LAUNCHER_MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands",
+    "deepspeed.launcher",
+    "swift.cli.main",
+    "ray.scripts",
+    "areal.launcher",
+)
 
 
 def _enter() -> "tuple[str, str, str, str] | None":
     """Return (node directory, rank, attempt, restart) in the first process of a rank, marked."""
     node = os.environ.get("SAFELAUNCH_NODE_DIR")
-    rank = _rank()
+    above = _ancestors() if node else []
+    rank = _rank(above) if node else ""
     if not node or not rank:
         return None
     attempt = os.environ.get("SAFELAUNCH_ATTEMPT", "1")
+    ranks = os.path.join(node, "ranks")
     try:
-        restart = _claim(os.path.join(node, "ranks", "rank-%s.%s." % (rank, attempt)))
+        if _has_a_rank(ranks, attempt, above):
+            return None  # a rank has started us
+        restart = _claim(os.path.join(ranks, "rank-%s.%s." % (rank, attempt)), above)
     except (OSError, ValueError):
         return None  # the run directory has gone
     if restart is None:
@@ -42,10 +57,11 @@ def _enter() -> "tuple[str, str, str, str] | None":
     return node, rank, attempt, restart
 
 
-def _rank() -> str:
+def _rank(above: "list[int]") -> str:
     rank = os.environ.get("RANK", "")
     if rank:
-        return rank if rank.isdigit() else ""
+        # the variable may be set for all of a script, and that starts torchrun
+        return rank if rank.isdigit() and not _is_launcher() else ""
     single, main = os.environ.get("SAFELAUNCH_SINGLE"), os.environ.get("SAFELAUNCH_MAIN")
     if not single or not main:
         return ""
@@ -53,23 +69,46 @@ def _rank() -> str:
         return "0" if str(os.getppid()) == main else ""
     if str(os.getpid()) == main:
         return "0"
-    return "0" if single == "shell" and _is_of_a_shell() else ""
+    return "0" if single == "shell" and _is_of_a_shell(above) else ""
 
 
-def _is_of_a_shell() -> bool:
+def _is_of_a_shell(above: "list[int]") -> bool:
     """Whether no other Python, and no launcher, stands between the job's shell and this."""
-    above = _ancestors()
     if not above or any("python" in _first_word(pid) for pid in above):
         return False
-    words = _words(os.getpid())[:4]  # `python -u -m torch.distributed.run`, `python /x/torchrun`
-    names = [os.path.basename(word) for word in words]
-    return not any(name.startswith(LAUNCHERS) for name in names)
+    return not _is_launcher()
+
+
+def _is_launcher() -> bool:
+    """Whether this starts ranks: `python -u -m torch.distributed.run`, `python /x/torchrun`."""
+    name = os.path.basename(_program(_words(os.getpid())[1:]))
+    return name in LAUNCHERS or (name.startswith(LAUNCHER_MODULES) and not name.endswith(".py"))
+
+
+def _program(words: "list[str]") -> str:
+    """Return the script or module that Python's own words name."""
+    before = ""
+    for word in words:
+        if before == "-m" or not (word.startswith("-") or before in ("-X", "-W")):
+            return word
+        if word == "-c":
+            break
+        before = word
+    return ""
+
+
+def _read(path: str) -> bytes:
+    """Return the beginning of a file. Raises OSError. (open() costs four times as much.)"""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)
 
 
 def _words(pid: int) -> "list[str]":
     try:
-        with open("/proc/%d/cmdline" % pid, "rb") as file:
-            return file.read(4096).decode("utf-8", "replace").split("\0")
+        return _read("/proc/%d/cmdline" % pid).decode("utf-8", "replace").split("\0")
     except OSError:
         return []
 
@@ -83,8 +122,7 @@ def _ancestors() -> "list[int]":
     main, found, pid = os.environ.get("SAFELAUNCH_MAIN"), [], os.getpid()
     for _ in range(DEEPEST):
         try:
-            with open("/proc/%d/stat" % pid, "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
+            pid = int(_read("/proc/%d/stat" % pid).rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return []
         found.append(pid)
@@ -93,40 +131,60 @@ def _ancestors() -> "list[int]":
     return []
 
 
-def _claim(stem: str) -> "str | None":
-    """Take the marker of this rank, or the next one where an earlier step is over."""
+def _has_a_rank(ranks: str, attempt: str, above: "list[int]") -> bool:
+    """Whether one of these processes is a rank. Raises OSError."""
+    wanted = set(map(str, above))
+    for name in os.listdir(ranks) if wanted else ():
+        if name.split(".")[1:2] == [attempt] and _owner(os.path.join(ranks, name)) in wanted:
+            return True
+    return False
+
+
+def _owner(path: str) -> str:
+    """Return the pid in a marker, empty where there is none."""
+    try:
+        return (_read(path).decode("ascii", "replace").split() or [""])[0]
+    except OSError:
+        return ""
+
+
+def _claim(stem: str, above: "list[int]") -> "str | None":
+    """Take the marker of this rank, or the next one where that is another step's."""
     restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    me = str(os.getpid())
     for step in range(STEP):
         number = str(step * STEP + restart)
         try:
-            _mark(stem + number)
+            _mark(stem + number, above)
         except FileExistsError:
-            if not _has_steps() or not _is_over(stem + number):
-                return None  # the first process of this rank lives: it has started us
+            owner = _owner(stem + number)
+            if owner == me:
+                return number  # we have come here by exec
+            if not owner.isdigit() or not (above or me == os.environ.get("SAFELAUNCH_MAIN")):
+                return None  # detached: started by a rank, perhaps
+            if not _has_steps():
+                return None
         else:
             return number
     return None
 
 
 def _has_steps() -> bool:
-    """Whether one such process may follow another: not below a launcher of a single one."""
+    """Whether one such process may stand beside another: not below a launcher of a single one."""
     return bool(os.environ.get("RANK")) or os.environ.get("SAFELAUNCH_SINGLE") == "shell"
 
 
-def _is_over(path: str) -> bool:
-    """Whether who made a marker has gone, and we are of the job's own line, nothing detached."""
-    with open(path) as file:
-        text = file.read().strip()
-    if not text.isdigit() or os.path.exists("/proc/" + text):
-        return False
-    # a shell becomes its last command
-    return str(os.getpid()) == os.environ.get("SAFELAUNCH_MAIN") or bool(_ancestors())
-
-
-def _mark(path: str) -> None:
+def _mark(path: str, above: "list[int]") -> None:
+    """Write a marker: our pid, and the pid namespace where that may be another one."""
+    text = str(os.getpid())
+    if not above and text != os.environ.get("SAFELAUNCH_MAIN"):
+        try:
+            text += " " + os.readlink("/proc/self/ns/pid")
+        except OSError:
+            pass  # no /proc of our own
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(fd, b"%d\n" % os.getpid())
+        os.write(fd, text.encode("ascii", "replace") + b"\n")
     except OSError:
         pass  # a full disk: the marker counts, `show` just lacks a pid
     finally:
@@ -144,13 +202,39 @@ def _take_log(logs: str, rank: str) -> None:
         os.close(log)
 
 
-def _capture(node: str, rank: str, attempt: str, restart: str) -> None:
+def _logs() -> "list[int]":
+    """Return which of the descriptors 1 and 2 are log files of the run."""
+    place = os.path.join(
+        os.environ.get("SAFELAUNCH_NODE_DIR", ""),
+        "logs",
+        "attempt-%s" % os.environ.get("SAFELAUNCH_ATTEMPT", "1"),
+    )
+    found = []
+    for fd in (1, 2):
+        try:
+            name = os.path.basename(os.readlink("/proc/self/fd/%d" % fd))
+            if os.path.samestat(os.fstat(fd), os.stat(os.path.join(place, name))):
+                found.append(fd)
+        except OSError:
+            pass
+    return found
+
+
+def _capture(who: "tuple[str, str, str, str] | None") -> None:
+    """Let a full disk of the logs end no process, and record the failure of a rank."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.insert(0, here)
     try:
-        import safelaunch_rank  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        it = None
+        if who:
+            import safelaunch_rank  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
 
-        safelaunch_rank.install(node, rank, attempt, restart)
+            it = safelaunch_rank.install(*who)
+        logs = _logs()
+        if logs:
+            import safelaunch_log  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+
+            safelaunch_log.install(logs, it)
     except Exception:  # noqa: BLE001,S110 - the job matters more than the record of its failure
         pass
     finally:
@@ -179,8 +263,8 @@ def _start() -> None:
         try:
             _chain()
         finally:
-            if who and os.environ.get("SAFELAUNCH_CAPTURE"):
-                _capture(*who)
+            if os.environ.get("SAFELAUNCH_CAPTURE"):
+                _capture(who)
 
 
 _start()

@@ -1,0 +1,85 @@
+"""The line by which a job says that it has come further, in a log as it is merged."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from safelaunch.runtime import windows
+from safelaunch.runtime.sought import Sought
+
+SAVED = "^Saved checkpoint"
+SEEN = {
+    "one rank": (SAVED, [b"Saved checkpoint 3\n"]),
+    "two ranks": (SAVED, [b"[1] step 3\n[1] Saved checkpoint 3\n"]),
+    "a line in two pieces": (SAVED, [b"step 3\nSaved check", b"point 3\n"]),
+    "a line in three pieces": (SAVED, [b"Saved ", b"check", b"point 3\n"]),
+    "torchrun's own prefix": (SAVED, [b"[rank0]: Saved checkpoint 3\n"]),
+    "a file of `logs:`": (SAVED, [b"[trainer.log] Saved checkpoint 3\n"]),
+    "as the merged log has it": (r"^\[1\] Saved", [b"[1] Saved checkpoint 3\n"]),
+    "a line that begins with a bracket": (r"^\[INFO\] Saved", [b"[0] [INFO] Saved checkpoint\n"]),
+    "behind a bar": (SAVED, [b" 10%|#  | 1/10\rSaved checkpoint 3\n"]),
+    "the end of a line": ("to disk$", [b"Saved checkpoint to disk\r\n"]),
+    "in a flood": (SAVED, [b"x" * 99 + b"\n", b"x" * 99 + b"\nSaved", b" checkpoint\n"]),
+    "colours within": (SAVED, [b"Saved \x1b[32mcheckpoint\x1b[0m\n"]),
+    "colours": (SAVED, [b"\x1b[32mSaved checkpoint\x1b[0m\n"]),
+}
+NOT_SEEN = {
+    "in the middle": (SAVED, [b"[0] not Saved checkpoint\n"]),
+    "over two lines": ("Saved.*point", [b"Saved\npoint\n"]),
+    "beyond what is looked at": ("point", [b"x" * windows.LONGEST + b"point\n"]),
+    "no pattern": (None, [b"Saved checkpoint\n"]),
+    "a pattern that this Python does not know": ("(?P<a", [b"(?P<a\n"]),
+}
+
+
+def found(pattern: str | None, pieces: list[bytes]) -> bool:
+    sought = Sought(pattern)
+    for piece in pieces:
+        sought.feed(piece)
+    return sought.is_found
+
+
+@pytest.mark.parametrize(("pattern", "pieces"), SEEN.values(), ids=SEEN)
+def test_the_line_is_found(pattern: str, pieces: list[bytes]) -> None:
+    assert found(pattern, pieces)
+
+
+@pytest.mark.parametrize(("pattern", "pieces"), NOT_SEEN.values(), ids=NOT_SEEN)
+def test_no_other_line_is_taken_for_it(pattern: str | None, pieces: list[bytes]) -> None:
+    assert not found(pattern, pieces)
+
+
+def test_a_last_line_without_an_end_counts_at_the_end() -> None:
+    sought = Sought("3$")
+    sought.feed(b"Saved checkpoint 3")
+    assert not sought.is_found
+    sought.close()
+    assert sought.is_found
+
+
+def test_another_attempt_begins_anew() -> None:
+    sought = Sought(SAVED)
+    sought.feed(b"Saved checkpoint 1\nSaved che")
+    sought.begin()
+    sought.feed(b"ckpoint 2\n")
+    assert not sought.is_found
+
+
+def test_text_that_is_not_there_is_not_looked_for_line_by_line() -> None:
+    chunk, plain, pattern = (b"[3] " + b"x" * 95 + b"\n") * 600, Sought(SAVED), Sought("^Saved .")
+    took = []
+    for sought in (plain, pattern):
+        begin = time.process_time()
+        for _ in range(20):
+            sought.feed(chunk)
+        took.append(time.process_time() - begin)
+    assert took[0] < took[1] / 3
+
+
+def test_a_line_that_never_ends_takes_no_memory() -> None:
+    sought = Sought(SAVED)
+    for _ in range(100):
+        sought.feed(b"x" * 10000)
+    assert len(sought.rest) <= windows.LONGEST
