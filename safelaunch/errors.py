@@ -4,6 +4,7 @@ SafelaunchError
 ├── ConfigError      a file, a flag or a name is wrong                      exit 2
 │   └── RunNotFound  RUN names no run, or several
 ├── Refused          a check says no: the run would not be what it is meant to be  exit 3
+├── HostError    a host cannot be reached, or not be used                   exit 4
 ├── StartError       this machine cannot start the job; nothing was left    exit 2
 └── RunError         a run that was started could not be handled            exit 1
 """
@@ -51,6 +52,12 @@ class StartError(SafelaunchError):
     """The machine cannot start the job as it stands. Nothing of it is left behind."""
 
     exit_code = 2
+
+
+class HostError(SafelaunchError):
+    """A host cannot be reached, does not let us in, or cannot be used. `where` is its name."""
+
+    exit_code = 4
 
 
 class RunError(SafelaunchError):

@@ -176,7 +176,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of the user's, as far as planning needs it."""
+    """A machine of the user's. Paths are its own, but `identity`; `env` has what `hub` sets."""
 
     name: str
     profile: str | None = None
@@ -186,6 +186,12 @@ class Host:
     setup: tuple[str, ...] = ()
     interface: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    ssh: str | None = None  # the name in ~/.ssh/config, if it is another one
+    addresses: tuple[str, ...] = ()  # of this one machine, each with a port or without
+    user: str | None = None
+    port: int | None = None
+    identity: str | None = None  # key file on this machine; `~/` is the home folder
+    hub: str | None = None  # online, offline or the address of a mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +208,28 @@ class Args:
         flags = (w.split("=", 1)[0].lstrip("-") for w in self.words if w.startswith("-"))
         names = [k for k, _ in self.options] if self.is_mapping else list(flags)
         return any(name.replace("-", "_") == wanted for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """What of the project travels, beyond the ignore files: patterns as in a `.gitignore`."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file or folder that travels beside the project.
+
+    `path` as written, relative to the file that says it; `to` a path on the host, absolute or
+    relative to the job's working directory there, or None for a place that safelaunch chooses.
+    """
+
+    name: str
+    path: str
+    to: str | None = None
+    origin: Origin = field(default=BUILT_IN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +313,7 @@ class Job:
     supervision: Supervision = Supervision()
     resumed: Args | None = None  # `args` with `recovery.resume_args` laid over them
     fingerprint: tuple[str, ...] = ()  # further arguments that a resume must find equal
+    sync: Sync = field(default_factory=Sync)
 
     def origin(self, key: str) -> Origin:
         """Where the value of a key comes from."""

@@ -16,23 +16,50 @@ if TYPE_CHECKING:
     from safelaunch.model import EnvVar, Host, Job, Profile
 
 _LOOKS_EXPANDED = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|/~/|`[^`]+`")
+# at the beginning of a word or of a value in it; an address such as s3://x has a longer scheme
+_OF_THE_LAPTOP = re.compile(r"(?:^|[=,;])(?:[A-Za-z]:[\\/](?!/)|(?P<wsl>/mnt/[a-z](?:/|$)))")
 _SHOWN = 60  # characters of a value in a message
 
 
 def unexpanded(job: Job) -> Iterator[PlanWarning]:
     """Warn about values that look as if a shell should expand them: nothing ever does."""
+    for key, word, where in _words(job):
+        if _LOOKS_EXPANDED.search(word):
+            what = "is taken literally: `$` and `~` are never expanded"
+            yield PlanWarning("not-expanded", f"`{_shown(word)}` in `{key}` {what}", where)
+
+
+def of_the_laptop(job: Job) -> Iterator[PlanWarning]:
+    """Warn about values of a job on a host that look like paths of a Windows machine."""
+    found = [
+        *_words(job),
+        *(("pythonpath", p, str(job.origin("pythonpath"))) for p in job.pythonpath),
+    ]
+    for key, word, where in found:
+        match = _OF_THE_LAPTOP.search(word)
+        if match is not None:
+            what = "is a path of a Windows machine"
+            if match["wsl"]:
+                what = "is where WSL shows a drive of Windows"
+            message = f"`{_shown(word)}` in `{key}` {what}; the job runs on a host"
+            yield PlanWarning("laptop-path", message, where)
+
+
+def _words(job: Job) -> Iterator[tuple[str, str, str]]:
+    """Yield key, text and place of what a user may have meant as a path."""
     places = [("args", word) for word in job.args.words]
     places += [("launcher_args", word) for word in job.launcher_args.words]
     places += [("command", word) for word in job.command]
     places += [("workdir", job.workdir), ("script", job.script or ""), ("log", job.log or "")]
     places += [("python", job.interpreter.path or "")]
-    found = [(key, word, str(job.origin(key))) for key, word in places]
-    found += [(v.name, str(v.value), str(v.origin)) for v in job.env if isinstance(v.value, str)]
-    for key, word, where in found:
-        if _LOOKS_EXPANDED.search(word):
-            shown = word if len(word) <= _SHOWN else word[: _SHOWN - 3] + "..."
-            message = f"`{shown}` in `{key}` is taken literally: `$` and `~` are never expanded"
-            yield PlanWarning("not-expanded", message, where)
+    yield from ((key, word, str(job.origin(key))) for key, word in places)
+    for var in job.env:
+        if isinstance(var.value, str):
+            yield var.name, var.value, str(var.origin)
+
+
+def _shown(word: str) -> str:
+    return word if len(word) <= _SHOWN else word[: _SHOWN - 3] + "..."
 
 
 def of_profile(

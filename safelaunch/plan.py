@@ -56,6 +56,8 @@ def make_plan(resolved: Resolved) -> Plan:
             f"launcher `{job.launcher}` takes no `version`", where=job.origin("version")
         )
     warnings: list[PlanWarning] = [*notices.unexpanded(job)]
+    if resolved.flags.remote:
+        warnings += notices.of_the_laptop(job)
     notes: list[str] = []
     nodes = []
     for rank, host in enumerate(resolved.hosts):
@@ -134,7 +136,9 @@ def _bound(words: tuple[Word, ...] | None, facts: Facts) -> tuple[Word, ...] | N
 def _node(
     resolved: Resolved, host: Host, rank: int
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
-    job, profile = _on_host(resolved.job, host), resolved.profile
+    # from afar the host's workdir is the project's place there, and all paths are mapped to it
+    placed = replace(host, workdir=None) if resolved.flags.remote else host
+    job, profile = _on_host(resolved.job, placed), resolved.profile
     launch = Launch(job, profile.accelerator if profile else "cuda", rank)
     launcher = load_launcher(job.launcher)
     command, resumed = launcher.command(launch), None

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
-from safelaunch.runtime import state
+from safelaunch.runtime import state, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,12 +65,14 @@ def home(environ: Mapping[str, str]) -> str:
 
 def _passwd_home() -> str:
     """Return the home folder that the system knows, or nothing: in containers many have none."""
+    if sys.platform == "win32":
+        return os.path.expanduser("~")
     try:
-        import pwd  # noqa: PLC0415 - POSIX only
+        import pwd  # noqa: PLC0415 - rarely needed
 
         return pwd.getpwuid(os.getuid()).pw_dir
     except (ImportError, KeyError):
-        return os.path.expanduser("~") if os.name == "nt" else ""
+        return ""
 
 
 def new_id(name: str, utc: str, random: bytes) -> str:
@@ -127,27 +130,15 @@ def _newest(runs: list[Run]) -> Run:
     return max((run for run in runs if run.id[-20:-5] == last), key=lambda run: run.age_key)
 
 
+def mirrored(run: Run, node: int = 0) -> dict[str, Any] | None:
+    """Return what is known of a run on a host: `host`, `run_dir`, `at`...; None for one here."""
+    return state.read_json(os.path.join(run.folder, f"node-{node}", views.MIRROR))
+
+
 def ranks(run: Run) -> dict[str, int]:
     """Return {rank: pid} of the newest start of each rank, as the ranks themselves noted it."""
-    folder_ = os.path.join(run.node_dir, "ranks")
-    found: dict[int, tuple[tuple[int, ...], int]] = {}
-    try:
-        names = os.listdir(folder_)
-    except OSError:
-        return {}
-    for name in names:
-        parts = name.removeprefix("rank-").split(".")
-        if len(parts) != 3 or not all(part.isdigit() for part in parts):  # noqa: PLR2004
-            continue
-        rank, *start = (int(part) for part in parts)
-        try:
-            with open(os.path.join(folder_, name), encoding="ascii", errors="replace") as file:
-                pid = file.read().strip()
-        except OSError:
-            continue
-        if pid.isdigit() and found.get(rank, ((), 0))[0] < tuple(start):
-            found[rank] = (tuple(start), int(pid))
-    return {str(rank): found[rank][1] for rank in sorted(found)}
+    seen = mirrored(run)
+    return views.ranks(run.node_dir) if seen is None else dict(seen.get("ranks") or {})
 
 
 def failure(run: Run, status: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -168,6 +159,7 @@ def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> 
             pids[key] = who.get("pid")
     if ranks:
         pids["ranks"] = dict(ranks)
+    seen = mirrored(run) or {}
     shown = {
         "version": 1,
         "id": run.id,
@@ -175,15 +167,15 @@ def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> 
         "state": status.get("state"),
         "exit_code": status.get("exit_code"),
         "attempts": status.get("attempts") or [],
-        "host": "localhost",
-        "run_dir": run.node_dir,
+        "host": seen.get("host", "localhost"),
+        "run_dir": seen.get("run_dir", run.node_dir),
         "pids": pids,
         "failure": failure(run, status),
     }
     for key in (
         "created_at", "started_at", "ended_at", "elapsed", "signal", "reason", "alive", "leftovers",
         "unkillable", "warning", "backend", "socket", "stopped_by", "progress", "hang", "waiting",
-        "recovery", "advice",
+        "recovery", "advice", "as_of", "last_sign_at",
     ):  # fmt: skip
         if status.get(key) is not None:
             shown[key] = status[key]

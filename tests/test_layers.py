@@ -20,9 +20,10 @@ LAYERS = (
     ("script", "launchers", "transports", "diagnose", "lint", "runtime"),
     ("gates", "serial", "config"),
     ("notices",),
-    ("pasted", "plan", "hostfacts", "sync", "backends"),
+    ("pasted", "plan", "hostfacts", "sync", "ssh", "backends"),
     ("checks", "runs"),
     ("execute",),
+    ("remote",),
     ("cli",),
     ("__main__",),
 )

@@ -8,8 +8,8 @@ import pytest
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 HEAVY = (
-    "torch", "accelerate", "paramiko", "plumbum", "rich", "packaging", "json", "tempfile",
-    "importlib.metadata", "importlib.resources", "asyncio", "socket", "hypothesis",
+    "torch", "accelerate", "paramiko", "plumbum", "rich", "pathspec", "packaging", "json",
+    "tempfile", "importlib.metadata", "importlib.resources", "asyncio", "socket", "hypothesis",
 )  # fmt: skip
 
 

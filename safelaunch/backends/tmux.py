@@ -6,23 +6,19 @@ A session on a shared server would get that server's old environment (tmux 3041)
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shlex
-import stat
-import tempfile
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import StartError
+from safelaunch.runtime import begin
 
 if TYPE_CHECKING:
     from safelaunch.backends import Supervised
-    from safelaunch.transports import Transport
+    from safelaunch.transports import Result, Transport
 
 NAME = "tmux"
 OLDEST = (2, 1)  # runs several words as they are; older ones join them into one shell line
-LONGEST_SOCKET = 107  # sun_path is 108 bytes with its NUL (unix(7))
 
 
 def why_not(machine: Transport) -> str | None:
@@ -31,6 +27,11 @@ def why_not(machine: Transport) -> str | None:
         result = machine.run(["tmux", "-V"], timeout=10)
     except StartError as e:
         return e.message
+    return judge(result)
+
+
+def judge(result: Result) -> str | None:
+    """Return why tmux cannot be used, from what `tmux -V` said; None if it can."""
     found = re.search(r"(\d+)\.(\d+)", result.out)
     if result.code != 0 or (found is None and "master" not in result.out):
         return f"`tmux -V` says: {result.last_line or result.code}"
@@ -40,61 +41,23 @@ def why_not(machine: Transport) -> str | None:
     return None
 
 
-def socket_path(run_id: str, uid: int) -> str:
-    """Return a short path for the run's socket, in a folder that only this user can enter.
-
-    /tmp, not XDG_RUNTIME_DIR: that one is removed when the last session of the user ends.
-    Raises StartError where there is no such place.
-    """
-    folder = f"/tmp/safelaunch-{uid}"  # noqa: S108 - checked below
+def socket_path(run_id: str) -> str:
+    """Return a short path for the run's socket. Raises StartError where there is no such place."""
     try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
-        private = _is_private(folder, uid)
-    except OSError:
-        private = False
-    if not private:  # somebody else's, or no /tmp: a fresh one is ours alone
-        folder = _fresh()
-    path = f"{folder}/{run_id[-20:]}"
-    if len(os.fsencode(path)) > LONGEST_SOCKET:
-        os.rmdir(folder)  # only a fresh one can be that long
-        raise StartError(f"the path of tmux's socket is too long ({path})")
-    return path
-
-
-def _is_private(folder: str, uid: int) -> bool:
-    info = os.lstat(folder)
-    return stat.S_ISDIR(info.st_mode) and info.st_uid == uid and not info.st_mode & 0o077
-
-
-def _fresh() -> str:
-    try:
-        return tempfile.mkdtemp(prefix="sl-")
+        return begin.socket_path(run_id)
     except OSError as e:
         raise StartError(f"no folder for tmux's socket ({e.strerror})") from e
 
 
 def start(machine: Transport, supervised: Supervised, socket: str) -> None:
     """Start the supervisor in a detached session on a server of its own. Raises StartError."""
-    session = ["new-session", "-d", "-s", supervised.run_id, "-c", supervised.cwd]
-    session += ["-x", "200", "-y", "50"]
-    result = machine.run(
-        ["tmux", "-u", "-f", "/dev/null", "-S", socket, *session, *supervised.argv], timeout=20
-    )
+    words = begin.tmux_words(supervised.run_id, supervised.cwd, socket, supervised.argv)
+    result = machine.run(words, timeout=20)
     if result.code != 0:
         raise StartError(f"tmux did not start: {result.last_line or result.code}")
 
 
-def is_served(path: str) -> bool:
-    """Whether a tmux server answers at a socket: a server that was killed leaves the file."""
-    import socket  # noqa: PLC0415 - only `attach` asks
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        try:
-            client.connect(path)
-        except OSError:
-            return False
-    return True
+is_served = begin.is_served
 
 
 def attach_command(socket: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ from safelaunch.errors import ConfigError, SafelaunchError, did_you_mean
 # name -> (module, one line of help): a command's module is imported when it is used
 COMMANDS = {
     "run": ("run", "Start a job on this machine, or print what would be started."),
+    "remote": ("remote", "Sync the project to a host and start a job there, over SSH."),
     "ps": ("ps", "List runs."),
     "show": ("show", "Show one run: state, exit code, processes, how to look at it."),
     "logs": ("logs", "Print or follow a run's log."),
@@ -21,7 +23,10 @@ COMMANDS = {
     "wait": ("wait", "Wait until a run has ended; exit 0 if it succeeded."),
     "stop": ("stop", "Stop a run and prove that nothing of it is left."),
     "rerun": ("rerun", "Start a recorded run's plan again."),
+    "push": ("push", "Bring a file or folder to a host."),
+    "pull": ("pull", "Fetch files that a run made on its host."),
     "init": ("init", "Write a pasted launch line as a job file."),
+    "hosts": ("hosts", "List, test and add the machines that jobs can run on."),
     "profiles": ("profiles", "List hardware profiles, or show one with its reasons."),
     "launchers": ("launchers", "List launchers."),
 }
@@ -87,12 +92,21 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 not succeeded, 2 usage, 5 internal, 130 Ctrl-C."""
+    if sys.platform == "win32":
+        _say_anything()
     code = _guarded()
     try:
         sys.stdout.flush()
     except OSError:  # a full disk behind `>`: it has been reported, Python's own end must not again
         _drop_stdout()
     sys.exit(code)
+
+
+def _say_anything() -> None:
+    """Let no character end a command: behind `>` Windows has the system's code page."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _guarded() -> int:  # noqa: PLR0911 - one way out for each kind of end

@@ -8,31 +8,40 @@ import sys
 import click
 
 from safelaunch import runs
-from safelaunch.backends import tmux
+from safelaunch.cli import looking
 from safelaunch.cli.complete import complete_run
-from safelaunch.cli.watch import describe, is_live
+from safelaunch.cli.watch import counted, in_short, own_log
 from safelaunch.errors import RunError
-from safelaunch.runtime import state
 
 
 @click.command("attach")
 @click.argument("run", required=False, shell_complete=complete_run)
 def command(run: str | None) -> int:
     """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job."""
-    found = runs.find_live(runs.home(os.environ), run, is_live)
-    status = state.judge(found.node_dir)
+    found = runs.find_live(runs.home(os.environ), run, looking.is_live)
+    status = looking.judge(found)
     look = f"safelaunch logs -f {found.id}"
+    if status.get("state") == "lost":
+        left = counted(status.get("alive"))
+        raise RunError(
+            f"the supervisor of {found.id} is gone, and the pane with it; {left} alive",
+            hint=own_log(found),
+        )
     if status.get("state") != "running":
         raise RunError(
-            f"{found.id} does not run ({describe(status)})", hint=f"safelaunch logs {found.id}"
+            f"{found.id} does not run ({in_short(status)})", hint=f"safelaunch logs {found.id}"
         )
     socket = status.get("socket")
     if not socket:
         raise RunError(f"{found.id} was started without tmux", hint=look)
-    if not tmux.is_served(str(socket)):
+    if not looking.is_served(found, str(socket)):
         raise RunError(f"the tmux server of {found.id} is gone; the job goes on", hint=look)
     if not sys.stdin.isatty():
         raise RunError("attach needs a terminal", hint=look)
+    if looking.is_remote(found):
+        from safelaunch.cli.terminal import attach  # noqa: PLC0415 - over SSH only
+
+        return attach(found, str(socket))
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
     try:
         os.execvpe(  # noqa: S606 - this process becomes tmux

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli import say
-from safelaunch.cli.run import LineCommand, pasted_line
+from safelaunch.cli.options import LineCommand, pasted_line
 from safelaunch.config.load import mapping, overlay, scalar
 from safelaunch.config.write import job_yaml
 from safelaunch.errors import ConfigError
@@ -52,12 +52,12 @@ def command(output: str | None, profile: str | None) -> int:
 def _placed(tree: Node, output: str | None) -> Node:
     """Return the keys for a file that lies elsewhere: its paths are relative to its own folder."""
     folder = os.path.dirname(os.path.abspath(output)) if output is not None else os.getcwd()
-    back = os.path.relpath(os.getcwd(), folder)
+    back = os.path.relpath(os.getcwd(), folder).replace(os.sep, "/")
     if back == os.curdir:
         return tree
     where = tree.origin
     moved = {"workdir": scalar(back, where)}
     python = tree.get("python")
     if python is not None:
-        moved["python"] = scalar(os.path.join(back, python.text), where)
+        moved["python"] = scalar(os.path.join(back, python.text).replace(os.sep, "/"), where)
     return overlay(tree, mapping(moved, where))

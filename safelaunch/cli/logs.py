@@ -9,12 +9,20 @@ from typing import Any
 import click
 
 from safelaunch import runs
-from safelaunch.cli import say
+from safelaunch.cli import looking, say
 from safelaunch.cli.complete import complete_run
-from safelaunch.cli.reading import last_lines
-from safelaunch.cli.watch import attempts, describe, following, growing, log_path, writer
+from safelaunch.cli.watch import (
+    fitted,
+    following,
+    headline,
+    in_short,
+    is_cut,
+    own_log,
+    where_cut,
+    writer,
+)
 from safelaunch.errors import RunError
-from safelaunch.runtime import state
+from safelaunch.runtime import reading, state
 
 
 @click.command("logs")
@@ -31,45 +39,53 @@ def command(run: str | None, **options: Any) -> int:
     """Print or follow a run's log. Ctrl-C ends the looking, never the job."""
     found = runs.find(runs.home(os.environ), run)
     rank, launcher, follow = options["rank"], options["launcher"], options["follow"]
-    attempt = options["attempt"] or max(attempts(found), default=1)
+    if looking.is_remote(found):
+        looking.judge(found)  # what is known of its attempts and ranks may be old
+    attempt = options["attempt"] or max(looking.attempts(found), default=1)
     which = _which(found, rank, launcher)
-    path = log_path(found, which, attempt)
-    _check(found, options, path)
-    begin = 0 if options["tail"] is None else last_lines(path, options["tail"])
+    wanted = looking.Log(attempt, which, options["tail"], follow)
+    _check(found, options, wanted)
     write = writer(options["raw"] or (follow and sys.stdout.isatty()))
+    is_there = False
     try:
-        if follow:
-            shown = following(found, attempt, which, begin)
-        else:
-            shown = growing(path, lambda: False, begin)
-        for data in shown:
+        for data in following(found, wanted):
+            is_there = True
             write(data)
         write(b"")
     except KeyboardInterrupt:
         say(f"\n{found.id} goes on")
         return 130
+    status = looking.judge(found)
+    if looking.is_remote(found) and not (is_there or follow):
+        raise _no_log(found, options, status)
     if follow:
-        say(f"{found.id}: {describe(state.judge(found.node_dir))}")
+        say(headline(found, status))
+    elif which is None and is_cut(status):
+        say(fitted(f"note: {where_cut(status)}: {own_log(found)}"))
     return 0
 
 
-def _check(run: runs.Run, options: dict[str, Any], path: str) -> None:
+def _check(run: runs.Run, options: dict[str, Any], wanted: looking.Log) -> None:
     """Raise RunError where there is no such log, unless one may still come."""
-    there = attempts(run)
+    there = looking.attempts(run)
     if options["attempt"] and options["attempt"] not in (there or [1]):
         raise RunError(
             f"{run.id} has no attempt {options['attempt']}",
             hint=f"attempts: {', '.join(map(str, there))}",
         )
-    if options["follow"] or os.path.isfile(path):
+    path = reading.log_path(run.node_dir, wanted.which, wanted.attempt)
+    if options["follow"] or looking.is_remote(run) or os.path.isfile(path):
         return
-    status = state.judge(run.node_dir)
+    raise _no_log(run, options, looking.judge(run))
+
+
+def _no_log(run: runs.Run, options: dict[str, Any], status: dict[str, Any]) -> RunError:
     rank = options["rank"]
     which = "the launcher" if options["launcher"] else "the run"
     which = which if rank is None else f"rank {rank}"
     known = ", ".join(runs.ranks(run)) or "none"
-    raise RunError(
-        f"{run.id} has no log of {which} ({describe(status)})",
+    return RunError(
+        f"{run.id} has no log of {which} ({in_short(status)})",
         hint=f"ranks that logged: {known}",
     )
 

@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from safelaunch import runs
+from safelaunch.cli import looking
 from safelaunch.cli.complete import complete_run
 from safelaunch.cli.start import start
-from safelaunch.errors import RunError
+from safelaunch.errors import ConfigError, RunError
 from safelaunch.execute.resume import of_run
 from safelaunch.model import Plan
+from safelaunch.remote import mirror
 from safelaunch.runtime import state
 from safelaunch.serial import thaw
 
@@ -30,10 +32,19 @@ def command(run: str | None, **options: Any) -> int:
     """
     home = runs.home(os.environ)
     found = runs.find(home, run)
+    if looking.is_remote(found):
+        looking.judge(found)
     record = state.read_json(os.path.join(found.node_dir, "plan.json"))
     plan = thaw(record.get("unbound")) if record else None
     if not isinstance(plan, Plan):
         raise RunError(f"{found.id} has no recorded plan", where=found.node_dir)
     if options["resume"]:
         plan = of_run(plan, home, found.id)
-    return start(plan, options)
+    at = mirror.pointer(found) if looking.is_remote(found) else None
+    if at is None:
+        return start(plan, options)
+    if options["foreground"]:
+        raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
+    from safelaunch.cli.afar import again  # noqa: PLC0415 - for hosts only
+
+    return again(plan, at, options)

@@ -12,11 +12,21 @@ import click
 
 from safelaunch import runs
 from safelaunch.backends import tmux
-from safelaunch.cli import print_json, progress
+from safelaunch.cli import looking, print_json, progress
 from safelaunch.cli.complete import complete_run
 from safelaunch.cli.failure import folded
-from safelaunch.cli.watch import describe, duration, reasons
-from safelaunch.runtime import state, trends
+from safelaunch.cli.watch import (
+    duration,
+    headline,
+    is_cut,
+    is_suspected,
+    is_waiting,
+    reasons,
+    without_repeats,
+)
+from safelaunch.runtime import state
+
+_RANKS = 8  # that are named with their pids
 
 
 @click.command("show")
@@ -25,19 +35,19 @@ from safelaunch.runtime import state, trends
 def command(run: str | None, as_json: bool) -> int:
     """Show one run: state, exit code, processes, what it was made of, how to look at it."""
     found = runs.find(runs.home(os.environ), run)
-    status = state.judge(found.node_dir)
+    status = looking.judge(found)
     shown = runs.show_json(found, status, runs.ranks(found))
     if as_json:
         print_json(shown)
         return 0
-    click.echo(f"{found.id}: {describe(status)}")
+    click.echo(headline(found, without_repeats(found, status)))
     why = reasons(found, status)
     for line in (
         *why,
         *_attempts(status),
         *_progress(found, status),
         *_job(found, status),
-        *_processes(shown),
+        *_processes(shown, is_waiting(status)),
         *_record(found),
         *_places(found, status, has_log=any(line.startswith("log ") for line in why)),
     ):
@@ -66,9 +76,20 @@ def _width() -> int:
 
 
 def _progress(run: runs.Run, status: dict[str, Any]) -> list[str]:
-    said = progress.lines(status.get("progress") or {}, str(status.get("state")))
+    known, doing = status.get("progress") or {}, str(status.get("state"))
+    attempts = len(status.get("attempts") or ())
+    told = progress.lines(
+        known, "waiting" if is_waiting(status) else doing, late=is_suspected(status)
+    )
+    # the run's own warning tells since when
+    has_warning = "no finite number" in str(status.get("warning"))
+    said = [line for line in told if not (has_warning and "no finite number" in line)]
+    if said and is_cut(status):
+        said.append(f"as of {_moment(status['as_of'])}: the supervisor tells no more")
+    elif said and is_waiting(status):
+        said.append(f"of attempt {attempts}, which has ended")
     lines = [("progress" if not i else "", line) for i, line in enumerate(said)]
-    lines += [("note", note) for note in trends.notes(os.path.join(run.node_dir, "samples.csv"))]
+    lines += [("note", note) for note in looking.notes(run)]
     return [line for label, text in lines for line in folded(label, text, _width(), 3)]
 
 
@@ -80,19 +101,27 @@ def _job(run: runs.Run, status: dict[str, Any]) -> list[str]:
     lines.append(f"launcher  {plan.get('launcher')}, profile {plan.get('profile') or 'none'}")
     begun = status.get("started_at")
     if isinstance(begun, (int, float)):
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun))
         ago = f", {duration(max(0.0, time.time() - begun))} ago"
-        lines.append(f"started   {at}{ago}")
+        lines.append(f"started   {_moment(begun)}{ago}")
     return lines
 
 
-def _processes(shown: dict[str, Any]) -> list[str]:
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _processes(shown: dict[str, Any], waits: bool) -> list[str]:
+    """Name the processes that live: between two attempts that is the supervisor alone."""
     pids = shown["pids"]
     if shown["state"] != "running":
         return []
-    parts = [f"{name} {pid}" for name, pid in pids.items() if name != "ranks"]
-    parts += [f"rank {rank} {pid}" for rank, pid in pids.get("ranks", {}).items()]
-    return ["processes " + ", ".join(parts)]
+    ranks = {} if waits else pids.get("ranks", {})
+    names = ["supervisor"] if waits else [name for name in pids if name != "ranks"]
+    parts = [f"{name} {pids[name]}" for name in names if name in pids]
+    parts += [f"rank {rank} {pid}" for rank, pid in list(ranks.items())[:_RANKS]]
+    if len(ranks) > _RANKS:
+        parts.append(f"and {len(ranks) - _RANKS} more ranks (--json has them)")
+    return folded("processes", ", ".join(parts), _width(), 4)
 
 
 def _record(run: runs.Run) -> list[str]:
@@ -117,8 +146,17 @@ def _record(run: runs.Run) -> list[str]:
 
 def _places(run: runs.Run, status: dict[str, Any], *, has_log: bool) -> list[str]:
     lines = [] if has_log else [f"log       safelaunch logs {run.id}"]
-    lines.append(f"files     {shlex.quote(run.node_dir)}")
+    seen = runs.mirrored(run)
+    if seen is None:
+        lines.append(f"files     {shlex.quote(run.node_dir)}")
+    else:
+        lines.append(f"host      {seen.get('host')}")
+        lines.append(f"files     {seen.get('host')}:{shlex.quote(str(seen.get('run_dir')))}")
     socket = status.get("socket")
     if status.get("state") == "running" and socket:
-        lines.append(f"attach    {tmux.attach_command(str(socket))}")
+        if looking.is_served(run, str(socket)):
+            own = tmux.attach_command(str(socket))
+            lines.append(f"attach    {own if seen is None else f'safelaunch attach {run.id}'}")
+        else:
+            lines.append("attach    no longer: its tmux server is gone, the job goes on")
     return lines

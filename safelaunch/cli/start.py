@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from safelaunch.model import Plan
 
+# what ends a command beside Ctrl-C; Windows has no SIGHUP
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 def caller() -> Caller:
     """Return this process's environment, folder and clock for a start."""
@@ -78,7 +81,7 @@ def _interruptible() -> Iterator[None]:
     def interrupt(signum: int, _frame: object) -> None:
         raise KeyboardInterrupt(signal.Signals(signum).name)
 
-    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    before = {n: signal.signal(n, interrupt) for n in _ENDING}
     try:
         yield
     finally:
@@ -125,7 +128,7 @@ def _foreground(plan: Plan) -> int:
         for pid, begun in supervisors:
             procs.ask(pid, begun)
 
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for signum in (signal.SIGINT, *_ENDING):
         signal.signal(signum, stop)
     started = execute(plan, caller(), foreground=True)
     if started.supervisor is not None:

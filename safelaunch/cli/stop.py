@@ -7,11 +7,10 @@ import os
 import click
 
 from safelaunch import runs
-from safelaunch.cli import print_json
+from safelaunch.cli import looking, print_json
 from safelaunch.cli.complete import complete_run
-from safelaunch.cli.watch import describe, is_live
+from safelaunch.cli.watch import headline
 from safelaunch.errors import RunError
-from safelaunch.runtime import state
 
 
 @click.command("stop")
@@ -27,9 +26,8 @@ from safelaunch.runtime import state
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, grace: float, as_json: bool) -> int:
     """Stop a run: TERM, the grace, KILL, then proof that nothing of it is left."""
-    found = runs.find_live(runs.home(os.environ), run, is_live)
-    ended = state.judge(found.node_dir).get("state") in state.ENDED
-    status = state.stop(found.node_dir, grace)
+    found = runs.find_live(runs.home(os.environ), run, looking.is_live)
+    status, ended = looking.stop(found, grace)
     if as_json:
         print_json(runs.show_json(found, status, runs.ranks(found)))
     if status.get("state") == "unknown":
@@ -38,5 +36,5 @@ def command(run: str | None, grace: float, as_json: bool) -> int:
         raise RunError(f"{status['alive']} processes of {found.id} cannot be ended (in the kernel)")
     if not as_json:
         already = "had ended already: " if ended else ""
-        click.echo(f"{found.id}: {already}{describe(status)}; no process is left")
+        click.echo(headline(found, status, already, "; no process is left"))
     return 0

@@ -8,10 +8,10 @@ import time
 import click
 
 from safelaunch import runs
-from safelaunch.cli import print_json, say
+from safelaunch.cli import looking, print_json, say
 from safelaunch.cli.complete import complete_run
-from safelaunch.cli.watch import is_live, is_over, outcome
-from safelaunch.runtime import state
+from safelaunch.cli.watch import counted, fitted, outcome
+from safelaunch.runtime.views import is_over
 
 
 @click.command("wait")
@@ -20,14 +20,24 @@ from safelaunch.runtime import state
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until a run has ended; exit 0 if it succeeded, else 1."""
-    found = runs.find_live(runs.home(os.environ), run, is_live)
+    found = runs.find_live(runs.home(os.environ), run, looking.is_live)
     deadline = None if timeout is None else time.monotonic() + timeout
-    while not is_over(found):
+    is_told = False
+    status = looking.judge(found)
+    is_away = looking.is_remote(found)
+    pause = 1.0 if is_away else 0.1
+    while not is_over(status) or (is_away and status.get("state") == "unknown"):
+        if status.get("state") == "lost" and not is_told:
+            is_told = True
+            left = f"waiting for what is left, {counted(status.get('alive'))}"
+            stop = f"safelaunch stop {found.id} ends it"
+            say(fitted(f"{found.id}: the supervisor is gone; {left} ({stop})"))
         if deadline is not None and time.monotonic() > deadline:
-            say(f"{found.id} still runs")
+            is_lost = status.get("state") == "lost"
+            say(f"{found.id}: {'some of it is still alive' if is_lost else 'still runs'}")
             break
-        time.sleep(0.1)
-    status = state.judge(found.node_dir)
+        time.sleep(pause)
+        status = looking.judge(found)
     if as_json:
         print_json(runs.show_json(found, status, runs.ranks(found)))
     if status.get("state") in ("running", "pending"):

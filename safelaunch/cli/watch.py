@@ -2,107 +2,81 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
+import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli import say
+from safelaunch.cli import looking, say
 from safelaunch.cli.failure import block, folded
-from safelaunch.cli.reading import read_on
-from safelaunch.runs import failure
+from safelaunch.runs import failure, ranks
 from safelaunch.runtime import state
+from safelaunch.runtime.views import is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from safelaunch.runs import Run
 
-_TICK = 0.015  # seconds between two looks at a growing log
-
-
-def attempts(run: Run) -> list[int]:
-    """Return the numbers of the attempts that have logs, the newest last."""
-    try:
-        names = os.listdir(os.path.join(run.node_dir, "logs"))
-    except OSError:
-        return []
-    return sorted(int(n[8:]) for n in names if n.startswith("attempt-") and n[8:].isdigit())
-
-
-def log_path(run: Run, rank: str | None = None, attempt: int | None = None) -> str:
-    """Return the path of the combined log, or of one rank's or the launcher's.
-
-    Without a number it is the newest attempt's.
-    """
-    number = attempt or max(attempts(run), default=1)
-    name = "combined.log" if rank is None else f"{rank}.log"
-    return os.path.join(run.node_dir, "logs", f"attempt-{number}", name)
+_PIECES = 64  # of an unfinished line that are held back: in case something overwrites it
+_NARROWEST = 40  # columns that a sentence wants, however narrow the terminal
 
 
 def follow(run: Run) -> Mapping[str, Any]:
     """Stream the combined log to stdout until the run has ended; return its last status."""
     write = writer(sys.stdout.isatty())
-    for data in following(run, 1):
+    for data in following(run, looking.Log(1, follow=True)):
         write(data)
     write(b"")
-    return state.judge(run.node_dir)
+    return looking.judge(run)
 
 
-def following(
-    run: Run, attempt: int, rank: str | None = None, position: int = 0
-) -> Iterator[bytes]:
-    """Yield a log as it grows, from an attempt and a position in its log to the run's end."""
-    last = b"\n"
-    while True:
-        number = attempt
+def following(run: Run, wanted: looking.Log) -> Iterator[bytes]:
+    """Yield a log as it grows, from an attempt to the run's end.
 
-        def goes_on(number: int = number) -> bool:
-            return not is_over(run) and max(attempts(run), default=1) <= number
+    Say once where the combined log has ended before the run.
+    """
+    is_told = wanted.which is not None
 
-        for data in growing(log_path(run, rank, number), goes_on, position):
-            last = data
-            yield data
-        later = [n for n in attempts(run) if n > number]
-        if not later:
-            return
-        attempt, position = later[0], 0
-        end = b"" if last.endswith((b"\r", b"\n")) else b"\n"
-        yield end + b"[safelaunch] attempt %d\n" % attempt
-        last = b"\n"
+    def is_done() -> bool:
+        nonlocal is_told
+        status = state.judge(run.node_dir)
+        if is_cut(status) and not is_told:
+            is_told = True
+            say(fitted(f"note: {where_cut(status)}: {own_log(run)}"))
+        return is_over(status)
+
+    return looking.log(run, wanted, is_done)
 
 
-def is_over(run: Run) -> bool:
-    """Whether nothing more will come: the run has ended, or nobody is left to write."""
-    status = state.judge(run.node_dir)
-    if status.get("state") == "lost":
-        return not status.get("alive")
-    return status.get("state") not in ("pending", "running")
+def is_cut(status: Mapping[str, Any]) -> bool:
+    """Whether the supervisor died before the run's end, and with it what only it tells."""
+    return status.get("as_of") is not None
 
 
-def is_live(run: Run) -> bool:
-    """Whether something of the run may still be there."""
-    return state.judge(run.node_dir).get("state") not in state.ENDED
+def where_cut(status: Mapping[str, Any]) -> str:
+    """Say where the log ends of a run whose supervisor has died."""
+    more = "go on" if status.get("alive") else "may hold more"
+    return f"the combined log ends at the supervisor's death; the ranks' own logs {more}"
 
 
-def growing(path: str, goes_on: Callable[[], bool], position: int = 0) -> Iterator[bytes]:
-    """Yield a file's bytes as they come, until `goes_on` says no and the end is reached."""
-    last_look, going = 0.0, True
-    while True:
-        position, data = read_on(path, position)
-        if data:
-            yield data
-            continue
-        if not going:
-            return
-        if time.monotonic() - last_look > 4 * _TICK:
-            last_look = time.monotonic()
-            going = goes_on()
-            if not going:
-                continue  # one more read: the end may have come with the last lines
-        time.sleep(_TICK)
+def own_log(run: Run) -> str:
+    """Return the command that shows what a rank itself wrote, also without a supervisor."""
+    return f"safelaunch logs --rank {next(iter(ranks(run)), 0)} {run.id}"
+
+
+def is_waiting(status: Mapping[str, Any]) -> bool:
+    """Whether the run waits for its next attempt, and nothing of it runs."""
+    return status.get("state") == "running" and isinstance(status.get("waiting"), dict)
+
+
+def is_suspected(status: Mapping[str, Any]) -> bool:
+    """Whether the run seems to hang now."""
+    hang = status.get("hang")
+    lives = status.get("state") in ("running", "lost") and not is_waiting(status)
+    return lives and isinstance(hang, dict) and not hang.get("over")
 
 
 def writer(raw: bool) -> Callable[[bytes], None]:
@@ -112,7 +86,7 @@ def writer(raw: bool) -> Callable[[bytes], None]:
     written once, in its last state.
     """
     out = sys.stdout.buffer
-    rest = b""
+    rest: list[bytes] = []  # of an unfinished line
 
     def as_is(data: bytes) -> None:
         out.write(data)
@@ -120,17 +94,22 @@ def writer(raw: bool) -> Callable[[bytes], None]:
 
     def settled(data: bytes) -> None:
         nonlocal rest
-        end = data.rfind(b"\n") + 1
-        if end and b"\r" not in data and b"\r" not in rest:
-            out.write(rest + data[:end])  # nothing overwrites anything: most logs, and large ones
-            out.flush()
-            rest = data[end:]
-            return
-        lines = (rest + data).split(b"\n")
-        rest = _short(lines.pop()) if data else b""
-        if not data and lines and not lines[-1]:
-            lines.pop()
-        out.writelines(last_state(line) + b"\n" for line in lines)
+        if b"\r" not in data and not any(b"\r" in part for part in rest[-1:]):
+            # nothing overwrites anything: most logs, and large ones
+            end = data.rfind(b"\n") + 1
+            if end or len(rest) > _PIECES:
+                out.writelines(rest)
+                out.write(data[:end])
+                rest = [data[end:]]
+            else:
+                rest.append(data)
+        else:
+            lines = b"".join([*rest, data]).split(b"\n")
+            rest = [_short(lines.pop())]
+            out.writelines(last_state(line) + b"\n" for line in lines)
+        if not data and any(rest):
+            out.write(last_state(b"".join(rest)) + b"\n")
+            rest = []
         out.flush()
 
     return as_is if raw else settled
@@ -150,7 +129,7 @@ def last_state(line: bytes) -> bytes:
 
 def outcome(run: Run, status: Mapping[str, Any]) -> int:
     """Say how a run ended, and why; return 0 if it succeeded, else 1."""
-    say(f"{run.id}: {describe(status)}")
+    say(headline(run, without_repeats(run, status)))
     lines = reasons(run, status)
     for line in lines:
         say(f"  {line}")
@@ -169,10 +148,14 @@ def reasons(run: Run, status: Mapping[str, Any]) -> list[str]:
     lines = block(found, width, run.id) if found else []
     hang = status.get("hang")
     if isinstance(hang, dict):
-        if status.get("state") not in state.ENDED:
-            lines += _hanging(hang, width)
+        if not (found and found.get("class") == "hang"):  # else the block has told it
+            lines += _hanging(hang, status, width)
         if hang.get("folder") and not hang.get("over"):
             lines.append(f"{'stacks':<10}{shlex.quote(str(hang['folder']))}")
+    if is_cut(status) and not any(line.startswith("log ") for line in lines):
+        lines += folded("log", f"{own_log(run)} ({where_cut(status)})", width, 3)
+    if status.get("state") == "lost" and status.get("alive"):
+        lines += folded("next", f"safelaunch stop {run.id} ends what is left", width, 2)
     restart = str(status.get("recovery") or "").removeprefix("no restart: ")
     advice = str(status.get("advice") or "")
     if restart and not (advice and advice in restart):
@@ -183,41 +166,81 @@ def reasons(run: Run, status: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _hanging(hang: Mapping[str, Any], width: int) -> list[str]:
-    """Return what is known of a hang that is suspected."""
+def _hanging(hang: Mapping[str, Any], status: Mapping[str, Any], width: int) -> list[str]:
+    """Return what is known of a hang that is suspected, or was when the run ended."""
+    has_ended = status.get("state") in state.ENDED
     if hang.get("over"):
         silent = duration(float(hang.get("silent") or 0))
-        return folded("hang", f"suspected for {silent}; it goes on by itself", width, 2)
-    since = hang.get("since")
-    silent = duration(max(0.0, time.time() - since)) if isinstance(since, (int, float)) else "long"
+        said = f"suspected for {silent}; it goes on by itself"
+        return [] if has_ended else folded("hang", said, width, 2)
+    since, until = hang.get("since"), time.time()
+    for key in ("as_of", "ended_at"):
+        until = status[key] if isinstance(status.get(key), (int, float)) else until
+    silent = duration(max(0.0, until - since)) if isinstance(since, (int, float)) else "long"
     what = "no step" if hang.get("kind") == "stepless" else "no output and no step"
-    lines = folded("hang", f"suspected: {what} for {silent}", width, 2)
+    at_end = ", to the end" if has_ended else ""
+    lines = folded("hang", f"suspected: {what} for {silent}{at_end}", width, 2)
     for line in str(hang.get("summary") or "").splitlines():
         lines += folded("", line, width, 3)
     return lines
 
 
+def headline(run: Run, status: Mapping[str, Any], before: str = "", after: str = "") -> str:
+    """Return `ID: failed, exit code 1, ran 12.0 s`, folded to the terminal's width."""
+    return fitted(f"{run.id}: {before}{describe(status)}{after}")
+
+
+def without_repeats(run: Run, status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a status without the reason that the failure block below the headline tells too."""
+    found = failure(run, status)
+    if found and status.get("reason") == found.get("what"):
+        return {key: value for key, value in status.items() if key != "reason"}
+    return status
+
+
+def fitted(text: str) -> str:
+    """Return a sentence folded to the terminal's width; ids and paths stay whole."""
+    return textwrap.fill(
+        text,
+        max(_NARROWEST, shutil.get_terminal_size().columns),
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def describe(status: Mapping[str, Any]) -> str:
     """Return a run's state in words: `failed, exit code 1, ran 12.0 s`."""
-    words = [_state(status)]
+    words = [in_short(status)]
+    if is_suspected(status):
+        words.append("hang suspected")
     if status.get("reason"):
         words.append(str(status["reason"]))
     words += _attempts(status)
     if status.get("state") == "lost":
-        words.append(f"{status.get('alive', 0)} processes alive")
+        words.append(f"{counted(status.get('alive'))} alive")
     if status.get("leftovers"):
-        words.append(f"{status['leftovers']} processes outlived the launcher and were ended")
+        plural = "was" if status["leftovers"] == 1 else "were"
+        words.append(f"{counted(status['leftovers'])} outlived the launcher and {plural} ended")
     if status.get("unkillable"):
-        words.append(f"{len(status['unkillable'])} processes cannot be ended (in the kernel)")
+        words.append(f"{counted(len(status['unkillable']))} cannot be ended (in the kernel)")
     begun, ended, ran = (status.get(key) for key in ("started_at", "ended_at", "elapsed"))
     if isinstance(ran, (int, float)):
         words.append(f"ran {duration(ran)}")
     elif isinstance(begun, (int, float)) and isinstance(ended, (int, float)):
-        words.append(f"ran {duration(max(0.0, ended - begun))}")
+        span = duration(max(0.0, ended - begun))
+        known = status.get("last_sign_at") is not None
+        words.append(f"last sign of life after {span}" if known else f"ran {span}")
     return ", ".join(words)
 
 
-def _state(status: Mapping[str, Any]) -> str:
+def counted(number: object) -> str:
+    """Return `1 process`, `4 processes`."""
+    return "1 process" if number == 1 else f"{number or 0} processes"
+
+
+def in_short(status: Mapping[str, Any]) -> str:
+    """Return a run's state with the exit code or signal, and nothing else."""
     shown, code = str(status.get("state")), status.get("exit_code")
     if shown == "stopped" and status.get("stopped_by"):
         return f"stopped ({status.get('signal') or status['stopped_by']})"

@@ -25,8 +25,7 @@ class Paths(NamedTuple):
         job_dir = os.path.normpath(os.path.dirname(os.path.abspath(os.path.join(cwd, job_path))))
         check_text(Node("scalar", Origin("the job's folder"), text=job_dir))
         root = _project_root(job_dir)
-        shown = os.path.abspath(os.path.join(cwd, project_root)) if project_root else root
-        return cls(cwd, job_dir, root, shown)
+        return cls(cwd, job_dir, root, _shown(project_root, cwd) if project_root else root)
 
     def base(self, origin: Origin) -> str:
         """Return the real folder that a relative path of that origin starts from."""
@@ -35,7 +34,9 @@ class Paths(NamedTuple):
         return os.path.dirname(os.path.abspath(os.path.join(self.cwd, origin.source)))
 
     def real(self, path: str, origin: Origin) -> str:
-        """Return the path on this machine."""
+        """Return the path on this machine; one that only a host can have stays."""
+        if path.startswith("/") and os.sep != "/":
+            return posixpath.normpath(path)
         return os.path.normpath(os.path.join(self.base(origin), path))
 
     def planned(self, path: str, origin: Origin) -> str:
@@ -44,11 +45,23 @@ class Paths(NamedTuple):
 
     def view(self, real: str) -> str:
         """Return a real path as if the project lay at the shown root."""
-        if real == self.root:
-            return self.shown_root
-        if real.startswith(self.root.rstrip(os.sep) + os.sep):
-            return posixpath.join(self.shown_root, os.path.relpath(real, self.root))
-        return real
+        if not self.is_inside(real):
+            return real
+        below = os.path.relpath(real, self.root).replace(os.sep, "/")
+        return self.shown_root if below == "." else posixpath.join(self.shown_root, below)
+
+    def is_inside(self, real: str) -> bool:
+        """Whether a real path is the project root, or lies below it."""
+        path, root = os.path.normcase(real), os.path.normcase(self.root)
+        return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _shown(project_root: str, cwd: str) -> str:
+    if project_root.startswith(
+        ("/", "<")
+    ):  # on another machine, or below a folder known only there
+        return posixpath.normpath(project_root)
+    return os.path.abspath(os.path.join(cwd, project_root))
 
 
 def _project_root(folder: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config import hosts as hosts_file
-from safelaunch.config import profiles
+from safelaunch.config import on_host, profiles
 from safelaunch.config.interpreter import read_interpreter
 from safelaunch.config.load import MAX_DEPTH, Node, mapping, overlay, read_file, scalar
 from safelaunch.config.overrides import lay_setting
@@ -34,6 +33,7 @@ from safelaunch.model import (
     Job,
     Origin,
     Profile,
+    Sync,
     Topology,
 )
 
@@ -55,6 +55,8 @@ class Flags(NamedTuple):
     debug: bool = False
     project_root: str | None = None
     smoke: bool = False
+    remote: bool = False  # the job's hosts are others than this machine
+    hosts: tuple[str, ...] = ()  # instead of the job's own
 
 
 class Resolved(NamedTuple):
@@ -94,7 +96,7 @@ def _extended(path: str, shown: str, where: Origin | None, chain: tuple[str, ...
     below: Node | None = None
     for parent in parents.items if parents.kind == "list" else (parents,):
         next_path = os.path.normpath(os.path.join(os.path.dirname(path), parent.text))
-        next_shown = posixpath.normpath(posixpath.join(posixpath.dirname(shown), parent.text))
+        next_shown = os.path.normpath(os.path.join(os.path.dirname(shown), parent.text))
         below = overlay(below, _extended(next_path, next_shown, parent.origin, (*chain, real)))
     return overlay(below, tree)
 
@@ -112,20 +114,29 @@ def resolve(
             tree,
             mapping({"profile": scalar(flags.profile, Origin("--profile"))}, Origin("--profile")),
         )
+    if flags.hosts:
+        origin = Origin("--host")
+        named = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
+        tree = overlay(tree, mapping({"hosts": named}, origin))
     values, origins = JOB.read(tree)
+    if flags.remote:
+        on_host.check(tree, paths)
     known = hosts_file.Hosts({}, {})
     if flags.hosts_file is not None:
         path = os.path.join(paths.cwd, flags.hosts_file)
         known = hosts_file.load(path, flags.hosts_file, paths.planned)
+    if "hosts" in values:
+        values["hosts"] = hosts_file.expand(known, values["hosts"])
     job = replace(
         _job(values, origins, paths, default_name, tree),
         supervision=read_supervision(values, tree, paths, smoke=flags.smoke),
         resumed=resumed_args(tree),
+        sync=values.get("sync", Sync()),
         fingerprint=values.get("recovery", {}).get("fingerprint", ()),
     )
-    machines = _machines(job, known)
-    if "workdir" in values or any(host.workdir is None for host in machines):
-        _check_script(values, origins, paths)  # else a host says where, and may be the only one
+    machines = _machines(job, known, remote=flags.remote)
+    if _lies_here(values, machines, paths, remote=flags.remote):
+        _check_script(values, origins, paths)
     profile, profile_origin = _profile(values, origins, machines, known, paths)
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
@@ -133,7 +144,11 @@ def resolve(
     return Resolved(job, profile, profile_origin, machines, flags, tree, job_file)
 
 
-def _machines(job: Job, known: hosts_file.Hosts) -> tuple[Host, ...]:
+def _machines(job: Job, known: hosts_file.Hosts, *, remote: bool) -> tuple[Host, ...]:
+    if remote and not job.hosts:
+        raise ConfigError("which host?", hint="--host NAME; safelaunch hosts lists them")
+    if remote:  # the others are known to ~/.ssh/config, or by address; the path there is mapped
+        return tuple(known.machines.get(name) or Host(name) for name in job.hosts)
     if job.hosts:
         where = job.origin("hosts")
         return tuple(hosts_file.pick(known, name, where) for name in job.hosts)
@@ -233,6 +248,15 @@ def _check_target(
         )
 
 
+def _lies_here(
+    values: dict[str, Any], machines: tuple[Host, ...], paths: Paths, *, remote: bool
+) -> bool:
+    """Whether the program lies on this machine; else a host says where, and may alone have it."""
+    if remote:
+        return not on_host.is_hosts_own(values.get("workdir", ""), paths)
+    return "workdir" in values or any(host.workdir is None for host in machines)
+
+
 def _check_script(values: dict[str, Any], origins: dict[str, Origin], paths: Paths) -> None:
     if "script" not in values:
         return
@@ -299,7 +323,7 @@ def _check_nodes(
 
 def _pythonpath(values: dict[str, Any], paths: Paths, tree: Node) -> tuple[str, ...]:
     if "pythonpath" not in values:
-        if ":" in paths.shown_root:
+        if ":" in os.path.splitdrive(paths.shown_root)[1]:
             raise ConfigError(
                 f"the project folder {paths.shown_root} cannot be part of PYTHONPATH: a colon",
                 where=tree.origin,

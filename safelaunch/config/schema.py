@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from safelaunch.config.blocks import RECOVERY, SUCCESS, Block, HangType, SmokeType
 from safelaunch.config.env_types import EnvType, ProfileEnvType
+from safelaunch.config.host_types import Addresses, Hub, Port, SshName, User
 from safelaunch.config.keys import Key, Schema
 from safelaunch.config.quantities import Bool, Duration, Glob, Pattern, Size
+from safelaunch.config.sync import SyncType
 from safelaunch.config.types import (
     ArgsType,
     Choice,
@@ -85,6 +87,7 @@ JOB = Schema(
         Key("success", Block(SUCCESS, "what a good run leaves behind"), "beyond exit code 0"),
         Key("hang", HangType(), "off, or when no progress is a hang and what then happens"),
         Key("recovery", Block(RECOVERY, "restart settings"), "restart a failed run, by class"),
+        Key("sync", SyncType(), "what of the project travels to a host"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` lays over this job"),
     ),
 )
@@ -107,12 +110,18 @@ PROFILE = Schema(
 HOST = Schema(
     "host",
     (
+        Key("ssh", SshName(), "its name in ~/.ssh/config, where that is another one"),
+        Key("address", Addresses(), "or where it is: one address, or several of the same machine"),
+        Key("user", User(), "account on the machine"),
+        Key("port", Port(), "port of its SSH server"),
+        Key("identity", PathText(), "key file on this machine; ~/ is your home folder"),
         Key("profile", Text("a profile"), "hardware profile of this machine"),
         *_INTERPRETER,
-        Key("workdir", PathText(), "working directory on this machine"),
+        Key("workdir", PathText(), "working directory there; ~/ is the home folder there"),
         Key("env", EnvType(), "variables on this machine"),
         Key("setup", SetupType(), "shell lines run first on this machine"),
         Key("interface", Text("an interface"), "network interface towards the other nodes"),
         Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda: what gates are judged on"),
+        Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import runs
@@ -14,7 +14,7 @@ from safelaunch.errors import StartError
 from safelaunch.execute import again, facts, folder, resume
 from safelaunch.model import NodePlan, Plan, Slot
 from safelaunch.plan import bind
-from safelaunch.runtime import PLACE, procs, state
+from safelaunch.runtime import PLACE, begin, procs, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,10 +67,12 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     bound = bind(plan, filled)
     resume.check(bound)
     backend = _backend(machine, run_id, foreground=foreground)
-    spec = folder.spec(bound, run, caller, backend)
+    (node,) = bound.nodes
+    spec = {**folder.spec(bound, run_id, caller, backend, node), **folder.here()}
     if foreground:
         spec["foreground"] = os.getpid()
-    files = folder.files(machine, bound, plan, spec)
+    files = folder.files(bound, plan, node) | folder.runtime_files()
+    files["run.json"] = (json.dumps(spec, indent=1).encode(), 0o600)
     files |= again.scripts(plan, filled, spec["again"])
     made: list[str] = []
     try:
@@ -82,7 +84,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
         _undo(run, made, backend.socket)
         raise
     notes = [backend.note] if backend.note else []
-    notes += facts.inherited(bound.nodes[0], caller.environ)
+    notes += facts.inherited(node, caller.environ)
     return Started(run, backend.socket, tuple(notes), supervisor, recorder)
 
 
@@ -118,7 +120,7 @@ def _backend(machine: Transport, run_id: str, *, foreground: bool) -> Backend:
     why, socket = tmux.why_not(machine), None
     if why is None:
         try:
-            socket = tmux.socket_path(run_id, os.getuid())
+            socket = tmux.socket_path(run_id)
         except StartError as e:
             why = e.message
     if why is None:
@@ -147,37 +149,17 @@ def _launch(
     )
     if socket is not None:
         tmux.start(machine, supervised, socket)
-        return _await_start(run, lambda: tmux.is_served(socket))
+        return _await_start(run, lambda: begin.is_served(socket))
     pid = setsid.start(machine, supervised)
     return _await_start(run, lambda: procs.start_time(pid) is not None)
 
 
 def _await_start(run: runs.Run, is_there: Callable[[], bool]) -> tuple[int, int] | None:
     """Wait until the supervisor has started the job; return its pid and start time."""
-    begun = time.monotonic()
-    deadline, patience = begun + state.START_LIMIT, begun + 2.0
-    status_file = os.path.join(run.node_dir, "status.json")
-    while time.monotonic() < deadline:
-        status = state.read_json(status_file)
-        if status is not None and status.get("state") != "pending":
-            who = status.get("supervisor")
-            return (int(who["pid"]), int(who["start"])) if isinstance(who, dict) else None
-        if state.claim_is_dead(run.node_dir) and state.read_json(status_file) == status:
-            break  # it did not just get through either
-        if time.monotonic() > patience:
-            patience += 1.0
-            if state.claimed_by(run.node_dir) is None and not is_there():
-                break  # it was killed before it could say so
-        time.sleep(0.004)
-    raise StartError("the supervisor did not start", hint=_said(run) or None)
-
-
-def _said(run: runs.Run) -> str:
-    """Return the end of what the supervisor said."""
     try:
-        with open(
-            os.path.join(run.node_dir, "supervisor.log"), encoding="utf-8", errors="replace"
-        ) as file:
-            return " ".join(file.read().split())[-300:]
-    except OSError:
-        return ""
+        who = begin.await_start(run.node_dir, is_there)
+    except begin.StartFailed as e:
+        raise StartError(
+            "the supervisor did not start", hint=begin.supervisor_said(run.node_dir) or None
+        ) from e
+    return (int(who["pid"]), int(who["start"])) if who else None

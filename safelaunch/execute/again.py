@@ -32,21 +32,23 @@ def spec(plan: Plan, run_id: str) -> dict[str, Any] | None:
 
 def token(plan: Plan, run_id: str) -> str:
     """Return a word for the port: letters and digits, so that it is quoted as a port is."""
-    text = repr(plan.nodes[0])  # with the words of every attempt
+    text = repr(plan.nodes)  # with the words of every attempt
     number = zlib.crc32(run_id.encode())
     while f"safelaunchport{number:08x}" in text:
         number += 1
     return f"safelaunchport{number:08x}"
 
 
-def scripts(plan: Plan, facts: Facts, known: dict[str, Any] | None) -> dict[str, tuple[bytes, int]]:
-    """Return {name: (text, mode)} for a plan that is not bound yet, and the facts of the start."""
+def scripts(
+    plan: Plan, facts: Facts, known: dict[str, Any] | None, rank: int = 0
+) -> dict[str, tuple[bytes, int]]:
+    """Return {name: (text, mode)} of a node for an unbound plan and the facts of the start."""
     if known is None:
         return {}
     bound = bind(plan, {**facts, Slot.PORT: known["token"]})
     found = {}
     for at, name in enumerate(known["scripts"]):
-        node = _attempt(bound.nodes[0], at)
+        node = _attempt(bound.nodes[rank], at)
         found[name] = (script_of(bound, node).encode(), 0o755)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 import shutil
 import stat
@@ -76,36 +77,45 @@ def ask(
     machine: Transport, node: NodePlan, python: str, run_id: str, environ_: Mapping[str, str]
 ) -> dict[Slot, str]:
     """Ask the job's interpreter what only this machine knows."""
+    result = machine.run([python, *question(run_id)], timeout=60)
+    version = machine.run([python, "-V"], timeout=10).last_line if result.code != 0 else ""
+    return understand(node, python, result, version, environ_)
+
+
+def question(run_id: str) -> list[str]:
+    """Return the words behind an interpreter that ask it; `understand` reads what it says."""
     with open(os.path.join(FOLDER, "probe.py"), encoding="utf-8") as file:
         source = file.read()
-    seed = str(zlib.crc32(run_id.encode()))
-    result = machine.run([python, "-I", "-S", "-c", source, seed], timeout=60)
+    return ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
+
+
+def understand(
+    node: NodePlan, python: str, result: Result, version: str, environ_: Mapping[str, str]
+) -> dict[Slot, str]:
+    """Return the facts in an interpreter's answer. Raises StartError.
+
+    `version` is what its `-V` says, to tell one that is too old even for the question.
+    """
     found = dict(line.split(" ", 1) for line in result.out.splitlines() if " " in line)
     if result.code != 0 or not set(found) >= _SAID:
-        raise _no_python(machine, node, python, result)
+        if re.fullmatch(r"Python (2|3\.[0-7])\..*", version):
+            raise _too_old(node, python, version)
+        raise StartError(
+            f"the interpreter {python} does not work: {result.last_line or result.code}",
+            where=node.interpreter.origin,
+        )
     if tuple(int(n) for n in found["version"].split(".")) < OLDEST_PYTHON:
         raise _too_old(node, python, f"Python {found['version']}")
     if found["port"] == "None":
         raise StartError("no free port between 20000 and 65535")
-    if node.interpreter.path is None and os.path.isabs(found["executable"]):
+    if node.interpreter.path is None and posixpath.isabs(found["executable"]):
         python = found["executable"]  # python3 on PATH may be a shim that asks which one anew
     return {
         Slot.PYTHON: python,
-        Slot.PREFIX: os.path.dirname(os.path.dirname(python)),
+        Slot.PREFIX: posixpath.dirname(posixpath.dirname(python)),
         Slot.PORT: found["port"],
         **_counted(node, int(found["cores"]), _visible_gpus(node, environ_, int(found["gpus"]))),
     }
-
-
-def _no_python(machine: Transport, node: NodePlan, python: str, result: Result) -> StartError:
-    """Say why an interpreter could not run the probe: too old even for that, or broken."""
-    version = machine.run([python, "-V"], timeout=10).last_line
-    if re.fullmatch(r"Python (2|3\.[0-7])\..*", version):
-        return _too_old(node, python, version)
-    return StartError(
-        f"the interpreter {python} does not work: {result.last_line or result.code}",
-        where=node.interpreter.origin,
-    )
 
 
 def _too_old(node: NodePlan, python: str, version: str) -> StartError:

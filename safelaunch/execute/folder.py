@@ -6,7 +6,9 @@ import contextlib
 import errno
 import json
 import os
+import posixpath
 import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +26,18 @@ if TYPE_CHECKING:
     from safelaunch.transports import Transport
 
 
-def spec(plan: Plan, run: runs.Run, caller: Caller, backend: Backend) -> dict[str, Any]:
-    """Return run.json: what the supervisor needs, and what `show` tells."""
+def spec(
+    plan: Plan, run_id: str, caller: Caller, backend: Backend, node: NodePlan
+) -> dict[str, Any]:
+    """Return run.json of a node: what the supervisor needs, and what `show` tells.
+
+    The machine that runs it adds `here`.
+    """
     terminal = ("TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
-    node = plan.nodes[0]
     return {
         "version": 1,
-        "id": run.id,
+        "id": run_id,
         "name": plan.name,
-        "created_at": time.time(),
-        "hostname": os.uname().nodename,
-        "starter": procs.identity(os.getpid()),
         "backend": backend.name,
         "socket": backend.socket,
         "rank_logs": plan.ranks_log,
@@ -45,13 +48,24 @@ def spec(plan: Plan, run: runs.Run, caller: Caller, backend: Backend) -> dict[st
         "python": node.interpreter.path,
         "gpus": _gpus(node, caller),
         **supervision_json(plan.supervision),
-        "again": again.spec(plan, run.id),
+        "again": again.spec(plan, run_id),
         "fingerprint": dict(plan.fingerprint),
         "resumes": plan.resumes,
-        "log": _log_path(plan, run, caller),
+        "log": _log_path(plan, run_id, caller, node),
         "terminal": {n: caller.environ[n] for n in terminal if n in caller.environ},
         "job_file": os.path.abspath(plan.job_file) if plan.job_file else None,
         "safelaunch": __version__,
+    }
+
+
+def here() -> dict[str, Any]:
+    """Return what run.json says of the machine and the process that starts a run."""
+    if sys.platform == "win32":
+        raise StartError("jobs run on Linux")
+    return {
+        "created_at": time.time(),
+        "hostname": os.uname().nodename,
+        "starter": procs.identity(os.getpid()),
     }
 
 
@@ -59,8 +73,8 @@ def _roots(node: NodePlan) -> list[str]:
     """Return the folders of the user's own code: the working directory and PYTHONPATH."""
     path = node.env.get("PYTHONPATH")
     entries = str(path.value).split(":") if path is not None and path.value is not None else []
-    absolute = (os.path.join(node.cwd, entry) for entry in entries if entry)
-    return list(dict.fromkeys([node.cwd, *map(os.path.normpath, absolute)]))
+    absolute = (posixpath.join(node.cwd, entry) for entry in entries if entry)
+    return list(dict.fromkeys([node.cwd, *map(posixpath.normpath, absolute)]))
 
 
 def _gpus(node: NodePlan, caller: Caller) -> list[str] | None:
@@ -69,14 +83,14 @@ def _gpus(node: NodePlan, caller: Caller) -> list[str] | None:
     return None if visible is None else [name for name in visible.split(",") if name.strip()]
 
 
-def _log_path(plan: Plan, run: runs.Run, caller: Caller) -> str | None:
+def _log_path(plan: Plan, run_id: str, caller: Caller, node: NodePlan) -> str | None:
     if plan.log is None:
         return None
-    fields = {"{name}": plan.name, "{time}": caller.local_time, "{id}": run.id}
+    fields = {"{name}": plan.name, "{time}": caller.local_time, "{id}": run_id}
     path = plan.log
     for field, value in fields.items():
         path = path.replace(field, value)
-    return os.path.join(plan.nodes[0].cwd, path)
+    return posixpath.join(node.cwd, path)
 
 
 def write(
@@ -91,22 +105,24 @@ def write(
         raise _unwritable(e, run) from e
 
 
-def files(
-    machine: Transport, bound: Plan, plan: Plan, spec: dict[str, Any]
-) -> dict[str, tuple[bytes, int]]:
-    """Return the run directory: {name: (bytes, mode)}."""
-    node = bound.nodes[0]
+def files(bound: Plan, plan: Plan, node: NodePlan) -> dict[str, tuple[bytes, int]]:
+    """Return what a plan puts into a node's run directory: {name: (bytes, mode)}."""
     try:
-        files = {
+        return {
             "launch.sh": (script_of(bound, node).encode(), 0o755),
-            "run.json": (json.dumps(spec, indent=1).encode(), 0o600),
             "plan.json": (_plan_text(bound, plan).encode(), 0o600),
             **{name: (str(body).encode(), 0o600) for name, body in node.files},
         }
     except UnicodeEncodeError:
         raise ConfigError("a word of the command is not UTF-8") from None
+
+
+def runtime_files() -> dict[str, tuple[bytes, int]]:
+    """Return the runtime as it lies in each run directory: {name: (bytes, mode)}."""
+    files = {}
     for name, path in runtime.files().items():
-        files[name] = (machine.get(path), 0o600)
+        with open(path, "rb") as file:
+            files[name] = (file.read(), 0o600)
     return files
 
 

@@ -33,6 +33,3 @@ class Transport(Protocol):
 
     def put(self, path: str, data: bytes, mode: int) -> None:
         """Write a file. Raises OSError."""
-
-    def get(self, path: str) -> bytes:
-        """Read a file. Raises OSError."""

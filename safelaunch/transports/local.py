@@ -56,12 +56,7 @@ class Local:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
-            os.fchmod(file.fileno(), mode)
-
-    def get(self, path: str) -> bytes:
-        """Read a file."""
-        with open(path, "rb") as file:
-            return file.read()
+        os.chmod(path, mode)
 
     def _popen(
         self, argv: Sequence[str], output: int, cwd: str | None = None

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from flood import flood
 from kills import ROOT, matrix, tests
 from rows import SAFELAUNCH, Row, home
+from sync import sync
 from timing import cost, first_line, median_difference, median_ratio, pairs
 
 if TYPE_CHECKING:
@@ -236,6 +237,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "ps": ps,
     "matrix": matrix,
     "flood": flood,
+    "sync": sync,
 }
 
 

@@ -1,0 +1,175 @@
+"""How a run is now, here or on its hosts: what all commands look through."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from safelaunch import runs
+from safelaunch.cli import say
+from safelaunch.remote import mirror
+from safelaunch.runtime import reading, state, views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from safelaunch.remote.look import Looker
+    from safelaunch.remote.mirror import Pointer
+    from safelaunch.remote.session import Way
+    from safelaunch.runs import Run
+
+_AT_ONCE = 16  # hosts
+_lookers: dict[str | None, Looker] = {}
+
+
+class Log(NamedTuple):
+    """What of a log is wanted: `which` is None (combined), `launcher` or `rank-3`."""
+
+    attempt: int
+    which: str | None = None
+    tail: int | None = None  # lines to begin with, instead of all
+    follow: bool = False
+
+
+def is_remote(run: Run) -> bool:
+    """Whether a run is on other machines."""
+    return os.path.exists(os.path.join(run.folder, mirror.POINTER))
+
+
+def judge(run: Run) -> dict[str, Any]:
+    """Return a run's status as it is now. A host that does not answer makes it `unknown`."""
+    at = mirror.pointer(run) if is_remote(run) else None
+    return state.judge(run.node_dir) if at is None else looker(at.hosts_file).judge(run, at)
+
+
+def judge_all(found: Sequence[Run]) -> list[tuple[Run, dict[str, Any]]]:
+    """Return each run with its status as it is now; hosts are asked beside each other."""
+    known = {run.id: kept(run) for run in found}
+    away: dict[tuple[str, str | None], list[Run]] = {}
+    for run in found:
+        at = mirror.pointer(run) if is_remote(run) else None
+        if at is not None and known[run.id].get("state") not in state.ENDED:
+            away.setdefault((at.places[0].host, at.hosts_file), []).append(run)
+    if away:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for hosts only
+
+        lookers = {hosts_path: looker(hosts_path) for _, hosts_path in away}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            jobs = [
+                pool.submit(lookers[hosts_path].judge_several, host, several)
+                for (host, hosts_path), several in away.items()
+            ]
+            for job in jobs:
+                known.update(job.result())
+    return [(run, known[run.id]) for run in found]
+
+
+def runs_of(hosts: Sequence[str], hosts_path: str | None) -> set[str]:
+    """Write down each run of hosts, whoever started it; return their ids. Raises HostError."""
+    one, home = looker(hosts_path), runs.home(os.environ)
+    return {run_id for host in hosts for run_id in one.runs(home, host)}
+
+
+def kept(run: Run) -> dict[str, Any]:
+    """Return a run's status; of one on other machines without asking there, as last seen."""
+    if not is_remote(run):
+        return state.judge(run.node_dir)
+    return state.read_json(os.path.join(run.node_dir, "status.json")) or {"id": run.id}
+
+
+def is_live(run: Run) -> bool:
+    """Whether something of the run may still be there, as far as is known here."""
+    return kept(run).get("state") not in state.ENDED
+
+
+def attempts(run: Run) -> list[int]:
+    """Return the numbers of the attempts that have logs, the newest last."""
+    seen = runs.mirrored(run)
+    return reading.attempts(run.node_dir) if seen is None else list(seen.get("attempts") or [])
+
+
+def log(run: Run, wanted: Log, is_done: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
+    """Yield a log's bytes: to its end, or live to the run's end (`is_done`, asked here only)."""
+    at = mirror.pointer(run) if is_remote(run) else None
+    number, last = wanted.attempt, b"\n"
+    for attempt, _, data in _here(run, wanted, is_done) if at is None else _there(run, at, wanted):
+        if attempt != number:
+            end = b"" if last.endswith((b"\r", b"\n")) else b"\n"
+            number, last = attempt, b"\n"
+            yield end + b"[safelaunch] attempt %d\n" % attempt
+        if data:
+            last = data
+            yield data
+
+
+def _here(run: Run, wanted: Log, is_done: Callable[[], bool]) -> Iterator[tuple[int, int, bytes]]:
+    begin, attempt = 0, wanted.attempt
+    if wanted.tail is not None:
+        path = reading.log_path(run.node_dir, wanted.which, attempt)
+        begin = reading.last_lines(path, wanted.tail)
+    return reading.following(
+        run.node_dir, wanted.which, (attempt, begin), is_done, on=wanted.follow
+    )
+
+
+def _there(run: Run, at: Pointer, wanted: Log) -> Iterator[tuple[int, int, bytes]]:
+    return looker(at.hosts_file).log(
+        run,
+        at.places[0],
+        which=wanted.which,
+        attempt=wanted.attempt,
+        tail=wanted.tail,
+        follow=wanted.follow,
+    )
+
+
+def stop(run: Run, grace: float) -> tuple[dict[str, Any], bool]:
+    """Stop a run; return its status, and whether it had ended already. Raises HostError."""
+    at = mirror.pointer(run) if is_remote(run) else None
+    if at is not None:
+        return looker(at.hosts_file).stop(run, at, grace)
+    ended = state.judge(run.node_dir).get("state") in state.ENDED
+    return state.stop(run.node_dir, grace), ended
+
+
+def is_served(run: Run, socket: str) -> bool:
+    """Whether a tmux server answers at a run's socket."""
+    from safelaunch.backends import tmux  # noqa: PLC0415 - rarely asked
+
+    seen = runs.mirrored(run)
+    return tmux.is_served(socket) if seen is None else bool(seen.get("served"))
+
+
+def notes(run: Run) -> list[str]:
+    """Return what the samples of a run say."""
+    seen = runs.mirrored(run)
+    return views.notes(run.node_dir) if seen is None else list(seen.get("notes") or [])
+
+
+# -- hosts -----------------------------------------------------------------------------------------
+
+
+def way(hosts_path: str | None) -> Way:
+    """Return how this command reaches hosts: it asks at the terminal, and tells on stderr."""
+    from safelaunch.remote.session import Way  # noqa: PLC0415 - runs here do without
+    from safelaunch.ssh.terminal import asker  # noqa: PLC0415 - as above
+
+    home = runs.home(os.environ)
+    return Way(home, os.environ, hosts_path=hosts_path, ask=asker(), say=say)
+
+
+def looker(hosts_path: str | None) -> Looker:
+    """Return this command's looker, closed at its end."""
+    if hosts_path not in _lookers:
+        from safelaunch.remote.look import Looker  # noqa: PLC0415 - runs here do without
+
+        made = _lookers[hosts_path] = Looker(way(hosts_path))
+        click.get_current_context().call_on_close(lambda: _close(hosts_path, made))
+    return _lookers[hosts_path]
+
+
+def _close(hosts_path: str | None, made: Looker) -> None:
+    _lookers.pop(hosts_path, None)
+    made.__exit__()

@@ -1,0 +1,1 @@
+"""Runs on other machines: an agent there answers over one SSH connection."""

@@ -1,0 +1,92 @@
+"""Answers a client's requests on the machine that it runs on, over stdin and stdout (wire.py).
+
+    python -I -S -B agent.py
+
+A verb is `module.name`: a function in the VERBS of a module beside this one, called with request
+and link; what it returns is the answer. The agent ends with its stdin and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import sys
+
+# in a bundle the package lies two folders up, and nothing else is on the path
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir)))
+
+from safelaunch.runtime import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+READY = b"\0safelaunch agent\n"  # before it may stand what a shell's startup files print
+
+
+def serve(link: wire.Link) -> None:
+    """Answer requests until the client is gone."""
+    while True:
+        try:
+            request = link.message()
+        except wire.Broken:
+            return
+        try:
+            link.send({"ok": _verb(str(request.get("verb")))(request, link)})
+        except wire.Broken:
+            return
+        except Exception as e:  # noqa: BLE001 - told to the client, who knows whom to tell
+            link.send({"error": _told(e)})
+
+
+def _verb(name: str) -> Callable[[dict[str, Any], wire.Link], dict[str, Any]]:
+    module, _, verb = name.partition(".")
+    found: Any = importlib.import_module("safelaunch.runtime." + module)
+    function: Callable[[dict[str, Any], wire.Link], dict[str, Any]] = found.VERBS[verb]
+    return function
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+    if isinstance(error, OSError):
+        path = error.filename
+        path = os.fsdecode(path) if isinstance(path, bytes) else path
+        told.update(errno=error.errno, message=error.strerror or str(error), path=path)
+    else:
+        import traceback  # noqa: PLC0415 - a fault of ours
+
+        told["traceback"] = traceback.format_exc()
+    return told
+
+
+class _Link(wire.Link):
+    """Stdin and stdout, where a client sends nothing during an answer but its own end."""
+
+    def is_closed(self) -> bool:
+        """Tell whether stdin has ended: sshd closes it when the client is gone."""
+        return bool(select.select([0], [], [], 0)[0])
+
+
+def main() -> None:
+    """Serve stdin and stdout; what anything here prints goes to stderr."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    out = os.dup(1)
+    os.dup2(2, 1)
+
+    def write(data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(out, view) :]
+
+    write(READY)
+    try:
+        serve(_Link(lambda size: os.read(0, size), write))
+    except BrokenPipeError:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Frames between a client and the agent on a host: one byte of kind, four of length, the body.
+
+`J` is a JSON message, `D` a piece of data, `E` the end of data. A request is a message, with data
+behind it where the verb takes some; its answer is data, where the verb gives some, then a message.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+HEAD = struct.Struct(">cI")
+MESSAGE, DATA, END = b"J", b"D", b"E"
+PIECE = 1 << 18  # bytes of data in one frame
+SMALL = 1 << 12
+LONGEST = 1 << 28  # of a message; more is no message but a garbled stream
+
+
+class Broken(EOFError):  # noqa: N818 - reads as what happened
+    """The other side is gone, or what it sends are no frames."""
+
+
+class Link(object):
+    """Both directions of a stream. `read(n)` returns up to n bytes, none at the end."""
+
+    def __init__(
+        self, read: Callable[[int], bytes], write: Callable[[bytes | memoryview], object]
+    ) -> None:
+        self._read = read
+        self._write = write
+
+    def is_closed(self) -> bool:
+        """Tell whether the other side has gone, as far as can be seen without waiting."""
+        return False
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self._frame(MESSAGE, json.dumps(message).encode())
+
+    def data(self, data: bytes) -> None:
+        """Send data, of any length."""
+        view = memoryview(data)
+        for begin in range(0, len(view), PIECE):
+            self._frame(DATA, view[begin : begin + PIECE])
+
+    def end(self) -> None:
+        """Send the end of data."""
+        self._frame(END, b"")
+
+    def next(self) -> tuple[bytes, bytes]:
+        """Return kind and body of the next frame. Raises Broken."""
+        kind, length = HEAD.unpack(self._exactly(HEAD.size))
+        if kind not in (MESSAGE, DATA, END) or length > LONGEST:
+            raise Broken("what came is no frame: %r" % kind)
+        return kind, self._exactly(length)
+
+    def message(self) -> dict[str, Any]:
+        """Return the next frame, which must be a message. Raises Broken."""
+        kind, body = self.next()
+        if kind != MESSAGE:
+            raise Broken("expected a message, got %r" % kind)
+        return parse(body)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield data up to its end. Raises Broken."""
+        while True:
+            kind, body = self.next()
+            if kind == END:
+                return
+            if kind != DATA:
+                raise Broken("expected data, got %r" % kind)
+            yield body
+
+    def _frame(self, kind: bytes, body: bytes | memoryview) -> None:
+        head = HEAD.pack(kind, len(body))
+        if len(body) < SMALL:
+            self._write(head + bytes(body))
+        else:  # not copied
+            self._write(head)
+            self._write(body)
+
+    def _exactly(self, length: int) -> bytes:
+        parts = []
+        while length:
+            part = self._read(min(length, 1 << 20))
+            if not part:
+                raise Broken("the other side is gone")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """Return a message. Raises Broken."""
+    try:
+        found = json.loads(body.decode("utf-8", "replace"))
+    except ValueError as e:
+        raise Broken("a message is no JSON: %s" % e) from None
+    if not isinstance(found, dict):
+        raise Broken("a message is no object")
+    return found

@@ -1,0 +1,1 @@
+"""Other machines over SSH: what the settings say, and the connection that follows them."""

@@ -1,0 +1,331 @@
+"""One connection to a host, for all steps of a command: logs in once, then runs commands.
+
+`connect` takes the ways that a Target names, over jump hosts if need be, each verified and logged
+in on its own. Nothing here prints: `ask` asks a person, `say` gets a line to show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.errors import HostError
+from safelaunch.ssh import explain, library, transport
+from safelaunch.ssh.explain import ConnectionLost, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from safelaunch.ssh.auth import Ask
+    from safelaunch.ssh.settings import Target
+
+ALIVE_INTERVAL = 15.0  # seconds of silence after which the host is asked for a sign of life
+ALIVE_COUNT = 3  # of them without an answer: dead
+POLL = 0.5  # seconds: on Windows a wait without an end cannot be interrupted
+_SETTLED = 1.0  # seconds
+TAIL = 1 << 16  # bytes of stderr that are kept
+_SIZE = (80, 24)
+_GLOBAL_REQUEST = 80
+
+
+def connect(
+    target: Target, *, ask: Ask | None = None, say: Callable[[str], None] = lambda _: None
+) -> Connection:
+    """Return a connection to a host. Raises HostError (explain.py says which).
+
+    Without `ask`, nobody is there: unknown host keys and passwords are refused.
+    """
+    ways = (target, *target.others)
+    failures: list[HostError] = []
+    for way in ways:
+        try:
+            return _connect(way, ways, ask, say)
+        except Unreachable as e:  # noqa: PERF203 - a few
+            failures.append(e)
+    raise explain.several(target.name, failures) from failures[-1]
+
+
+def _connect(
+    way: Target, ways: tuple[Target, ...], ask: Ask | None, say: Callable[[str], None]
+) -> Connection:
+    opened: list[Any] = []
+    try:
+        for hop in way.jumps:
+            try:
+                jump, _, _ = transport.login(hop, (hop,), _last(opened), ask, say)
+            except HostError as e:
+                raise explain.at_jump(way, hop.name, e) from e
+            jump.host = hop.name
+            opened.append(jump)
+        final, _, proof = transport.login(way, ways, _last(opened), ask, say)
+        opened.append(final)
+        return Connection(way, opened, proof)
+    except BaseException:
+        for each in reversed(opened):
+            library.end(each)
+        raise
+
+
+def _last(opened: list[Any]) -> Any:
+    return opened[-1] if opened else None
+
+
+class Connection:
+    """An open connection. `way` is the Target that worked, `proof` what opened the door."""
+
+    def __init__(self, way: Target, opened: list[Any], proof: str) -> None:
+        self.way = way
+        self.name = way.name
+        self.proof = proof
+        self._opened = opened  # the jumps' transports, then the host's
+        self._transport = opened[-1]
+        self._closed = threading.Event()
+        interval = ALIVE_INTERVAL if way.alive_interval is None else way.alive_interval
+        if interval > 0:
+            count = ALIVE_COUNT if way.alive_count is None else way.alive_count
+            for each in opened:
+                each.sock.limit = interval * (count + 1)
+            threading.Thread(target=self._keep_alive, args=(interval,), daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the connection stands, as far as is known."""
+        return bool(self._transport.is_active())
+
+    @property
+    def server(self) -> str:
+        """Return what the server calls itself, such as SSH-2.0-OpenSSH_9.2p1."""
+        return explain.printable(self._transport.remote_version)
+
+    def exec(
+        self,
+        command: str,
+        pty: bool = False,
+        *,
+        term: str = "xterm-256color",
+        size: tuple[int, int] = _SIZE,
+    ) -> Channel:
+        """Run a command line in the user's login shell there. `size` is columns, rows.
+
+        Raises HostError where the server refuses, ConnectionLost.
+        """
+        raw = self._session()
+        try:
+            if pty:
+                raw.get_pty(term, *size)
+            raw.exec_command(command)
+        except (library.paramiko().SSHException, OSError, EOFError) as e:
+            refused = raw.eof_sent  # in answer to the server's, which closed the channel
+            raw.close()
+            if not refused and self.ended():
+                raise self.lost() from e
+            raise explain.no_command(self.name) from e
+        return Channel(self, raw)
+
+    def sftp(self) -> Any:
+        """Return Paramiko's SFTP client. Raises HostError where there is none, ConnectionLost."""
+        raw = self._session()
+        try:
+            raw.invoke_subsystem("sftp")
+            return library.paramiko().SFTPClient(raw)
+        except (library.paramiko().SSHException, OSError, EOFError) as e:
+            refused = raw.eof_sent
+            raw.close()
+            if not refused and self.ended():
+                raise self.lost() from e
+            raise explain.Unusable("the server offers no SFTP", where=self.name) from e
+
+    def ended(self) -> bool:
+        """Tell whether the connection is gone, once its channels say that they are closed.
+
+        Paramiko closes them a moment before it calls itself inactive.
+        """
+        if self.alive:
+            self._transport.join(_SETTLED)
+        return not self.alive
+
+    def lost(self) -> ConnectionLost:
+        """Return the error of a connection that is gone, with the reason if one is known."""
+        reason = self._transport.ending()
+        jumps = [each.ending() for each in self._opened[:-1] if not each.is_active()]
+        told = next((text for text in (*jumps, reason) if text), "")
+        return ConnectionLost(
+            f"the connection to {self.name} was lost" + (f": {told}" * bool(told))
+        )
+
+    def close(self) -> None:
+        """Close it, and the jumps behind it. What runs on the host is not told anything else."""
+        if not self._closed.is_set():
+            self._closed.set()
+            for each in reversed(self._opened):
+                library.end(each)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _session(self) -> Any:
+        if not self.alive:
+            raise self.lost()
+        try:
+            return library.open_channel(self._transport, "session")
+        except library.paramiko().ChannelException as e:
+            raise explain.no_session(self.name, explain.printable(e.text)) from e
+        except (library.paramiko().SSHException, OSError, EOFError) as e:
+            raise self.lost() from e
+
+    def _keep_alive(self, interval: float) -> None:
+        """Ask for a sign of life after silence; the stream notices that none comes.
+
+        Not Paramiko's own: it asks for no answer, and from the thread that has to read it.
+        """
+        stream = self._transport.sock
+        asked = stream.heard
+        while self.alive:
+            due = max(stream.heard, asked) + interval
+            if self._closed.wait(max(due - time.monotonic(), 0.05)):
+                return
+            if time.monotonic() < max(stream.heard, asked) + interval:
+                continue
+            asked = time.monotonic()
+            message = library.paramiko().Message()
+            message.add_byte(bytes([_GLOBAL_REQUEST]))
+            message.add_string("keepalive@openssh.com")
+            message.add_boolean(True)  # an answer is wanted, of any kind
+            with contextlib.suppress(Exception):
+                self._transport._send_user_message(message)  # noqa: SLF001 - asks without waiting
+
+
+class Channel:
+    """A running command: its stdin and stdout, and the end of its stderr."""
+
+    def __init__(self, connection: Connection, raw: Any) -> None:
+        self._connection = connection
+        self._raw = raw
+        self._errors = bytearray()
+        self._cut = False  # more came than is kept
+        self._closed = False
+        self._closed_stdin = False
+        raw.settimeout(POLL)
+        # an stderr that nobody reads would fill the window and stop stdout too
+        self._drain = threading.Thread(target=self._read_errors, daemon=True)
+        self._drain.start()
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes of stdout, none at its end. Raises ConnectionLost."""
+        while True:
+            try:
+                data: bytes = self._raw.recv(size)
+            except TimeoutError:
+                continue
+            except (OSError, EOFError, library.paramiko().SSHException) as e:
+                raise self._connection.lost() from e
+            if data or self._ended():
+                return data
+            raise self._connection.lost()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of it to stdin. Raises ConnectionLost; BrokenPipeError where nobody reads."""
+        view = memoryview(data).cast("B")
+        at, step = 0, self._raw.out_max_packet_size - 64
+        while at < len(view):
+            try:
+                sent = self._raw.send(bytes(view[at : at + step]))
+            except TimeoutError:
+                continue
+            except (OSError, EOFError, library.paramiko().SSHException) as e:
+                raise self._unwritten() from e
+            if not sent:
+                raise self._unwritten()
+            at += sent
+        if not self._connection.alive:  # what was sent last may be nowhere
+            raise self._connection.lost()
+
+    def close_stdin(self) -> None:
+        """Let the command see the end of its stdin."""
+        self._closed_stdin = True
+        with contextlib.suppress(OSError, EOFError):
+            self._raw.shutdown_write()
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Tell a command on a pty the terminal's new size."""
+        with contextlib.suppress(OSError, EOFError, library.paramiko().SSHException):
+            self._raw.resize_pty(columns, rows)
+
+    def stderr_tail(self) -> str:
+        """Return the end of what came on stderr so far, all of it once the command has ended."""
+        if self._raw.eof_received or self._raw.closed:
+            self._drain.join(2)
+        text = bytes(self._errors).decode("utf-8", "replace")
+        return text.partition("\n")[2] if self._cut else text
+
+    def exit_code(self, timeout: float | None = None) -> int | None:
+        """Return the exit code, None if it has not ended in time, 255 if a signal ended it.
+
+        Raises ConnectionLost.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._raw.status_event.wait(POLL if deadline is None else _left(deadline)):
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+        code = int(self._raw.exit_status)
+        if code >= 0:
+            return code
+        if not self._ended():
+            raise self._connection.lost()
+        return 255  # as ssh
+
+    def close(self) -> None:
+        """Close it; a command that still reads or writes learns of it."""
+        self._closed = True
+        with contextlib.suppress(OSError, EOFError, library.paramiko().SSHException):
+            self._raw.close()
+        self._drain.join(2)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ended(self) -> bool:
+        """Tell whether the command's end was told, or is ours: not only the connection's."""
+        raw = self._raw
+        if raw.eof_received or raw.exit_status >= 0 or self._closed:
+            return True
+        return self._shut_there() or not self._connection.ended()
+
+    def _shut_there(self) -> bool:
+        """Tell whether the server closed the channel: that is answered with an EOF."""
+        return bool(self._raw.eof_sent) and not self._closed_stdin
+
+    def _unwritten(self) -> OSError:
+        if not self._shut_there() and self._connection.ended():
+            return self._connection.lost()
+        return BrokenPipeError(errno.EPIPE, f"the command on {self._connection.name} has ended")
+
+    def _read_errors(self) -> None:
+        while True:
+            try:
+                data = self._raw.recv_stderr(1 << 16)
+            except TimeoutError:
+                continue
+            except (OSError, EOFError, library.paramiko().SSHException):
+                return
+            if not data:
+                return
+            self._errors += data
+            if len(self._errors) > 2 * TAIL:
+                self._cut = True
+                del self._errors[:-TAIL]
+
+
+def _left(deadline: float) -> float:
+    return min(max(deadline - time.monotonic(), 0.0), POLL)

@@ -1,0 +1,195 @@
+"""What a sync costs beside `rsync -a`, and a large file beside `scp`, over the same sshd.
+
+Ours are timed from the connection to the answer, in a process that has its imports; theirs from the
+start of the program. Both trees are new for a first sync, and warm in the page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kills import ROOT
+from rows import Row, home
+from timing import median_ratio, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FILES = 5000
+FOLDERS = 200
+MEAN = 7200  # bytes: 36 MB in all
+LARGE = 256 << 20
+PAIRS = 7
+MEMORY = 150.0  # MB
+_EDITED = 10
+
+
+class Place(NamedTuple):
+    """A host as both sides reach it."""
+
+    connect: Callable[[], contextlib.AbstractContextManager[Any]]  # yields an agent
+    options: list[str]  # of ssh, for the others
+    user: str
+
+
+def sync() -> Iterator[Row]:
+    """Yield what a sync of 5,000 files and a push of a large one cost."""
+    folder_of_tests = os.path.join(ROOT, "tests", "integration")
+    if folder_of_tests not in sys.path:
+        sys.path.insert(0, folder_of_tests)
+    import sshd  # noqa: PLC0415 - of the tests
+
+    why = sshd.missing()
+    if why:
+        yield Row("sync over sshd", f"not measured: {why}", "<= 1.2 rsync", False)
+        return
+    with home() as (folder, _), sshd.Sshd() as server:
+        place = Place(partial(_connected, server), server.options(), f"{server.user}@127.0.0.1")
+        yield from _small(folder, place)
+        yield from _large(folder, place)
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield Row(
+        "peak memory of the client in all of it", f"{used:.0f} MB", "<= 150 MB", used <= MEMORY
+    )
+
+
+@contextlib.contextmanager
+def _connected(server: Any) -> Iterator[Any]:
+    from safelaunch.remote import bootstrap  # noqa: PLC0415 - needs paramiko
+    from safelaunch.ssh.connection import connect  # noqa: PLC0415
+
+    digest, files = bootstrap.bundle()
+    with connect(server.target()) as connection:
+        yield bootstrap.start("box", connection.exec(bootstrap.command(digest, [])), files)
+
+
+def _small(folder: str, place: Place) -> Iterator[Row]:
+    project = os.path.join(folder, "project")
+    _write(project)
+    rsync = shutil.which("rsync")
+    ours = partial(_sync, folder, project, place)
+    theirs = partial(_rsync, folder, project, place, rsync)
+
+    def first(run: Callable[[], float], *made: str) -> float:
+        for name in made:
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+        return run()
+
+    def edited(run: Callable[[], float]) -> float:
+        for number in range(_EDITED):
+            with open(_path(project, number), "a", encoding="utf-8") as file:
+                file.write(f"# {time.time_ns()}\n")
+        return run()
+
+    what = f"sync of {FILES:,} files (36 MB)"
+    subjects = (
+        ("first", 1.2, partial(first, ours, "ours", "cache"), partial(first, theirs, "theirs")),
+        ("nothing changed", 1.5, ours, theirs),
+        ("ten files changed", 1.5, partial(edited, ours), partial(edited, theirs)),
+    )
+    for name, bound, mine, other in subjects:
+        yield _compared(f"{what}, {name}", bound, mine, other if rsync else None, "rsync -a")
+
+
+def _large(folder: str, place: Place) -> Iterator[Row]:
+    path = os.path.join(folder, "large.bin")
+    with open(path, "wb") as file:
+        file.writelines(os.urandom(1 << 20) for _ in range(LARGE >> 20))
+
+    def ours() -> float:
+        from safelaunch.sync import push_file  # noqa: PLC0415 - only this subject
+
+        shutil.rmtree(os.path.join(folder, "pushed"), ignore_errors=True)
+        begun = time.perf_counter()
+        with place.connect() as agent:
+            push_file(agent, path, os.path.join(folder, "pushed", "large.bin"))
+        return time.perf_counter() - begun
+
+    def theirs() -> float:
+        target = os.path.join(folder, "copied.bin")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(target)
+        return _timed(["scp", "-q", *place.options, path, f"{place.user}:{target}"])
+
+    what = f"push of one file of {LARGE >> 20} MiB"
+    yield _compared(what, 1.2, ours, theirs if shutil.which("scp") else None, "scp")
+
+
+def _compared(
+    what: str,
+    bound: float,
+    ours: Callable[[], float],
+    theirs: Callable[[], float] | None,
+    program: str,
+) -> Row:
+    name = f"{what}: wall time / `{program}`, median of {PAIRS} pairs"
+    if theirs is None:
+        ours()
+        alone = median(ours() for _ in range(PAIRS))
+        told = f"{alone:.2f} s; not compared: no {program.split(maxsplit=1)[0]} here"
+        return Row(name, told, f"<= {bound}", False)
+    measured = pairs(PAIRS, ours, theirs)
+    ratio = median_ratio(measured)
+    mine, other = (median(column) for column in zip(*measured, strict=True))
+    return Row(name, f"{ratio:.2f} ({mine:.2f} s / {other:.2f} s)", f"<= {bound}", ratio <= bound)
+
+
+def _sync(folder: str, project: str, place: Place) -> float:
+    from safelaunch.sync import push_tree  # noqa: PLC0415 - only this subject
+
+    begun = time.perf_counter()
+    with place.connect() as agent:
+        target, cache = os.path.join(folder, "ours"), os.path.join(folder, "cache")
+        push_tree(agent, project, target, cache=cache)
+    return time.perf_counter() - begun
+
+
+def _rsync(folder: str, project: str, place: Place, rsync: str | None) -> float:
+    shell = " ".join(["ssh", *place.options])
+    target = f"{place.user}:{folder}/theirs/"
+    words = [str(rsync), "-a", "--rsync-path", str(rsync), "-e", shell, project + "/", target]
+    return _timed(words)
+
+
+def _timed(words: list[str]) -> float:
+    begun = time.perf_counter()
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begun
+
+
+def _write(project: str) -> None:
+    """Write files of source text: pieces of the standard library, of lengths as code has them."""
+    text = _text()
+    chance = random.Random(1)  # noqa: S311 - the same files each time
+    for number in range(FILES):
+        path = _path(project, number)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        size = min(int(chance.expovariate(1 / MEAN)) + 10, len(text) // 2)
+        at = chance.randrange(len(text) - size)
+        with open(path, "wb") as file:
+            file.write(text[at : at + size])
+
+
+def _path(project: str, number: int) -> str:
+    package = f"package{number % FOLDERS % 20}"
+    return os.path.join(project, package, f"part{number % FOLDERS}", f"module{number}.py")
+
+
+def _text() -> bytes:
+    library = os.path.dirname(os.__file__)
+    parts = []
+    for name in sorted(os.listdir(library)):
+        if name.endswith(".py"):
+            with open(os.path.join(library, name), "rb") as file:
+                parts.append(file.read())
+    return b"".join(parts)
