@@ -133,21 +133,23 @@ class Looker:
         """
         attempt, position = request.pop("attempt", None), request.pop("position", 0)
         asked = dict(request, id=run.id, node=place.node)
-        patience = iter(PATIENCE)
+        patience, is_begun = iter(PATIENCE), bool(request.get("follow"))
         while True:
             try:
                 agent = self.session(place.host).agent
                 for piece in agent.stream("views.log", **asked, attempt=attempt, position=position):
                     attempt, position = views.AT.unpack(piece[: views.AT.size])
                     asked.pop("tail", None)
-                    patience = iter(PATIENCE)
+                    patience, is_begun = iter(PATIENCE), True
                     if len(piece) > views.AT.size:
                         yield attempt, position, piece[views.AT.size :]
             except (Lost, Unreachable):  # noqa: PERF203 - each try is another connection
                 self.drop(place.host)
                 pause = next(patience, None)
-                if pause is None:
+                if pause is None or not is_begun:
                     raise
+                if pause == PATIENCE[0]:
+                    self._way.say(f"[{place.host} does not answer; trying again]")
                 time.sleep(pause)
             else:
                 return

@@ -63,7 +63,7 @@ class Way:
         self.hosts = known_hosts(home, hosts_path)
         self._environ = environ
         self._ask = ask
-        self._say = say
+        self.say = say
         self._bundle: tuple[str, bytes] | None = None
 
     def host(self, name: str) -> Host:
@@ -77,7 +77,7 @@ class Way:
         from safelaunch.ssh.settings import target  # noqa: PLC0415 - as above
 
         found = target(name, self.hosts.machines.get(name), here(self._environ))
-        return connect(found, ask=self._ask, say=self._say)
+        return connect(found, ask=self._ask, say=self.say)
 
     def open(self, name: str, python: str | None = None) -> Session:
         """Connect to a host and start the agent there. Raises HostError, ConfigError."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -53,14 +52,31 @@ def sync() -> Iterator[Row]:
     if why:
         yield Row("sync over sshd", f"not measured: {why}", "<= 1.2 rsync", False)
         return
+    before = _forget_peak()
     with home() as (folder, _), sshd.Sshd() as server:
         place = Place(partial(_connected, server), server.options(), f"{server.user}@127.0.0.1")
         yield from _small(folder, place)
         yield from _large(folder, place)
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    used = _memory("VmHWM") - before
     yield Row(
-        "peak memory of the client in all of it", f"{used:.0f} MB", "<= 150 MB", used <= MEMORY
+        "peak memory that the client needed in all of it",
+        f"{used:.0f} MB",
+        "<= 150 MB",
+        used <= MEMORY,
     )
+
+
+def _forget_peak() -> float:
+    """Begin the peak of this process anew (proc(5)); return the MB that it holds already."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+    return _memory("VmRSS")
+
+
+def _memory(what: str) -> float:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        (line,) = (line for line in file if line.startswith(what))
+    return int(line.split()[1]) / 1024
 
 
 @contextlib.contextmanager
