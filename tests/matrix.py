@@ -20,8 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "int
 
 from place import Place, wait_for
 
-from safelaunch.backends import tmux
-from safelaunch.runtime import procs, state
+from safelaunch.runtime import begin, procs, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +128,7 @@ def _tmux(place: Place, case: Case, run: str) -> None:
     os.kill(int(found.stdout), _number(case))
     says = "attach needs a terminal"
     if case.signal != "HUP":
-        wait_for(lambda: not tmux.is_served(socket), "end of the tmux server", LIMIT)
+        wait_for(lambda: not begin.is_served(socket), "end of the tmux server", LIMIT)
         says = "tmux server of"
     _goes_on(place, run)
     refused = place.cli("attach", run, code=1, stdin=subprocess.DEVNULL)

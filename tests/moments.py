@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from matrix import check, none_left, what_is_wrong
 from place import wait_for
 
-from safelaunch.backends import tmux
-from safelaunch.runtime import procs, state
+from safelaunch.runtime import begin, procs, state
 
 if TYPE_CHECKING:
     from place import Place
@@ -91,5 +90,5 @@ def _can_be_shown_and_stopped(place: Place, run: str) -> None:
     if shown["state"] in state.ENDED:
         check(stopped["state"], shown["state"], "state of a run that had ended")
     if socket:
-        wait_for(lambda: not tmux.is_served(str(socket)), "end of tmux")
+        wait_for(lambda: not begin.is_served(str(socket)), "end of tmux")
         check(os.path.lexists(str(socket)), False, "a socket is left")

@@ -57,9 +57,6 @@ def start(machine: Transport, supervised: Supervised, socket: str) -> None:
         raise StartError(f"tmux did not start: {result.last_line or result.code}")
 
 
-is_served = begin.is_served
-
-
 def attach_command(socket: str) -> str:
     """Return the plain tmux command that shows the run."""
     return f"tmux -S {shlex.quote(socket)} attach"

@@ -10,7 +10,7 @@ import click
 from safelaunch import runs
 from safelaunch.cli import say
 from safelaunch.remote import mirror
-from safelaunch.runtime import reading, state, views
+from safelaunch.runtime import begin, reading, state, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +55,8 @@ def judge_all(found: Sequence[Run]) -> list[tuple[Run, dict[str, Any]]]:
     if away:
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for hosts only
 
-        lookers = {hosts_path: looker(hosts_path) for _, hosts_path in away}
+        # several at once cannot ask for passwords
+        lookers = {hosts_path: looker(hosts_path, asks=False) for _, hosts_path in away}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             jobs = [
                 pool.submit(lookers[hosts_path].judge_several, host, several)
@@ -136,10 +137,8 @@ def stop(run: Run, grace: float) -> tuple[dict[str, Any], bool]:
 
 def is_served(run: Run, socket: str) -> bool:
     """Whether a tmux server answers at a run's socket."""
-    from safelaunch.backends import tmux  # noqa: PLC0415 - rarely asked
-
     seen = runs.mirrored(run)
-    return tmux.is_served(socket) if seen is None else bool(seen.get("served"))
+    return begin.is_served(socket) if seen is None else bool(seen.get("served"))
 
 
 def notes(run: Run) -> list[str]:
@@ -151,21 +150,21 @@ def notes(run: Run) -> list[str]:
 # -- hosts -----------------------------------------------------------------------------------------
 
 
-def way(hosts_path: str | None) -> Way:
-    """Return how this command reaches hosts: it asks at the terminal, and tells on stderr."""
+def way(hosts_path: str | None, *, asks: bool) -> Way:
+    """Return how this command reaches hosts: it may ask at the terminal, and tells on stderr."""
     from safelaunch.remote.session import Way  # noqa: PLC0415 - runs here do without
     from safelaunch.ssh.terminal import asker  # noqa: PLC0415 - as above
 
     home = runs.home(os.environ)
-    return Way(home, os.environ, hosts_path=hosts_path, ask=asker(), say=say)
+    return Way(home, os.environ, hosts_path=hosts_path, ask=asker() if asks else None, say=say)
 
 
-def looker(hosts_path: str | None) -> Looker:
+def looker(hosts_path: str | None, *, asks: bool = True) -> Looker:
     """Return this command's looker, closed at its end."""
     if hosts_path not in _lookers:
         from safelaunch.remote.look import Looker  # noqa: PLC0415 - runs here do without
 
-        made = _lookers[hosts_path] = Looker(way(hosts_path))
+        made = _lookers[hosts_path] = Looker(way(hosts_path, asks=asks))
         click.get_current_context().call_on_close(lambda: _close(hosts_path, made))
     return _lookers[hosts_path]
 

@@ -77,7 +77,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     made: list[str] = []
     try:
         folder.reserve_log(spec["log"], made)
-        folder.write(machine, files, run, made)
+        folder.write(files, run, made)
         supervisor = _launch(machine, found[Slot.PYTHON], run, backend.socket)
         recorder = _record(machine, found[Slot.PYTHON], run, node)
     except BaseException:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch import __version__, runs, runtime
 from safelaunch.errors import ConfigError, StartError
 from safelaunch.execute import again, facts
-from safelaunch.runtime import procs
+from safelaunch.runtime import begin, procs
 from safelaunch.serial import freeze, plan_json, script_of, supervision_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from safelaunch.execute import Backend, Caller
     from safelaunch.model import NodePlan, Plan
-    from safelaunch.transports import Transport
 
 
 def spec(
@@ -93,14 +92,12 @@ def _log_path(plan: Plan, run_id: str, caller: Caller, node: NodePlan) -> str | 
     return posixpath.join(node.cwd, path)
 
 
-def write(
-    machine: Transport, files: dict[str, tuple[bytes, int]], run: runs.Run, made: list[str]
-) -> None:
+def write(files: dict[str, tuple[bytes, int]], run: runs.Run, made: list[str]) -> None:
     """Write the run directory; `made` grows with what a failed start has to remove."""
     try:
         _make_folder(run, made)
         for name, (data, mode) in files.items():
-            machine.put(os.path.join(run.node_dir, name), data, mode)
+            begin.write_file(os.path.join(run.node_dir, name), data, mode)
     except OSError as e:
         raise _unwritable(e, run) from e
 

@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
 
+FULL = (28, 122)  # ENOSPC, EDQUOT on Linux: here the numbers may be others
+
+
 class AgentError(HostError):
     """The agent could not do what was asked. `errno` and `path` of an OSError there, else None."""
 
     def __init__(self, told: dict[str, Any], host: str) -> None:
         path = f" ({told['path']})" if told.get("path") else ""
-        super().__init__(f"{told.get('message')}{path}", where=host)
+        full = told.get("errno") in FULL
+        hint = "free space or quota there, or set SAFELAUNCH_HOME there" if full else None
+        super().__init__(f"{told.get('message')}{path}", where=host, hint=hint)
         self.kind = str(told.get("kind"))
         self.errno: int | None = told.get("errno")
         self.path: str | None = told.get("path")

@@ -74,9 +74,10 @@ class Looker:
     def _node(self, run: runs.Run, place: Place) -> dict[str, Any]:
         node_dir = os.path.join(run.folder, f"node-{place.node}")
         kept = state.read_json(os.path.join(node_dir, "status.json")) or {"id": run.id}
-        if kept.get("state") in state.ENDED:
-            return kept  # an end is an end: nothing there can change it
         has_plan = os.path.exists(os.path.join(node_dir, "plan.json"))
+        whole = has_plan and "attempts" in (runs.mirrored(run, place.node) or {})
+        if kept.get("state") in state.ENDED and whole:
+            return kept  # an end is an end: nothing there can change it
         found: dict[str, Any] | HostError
         try:
             found = self.call(
@@ -91,6 +92,10 @@ class Looker:
     ) -> dict[str, Any]:
         node_dir = os.path.join(run.folder, f"node-{place.node}")
         kept = state.read_json(os.path.join(node_dir, "status.json")) or {"id": run.id}
+        if kept.get("state") in state.ENDED and (
+            isinstance(found, HostError) or not found.get(run.id)
+        ):
+            return kept
         if isinstance(found, HostError):
             return unreachable(kept, runs.mirrored(run, place.node) or {}, found)
         view = found.get(run.id, {}).get(str(place.node))

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from safelaunch.config import hosts as hosts_file
-from safelaunch.errors import HostError
 from safelaunch.model import Host
 from safelaunch.remote import bootstrap
 from safelaunch.remote.agent import Lost
@@ -107,11 +106,3 @@ def known_hosts(home: str, path: str | None) -> hosts_file.Hosts:
     real = os.path.abspath(path)
     folder = os.path.dirname(real)
     return hosts_file.load(real, path, lambda said, _: os.path.normpath(os.path.join(folder, said)))
-
-
-def attempt(way: Way, name: str) -> Session | HostError:
-    """Connect, or return why not: for several hosts beside each other."""
-    try:
-        return way.open(name)
-    except HostError as e:
-        return e

@@ -16,7 +16,7 @@ from safelaunch.execute import Backend, again, facts, folder, resume
 from safelaunch.model import Slot
 from safelaunch.plan import bind
 from safelaunch.remote import mirror
-from safelaunch.remote.agent import Lost
+from safelaunch.remote.agent import AgentError, Lost
 from safelaunch.remote.look import PATIENCE
 from safelaunch.ssh.explain import Unreachable
 from safelaunch.transports import Result
@@ -136,7 +136,11 @@ def _ask(machine: Machine, request: _Request, run_id: str) -> dict[str, Any]:
             answer: dict[str, Any] = machine.agent.call(
                 "begin.start", data=request.data, **request.words
             )
-        except (Lost, Unreachable) as e:  # noqa: PERF203 - each try is another connection
+        except AgentError as e:  # noqa: PERF203 - each try is another connection
+            if e.kind == "StartFailed":
+                raise StartError(e.message, where=machine.name) from e
+            raise
+        except (Lost, Unreachable) as e:
             machine.looker.drop(machine.name)
             pause = next(pauses, None)
             if pause is None:

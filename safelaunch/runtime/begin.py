@@ -57,8 +57,6 @@ def look(request: dict[str, Any], link: Link) -> dict[str, Any]:
         "environ": {n: v for n, v in os.environ.items() if _is_named(n, names)},
         "python": sys.executable,
         "bash": shutil.which("bash"),
-        "folders": {path: os.path.isdir(path) for path in request.get("folders") or []},
-        "files": {path: os.access(path, os.X_OK) for path in request.get("programs") or []},
         "results": [_run(command) for command in request.get("commands") or []],
     }
 
@@ -169,7 +167,11 @@ def write_file(path: str, data: bytes, mode: int) -> None:
 def _reserve_log(path: str | None) -> None:
     if path:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        except FileExistsError:
+            said = "the log exists, and is never overwritten: put {time} or {id} in its name"
+            raise FileExistsError(errno.EEXIST, said, path) from None
 
 
 def _remove_if_empty(folder: str) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = b".safelaunch-%d.part"
-NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 
 
 def encode(path: str) -> bytes:

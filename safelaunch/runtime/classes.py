@@ -12,7 +12,6 @@ from safelaunch.runtime import advice, signs
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 USER = "user-code-exception"
 # role -> how much a finding counts; an uncaught exception that no sign knows counts 3
@@ -226,9 +225,3 @@ def restarts(name: str) -> bool:
     """Whether another attempt may help after a class; unknown names are not retried."""
     kind = TABLE.get(name)
     return kind is not None and kind.restart
-
-
-def table_json() -> list[dict[str, Any]]:
-    """Return the table as plain data: name, meaning, restart, reason, role, advice."""
-    names = ("name", "meaning", "restart", "reason", "role", "advice")
-    return [{name: getattr(kind, name) for name in names} for kind in TABLE.values()]

@@ -30,6 +30,3 @@ class Transport(Protocol):
 
     def detach(self, argv: Sequence[str], *, cwd: str) -> int:
         """Start a command in its own session; return its pid. Raises StartError."""
-
-    def put(self, path: str, data: bytes, mode: int) -> None:
-        """Write a file. Raises OSError."""

@@ -8,7 +8,6 @@ detached waits 0.2 s when it is dropped.
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -50,13 +49,6 @@ class Local:
         process = self._popen(argv, subprocess.DEVNULL, cwd)
         self._detached.append(process)
         return process.pid
-
-    def put(self, path: str, data: bytes, mode: int) -> None:
-        """Write a new file with exactly these bytes and this mode."""
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-        os.chmod(path, mode)
 
     def _popen(
         self, argv: Sequence[str], output: int, cwd: str | None = None

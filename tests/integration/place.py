@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.backends import tmux
-from safelaunch.runtime import procs, state
+from safelaunch.runtime import begin, procs, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,7 +226,7 @@ class Place:
             assert procs.marked(run) == {}, f"{run} left processes"
             socket = known.get("socket")
             if socket:
-                wait_for(lambda path=socket: not tmux.is_served(path), "end of tmux")  # type: ignore[misc]
+                wait_for(lambda path=socket: not begin.is_served(path), "end of tmux")  # type: ignore[misc]
                 state.drop_socket(socket)
 
     def _supervisor_ends(self, who: dict[str, Any] | None) -> None:

@@ -102,6 +102,21 @@ def test_another_laptop_finds_a_run_by_its_host(far: Place, tmp_path: Path) -> N
     assert "step 40/40" in far.cli("logs", "--tail", "1", run).stdout
 
 
+def test_another_laptop_is_told_why_a_run_failed(far: Place, tmp_path: Path) -> None:
+    run = start(far, job(far, "raise ValueError('bad batch')\n"))
+    far.cli("wait", run, code=1)
+    far.env["SAFELAUNCH_HOME"] = str(tmp_path / "another")
+    far.cli("ps", "--host", "gpu1")
+    assert far.json("show", run)["failure"]["what"] == "ValueError: bad batch"
+
+
+def test_an_end_that_was_seen_needs_no_host(far: Place) -> None:
+    run = start(far, job(far, COUNT))
+    far.cli("wait", run)
+    _knows(far, "Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
+    assert state_of(far, run) == "succeeded"
+
+
 def test_a_host_that_does_not_answer_leaves_the_state_unknown(far: Place, server: Sshd) -> None:
     with Faults(server.address, server.port) as proxy:
         config = server.ssh_config("gpu1", USER).replace(str(server.port), str(proxy.port))

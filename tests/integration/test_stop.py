@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from place import wait_for
 
-from safelaunch.backends import tmux
-from safelaunch.runtime import journal, procs, state
+from safelaunch.runtime import begin, journal, procs, state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,7 +215,7 @@ def test_the_job_outlives_its_tmux_server(place: Place) -> None:
         check=True,
     ).stdout
     os.kill(int(pid), signal.SIGKILL)
-    wait_for(lambda: not tmux.is_served(socket), "death of tmux")
+    wait_for(lambda: not begin.is_served(socket), "death of tmux")
     assert place.json("show", run)["state"] == "running"
     refused = place.cli("attach", run, code=1)
     assert "tmux server" in refused.stderr
