@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from place import Place
+from place import Place, need_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,21 @@ def no_tmux(place: Place) -> Place:
                 (tools / program.name).symlink_to(program.path)
     place.env["PATH"] = str(tools)
     return place
+
+
+@pytest.fixture
+def small(place: Place) -> Iterator[Place]:
+    """Yield a place whose home is a file system of 1 MiB."""
+    need_root()
+    place.home.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place.home)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounts are not allowed here")
+    try:
+        yield place
+        place.close()
+    finally:
+        subprocess.run(["umount", "-l", str(place.home)], check=True)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,17 +9,15 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from place import need_root, wait_for
+from place import wait_for
 
 from safelaunch.runtime import procs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from place import Place
@@ -137,21 +135,6 @@ def test_a_run_whose_status_cannot_be_read_can_be_stopped(place: Place) -> None:
     status.write_bytes(b"{half")
     shown = place.json("stop", run)
     assert (shown["state"], shown["alive"]) == ("stopped", 0)
-
-
-@pytest.fixture
-def small(place: Place) -> Iterator[Place]:
-    """Yield a place whose home is a file system of 1 MiB."""
-    need_root()
-    place.home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place.home)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounts are not allowed here")
-    try:
-        yield place
-        place.close()
-    finally:
-        subprocess.run(["umount", "-l", str(place.home)], check=True)
 
 
 def test_a_failure_is_told_though_the_disk_is_full(small: Place) -> None:

@@ -171,21 +171,6 @@ def test_a_read_only_home_is_named(place: Place) -> None:
 # -- a full disk -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small(place: Place) -> Iterator[Place]:
-    """Yield a place whose home is a file system of 1 MiB."""
-    need_root()
-    place.home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place.home)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounts are not allowed here")
-    try:
-        yield place
-        place.close()
-    finally:
-        subprocess.run(["umount", "-l", str(place.home)], check=True)
-
-
 def fill(place: Place, leave: int = 0) -> None:
     """Fill the file system, but for some bytes."""
     with open(place.home / "ballast", "wb", buffering=0) as file:
