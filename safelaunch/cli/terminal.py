@@ -33,7 +33,7 @@ def attach(run: Run, socket: str) -> int:
     command = tmux.attach_command(socket)
     host = at.places[0].host
     if sys.platform == "win32":
-        plain = plain_ssh(looking.way(at.hosts_file).host(host), command)
+        plain = plain_ssh(looking.way(at.hosts_file, asks=False).host(host), command)
         raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {plain}")
     connection = looking.looker(at.hosts_file).session(host).connection
     size = shutil.get_terminal_size()
