@@ -21,6 +21,9 @@ class SafelaunchError(Exception):
     """An expected failure: `message`, the place it concerns (`where`), a `hint` on what to do."""
 
     exit_code = 1
+    details: str | None = (
+        None  # a traceback where the fault is ours: for a file, not for the screen
+    )
 
     def __init__(self, message: str, *, where: object = None, hint: str | None = None) -> None:
         super().__init__(message)

@@ -8,7 +8,7 @@ import pytest
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 HEAVY = (
-    "torch", "accelerate", "paramiko", "plumbum", "rich", "pathspec", "packaging", "json",
+    "torch", "accelerate", "paramiko", "rich", "pathspec", "packaging", "json",
     "tempfile", "importlib.metadata", "importlib.resources", "asyncio", "socket", "hypothesis",
 )  # fmt: skip
 

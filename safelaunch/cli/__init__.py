@@ -91,7 +91,10 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 not succeeded, 2 usage, 5 internal, 130 Ctrl-C."""
+    """Run the command line and exit.
+
+    0 done, 1 not succeeded, 2 usage, 3 refused, 4 a host, 5 internal, 130 Ctrl-C.
+    """
     if sys.platform == "win32":
         _say_anything()
     code = _guarded()
@@ -147,7 +150,8 @@ def _drop_stdout() -> None:
 
 def report(error: SafelaunchError) -> None:
     """Print an expected error: what, where, and what to do next."""
-    click.echo(_style("error:", "red") + f" {error}", err=True)
+    kept = f"; details: {_kept(error.details)}" if error.details else ""
+    click.echo(_style("error:", "red") + f" {error}{kept}", err=True)
     if error.hint:
         click.echo(_style("hint:", "cyan") + f" {error.hint}", err=True)
 
@@ -177,11 +181,19 @@ def _usage(error: click.ClickException) -> int:
 
 
 def _unexpected(error: Exception) -> int:
-    import tempfile  # noqa: PLC0415 - only the unexpected pays for it
-    import traceback  # noqa: PLC0415
+    import traceback  # noqa: PLC0415 - only the unexpected pays for it
 
-    details = "".join(traceback.format_exception(error))
     summary = " ".join(str(error).split())[:200]
+    told = SafelaunchError(f"unexpected {type(error).__name__}: {summary}")
+    told.details = "".join(traceback.format_exception(error))
+    report(told)
+    return 5
+
+
+def _kept(details: str) -> str:
+    """Write a traceback to a file for whoever mends it, and return where."""
+    import tempfile  # noqa: PLC0415 - only the unexpected pays for it
+
     where = "nowhere (no folder is writable)"
     try:
         fd, where = tempfile.mkstemp(prefix="safelaunch-error-", suffix=".txt")
@@ -189,12 +201,7 @@ def _unexpected(error: Exception) -> int:
             file.write(f"safelaunch {__version__}, Python {sys.version}\n{details}")
     except OSError:
         pass
-    click.echo(
-        _style("error:", "red")
-        + f" unexpected {type(error).__name__}: {summary}; details: {where}",
-        err=True,
-    )
-    return 5
+    return where
 
 
 def print_json(data: Any) -> None:

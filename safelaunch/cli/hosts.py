@@ -78,7 +78,7 @@ def list_(hosts_path: str | None, as_json: bool) -> int:
     return _list(hosts_path, as_json)
 
 
-@command.command("test")
+@command.command("test", short_help="Connect to machines and say what each has and lacks.")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_host)
 @_hosts
 @_json

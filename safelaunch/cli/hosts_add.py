@@ -6,7 +6,7 @@ import base64
 import contextlib
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.cli import say, warn
 from safelaunch.cli.hosts import brief, way_there
@@ -51,6 +51,7 @@ def _with_usual_keys(found: Target, host: Host, local: Local) -> Target:
             way,
             identities=tuple(dict.fromkeys((*way.identities, *plain.identities))),
             identities_given=plain.identities_given,
+            identities_only=plain.identities_only,
         )
         for way, plain in zip((found, *found.others), (usual, *usual.others), strict=True)
     ]
@@ -114,12 +115,10 @@ class _Door:
 
     @contextlib.contextmanager
     def _connected(self, way: Target) -> Iterator[Connection]:
-        from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
-
         if self.ask is not None:
             self.ask.begin()
         try:
-            connection = connect(way, ask=self.ask, say=say)
+            connection = self._connect(way)
         except HostError as e:
             e.hint = self._hint(e)
             raise
@@ -131,8 +130,22 @@ class _Door:
                     str(e), where=self.name, hint="nothing was written into the hosts file"
                 ) from e
 
+    def _connect(self, way: Target) -> Connection:
+        from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
+
+        try:
+            return connect(way, ask=self.ask, say=say)
+        except explain.TooManyKeys:
+            if way is not self.first or way.identities_only:
+                raise
+            # the named key, or the password, may not have had its turn
+            say(f"{self.name}: hung up after too many keys of the agent; again without them")
+            return connect(_changed(way, identities_only=True), ask=self.ask, say=say)
+
     def _hint(self, error: HostError) -> str | None:
         """Return the hint of an error, where it would lead back to this command."""
+        if isinstance(error, explain.Unknown) and self.target.address == self.name:
+            return f"where is it? safelaunch hosts add {self.name} USER@ADDRESS"
         if "safelaunch hosts " not in (error.hint or ""):
             return error.hint
         if self.ask is None and isinstance(error, explain.Untrusted):
@@ -234,27 +247,36 @@ class _Door:
 
     def _prove(self, key: _Key, warning: str | None) -> None:
         """Connect again with keys alone."""
+        way = _changed(self.target, authentications=("publickey",))
         try:
-            with self._connected(_with_keys_only(self.target)) as connection:
+            with self._connected(way) as connection:
                 say(f"{self.name}: is opened by {brief(connection.proof)} alone")
         except explain.LoginFailed as e:
-            hint = warning or (
-                "sshd's log there says why. Often others may write to ~ or ~/.ssh there, or the "
-                "server demands more than a key: then write the entry by hand"
-            )
             raise explain.LoginFailed(
                 f"the key {key.label} is installed, and is not enough: {e.message}",
                 where=self.name,
-                hint=hint,
+                hint=_why_not_enough(e, key, warning),
             ) from e
+
+
+def _why_not_enough(error: HostError, key: _Key, warning: str | None) -> str | None:
+    if isinstance(error, explain.TooManyKeys):
+        if key.path is None:
+            return error.hint
+        return f"the agent's keys go first: name this one, with --identity {key.label}"
+    return warning or (
+        "sshd's log there says why. Often others may write to ~ or ~/.ssh there, or the server "
+        "demands more than a key: then write the entry by hand"
+    )
 
 
 def _line(kind: str, blob: bytes, comment: str) -> str:
     return f"{kind} {base64.b64encode(blob).decode()} {comment}"
 
 
-def _with_keys_only(found: Target) -> Target:
-    ways = tuple(replace(way, authentications=("publickey",)) for way in (found, *found.others))
+def _changed(found: Target, **changes: Any) -> Target:
+    """Return the same target, each way with the changes."""
+    ways = tuple(replace(way, **changes) for way in (found, *found.others))
     return replace(ways[0], others=ways[1:])
 
 

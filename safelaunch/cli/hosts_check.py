@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import threading
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,8 +18,7 @@ from safelaunch.cli.hosts import file_of, way_there, width, wrapped
 from safelaunch.cli.hosts_found import FAIL, OK, WARN, Check
 from safelaunch.config import hosts as hosts_file
 from safelaunch.config import profiles
-from safelaunch.errors import ConfigError, HostError, SafelaunchError, did_you_mean
-from safelaunch.execute.facts import OLDEST_PYTHON
+from safelaunch.errors import ConfigError, HostError, SafelaunchError
 from safelaunch.model import Origin
 from safelaunch.remote import bootstrap
 from safelaunch.remote.places import FOLDER
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from safelaunch.ssh.connection import Connection
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
-_CLOCKS_DIFFER = 2.0  # seconds: more confuses whoever compares logs, and Kerberos at 300
 _ROUND_TRIPS = 3
 _POLL = 0.1  # seconds
 _UNREACHABLE, _REFUSED = 4, 3  # exit codes
@@ -114,6 +110,7 @@ class _Visit(threading.Thread):
         self._digest, self._files = files
         self._hosts_path = hosts_path
         self._connection: Connection | None = None
+        self._base = ""  # safelaunch's folder there
         self._doing = ("reached", "the connection")
         self._begun = time.monotonic()
         self._paused_at: float | None = None
@@ -195,8 +192,6 @@ class _Visit(threading.Thread):
             what = "host key"
         elif isinstance(error, explain.LoginFailed):
             what = "login"
-        elif self.address is None and self.host.name not in self._way.hosts.machines:
-            hint = did_you_mean(self.host.name, self._way.hosts.machines) or hint
         return Check(what, FAIL, told, hint)
 
     def _look(self, checks: list[Check]) -> None:
@@ -231,7 +226,7 @@ class _Visit(threading.Thread):
         trips = []
         for _ in range(_ROUND_TRIPS):
             begun = time.perf_counter()
-            agent.call("begin.look")
+            self._base = str(agent.call("begin.look")["base"])
             trips.append(time.perf_counter() - begun)
         latency = min(trips) * 1e3
         self.numbers["latency_ms"] = round(latency, 3)
@@ -248,58 +243,30 @@ class _Visit(threading.Thread):
             commands=[
                 [own.path if own else None, "-I", "-c", seen.VERSIONS],
                 ["tmux", "-V"],
-                [None, "-I", "-S", "-c", seen.FOLDERS, folder, "~"],
+                [None, "-I", "-S", "-c", seen.FOLDERS, folder, f"{self._base}/runs"],
             ],
         )
         results = [Result(*result) for result in about["results"]]
         folders = json.loads(results[2].out) if results[2].code == 0 else []
-        python = self._python(results[0], str(about["python"]))
+        python, self.numbers["python"] = seen.python(results[0], own, str(about["python"]))
         checks = [python, seen.bash(about["bash"]), seen.tmux(results[1])]
         if len(folders) == 2:  # noqa: PLR2004 - as asked
             checks.append(seen.workdir(folder, folders[0], given=self.host.workdir is not None))
-            checks.append(seen.folder("home", str(about["home"]), folders[1]))
+            checks.append(seen.runs(folders[1]))
         else:
             checks.append(Check("folder", FAIL, results[2].last_line or "no answer", None))
         checks.append(self._clock(agent))
         return checks
-
-    def _python(self, result: Result, agents: str) -> Check:
-        own = self.host.interpreter
-        path = own.path if own else agents
-        where = f"correct it in {own.origin}" if own else None
-        lines = result.out.splitlines()
-        if result.code != 0 or len(lines) < 2:  # noqa: PLR2004 - version and path
-            why = result.last_line or f"exit code {result.code}"
-            return Check("python", FAIL, f"{path} does not run: {why}", where)
-        version = tuple(int(part) for part in lines[0].split("."))
-        self.numbers["python"] = {"path": lines[1] if not own else path, "version": lines[0]}
-        oldest = ".".join(map(str, OLDEST_PYTHON))
-        if version < OLDEST_PYTHON:
-            hint = where or "name a newer one in the hosts file: `python: /path/to/python3`"
-            return Check("python", FAIL, f"{path} is {lines[0]}; {oldest} is needed", hint)
-        found = ", ".join([f"{lines[0]}, {path}", *lines[2:]])
-        if not own:
-            found += " (the hosts file names none)"
-        return Check("python", OK, found)
 
     def _clock(self, agent: Agent) -> Check:
         """Compare the clocks: what is between asking and answer is the same, as far as is known."""
         before = time.time()
         about = agent.call("begin.look", commands=[[None, "-I", "-S", "-c", seen.TIME]])
         after = time.time()
-        there = Result(*about["results"][0])
-        try:
-            now = float(there.last_line)
-        except ValueError:
-            return Check("clock", WARN, f"it cannot be read: {there.last_line}")
-        offset = min(0.0, now - before) + max(0.0, now - after)
-        self.numbers["clock_offset_s"] = round(offset, 3)
-        if not offset:
-            return Check("clock", OK, f"as here, to {after - before:.2f} s")
-        said = f"{abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
-        if abs(offset) < _CLOCKS_DIFFER:
-            return Check("clock", OK, said)
-        return Check("clock", WARN, said, "set the clocks: `timedatectl` shows whether NTP runs")
+        check, self.numbers["clock_offset_s"] = seen.clock(
+            Result(*about["results"][0]).last_line, before, after
+        )
+        return check
 
     # -- GPUs
 
@@ -307,28 +274,11 @@ class _Visit(threading.Thread):
         asked = [["nvidia-smi", "-L"], [_WSL, "-L"]]
         results = [Result(*r) for r in agent.call("begin.look", commands=asked)["results"]]
         result = next((r for r in results if r.code != -1), results[0])
-        names = re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", result.out, re.MULTILINE)
-        self.numbers["gpus"] = names
+        names = self.numbers["gpus"] = seen.cards(result)
         wanted, error = self._cards()
         if error is not None:
             yield error
-        if result.code == -1:
-            hint = f"profile `{self.host.profile}` needs some" if wanted is not None else None
-            yield Check("gpus", FAIL if hint else OK, "none: there is no nvidia-smi", hint)
-            return
-        if result.code != 0 or not names:
-            said = result.last_line or f"exit code {result.code}"
-            hint = "the driver does not work: `nvidia-smi` and `dmesg` there say more"
-            status = FAIL if wanted is not None else WARN
-            yield Check("gpus", status, f"nvidia-smi says: {said}", hint)
-            return
-        found = ", ".join(f"{count} x {name}" for name, count in Counter(names).items())
-        others = [name for name in names if wanted and not re.fullmatch(wanted, name)]
-        if others:
-            hint = f"is `{self.host.profile}` its profile? safelaunch profiles lists them"
-            yield Check("gpus", WARN, found, hint)
-            return
-        yield Check("gpus", OK, found)
+        yield seen.gpus(result, names, wanted, self.host.profile)
 
     def _cards(self) -> tuple[str | None, Check | None]:
         """Return what the profile says of the cards' names; None where it needs no cards."""

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.backends import tmux as tmux_backend
 from safelaunch.cli.hosts import brief
+from safelaunch.execute.facts import OLDEST_PYTHON
 from safelaunch.remote import bootstrap
 from safelaunch.ssh import explain, known_hosts
 from safelaunch.ssh.known_hosts import describe
 from safelaunch.ssh.local import here
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.model import Interpreter
     from safelaunch.ssh.connection import Connection
     from safelaunch.transports import Result
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE = 2 << 30  # bytes free below which it is said
+_CLOCKS_DIFFER = 2.0  # seconds: more confuses whoever compares logs, and Kerberos at 300
 
 # Run by the agent's own Python, 3.8 or newer.
 FOLDERS = """
@@ -68,8 +75,7 @@ class Check(NamedTuple):
 
 def host_key(connection: Connection) -> Check:
     """Tell the key that the host has shown, and where it is kept."""
-    key = connection._transport.host_key  # noqa: SLF001 - the connection has no name for it
-    kind, blob = key.get_name(), key.asbytes()
+    kind, blob = connection.host_key
     way = connection.way
     lines = known_hosts.read((*way.known_hosts, *way.system_known_hosts))
     local = here(os.environ)
@@ -113,6 +119,27 @@ def shell(connection: Connection) -> Check:
 # -- the machine -----------------------------------------------------------------------------------
 
 
+def python(
+    result: Result, own: Interpreter | None, agents: str
+) -> tuple[Check, dict[str, Any] | None]:
+    """Judge what VERSIONS has said: of the entry's interpreter, or else of the agent's."""
+    path = own.path if own else agents
+    where = f"correct it in {own.origin}" if own else None
+    lines = result.out.splitlines()
+    if result.code != 0 or len(lines) < 2:  # noqa: PLR2004 - version and path
+        why = result.last_line or f"exit code {result.code}"
+        return Check("python", FAIL, f"{path} does not run: {why}", where), None
+    number = {"path": lines[1] if not own else path, "version": lines[0]}
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    if tuple(int(part) for part in lines[0].split(".")) < OLDEST_PYTHON:
+        hint = where or "name a newer one in the hosts file: `python: /path/to/python3`"
+        return Check("python", FAIL, f"{path} is {lines[0]}; {oldest} is needed", hint), number
+    found = ", ".join([f"{lines[0]}, {path}", *lines[2:]])
+    if not own:
+        found += " (the hosts file names none)"
+    return Check("python", OK, found), number
+
+
 def bash(path: str | None) -> Check:
     """Tell whether there is what runs a job's launch.sh."""
     if path is None:
@@ -141,6 +168,15 @@ def workdir(said: str, found: dict[str, Any], *, given: bool) -> Check:
     return check
 
 
+def runs(found: dict[str, Any]) -> Check:
+    """Tell whether runs have a place."""
+    check = folder("runs", found["path"], found)
+    if check.status == FAIL:
+        hint = "make it writable for that user, or set SAFELAUNCH_HOME to another folder there"
+        return check._replace(hint=hint)
+    return check
+
+
 def folder(what: str, shown: str, found: dict[str, Any]) -> Check:
     """Tell what FOLDERS has found of a folder: written, and how much is free."""
     free = found["free"]
@@ -152,6 +188,44 @@ def folder(what: str, shown: str, found: dict[str, Any]) -> Check:
     if isinstance(free, int) and free < _LITTLE:
         return Check(what, WARN, f"{shown}, only {room}", "checkpoints will not fit")
     return Check(what, OK, f"{shown}, {room}")
+
+
+def clock(said: str, before: float, after: float) -> tuple[Check, float | None]:
+    """Compare the clocks: what is between asking and answer is the same, as far as is known."""
+    try:
+        now = float(said)
+    except ValueError:
+        return Check("clock", WARN, f"it cannot be read: {said}"), None
+    offset = min(0.0, now - before) + max(0.0, now - after)
+    if not offset:
+        return Check("clock", OK, f"as here, to {after - before:.2f} s"), 0.0
+    told = f"{abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
+    if abs(offset) < _CLOCKS_DIFFER:
+        return Check("clock", OK, told), round(offset, 3)
+    hint = "set the clocks: `timedatectl` shows whether NTP runs"
+    return Check("clock", WARN, told, hint), round(offset, 3)
+
+
+def cards(result: Result) -> list[str]:
+    """Return the names of the cards that `nvidia-smi -L` has told."""
+    return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", result.out, re.MULTILINE)
+
+
+def gpus(result: Result, names: Sequence[str], wanted: str | None, profile: str | None) -> Check:
+    """Judge the cards; `wanted` is what the profile says of their names, None if it needs none."""
+    if result.code == -1:
+        hint = f"profile `{profile}` needs some" if wanted is not None else None
+        return Check("gpus", FAIL if hint else OK, "none: there is no nvidia-smi", hint)
+    if result.code != 0 or not names:
+        said = result.last_line or f"exit code {result.code}"
+        hint = "the driver does not work: `nvidia-smi` and `dmesg` there say more"
+        status = FAIL if wanted is not None else WARN
+        return Check("gpus", status, f"nvidia-smi says: {said}", hint)
+    found = ", ".join(f"{count} x {name}" for name, count in Counter(names).items())
+    if any(wanted and not re.fullmatch(wanted, name) for name in names):
+        hint = f"is `{profile}` its profile? safelaunch profiles lists them"
+        return Check("gpus", WARN, found, hint)
+    return Check("gpus", OK, found)
 
 
 def _bytes(number: int) -> str:

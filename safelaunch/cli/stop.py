@@ -31,7 +31,7 @@ def command(run: str | None, grace: float, as_json: bool) -> int:
     if as_json:
         print_json(runs.show_json(found, status, runs.ranks(found)))
     if status.get("state") == "unknown":
-        raise RunError(f"{found.id} {status.get('reason')}", hint="stop it there")
+        raise RunError(str(status.get("reason")), where=found.id, hint="stop it there")
     if status.get("alive"):
         raise RunError(f"{status['alive']} processes of {found.id} cannot be ended (in the kernel)")
     if not as_json:

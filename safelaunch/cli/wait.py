@@ -33,8 +33,8 @@ def command(run: str | None, timeout: float | None, as_json: bool) -> int:
             stop = f"safelaunch stop {found.id} ends it"
             say(fitted(f"{found.id}: the supervisor is gone; {left} ({stop})"))
         if deadline is not None and time.monotonic() > deadline:
-            is_lost = status.get("state") == "lost"
-            say(f"{found.id}: {'some of it is still alive' if is_lost else 'still runs'}")
+            still = {"lost": "some of it is still alive", "unknown": "not known to have ended"}
+            say(f"{found.id}: {still.get(str(status.get('state')), 'still runs')}")
             break
         time.sleep(pause)
         status = looking.judge(found)

@@ -1,30 +1,25 @@
 """Logs in on an SSH transport: `none`, then keys, then what a person types.
 
-Paramiko's own handler asks on its reading thread, signs before it knows whether the server wants
-the key, and forgets what the server offers; so the messages of RFC 4252 are exchanged here.
+Paramiko's own handler signs before it knows whether the server wants the key, and forgets what the
+server offers; so the methods of RFC 4252 are here, and its messages in exchange.py.
 """
 
 from __future__ import annotations
 
-import queue
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from safelaunch.ssh import agents, explain, keys, library
+from safelaunch.ssh import agents, explain, keys
+from safelaunch.ssh.exchange import ANSWER, FAILURE, MORE, REQUEST, SUCCESS, Ended, Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from safelaunch.errors import HostError
     from safelaunch.ssh.keys import Identity
     from safelaunch.ssh.settings import Target
 
-PATIENCE = 120.0  # seconds for one answer: a push to a phone may be behind it
 TRIES = 3  # at a password or a passphrase
-_SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
-_REQUEST, _FAILURE, _SUCCESS, _BANNER, _MORE, _ANSWER = 50, 51, 52, 53, 60, 61
-_SERVICE = "ssh-userauth"
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
@@ -34,78 +29,6 @@ class Ask(Protocol):
     def __call__(self, prompt: str, *, secret: bool) -> str:
         """Show the prompt and return the line; a secret is not shown while it is typed."""
         ...
-
-
-class _Ended(Exception):  # noqa: N818 - reads as what happened
-    """The connection ended, or nothing came for too long."""
-
-
-class Exchange:
-    """Requests and replies of the login. Stands where Paramiko has its own handler."""
-
-    def __init__(self, transport: Any) -> None:
-        self.authenticated = False
-        self.banner = ""
-        self._transport = transport
-        self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        kinds = (_SERVICE_ACCEPT, _FAILURE, _SUCCESS, _BANNER, _MORE)
-        self._handler_table = {kind: self._taker(kind) for kind in kinds}
-        transport.auth_handler = self
-
-    def _taker(self, kind: int) -> Callable[[Any], None]:
-        def take(message: Any) -> None:
-            if kind == _BANNER:
-                self.banner = message.get_text()
-            else:
-                if kind == _SUCCESS:  # before the next message is read: it may need it
-                    self.authenticated = True
-                    self._transport._auth_trigger()  # noqa: SLF001 - as Paramiko's handler
-                self._replies.put((kind, message))
-
-        return take
-
-    # what a transport asks of its handler
-
-    def is_authenticated(self) -> bool:
-        """Tell whether the server has let us in."""
-        return self.authenticated
-
-    def abort(self) -> None:
-        """Learn that the connection has ended."""
-        self._replies.put((0, None))
-
-    # what a login does
-
-    def send(self, kind: int, *fields: Any) -> tuple[int, Any]:
-        """Send a message and return type and content of the reply. Raises _Ended."""
-        message = library.paramiko().Message()
-        message.add_byte(bytes([kind]))
-        for value in fields:
-            if isinstance(value, bool):
-                message.add_boolean(value)
-            elif isinstance(value, int):
-                message.add_int(value)
-            else:
-                message.add_string(value)
-        try:
-            self._transport._send_message(message)  # noqa: SLF001 - as Paramiko's handler
-        except (OSError, EOFError) as e:
-            raise _Ended(str(e)) from e
-        return self._reply()
-
-    def _reply(self) -> tuple[int, Any]:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                kind, message = self._replies.get(timeout=0.2)
-            except queue.Empty:
-                if not self._transport.is_active():
-                    break
-                continue
-            if kind:
-                return kind, message
-            break
-        raise _Ended("" if not self._transport.is_active() else f"no answer for {PATIENCE:g} s")
 
 
 @dataclass
@@ -128,10 +51,10 @@ class Login:
     def run(self) -> str:
         """Log in, and return what opened the door. Raises LoginFailed, Unreachable."""
         try:
-            self._exchange.send(_SERVICE_REQUEST, _SERVICE)
+            self._exchange.begin()
             with agents.agent(self.target, self.advice.append) as held:
                 return self._methods(held)
-        except _Ended as e:
+        except Ended as e:
             raise self._cut(str(e)) from e
         except EOFError as e:
             raise explain.LoginFailed(
@@ -192,7 +115,7 @@ class Login:
 
     def _wanted(self, key: Identity, algorithm: str) -> bool:
         kind, message = self._send("publickey", False, algorithm, key.blob)
-        if kind == _MORE:
+        if kind == MORE:
             return True
         self._read(kind, message)
         self.tried.append(key.shown)
@@ -235,10 +158,10 @@ class Login:
         while self.ask is not None and self._typed < TRIES:
             kind, message = self._send("keyboard-interactive", "", "")
             asked = False
-            while kind == _MORE:
+            while kind == MORE:
                 answers = self._answers(message)
                 asked = asked or bool(answers)
-                kind, message = self._exchange.send(_ANSWER, len(answers), *answers)
+                kind, message = self._exchange.send(ANSWER, len(answers), *answers)
             done = self._read(kind, message)
             self._typed += asked and not done
             self._note("keyboard-interactive")
@@ -262,7 +185,7 @@ class Login:
         while self.ask is not None and self._typed < TRIES:
             typed = self.ask(f"{self.target.user}@{self.target.address}'s password: ", secret=True)
             kind, message = self._send("password", False, typed)
-            if kind == _MORE:
+            if kind == MORE:
                 raise explain.LoginFailed(
                     f"the password of `{self.target.user}` has expired",
                     where=self.target.name,
@@ -276,24 +199,24 @@ class Login:
     # -- messages
 
     def _send(self, *fields: Any) -> tuple[int, Any]:
-        return self._exchange.send(_REQUEST, self.target.user, "ssh-connection", *fields)
+        return self._exchange.send(REQUEST, self.target.user, "ssh-connection", *fields)
 
     def _request(self, *fields: Any) -> bool:
         return self._read(*self._send(*fields))
 
     def _read(self, kind: int, message: Any) -> bool:
         """Take an answer: whether we are in, and else what the server offers now."""
-        if kind == _SUCCESS:
+        if kind == SUCCESS:
             return True
-        if kind != _FAILURE:
-            raise _Ended(f"the server sent message {kind} out of turn")
+        if kind != FAILURE:
+            raise Ended(f"the server sent message {kind} out of turn")
         self.offers = tuple(message.get_list())
         message.get_boolean()  # partial success: the other methods are in the list
         return False
 
     def _plain(self, *fields: Any) -> bytes:
         """Return the request as it is signed."""
-        parts = [bytes([_REQUEST])]
+        parts = [bytes([REQUEST])]
         for value in (self.target.user, "ssh-connection", *fields):
             if isinstance(value, bool):
                 parts.append(bytes([value]))
@@ -324,15 +247,15 @@ class Login:
         typed = {"password", "keyboard-interactive"} & {*self.offers}
         if typed and self.ask is None:
             advice.append(
-                "a password is only asked for at a terminal: `safelaunch hosts add` there "
-                "installs a key once and for all"
+                "a password is only asked for at a terminal: there "
+                f"`{explain.adding(self.target)}` asks it once and installs a key"
             )
         elif typed and self._typed:
             advice.append("is the user name right, and may this user log in (AllowUsers)?")
         elif "publickey" in self.offers and not self._typed:
             advice.append(
-                "the server does not know these keys: `safelaunch hosts add` installs one, or add "
-                "its .pub to ~/.ssh/authorized_keys there, and look at sshd's log"
+                f"the server does not know these keys: `{explain.adding(self.target)}` installs "
+                "one, or add its .pub to ~/.ssh/authorized_keys there, and look at sshd's log"
             )
         missing = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
         if missing:

@@ -31,6 +31,7 @@ _SETTLED = 1.0  # seconds
 TAIL = 1 << 16  # bytes of stderr that are kept
 _SIZE = (80, 24)
 _GLOBAL_REQUEST = 80
+_CHANNEL_REQUEST = 98
 
 
 def connect(
@@ -102,6 +103,12 @@ class Connection:
         """Return what the server calls itself, such as SSH-2.0-OpenSSH_9.2p1."""
         return explain.printable(self._transport.remote_version)
 
+    @property
+    def host_key(self) -> tuple[str, bytes]:
+        """Return type and key that the server has shown."""
+        key = self._transport.host_key
+        return key.get_name(), key.asbytes()
+
     def exec(
         self,
         command: str,
@@ -109,16 +116,21 @@ class Connection:
         *,
         term: str = "xterm-256color",
         size: tuple[int, int] = _SIZE,
+        wait: bool = True,
     ) -> Channel:
         """Run a command line in the user's login shell there. `size` is columns, rows.
 
-        Raises HostError where the server refuses, ConnectionLost.
+        Raises HostError where the server refuses, ConnectionLost; without `wait`, a refusal is
+        raised by the first read or write that meets it.
         """
         raw = self._session()
         try:
             if pty:
                 raw.get_pty(term, *size)
-            raw.exec_command(command)
+            if wait:
+                raw.exec_command(command)
+            else:
+                self._begin(raw, command)
         except (library.paramiko().SSHException, OSError, EOFError) as e:
             refused = raw.eof_sent  # in answer to the server's, which closed the channel
             raw.close()
@@ -170,6 +182,17 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _begin(self, raw: Any, command: str) -> None:
+        """Ask for a command as Paramiko does, but leave its answer for later."""
+        message = library.paramiko().Message()
+        message.add_byte(bytes([_CHANNEL_REQUEST]))
+        message.add_int(raw.remote_chanid)
+        message.add_string("exec")
+        message.add_boolean(True)  # an answer is wanted
+        message.add_string(command)
+        raw._event_pending()  # noqa: SLF001 - notes whether the answer was yes
+        self._transport._send_user_message(message)  # noqa: SLF001 - does not wait
 
     def _session(self) -> Any:
         if not self.alive:
@@ -227,7 +250,11 @@ class Channel:
                 continue
             except (OSError, EOFError, library.paramiko().SSHException) as e:
                 raise self._connection.lost() from e
-            if data or self._ended():
+            if data:
+                return data
+            if self._refused():
+                raise explain.no_command(self._connection.name)
+            if self._ended():
                 return data
             raise self._connection.lost()
 
@@ -237,7 +264,8 @@ class Channel:
         at, step = 0, self._raw.out_max_packet_size - 64
         while at < len(view):
             try:
-                sent = self._raw.send(bytes(view[at : at + step]))
+                message = library.Data(self._raw.remote_chanid)
+                sent = self._raw._send(view[at : at + step], message)  # noqa: SLF001 - as `send`
             except TimeoutError:
                 continue
             except (OSError, EOFError, library.paramiko().SSHException) as e:
@@ -306,7 +334,14 @@ class Channel:
         """Tell whether the server closed the channel: that is answered with an EOF."""
         return bool(self._raw.eof_sent) and not self._closed_stdin
 
-    def _unwritten(self) -> OSError:
+    def _refused(self) -> bool:
+        """Tell whether the server has closed the channel instead of running the command."""
+        raw = self._raw
+        return bool(raw.closed and not raw.event_ready) and not self._closed and self._shut_there()
+
+    def _unwritten(self) -> Exception:
+        if self._refused():
+            return explain.no_command(self._connection.name)
         if not self._shut_there() and self._connection.ended():
             return self._connection.lost()
         return BrokenPipeError(errno.EPIPE, f"the command on {self._connection.name} has ended")

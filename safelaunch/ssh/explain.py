@@ -21,6 +21,10 @@ class Unreachable(HostError):  # noqa: N818 - reads as what happened
     """No SSH server answered. Another way to the machine, or another time, may do."""
 
 
+class Unknown(Unreachable):
+    """The name server does not know the name: it may be misspelt."""
+
+
 class Dropped(Unreachable):
     """A server took the connection and hung up before it said anything: worth another try."""
 
@@ -31,6 +35,10 @@ class Untrusted(HostError):  # noqa: N818 - reads as what happened
 
 class LoginFailed(HostError):  # noqa: N818 - reads as what happened
     """The server lets us not in."""
+
+
+class TooManyKeys(LoginFailed):
+    """The server hung up after some of our keys; one that comes later may do."""
 
 
 class Unusable(HostError):  # noqa: N818 - reads as what happened
@@ -57,12 +65,19 @@ def unresolved(target: Target, error: OSError | UnicodeError) -> HostError:
             where=target.name,
             hint="is this machine on the network, and the VPN up?",
         )
-    return Unreachable(
+    return Unknown(
         f"no such name: {shown} is not known to the name server",
         where=target.name,
-        hint="check the spelling, or `HostName` in ~/.ssh/config; some names are only known "
+        hint="is it spelt so (`safelaunch hosts` lists your machines)? Some names are only known "
         "inside a VPN",
     )
+
+
+def adding(target: Target) -> str:
+    """Return the command that lets a key in, for a hint."""
+    if "@" in target.name or ":" in target.name:
+        return f"safelaunch hosts add NAME {target.name}"
+    return f"safelaunch hosts add {target.name}"
 
 
 def not_connected(target: Target, error: OSError, seconds: float) -> HostError:
@@ -179,12 +194,12 @@ def at_jump(target: Target, jump: str, error: HostError) -> HostError:
 
 def too_many(target: Target, tried: Sequence[str]) -> HostError:
     """Return the error of a server that hung up after MaxAuthTries keys."""
-    return LoginFailed(
+    return TooManyKeys(
         f"the server hung up after {len(tried)} keys that it does not know "
         f"(its MaxAuthTries): {', '.join(tried)}",
         where=target.name,
-        hint="there are too many keys in the agent: name the right one with `IdentityFile` and "
-        "set `IdentitiesOnly yes` for this host in ~/.ssh/config",
+        hint="there are too many keys in the agent: name the right one with `identity` in the "
+        "hosts file, or with `IdentityFile` and `IdentitiesOnly yes` in ~/.ssh/config",
     )
 
 

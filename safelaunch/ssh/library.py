@@ -6,6 +6,8 @@ import collections
 import contextlib
 import functools
 import logging
+import os
+import struct
 import sys
 import threading
 import warnings
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 WINDOW = 1 << 23  # bytes that may be under way to us: 80 MB/s at 100 ms
 PACKET = 1 << 16
+_CHANNEL_DATA = 94
+_LAST = (1 << 64) - 1
 
 
 @functools.cache
@@ -43,7 +47,7 @@ def paramiko() -> Any:
 
 def transport(stream: Stream) -> Any:
     """Return a new transport over a stream."""
-    return _transport()(stream)
+    return _transport()(stream, packetizer_class=_packets())
 
 
 class _Ours:
@@ -58,9 +62,9 @@ class _Ours:
     _channels: Any
     _send_message: Any
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, **words: Any) -> None:
         above: Any = super()
-        above.__init__(stream)
+        above.__init__(stream, **words)
         self._held: list[Any] = []
 
     def _parse_disconnect(self, message: Any) -> None:
@@ -122,6 +126,66 @@ def open_channel(opened: Any, kind: str, *words: Any, timeout: float | None = No
     return opened.open_channel(
         kind, *words, window_size=WINDOW, max_packet_size=PACKET, timeout=timeout
     )
+
+
+class Data:
+    """A message with data of a channel; Paramiko's own copies it three times more."""
+
+    parts: tuple[bytes, bytes | memoryview] = (b"", b"")
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+
+    def add_string(self, data: bytes | memoryview) -> None:
+        """Take the data."""
+        self.parts = (struct.pack(">BII", _CHANNEL_DATA, self._channel, len(data)), data)
+
+    def asbytes(self) -> bytes:
+        """Return the message."""
+        return b"".join(self.parts)
+
+
+@functools.cache
+def _packets() -> Any:
+    base: Any = paramiko().packet.Packetizer
+
+    class Packets(base):  # type: ignore[misc]
+        """Seals packets of AES-GCM with two copies: Paramiko takes seven, a third of an upload."""
+
+        def __init__(self, socket: Any) -> None:
+            super().__init__(socket)
+            self._seal: Any = None
+            self._sealing = threading.Lock()
+
+        def set_outbound_cipher(self, *words: Any, **named: Any) -> None:
+            with self._sealing:
+                super().set_outbound_cipher(*words, **named)
+                self._seal = None
+                if named.get("aead"):  # Paramiko 3.5 names its arguments; 3.4 has no GCM
+                    self._seal = named["block_engine"].encrypt
+                    self._block = named["block_size"]
+                    self._fixed = named["iv_out"][:4]  # RFC 5647, 7.1
+                    self._count = int.from_bytes(named["iv_out"][4:], "big")
+                    self._unsealed = self.REKEY_BYTES
+
+        def send_message(self, data: Any) -> None:
+            if self._seal is None:
+                super().send_message(data)
+                return
+            parts = data.parts if isinstance(data, Data) else (data.asbytes(),)
+            size = 1 + sum(map(len, parts))
+            padding = 4 + -(size + 4) % self._block
+            head = struct.pack(">IB", size + padding, padding)
+            body = b"".join((head[4:], *parts, os.urandom(padding)))
+            with self._sealing:
+                nonce = self._fixed + self._count.to_bytes(8, "big")
+                self._count = (self._count + 1) & _LAST
+                self.write_all(head[:4] + self._seal(nonce, body, head[:4]))
+                self._unsealed -= len(body)
+                if self._unsealed <= 0 and not self.need_rekey():
+                    self._trigger_rekey()
+
+    return Packets
 
 
 @functools.cache

@@ -112,7 +112,8 @@ def _way(wish: _Wish, local: Local, config: str | None) -> Target:
         user=user,
         identities=tuple(dict.fromkeys(identities if is_given else usual)),
         identities_given=is_given,
-        identities_only=values.is_on(options, "identitiesonly"),
+        # many keys of an agent would use up the server's patience before the one that is named
+        identities_only=bool(given) or values.is_on(options, "identitiesonly"),
         certificates=tuple(dict.fromkeys(files.of_lines("certificatefile"))),
         agent=files.agent(),
         jumps=jumps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import threading
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +23,15 @@ def asker() -> Ask | None:
         return None
 
 
+_turn = threading.Lock()  # several hosts are connected to beside each other
+
+
 def _ask(prompt: str, *, secret: bool) -> str:
+    with _turn:
+        return _ask_now(prompt, secret=secret)
+
+
+def _ask_now(prompt: str, *, secret: bool) -> str:
     if secret:
         # only its last line is a prompt for getpass, which repeats it on some systems
         above, _, last = prompt.rpartition("\n")

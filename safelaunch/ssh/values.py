@@ -19,10 +19,9 @@ _SWITCHES = {
     "challengeresponseauthentication": "keyboard-interactive",  # its name until OpenSSH 8.7
     "passwordauthentication": "password",
 }
-# Settings that would change the connection, and the values that ask for nothing.
+# Settings that would change the connection, and the values that ask for nothing. Not GSSAPI and
+# host-based login, which Debian asks for everywhere: they count where a server offers them.
 _NOT_FOLLOWED = {
-    "gssapiauthentication": ("no",),
-    "hostbasedauthentication": ("no",),
     "pkcs11provider": ("none",),
     "knownhostscommand": ("none",),
     "canonicalizehostname": ("no",),

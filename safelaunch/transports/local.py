@@ -2,7 +2,9 @@
 
 Not plumbum: its import is a quarter of a start's time (60 ms), it lays what a command is given over
 its own copy of os.environ, so that no name can be left out, and its handle of a process that is
-detached waits 0.2 s when it is dropped.
+detached waits 0.2 s when it is dropped. Nor for other machines: it logs in by itself, keeps a shell
+there that it asks word by word (paths are a round trip each, where runtime/agent.py answers all in
+one), and reads two streams in turn, so that one blocks behind the other above 2 MiB.
 """
 
 from __future__ import annotations

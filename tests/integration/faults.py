@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Direction = Literal["up", "down"]  # from the client to the server, and back
+How = Literal["reset", "drop", "stall"]  # of a cut: by RST, by FIN, or nothing passes any more
 UP: Direction = "up"
 DOWN: Direction = "down"
 _PIECE = 1 << 16
@@ -29,6 +30,10 @@ class Faults:
         self._changed = threading.Condition()
         self._stalled: set[str] = set()
         self._budget: dict[str, int] = {}
+        self._how: How = "reset"
+        self._once = False
+        self._was_cut = False
+        self._silent = 0  # connections, of the first, through which nothing passes ever again
         self._hang_up = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._closed = False
@@ -42,16 +47,31 @@ class Faults:
         with self._changed:
             self._stalled |= set(directions or (UP, DOWN))
 
-    def cut_after(self, count: int, direction: Direction) -> None:
-        """Reset all connections once `count` more bytes have passed in a direction."""
+    def cut_after(
+        self, count: int, direction: Direction, how: How = "reset", *, once: bool = False
+    ) -> None:
+        """Cut all connections once `count` more bytes have passed in a direction.
+
+        Each further one too, until `heal`; with `once` those are left alone.
+        """
         with self._changed:
             self._budget[direction] = count
+            self._how, self._once = how, once
+
+    def cut(self, how: How) -> None:
+        """Cut all connections that are there."""
+        with self._changed:
+            self._was_cut = True
+            if how == "stall":
+                self._silent = self.accepted
+        if how != "stall":
+            self._end(linger=how == "reset")
 
     @property
     def was_cut(self) -> bool:
-        """Tell whether `cut_after` has cut; until `heal` it cuts each further connection too."""
+        """Tell whether anything was cut since the beginning, or since `heal`."""
         with self._changed:
-            return any(left <= 0 for left in self._budget.values())
+            return self._was_cut
 
     def hang_up(self, connections: int) -> None:
         """Close the next connections as soon as they are there."""
@@ -60,17 +80,18 @@ class Faults:
 
     def reset(self) -> None:
         """Reset all connections."""
-        self._end(linger=True)
+        self.cut("reset")
 
     def drop(self) -> None:
         """Close all connections, as a server does that goes down in order."""
-        self._end(linger=False)
+        self.cut("drop")
 
     def heal(self) -> None:
-        """Forward again; what was stalled goes on."""
+        """Forward again; what was stalled goes on, unless it was cut so."""
         with self._changed:
             self._stalled.clear()
             self._budget.clear()
+            self._was_cut = False
             self._hang_up = 0
             self._changed.notify_all()
 
@@ -109,6 +130,7 @@ class Faults:
                     client.close()
                     return
                 self.accepted += 1
+                number = self.accepted
                 hang_up = self._hang_up > 0
                 self._hang_up -= hang_up
             if hang_up:
@@ -125,33 +147,47 @@ class Faults:
             with self._changed:
                 self._pairs.append((client, server))
             for arguments in ((client, server, UP), (server, client, DOWN)):
-                thread = threading.Thread(target=self._pump, args=arguments, daemon=True)
+                thread = threading.Thread(target=self._pump, args=(*arguments, number), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, direction: Direction) -> None:
+    def _pump(
+        self, source: socket.socket, sink: socket.socket, direction: Direction, number: int
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(_PIECE):
+                if not self._may_pass(direction, number):
+                    return
                 with self._changed:
-                    self._changed.wait_for(lambda: direction not in self._stalled or self._closed)
                     data, cut = self._within_budget(data, direction)
+                    self.passed[direction] += len(data)
                 sink.sendall(data)
                 with self._changed:
-                    self.passed[direction] += len(data)
                     self._changed.notify_all()
                 if cut:
-                    self.reset()
-                    return
-            with self._changed:  # the end of a stream stalls as its bytes do
-                self._changed.wait_for(lambda: direction not in self._stalled or self._closed)
-            sink.shutdown(socket.SHUT_WR)
+                    self.cut(self._how)
+            if self._may_pass(direction, number):  # the end of a stream stalls as its bytes do
+                sink.shutdown(socket.SHUT_WR)
+
+    def _may_pass(self, direction: Direction, number: int) -> bool:
+        """Wait as long as a direction is stalled; False where the proxy is closed meanwhile."""
+
+        def is_free() -> bool:
+            return direction not in self._stalled and number > self._silent
+
+        with self._changed:
+            self._changed.wait_for(lambda: is_free() or self._closed)
+            return is_free()
 
     def _within_budget(self, data: bytes, direction: Direction) -> tuple[bytes, bool]:
         if direction not in self._budget:
             return data, False
         data = data[: self._budget[direction]]
         self._budget[direction] -= len(data)
-        return data, self._budget[direction] <= 0
+        cut = self._budget[direction] <= 0
+        if cut and self._once:
+            del self._budget[direction]
+        return data, cut
 
     def _end(self, *, linger: bool) -> None:
         with self._changed:

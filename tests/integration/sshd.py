@@ -156,6 +156,19 @@ class Sshd:
         path = self.folder / "sshd.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def processes(self) -> list[str]:
+        """Return the command lines of what runs on it; elsewhere than by root, of its sessions."""
+        if self._process is None:
+            return []
+        children: dict[int, list[int]] = {}
+        for pid, parent in _parents():
+            children.setdefault(parent, []).append(pid)
+        top = children.get(self._process.pid, []) if ROOT else [self._process.pid]
+        found = [pid for listener in top for pid in children.get(listener, ())]
+        for pid in found:
+            found += children.get(pid, ())
+        return [" ".join(_line(pid)) for pid in found]
+
     def stop(self) -> None:
         """End the server and all that runs on it (where root runs it); its files stay."""
         process, self._process = self._process, None
@@ -284,6 +297,22 @@ class Sshd:
         groups = Path("/etc/group").read_text() + f"alice:x:{ALICE}:\n"
         shadow = "".join(f"{user}:{HASHED}:19000:0:99999:7:::\n" for user in self.users)
         return {"passwd": "\n".join(lines) + "\n", "group": groups, "shadow": shadow}
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Yield pid and parent of each process that lives."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                yield int(name), int(parent)
+
+
+def _line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def _version() -> tuple[int, ...]:

@@ -431,6 +431,17 @@ def test_a_server_with_too_many_logins_is_waited_for() -> None:
         assert "drop connection" in server.log()
 
 
+def test_a_server_with_too_many_logins_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "PAUSES", (0.01, 0.02, 0.04))
+    with Sshd({"MaxStartups": "1:100:1"}) as server:
+        with socket.create_connection((server.address, server.port)) as other:
+            assert other.recv(100).startswith(b"SSH-")
+            error = fails(Unreachable, server.target())
+        assert "4 times" in error.message
+        for word in ("restarting", "MaxStartups", "fail2ban"):
+            assert word in str(error.hint)
+
+
 def test_a_restarting_server_is_back_for_the_next_command() -> None:
     with Sshd() as own:
         connection = connect(own.target())

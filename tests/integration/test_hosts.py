@@ -261,7 +261,7 @@ def test_a_host_that_works_is_told_with_what_it_has(desk: Desk, server: Sshd) ->
     }
     assert {*checks(host)} == {
         *("reached", "host key", "login", "shell", "python", "bash"),
-        *("tmux", "workdir", "home", "clock", "gpus"),
+        *("tmux", "workdir", "runs", "clock", "gpus"),
     }
     assert "~/.ssh/known_hosts:1" in evidence(host, "host key")
     assert evidence(host, "login") == "with ~/.ssh/id_ed25519 (ED25519)"
@@ -318,6 +318,19 @@ def test_a_name_that_nobody_knows_gets_the_one_that_is_meant(desk: Desk, server:
 
 def test_without_hosts_there_is_nothing_to_test(desk: Desk) -> None:
     assert "safelaunch hosts add" in desk.cli("test", code=2).stderr
+
+
+@root_only
+def test_a_place_of_runs_that_cannot_be_written_is_told(desk: Desk, server: Sshd) -> None:
+    desk.knows(server)
+    desk.hosts("hosts:\n" + entry(server, user="alice"))
+    desk.cli("test")
+    taken = server.home("alice") / ".safelaunch" / "runs"
+    taken.mkdir()
+    shown = " ".join(desk.cli("test", code=3).stdout.split())
+    taken.rmdir()
+    assert f"fail runs {taken} cannot be written: Permission denied" in shown
+    assert "set SAFELAUNCH_HOME to another folder there" in shown
 
 
 def test_an_unknown_host_key_without_a_terminal_is_told(desk: Desk, server: Sshd) -> None:
@@ -476,6 +489,8 @@ def test_without_a_terminal_a_password_is_refused_with_what_to_do(desk: Desk, ba
     desk.knows(bare, bare.host_keys[0])
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
     assert "run this in a terminal" in done.stderr
+    told = " ".join(desk.cli("test", f"alice@127.0.0.1:{bare.port}", code=4).stdout.split())
+    assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` asks it once" in told
     assert f"ssh-copy-id -p {bare.port} alice@127.0.0.1" in done.stderr
     (desk.user / ".ssh" / "known_hosts").unlink()
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
@@ -519,6 +534,36 @@ def test_a_key_of_the_agent_is_let_in_where_no_file_is(
     assert done.code == 0, done.screen
     assert "gpu1: the key agent: me@laptop is installed, for alice" in done.screen
     assert "id_ed25519" not in desk.files()
+
+
+def test_a_full_agent_does_not_keep_the_named_key_from_its_turn(
+    desk: Desk, bare: Sshd, tmp_path: Path
+) -> None:
+    desk.knows(bare)
+    folder = desk.user / ".ssh"
+    (folder / "id_ed25519").rename(folder / "lab")
+    where = f"{bare.user}@127.0.0.1:{bare.port}"
+    with agent(tmp_path, *(keygen(tmp_path / f"key{n}") for n in range(8))) as socket:
+        desk.place.env["SSH_AUTH_SOCK"] = socket
+        refused = desk.cli("test", where, code=4).stdout
+        assert "name the right one with `identity` in the hosts file" in " ".join(refused.split())
+        done = desk.cli("add", "box", where, "--identity", "~/.ssh/lab")
+        assert "again without them" in done.stderr
+        assert "is opened by ~/.ssh/lab (ED25519): nothing to install" in done.stderr
+        assert "with ~/.ssh/lab (ED25519)" in desk.cli("test").stdout
+
+
+@root_only
+def test_a_full_agent_does_not_keep_the_password_from_its_turn(
+    desk: Desk, bare: Sshd, tmp_path: Path
+) -> None:
+    desk.knows(bare, bare.host_keys[0])
+    words = ("add", "gpu1", f"alice@127.0.0.1:{bare.port}", "--identity", "~/.ssh/lab")
+    with agent(tmp_path, *(keygen(tmp_path / f"key{n}") for n in range(8))) as socket:
+        desk.place.env["SSH_AUTH_SOCK"] = socket
+        done = desk.type(*words, answers=(("password: ", PASSWORD),))
+        assert done.code == 0, done.screen
+        assert "gpu1: is opened by ~/.ssh/lab (ED25519) alone" in done.screen
 
 
 @root_only
@@ -619,6 +664,11 @@ def test_an_entry_that_says_otherwise_is_changed_by_force_alone(desk: Desk, serv
     changed = changed.replace("# the new one\n", "# the new one\n    workdir: /data\n")
     assert desk.file.read_text() == changed
     assert stat.S_IMODE(desk.file.stat().st_mode) == 0o640
+
+
+def test_a_name_that_leads_nowhere_is_to_be_given_an_address(desk: Desk) -> None:
+    done = desk.cli("add", "gpu9.invalid", code=4)
+    assert "safelaunch hosts add gpu9.invalid USER@ADDRESS" in done.stderr
 
 
 def test_a_linked_hosts_file_stays_a_link(desk: Desk, server: Sshd, tmp_path: Path) -> None:

@@ -502,8 +502,12 @@ def test_ways_to_log_in_keep_their_order_less_those_switched_off(local: Local) -
 
 
 def test_what_is_not_supported_is_noted_with_its_line(local: Local) -> None:
-    found = reach(local, "GSSAPIAuthentication yes\nHostbasedAuthentication no\n")
-    assert found.notes == ("~/config:1: `gssapiauthentication` is not supported here",)
+    found = reach(local, "KnownHostsCommand /bin/keys\nCanonicalizeHostname no\n")
+    assert found.notes == ("~/config:1: `knownhostscommand` is not supported here",)
+
+
+def test_what_debian_asks_for_everywhere_is_no_news_of_a_host(local: Local) -> None:
+    assert reach(local, "Host *\n  GSSAPIAuthentication yes\n  SendEnv LANG LC_*\n").notes == ()
 
 
 def test_names_are_those_that_the_files_spell_out(local: Local, tmp_path: Path) -> None:
@@ -541,6 +545,16 @@ def test_each_address_of_an_entry_is_a_way_of_its_own(local: Local) -> None:
 
 def test_an_entry_without_an_address_is_looked_up_by_its_name(local: Local) -> None:
     assert reach(local, CONFIG, "lab-a", Host("lab-a", profile="h100")).address == "10.0.0.5"
+
+
+def test_the_key_of_an_entry_is_offered_before_and_without_the_agents(local: Local) -> None:
+    named = Host("gpu1", identity="~/.ssh/lab")
+    text = "IdentityFile ~/.ssh/other\nIdentitiesOnly no\n"
+    found = reach(local, text, host=named)
+    folder = f"{local.home}/.ssh"
+    assert found.identities == (f"{folder}/lab", f"{folder}/other")
+    assert found.identities_only
+    assert not reach(local, text, host=Host("gpu1")).identities_only
 
 
 # -- Windows ---------------------------------------------------------------------------------------
