@@ -69,6 +69,7 @@ def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:
         "files": {name: str(body) for name, body in node.files},
         "script": script_of(plan, node),
         **_later(node),
+        **_assets(node),
     }
 
 
@@ -80,6 +81,17 @@ def _later(node: NodePlan) -> dict[str, Any]:
     if node.rungs:
         found["rungs"] = [{var.name: str(var.value) for var in rung} for rung in node.rungs]
     return found
+
+
+def _assets(node: NodePlan) -> dict[str, Any]:
+    """Return where the assets lie here and there, where the job has some."""
+    if not node.assets:
+        return {}
+    shown = [
+        {"name": a.name, "path": a.path, "place": a.place, "origin": str(a.origin)}
+        for a in node.assets
+    ]
+    return {"assets": shown}
 
 
 def script_of(plan: Plan, node: NodePlan) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli import say, warn
+from safelaunch.config.hosts import LOCAL
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
 from safelaunch.model import Hang
@@ -46,9 +47,15 @@ def _line_name(tree: Node) -> str:
 
 def print_plan(plan: Plan) -> None:
     """Print a plan for a person: the line to paste, then every variable with its origin and why."""
-    click.echo(f"# {plan.name}: {plan.launcher}{_shape(plan)}, profile {plan.profile or 'none'}")
+    where = f" on {plan.nodes[0].host}" if plan.nodes[0].host != LOCAL else ""
+    where = where if len(plan.nodes) == 1 else ""
+    click.echo(
+        f"# {plan.name}: {plan.launcher}{_shape(plan)}{where}, profile {plan.profile or 'none'}"
+    )
     if len(plan.nodes) > 1:
-        click.echo("# by hand: put one address of node 0 and one free port of it into every line")
+        click.echo(
+            "# by hand: put one address of node 0, a free port of it, and each node's own card in"
+        )
     for node in plan.nodes:
         if len(plan.nodes) > 1:
             click.echo(f"# node {node.node_rank} on {node.host}")
@@ -56,6 +63,7 @@ def print_plan(plan: Plan) -> None:
     if plan.log is not None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
     print_supervision(plan)
+    _print_assets(plan)
     for node in plan.nodes:
         _print_environment(node, len(plan.nodes) > 1)
     say_warnings(plan)
@@ -81,6 +89,18 @@ def print_supervision(plan: Plan) -> None:
         click.echo("\nwhile it runs")
     for line in lines:
         click.echo(f"  {line}")
+
+
+def _print_assets(plan: Plan) -> None:
+    """Print where each asset lies here, and where on each host."""
+    first = plan.nodes[0].assets
+    alike = all(node.assets == first for node in plan.nodes)
+    for node in plan.nodes[: 1 if alike else None]:
+        if node.assets:
+            click.echo("\nassets" if alike else f"\nassets of {node.host}")
+        for asset in node.assets:
+            there = f" -> {asset.place}" if asset.place != asset.path else ""
+            click.echo(f"  {asset.name}: {asset.path}{there}    {asset.origin}")
 
 
 def _restarts(plan: Plan) -> list[str]:

@@ -11,7 +11,7 @@ from safelaunch.cli import looking, say
 from safelaunch.cli.bar import Bar
 from safelaunch.cli.hosts import complete_host
 from safelaunch.errors import ConfigError
-from safelaunch.remote.places import FOLDER
+from safelaunch.remote.places import ASSETS
 
 
 @click.command("push")
@@ -19,9 +19,7 @@ from safelaunch.remote.places import FOLDER
 @click.option(
     "--host", metavar="NAME", required=True, shell_complete=complete_host, help="Where to."
 )
-@click.option(
-    "--to", metavar="DIR", help=f"The folder there that gets it; default: {FOLDER}/assets."
-)
+@click.option("--to", metavar="DIR", help=f"The folder there that gets it; default: {ASSETS}.")
 @click.option("--force", is_flag=True, help="Overwrite what is there and is not the same.")
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file, instead of your own.")
 def command(path: str, host: str, to: str | None, force: bool, hosts_path: str | None) -> int:
@@ -36,7 +34,7 @@ def command(path: str, host: str, to: str | None, force: bool, hosts_path: str |
     from safelaunch.sync import push_file  # noqa: PLC0415 - --help does without
 
     agent = looking.looker(hosts_path).session(host).agent
-    folder = to or f"{FOLDER}/assets"
+    folder = to or ASSETS
     if folder == "~" or folder.startswith("~/"):
         folder = str(agent.call("begin.look")["home"]) + folder[1:]
     if not folder.startswith("/"):

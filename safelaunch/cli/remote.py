@@ -54,6 +54,8 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     safelaunch remote --host gpu1 train.yaml
     safelaunch remote --host gpu1 --dry-run train.yaml
     """  # noqa: D301 - \b is click's mark
+    if options["no_sync"] and options["delete"]:
+        raise ConfigError("`--delete` removes nothing without a sync", hint="leave one of them out")
     line = shared.pasted_line()
     files = job or (() if line else (_only_job(),))
     shared.check_target("remote", files, line)
@@ -84,7 +86,9 @@ class Ordered:
         self._line = line
         self._flags = flags
         self.root = Paths.of(file or "-", os.getcwd(), None).root
-        self.hosts = self._resolve(flags).hosts
+        resolved = self._resolve(flags)
+        self.hosts = resolved.hosts
+        self.sync = resolved.job.sync
 
     def places(self, homes: Sequence[str]) -> list[str]:
         """Return the project's folder on each host, from the home folders there."""
@@ -95,7 +99,7 @@ class Ordered:
 
     def plan(self, homes: Sequence[str]) -> tuple[Plan, Resolved]:
         """Return the plan for hosts with these home folders."""
-        return places.plan(self._resolve, self._flags, self.places(homes))
+        return places.plan(self._resolve, self._flags, self.places(homes), homes)
 
     def _resolve(self, flags: Flags) -> Resolved:
         return resolve_target(self._files, self._line, flags)

@@ -192,6 +192,8 @@ def _yaml_hint(problem: str, text: str, mark: Any) -> str | None:
         lines = text.split("\n")
         if mark.line < len(lines) and "\t" in lines[mark.line]:
             return "YAML does not allow tabs for indentation; use spaces"
+        if mark.line < len(lines) and "{assets." in lines[mark.line]:
+            return 'quote a value that holds `{assets.NAME}`: "{assets.NAME}/part"'
     if "mapping values are not allowed" in problem:
         return "quote a value that contains `: `, or indent this key like the one above"
     if "cannot start any token" in problem:

@@ -29,7 +29,8 @@ def lay_setting(tree: Node, setting: str) -> Node:
     return overlay(tree, mapping({keys[0]: leaf}, origin))
 
 
-_OPEN = ("args", "launcher_args", "env", "classes", "resume_args")  # any name is a part of these
+# any name is a part of these
+_OPEN = ("args", "launcher_args", "env", "classes", "resume_args", "assets")
 
 
 def _keys(path: str, origin: Origin) -> list[str]:
@@ -52,6 +53,8 @@ def _keys(path: str, origin: Origin) -> list[str]:
         raise ConfigError(
             f"`{keys[-1]}` has no parts", where=origin, hint=f"--set {'.'.join(keys)}=VALUE"
         )
+    if dot and name == "assets":
+        return [name, *rest.split(".", 1)]  # `assets.base`, `assets.base.to`
     return [*keys, rest] if dot else keys
 
 
@@ -67,7 +70,7 @@ def _flag_value(value: str, origin: Origin) -> Node:
 
     `null` removes, as in a file; nothing after the `=` is the empty text, not a removal.
     """
-    if not value.startswith(("[", "{")):
+    if not value.startswith(("[", "{")) or value.startswith("{assets."):
         return Node("scalar", origin, text=value, plain=bool(value))
     try:
         items = parse(f"v: {value}", origin.source).items

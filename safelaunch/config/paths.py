@@ -10,6 +10,10 @@ from safelaunch.config.load import Node
 from safelaunch.config.words import check_text
 from safelaunch.model import Origin
 
+HOME = "<home>"  # in a dry-run: only the host knows its user's home folder
+FOLDER = "~/safelaunch"  # on hosts: for the projects of those that name no `workdir`
+ASSETS = f"{FOLDER}/assets"  # on each host, whatever its `workdir`: what was pushed lies there
+
 
 class Paths(NamedTuple):
     """Where files lie, and where the plan says that they lie (`--project-root`)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config import hosts as hosts_file
@@ -12,7 +13,7 @@ from safelaunch.config import on_host, profiles
 from safelaunch.config.interpreter import read_interpreter
 from safelaunch.config.load import MAX_DEPTH, Node, mapping, overlay, read_file, scalar
 from safelaunch.config.overrides import lay_setting
-from safelaunch.config.paths import Paths
+from safelaunch.config.paths import HOME, Paths
 from safelaunch.config.schema import JOB
 from safelaunch.config.supervision import (
     check_ladder,
@@ -32,6 +33,7 @@ from safelaunch.model import (
     Interpreter,
     Job,
     Origin,
+    Placed,
     Profile,
     Sync,
     Topology,
@@ -57,19 +59,25 @@ class Flags(NamedTuple):
     smoke: bool = False
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
+    home: str = HOME  # the home folder on them
 
 
 class Resolved(NamedTuple):
     """Job, profile and hosts after merging; `tree` still knows what each value beat."""
 
     job: Job
-    profile: Profile | None
+    profile: Profile | None  # of the first host, where they have different ones
     profile_origin: Origin
     hosts: tuple[Host, ...]
     flags: Flags
     tree: Node
     job_file: str  # as the user named it; empty for a pasted line
     line: tuple[str, ...] = ()
+    profiles: Mapping[str, Profile] = MappingProxyType({})  # of the hosts that have different ones
+
+    def profile_of(self, host: Host) -> Profile | None:
+        """Return the profile that counts on a host."""
+        return self.profiles.get(host.name, self.profile)
 
 
 def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
@@ -118,6 +126,7 @@ def resolve(
         origin = Origin("--host")
         named = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
         tree = overlay(tree, mapping({"hosts": named}, origin))
+    tree, assets, outside = _with_assets(tree, flags, paths)
     values, origins = JOB.read(tree)
     if flags.remote:
         on_host.check(tree, paths)
@@ -131,17 +140,36 @@ def resolve(
         _job(values, origins, paths, default_name, tree),
         supervision=read_supervision(values, tree, paths, smoke=flags.smoke),
         resumed=resumed_args(tree),
-        sync=values.get("sync", Sync()),
+        sync=_sync(values, outside),
+        assets=assets,
         fingerprint=values.get("recovery", {}).get("fingerprint", ()),
     )
     machines = _machines(job, known, remote=flags.remote)
     if _lies_here(values, machines, paths, remote=flags.remote):
         _check_script(values, origins, paths)
-    profile, profile_origin = _profile(values, origins, machines, known, paths)
+    profile, profile_origin, several = _profile(values, origins, machines, known, paths)
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
     check_ladder(job.supervision.recovery, profile, tree)
-    return Resolved(job, profile, profile_origin, machines, flags, tree, job_file)
+    return Resolved(job, profile, profile_origin, machines, flags, tree, job_file, profiles=several)
+
+
+def _with_assets(
+    tree: Node, flags: Flags, paths: Paths
+) -> tuple[Node, tuple[Placed, ...], tuple[str, ...]]:
+    """Return the keys with the places of the assets in them, the assets, and what is no project."""
+    if tree.get("assets") is None:
+        return tree, (), ()
+    from safelaunch.config import assets  # noqa: PLC0415 - only jobs that have some
+
+    found = assets.placed(tree, paths, remote=flags.remote, home=flags.home)
+    outside = assets.patterns(found, paths) if flags.remote else ()
+    return assets.fill(tree, found), found, outside
+
+
+def _sync(values: Mapping[str, Any], outside: tuple[str, ...]) -> Sync:
+    said: Sync = values.get("sync", Sync())
+    return replace(said, exclude=(*said.exclude, *outside)) if outside else said
 
 
 def _machines(job: Job, known: hosts_file.Hosts, *, remote: bool) -> tuple[Host, ...]:
@@ -161,21 +189,33 @@ def _profile(
     machines: tuple[Host, ...],
     known: hosts_file.Hosts,
     paths: Paths,
-) -> tuple[Profile | None, Origin]:
+) -> tuple[Profile | None, Origin, Mapping[str, Profile]]:
+    """Return the job's profile, or the hosts' where it names none; and each host's if they differ.
+
+    Raises ConfigError.
+    """
     if "profile" in values:
         origin = origins["profile"]
         base = paths.cwd if origin.source == "--profile" else paths.base(origin)
-        return profiles.load(values["profile"], origin, base), origin
+        return profiles.load(values["profile"], origin, base), origin, {}
     named = {host.profile: known.profiles[host.name] for host in machines if host.profile}
-    if len(named) > 1:
-        raise ConfigError(
-            f"the hosts have different profiles ({', '.join(sorted(named))})",
-            where=origins.get("hosts"),
-            hint="give the job's with --profile",
-        )
-    for name, origin in named.items():
-        return profiles.load(name, origin, paths.base(origin)), origin
-    return None, BUILT_IN
+    loaded = {name: profiles.load(name, at, paths.base(at)) for name, at in named.items()}
+    if not loaded:
+        return None, BUILT_IN, {}
+    first = next(iter(loaded))
+    if len(loaded) > 1:
+        bare = [host.name for host in machines if host.profile is None]
+        kinds = {profile.accelerator for profile in loaded.values()}
+        if bare or len(kinds) > 1:
+            what = f"{bare[0]} has none" if bare else f"accelerators {', '.join(sorted(kinds))}"
+            raise ConfigError(
+                f"the hosts' profiles do not go together ({', '.join(sorted(loaded))}; {what})",
+                where=origins.get("hosts"),
+                hint="give the job's with --profile",
+            )
+        each = {host.name: loaded[host.profile] for host in machines if host.profile}
+        return loaded[first], named[first], each
+    return loaded[first], named[first], {}
 
 
 def _job(
@@ -309,8 +349,11 @@ def _check_nodes(
             hint="hosts: [first, second]",
         )
     if hosts and len(hosts) != nodes:
+        named, asked = _counted(len(hosts), "host"), _counted(nodes, "node")
         raise ConfigError(
-            f"{len(hosts)} hosts for {nodes} nodes", where=origins.get("nodes", origins["hosts"])
+            f"{named} for {asked}",
+            where=origins.get("nodes", origins["hosts"]),
+            hint=f"--set nodes={len(hosts)}, or one host for each node",
         )
     if len(set(hosts)) != len(hosts):
         raise ConfigError("a host is listed twice", where=origins["hosts"])
@@ -319,6 +362,10 @@ def _check_nodes(
             f"launcher `{launcher}` runs on one node",
             where=origins.get("nodes", origins.get("hosts")),
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _pythonpath(values: dict[str, Any], paths: Paths, tree: Node) -> tuple[str, ...]:

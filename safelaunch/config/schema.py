@@ -7,7 +7,7 @@ from safelaunch.config.env_types import EnvType, ProfileEnvType
 from safelaunch.config.host_types import Addresses, Hub, Port, SshName, User
 from safelaunch.config.keys import Key, Schema
 from safelaunch.config.quantities import Bool, Duration, Glob, Pattern, Size
-from safelaunch.config.sync import SyncType
+from safelaunch.config.sync import AssetsType, SyncType
 from safelaunch.config.types import (
     ArgsType,
     Choice,
@@ -88,6 +88,7 @@ JOB = Schema(
         Key("hang", HangType(), "off, or when no progress is a hang and what then happens"),
         Key("recovery", Block(RECOVERY, "restart settings"), "restart a failed run, by class"),
         Key("sync", SyncType(), "what of the project travels to a host"),
+        Key("assets", AssetsType(), "models and data by name: what travels beside the project"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` lays over this job"),
     ),
 )

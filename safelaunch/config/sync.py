@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -102,19 +103,33 @@ def _asset(key: Node, value: Node) -> Asset:
             hint="letters, digits, `_` and `-`, at most 41, beginning with a letter",
         )
     known: dict[str, Any]
+    origin = value.origin
     if value.kind == "map":
         known, _ = _ASSET.read(value)
         if "path" not in known:
-            raise ConfigError(f"the asset `{key.text}` has no path", where=value.origin)
+            raise ConfigError(
+                f"the asset `{key.text}` has no path",
+                where=value.origin,
+                hint=f"{key.text}: {{path: models/base, to: /data/base}}; a path that stood alone "
+                "before is replaced, not kept",
+            )
+        path = value.get("path")
+        origin = path.origin if path is not None else origin  # the file that says it
     else:
         known = {"path": PathText().read(value)}
+    if known["path"].startswith("~"):
+        raise ConfigError(
+            f"`{shorten(known['path'])}`: `~` is never expanded",
+            where=origin,
+            hint="write it absolute, or relative to this file",
+        )
     to = value.get("to") if value.kind == "map" else None
     if to is not None and not to.is_null:
-        _check_place(to)
-    return Asset(key.text, known["path"], known.get("to"), value.origin)
+        _check_place(to, known["path"])
+    return Asset(key.text, known["path"], known.get("to"), origin)
 
 
-def _check_place(node: Node) -> None:
+def _check_place(node: Node, path: str) -> None:
     shown = shorten(node.text)
     if _DRIVE.match(node.text):
         raise ConfigError(f"`{shown}` is a Windows path; jobs run on Linux", where=node.origin)
@@ -126,3 +141,15 @@ def _check_place(node: Node) -> None:
         )
     if ".." in node.text.split("/"):
         raise ConfigError(f"`{shown}`: `..` in a path on the host", where=node.origin)
+    if "\\" in node.text:
+        raise ConfigError(
+            f"`{shown}` has a backslash; hosts separate folders by `/`", where=node.origin
+        )
+    if node.text.endswith("/") or node.text.split("/")[-1] == ".":
+        name = re.split(r"[\\/]", path.rstrip("\\/"))[-1]
+        whole = posixpath.normpath(posixpath.join(node.text, name))
+        raise ConfigError(
+            f"`{shown}`: the folder for it, or its own path?",
+            where=node.origin,
+            hint=f"`to` is its own path there: `{whole}`",
+        )

@@ -55,6 +55,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     node = _only_node(plan)
     facts.check_secrets(node, caller.environ)
     facts.check_machine(node, caller.environ)
+    facts.check_assets(node.assets)
     from safelaunch.transports.local import Local  # noqa: PLC0415 - not on other systems
 
     own = {k: v for k, v in caller.environ.items() if not k.startswith("SAFELAUNCH_")}

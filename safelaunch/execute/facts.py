@@ -12,13 +12,14 @@ import zlib
 from typing import TYPE_CHECKING
 
 from safelaunch import environ
-from safelaunch.errors import StartError
+from safelaunch.errors import ConfigError, StartError
 from safelaunch.model import NodePlan, Slot
 from safelaunch.runtime import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from safelaunch.model import Placed
     from safelaunch.transports import Result, Transport
 
 _SAID = {"version", "cores", "gpus", "port", "executable"}  # what the probe prints
@@ -41,6 +42,17 @@ def check_machine(node: NodePlan, environ_: Mapping[str, str]) -> None:
         raise StartError(f"the working directory {node.cwd} does not exist")
     if shutil.which("bash", path=environ_.get("PATH")) is None:
         raise StartError("`bash` is not on your PATH; it runs the job's launch.sh")
+
+
+def check_assets(assets: Iterable[Placed]) -> None:
+    """Refuse a start for which an asset is not on this machine. Raises ConfigError."""
+    for asset in assets:
+        if not os.path.exists(asset.path):
+            raise ConfigError(
+                f"the asset `{asset.name}` is not there: {asset.path}",
+                where=asset.origin,
+                hint="nothing expands `$` here" if "$" in asset.path else None,
+            )
 
 
 def find_interpreter(node: NodePlan, environ_: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from safelaunch.config.paths import ASSETS, FOLDER, HOME
 from safelaunch.plan import make_plan
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Flags, Resolved
     from safelaunch.model import Host, Plan
 
-HOME = "<home>"  # in a dry-run: only the host knows its user's home folder
-FOLDER = "~/safelaunch"  # for the projects of hosts that name no `workdir`
+__all__ = ["ASSETS", "FOLDER", "HOME", "place", "plan"]
 
 
 def place(host: Host, project_root: str, home: str = HOME) -> str:
@@ -27,13 +27,20 @@ def place(host: Host, project_root: str, home: str = HOME) -> str:
 
 
 def plan(
-    resolve: Callable[[Flags], Resolved], flags: Flags, places: Sequence[str]
+    resolve: Callable[[Flags], Resolved],
+    flags: Flags,
+    places: Sequence[str],
+    homes: Sequence[str] = (),
 ) -> tuple[Plan, Resolved]:
-    """Return the plan of a job on hosts, each with its own place of the project."""
+    """Return the plan of a job on hosts, each with its own place of the project.
+
+    `homes` are the home folders there, below which assets lie; without them they are `<home>`.
+    """
     made = {}
-    for folder in dict.fromkeys(places):
-        resolved = resolve(flags._replace(project_root=folder))
-        made[folder] = (make_plan(resolved), resolved)
-    first, resolved = made[places[0]]
-    nodes = tuple(made[folder][0].nodes[rank] for rank, folder in enumerate(places))
+    at = list(zip(places, homes or [HOME] * len(places), strict=True))
+    for folder, home in dict.fromkeys(at):
+        resolved = resolve(flags._replace(project_root=folder, home=home))
+        made[folder, home] = (make_plan(resolved), resolved)
+    first, resolved = made[at[0]]
+    nodes = tuple(made[where][0].nodes[rank] for rank, where in enumerate(at))
     return replace(first, nodes=nodes), resolved

@@ -1,0 +1,114 @@
+"""Brings the assets of a job to its hosts: models, data, wheels; before the job starts there."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.config.paths import HOME
+from safelaunch.errors import HostError, StartError
+from safelaunch.execute.facts import check_assets
+from safelaunch.remote.shared import groups
+from safelaunch.remote.together import together
+from safelaunch.sync import push_file, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from safelaunch.model import NodePlan, Placed, Plan
+    from safelaunch.remote.start import Machine
+    from safelaunch.sync import Progress, Summary
+    from safelaunch.sync.sending import Agent
+
+
+def check(plan: Plan) -> None:
+    """Refuse a plan with assets that are not on this machine. Raises ConfigError."""
+    for node in plan.nodes:
+        check_assets(node.assets)
+
+
+def everywhere(
+    machines: Sequence[Machine],
+    nodes: Sequence[NodePlan],
+    *,
+    force: bool = False,
+    cache: str | None = None,
+    report: Callable[[str], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Iterator[tuple[str, Summary]]:
+    """Bring the assets of each node to its machine, and yield the hosts and what was done there.
+
+    Hosts that see one file system at an asset's place are sent it once. Raises as `bring`.
+    """
+    done = set()
+    for assets in zip(*(node.assets for node in nodes), strict=True):
+        places = tuple(asset.place for asset in assets)
+        if places in done:
+            continue  # two names for one
+        done.add(places)
+
+        def one(group: Sequence[int], assets: tuple[Placed, ...] = assets) -> tuple[str, Summary]:
+            machine, asset = machines[group[0]], assets[group[0]]
+            summary = _bring(
+                machine.agent, asset, progress, force=force, cache=cache, report=report
+            )
+            return ", ".join(machines[index].name for index in group), summary
+
+        folders = [posixpath.dirname(place) for place in places]
+        yield from together(one, groups(machines, folders))
+
+
+def bring(
+    agent: Agent,
+    assets: Iterable[Placed],
+    *,
+    force: bool = False,
+    cache: str | None = None,
+    report: Callable[[str], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[Summary]:
+    """Bring the assets of one node to its host, and say of each what was done.
+
+    What is there and the same is not sent again; a cut transfer goes on at the next call. Raises
+    Refused where something else is there and `force` is not given, HostError, ConfigError.
+    """
+    wanted = list({asset.place: asset for asset in assets}.values())
+    check_assets(wanted)
+    return [
+        _bring(agent, asset, progress, force=force, cache=cache, report=report) for asset in wanted
+    ]
+
+
+def _bring(
+    agent: Agent,
+    asset: Placed,
+    progress: Callable[[Progress], None] | None,
+    **options: Any,
+) -> Summary:
+    if asset.place.startswith(HOME):  # the plan was made without a look at the host
+        raise StartError(f"the home folder of {agent.host} is not known", where=asset.origin)
+
+    def tell(at: Progress) -> None:
+        if progress is not None:
+            progress(replace(at, what=f"{asset.name} to {agent.host}: {at.what}"))
+
+    try:
+        found = push_file(agent, asset.path, asset.place, tell, **options)
+    except HostError as e:
+        if e.hint and "`workdir`" in e.hint:
+            e.hint = f"`{asset.name}: {{path: ..., to: ...}}` names another place for it there"
+        raise
+    return _of_asset(found, asset)
+
+
+def _of_asset(found: Summary, asset: Placed) -> Summary:
+    """Return the summary of an asset: nothing of it is ever removed there."""
+    if not os.path.isdir(asset.path):  # its folder holds what others brought, too
+        whole = posixpath.join(found.target, posixpath.basename(asset.place))
+        return replace(found, target=whole, left=0)
+    stay: tuple[str, ...] = ()
+    if found.left:
+        stay = (f"{asset.name}: still there, and no longer part of it: {words.files(found.left)}",)
+    return replace(found, left=0, notes=found.notes + stay)
