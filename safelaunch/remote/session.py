@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from safelaunch.config import hosts as hosts_file
+from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Host
 from safelaunch.remote import bootstrap
-from safelaunch.remote.agent import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +64,7 @@ class Way:
         self._environ = environ
         self._ask = ask
         self.say = say
-        self._bundle: tuple[str, bytes] | None = None
+        self._digest: str | None = None
 
     def host(self, name: str) -> Host:
         """Return the entry of a host; others are known to ~/.ssh/config, or by address."""
@@ -72,30 +73,37 @@ class Way:
     def connect(self, name: str) -> Connection:
         """Return a connection to a host. Raises HostError, ConfigError."""
         from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
+        from safelaunch.ssh.explain import Unknown  # noqa: PLC0415 - as above
         from safelaunch.ssh.local import here  # noqa: PLC0415 - as above
         from safelaunch.ssh.settings import target  # noqa: PLC0415 - as above
 
+        if name == hosts_file.LOCAL:
+            hint = "without `remote` and `--host`, `safelaunch run` starts jobs here"
+            raise ConfigError(f"`{name}` is this machine: nothing to connect to", hint=hint)
+        if name in self.hosts.groups:
+            members = ", ".join(self.hosts.groups[name])
+            raise ConfigError(f"`{name}` is a group", hint=f"name one of its hosts: {members}")
         found = target(name, self.hosts.machines.get(name), here(self._environ))
-        return connect(found, ask=self._ask, say=self.say)
+        try:
+            return connect(found, ask=self._ask, say=self.say)
+        except Unknown as e:
+            if name not in self.hosts.machines:
+                e.hint = did_you_mean(name, (*self.hosts.machines, *self.hosts.groups)) or e.hint
+            raise
 
     def open(self, name: str, python: str | None = None) -> Session:
-        """Connect to a host and start the agent there. Raises HostError, ConfigError."""
+        """Connect to a host. Raises HostError, ConfigError.
+
+        The agent is started once it is asked; where there is none, that raises HostError.
+        """
         host = self.host(name)
-        if self._bundle is None:
-            self._bundle = bootstrap.bundle()
-        digest, files = self._bundle
+        if self._digest is None:
+            self._digest = bootstrap.digest()
         own = host.interpreter.path if host.interpreter else None
         pythons = [path for path in (python, own) if path]
         connection = self.connect(name)
-        try:
-            channel = connection.exec(bootstrap.command(digest, pythons))
-            agent = bootstrap.start(name, channel, files)
-        except OSError as e:
-            connection.close()
-            raise Lost(str(e), where=name) from e
-        except BaseException:
-            connection.close()
-            raise
+        execute = partial(connection.exec, wait=False)
+        agent = bootstrap.begin(name, execute, self._digest, pythons)
         return Session(host, connection, agent)
 
 

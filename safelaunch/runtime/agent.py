@@ -62,16 +62,35 @@ def _told(error: Exception) -> dict[str, Any]:
     return told
 
 
-class _Link(wire.Link):
-    """Stdin and stdout, where a client sends nothing during an answer but its own end."""
+class Stdio(wire.Link):
+    """Stdin, read ahead where that shows whether the client is there, and stdout."""
+
+    def __init__(self, write: Callable[[bytes | memoryview], object], early: bytes) -> None:
+        super().__init__(self._next, write)
+        self._ahead = early
 
     def is_closed(self) -> bool:
         """Tell whether stdin has ended: sshd closes it when the client is gone."""
-        return bool(select.select([0], [], [], 0)[0])
+        if self._ahead or not select.select([0], [], [], 0)[0]:
+            return False
+        self._ahead = os.read(0, wire.PACKET)  # the next request may have come already
+        return not self._ahead
+
+    def _into(self, memory: memoryview) -> int:
+        return super()._into(memory) if self._ahead else os.readv(0, [memory])
+
+    def _next(self, size: int) -> bytes:
+        if not self._ahead:
+            return os.read(0, size)
+        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        return data
 
 
-def main() -> None:
-    """Serve stdin and stdout; what anything here prints goes to stderr."""
+def main(early: bytes = b"") -> None:
+    """Serve stdin, behind what was read of it `early`, and stdout; what anything prints is stderr.
+
+    Does not return before the client is gone.
+    """
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     out = os.dup(1)
     os.dup2(2, 1)
@@ -83,7 +102,7 @@ def main() -> None:
 
     write(READY)
     try:
-        serve(_Link(lambda size: os.read(0, size), write))
+        serve(Stdio(write, early))
     except BrokenPipeError:
         pass
 

@@ -12,7 +12,6 @@ import stat
 import zlib
 
 from safelaunch.runtime import below, packs
-from safelaunch.runtime.receiving import SIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def hashes(request: dict[str, Any], link: Link) -> dict[str, Any]:
     for path, length in request["files"]:
         try:
             with open(below.encode(path), "rb", buffering=0) as file:
-                hasher = hashlib.blake2b(digest_size=SIZE)
+                hasher = hashlib.sha256()
                 whole = _hash_on(hasher, file, length)
             found.append(hasher.hexdigest() if whole else None)
         except OSError:
@@ -150,11 +149,11 @@ def send(request: dict[str, Any], link: Link) -> dict[str, Any]:
     offset = int(request["offset"])
     with open(below.encode(request["path"]), "rb", buffering=0) as file:
         before = os.fstat(file.fileno())
-        hasher = hashlib.blake2b(digest_size=SIZE)
+        hasher = hashlib.sha256()
         there = offset <= before.st_size and _hash_on(hasher, file, offset)
         if not offset or not there or hasher.hexdigest() != request.get("hash"):
             offset = 0
-            hasher = hashlib.blake2b(digest_size=SIZE)
+            hasher = hashlib.sha256()
         level = 0 if _is_dense(file, before.st_size) else 1
         file.seek(offset)
         link.data(b"%d" % offset)

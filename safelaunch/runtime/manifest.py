@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+VERSION = 2
 STALE = 7 * 86400.0  # seconds until the beginning of a large file is given up
 _SLACK = 1000  # lines that the journal may have beyond its entries
 
@@ -69,6 +70,8 @@ class Manifest(object):
             found = json.loads((b"[" + b",".join(lines) + b"]").decode())
         except ValueError:
             found = [line for line in map(_line, lines) if line is not None]
+        if found and isinstance(found[0], dict) and found[0].get("version") != VERSION:
+            return  # its hashes are others
         for line in found:
             if isinstance(line, list) and line:
                 self._take(line)
@@ -132,7 +135,7 @@ class Manifest(object):
         self._lines, self._pending = lines, []
 
     def _rewrite(self) -> None:
-        head = json.dumps({"version": 1, "target": self.target}).encode() + b"\n"
+        head = json.dumps({"version": VERSION, "target": self.target}).encode() + b"\n"
         mark = json.dumps(["", self.digest, sorted(self.left)]).encode() + b"\n"
         lines = [entry.line(path) for path, entry in self.entries.items()]
         part = "%s.%d" % (self.path, os.getpid())

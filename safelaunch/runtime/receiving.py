@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.below import Parts
 
-SIZE = 16  # bytes of a hash
 PIECE = 1 << 20
 
 
@@ -289,7 +288,7 @@ class Large(object):
     def __init__(self, fd: int, name: Parts) -> None:
         self.fd = fd
         self.name = name
-        self.hash = hashlib.blake2b(digest_size=SIZE)
+        self.hash = hashlib.sha256()
         self.size = 0
 
 
@@ -298,7 +297,7 @@ class Large(object):
 
 def hash_of(fd: int, each: Callable[[], None]) -> str:
     """Return the hash of what is left to read; `each` is called now and then. Raises OSError."""
-    found = hashlib.blake2b(digest_size=SIZE)
+    found = hashlib.sha256()
     while True:
         each()
         data = os.read(fd, PIECE)

@@ -232,7 +232,7 @@ def _hash_on(large: receiving.Large, length: int) -> None:
 
 def receive(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Write the data that comes behind what the part holds."""
-    pieces = link.pieces()
+    pieces = link.views()
     try:
         session = _session()
         large = session.large[request["path"]]

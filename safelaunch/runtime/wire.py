@@ -2,6 +2,8 @@
 
 `J` is a JSON message, `D` a piece of data, `E` the end of data. A request is a message, with data
 behind it where the verb takes some; its answer is data, where the verb gives some, then a message.
+Requests may come before earlier ones are answered; answers come in the same order. The files of the
+agent itself come as `F`, and only to what starts it.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 HEAD = struct.Struct(">cI")
-MESSAGE, DATA, END = b"J", b"D", b"E"
-PIECE = 1 << 18  # bytes of data in one frame
-SMALL = 1 << 12
+MESSAGE, DATA, END, FILES = b"J", b"D", b"E", b"F"
+PACKET = 32768 - 64  # bytes that an SSH packet holds where the server is OpenSSH's
+PIECE = 8 * PACKET - HEAD.size  # bytes of data in one frame, which fills its packets
 LONGEST = 1 << 28  # of a message; more is no message but a garbled stream
 
 
@@ -54,9 +56,7 @@ class Link(object):
 
     def next(self) -> tuple[bytes, bytes]:
         """Return kind and body of the next frame. Raises Broken."""
-        kind, length = HEAD.unpack(self._exactly(HEAD.size))
-        if kind not in (MESSAGE, DATA, END) or length > LONGEST:
-            raise Broken("what came is no frame: %r" % kind)
+        kind, length = self._head()
         return kind, self._exactly(length)
 
     def message(self) -> dict[str, Any]:
@@ -76,13 +76,46 @@ class Link(object):
                 raise Broken("expected data, got %r" % kind)
             yield body
 
+    def files(self, data: bytes) -> None:
+        """Send the agent's own files."""
+        self._frame(FILES, data)
+
+    def views(self) -> Iterator[memoryview]:
+        """Yield data up to its end, each piece in the same memory as the last. Raises Broken."""
+        memory = memoryview(bytearray(PIECE))
+        while True:
+            kind, length = self._head()
+            if kind == END:
+                return
+            if kind != DATA or length > len(memory):
+                raise Broken("expected data, got %r" % kind)
+            self._fill(memory[:length])
+            yield memory[:length]
+
     def _frame(self, kind: bytes, body: bytes | memoryview) -> None:
         head = HEAD.pack(kind, len(body))
-        if len(body) < SMALL:
-            self._write(head + bytes(body))
-        else:  # not copied
-            self._write(head)
-            self._write(body)
+        first = PACKET - len(head)
+        self._write(head + bytes(body[:first]))
+        if len(body) > first:  # not copied
+            self._write(memoryview(body)[first:])
+
+    def _head(self) -> tuple[bytes, int]:
+        kind, length = HEAD.unpack(self._exactly(HEAD.size))
+        if kind not in (MESSAGE, DATA, END) or length > LONGEST:
+            raise Broken("what came is no frame: %r" % kind)
+        return kind, length
+
+    def _fill(self, memory: memoryview) -> None:
+        while memory:
+            count = self._into(memory)
+            if not count:
+                raise Broken("the other side is gone")
+            memory = memory[count:]
+
+    def _into(self, memory: memoryview) -> int:
+        data = self._read(len(memory))
+        memory[: len(data)] = data
+        return len(data)
 
     def _exactly(self, length: int) -> bytes:
         parts = []

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
     from safelaunch.sync.scan import Item
 
-SIZE = 16  # bytes of a hash
 LARGE = 8 << 20  # bytes above which a file travels alone, and goes on after a cut
 _PIECE = 1 << 20
+_VERSION = 2
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # on Windows
 _SHELLS = (".sh", ".bash", ".zsh", ".ksh")
 _INTERPRETED = re.compile(rb"#![^\n]*\b(ba|da|k|z|fi|c|tc)?sh\b|#![^\n]*\bpython")
@@ -70,7 +71,7 @@ def _once(path: str) -> tuple[bytes, bool]:
 
 def take(item: Item, content: Content) -> None:
     """Note what reading has shown of an item."""
-    item.hash = hashlib.blake2b(content.data, digest_size=SIZE).hexdigest()
+    item.hash = hashlib.sha256(content.data).hexdigest()
     item.size = len(content.data)
     if os.name == "nt":
         item.mode = 0o755 if content.is_script else 0o644
@@ -82,7 +83,8 @@ def hash_item(item: Item, each: Callable[[int], None]) -> None:
         take(item, read(item))
         each(item.size)
         return
-    found = hashlib.blake2b(digest_size=SIZE)
+    # sha256: processors have instructions for it, and what is compared is what sha256sum says
+    found = hashlib.sha256()
     with open(item.local, "rb", buffering=0) as file:
         while data := file.read(_PIECE):
             found.update(data)
@@ -105,7 +107,7 @@ class Cache:
         try:
             with open(self._path, "rb") as file:
                 found = json.loads(file.read())
-            known = found["files"] if found["version"] == 1 else {}
+            known = found["files"] if found["version"] == _VERSION else {}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         return known if isinstance(known, dict) else {}
@@ -133,10 +135,10 @@ class Cache:
         }
         if new == self._known:
             return
-        part = f"{self._path}.{os.getpid()}"
+        part = f"{self._path}.{os.getpid()}.{threading.get_ident()}"
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            text = json.dumps({"version": 1, "files": new}, separators=(",", ":"))
+            text = json.dumps({"version": _VERSION, "files": new}, separators=(",", ":"))
             with open(part, "w", encoding="ascii") as file:
                 file.write(text)
             os.replace(part, self._path)

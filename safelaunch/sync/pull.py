@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.errors import ConfigError, HostError, Refused, RunError
 from safelaunch.runtime import packs
 from safelaunch.sync import words
-from safelaunch.sync.content import SIZE
 from safelaunch.sync.sending import whole
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Pulled:
         said = f"fetched {words.files(self.fetched)} ({how}) into {self.into}"
         same = len(self.files) - self.fetched
         if same:
-            said += f"; {words.files(same)} were up to date"
+            said += f"; {words.files(same)} {'was' if same == 1 else 'were'} up to date"
         return [said, *(f"note: {note}" for note in self.notes)]
 
 
@@ -91,7 +90,8 @@ def pull(
     if not files:
         where = f"{agent.host}:{root}" if root else agent.host
         shown = ", ".join(f"`{pattern}`" for pattern in patterns)
-        raise ConfigError(f"no file matches {shown}", where=where)
+        hint = "a glob is meant from that folder; `**/` stands for any folders below"
+        raise ConfigError(f"no file matches {shown}", where=where, hint=hint)
     try:
         wanted = pulling.wanted(files, force=force)
         pulling.meter = words.Meter("fetching", sum(file.size for file in wanted), progress)
@@ -283,7 +283,7 @@ def _is_safe(name: str) -> bool:
 
 def _hash(path: str, length: int | None) -> Any:
     """Return the hash of a file's first bytes, or of all."""
-    found = hashlib.blake2b(digest_size=SIZE)
+    found = hashlib.sha256()
     left = length
     with open(path, "rb", buffering=0) as file:
         while left is None or left:

@@ -23,7 +23,7 @@ from safelaunch.sync.summary import Summary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from safelaunch.sync.sending import Agent
+    from safelaunch.sync.sending import Agent, Pending
     from safelaunch.sync.words import Progress
 
 LIMIT = 500_000_000  # bytes above which a sync asks
@@ -54,13 +54,51 @@ def push_tree(
     for files that were changed on the host, HostError, and ConfigError for a project that cannot
     be read.
     """
+    begun = begin_tree(agent, project_root, target, rules, delete=delete, force=force, cache=cache)
+    return begun.finish(confirm=confirm, report=report, progress=progress, limit=limit)
+
+
+def begin_tree(
+    agent: Agent,
+    project_root: str,
+    target: str,
+    rules: Rules | None = None,
+    *,
+    delete: bool = False,
+    force: bool = False,
+    cache: str | None = None,
+) -> Begun:
+    """Look through the project, ask the host what it holds, and wait for nothing.
+
+    Raises ConfigError for a project that cannot be read, HostError. `push_tree` says the rest.
+    """
     begun = time.monotonic()
     known = content.Cache(cache, project_root)
     tree = _scanned(rules or Rules(project_root))
     push = _Push(agent, target, tree, force=force, delete=delete)
-    push.report = report or _silent
-    push.progress, push.confirm, push.limit = progress, confirm, limit
-    return push.run(known, begun)
+    push.begin(known, begun)
+    return Begun(push)
+
+
+class Begun:
+    """A sync whose first question is on its way to the host, or answered."""
+
+    def __init__(self, push: _Push) -> None:
+        self._push = push
+
+    def finish(
+        self,
+        *,
+        confirm: Callable[[str], bool] | None = None,
+        report: Callable[[str], None] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        limit: int | None = LIMIT,
+    ) -> Summary:
+        """Do the rest; all is as `push_tree` says."""
+        push = self._push
+        push.report = report or _silent
+        push.progress, push.confirm, push.limit = progress, confirm, limit
+        return push.run()
 
 
 def push_file(
@@ -86,7 +124,8 @@ def push_file(
         tree, folder = _alone(path, target)
     push = _Push(agent, folder, tree, force=force, delete=False)
     push.report, push.progress = report or _silent, progress
-    return push.run(known, begun)
+    push.begin(known, begun)
+    return push.run()
 
 
 def _silent(_: str) -> None:
@@ -127,25 +166,31 @@ class _Push:
         self.progress: Callable[[Progress], None] | None = None
         self.asked = False
 
-    def run(self, cache: content.Cache, begun: float) -> Summary:
+    def begin(self, cache: content.Cache, begun: float) -> None:
+        """Ask the host what it holds."""
+        self.cache, self.begun = cache, begun
+        self.digest = difference.digest(self.tree) if cache.fill(self.tree.files) else ""
+        self.held = self._ask(take_over=False)
+
+    def run(self) -> Summary:
+        """Do what is left to do once the host has answered."""
         try:
-            summary = self._run(cache, begun)
+            summary = self._run()
         except HostError as e:
             raise self._explained(e) from e
         except Refused:
             self.agent.call("tree.release")
             raise
         finally:
-            cache.save(self.tree.files)
+            self.cache.save(self.tree.files)
         return summary
 
-    def _run(self, cache: content.Cache, begun: float) -> Summary:
+    def _run(self) -> Summary:
         tree = self.tree
-        digest = difference.digest(tree) if cache.fill(tree.files) else ""
-        rows, answer = self._compare(digest)
+        rows, answer = self._compare()
         place = str(answer["target"])
         if answer["same"]:
-            return self._summary(place, begun, left=int(answer["left"]))
+            return self._summary(place, left=int(answer["left"]))
         recorded = list(rows)
         self._look(rows, fresh=bool(answer["fresh"]))
         self._guard([i for i in tree.files if self._is_new(i, rows.get(i.path))])
@@ -158,26 +203,28 @@ class _Push:
             gone = [path for path in recorded if path not in tree.items]
             if difference.digest(tree) == answer["digest"] and not gone:
                 self.agent.call("tree.release")
-                return self._summary(place, begun)
-        return self._send(found, recorded, rows, place, begun)
+                return self._summary(place)
+        return self._send(found, recorded, rows, place)
 
     # -- what is there
 
-    def _compare(self, digest: str) -> tuple[dict[str, Row], Any]:
-        told, take_over = False, False
+    def _ask(self, *, take_over: bool) -> Pending:
+        return self.agent.ask_first(
+            "tree.compare",
+            target=self.target, digest=self.digest, delete=self.delete, take_over=take_over,
+        )  # fmt: skip
+
+    def _compare(self) -> tuple[dict[str, Row], Any]:
+        told = False
         while True:
-            stream = self.agent.stream(
-                "tree.compare",
-                target=self.target, digest=digest, delete=self.delete, take_over=take_over,
-            )  # fmt: skip
-            data, answer = whole(stream)
+            data, answer = whole(self.held.pieces())
             if "busy" not in answer:
                 return _rows(data), answer
             if not told:
                 self.report(f"another sync of {self.target} is going on: waiting for it")
                 told = True
-            take_over = answer["busy"] > _PATIENCE
             time.sleep(_PAUSE)
+            self.held = self._ask(take_over=answer["busy"] > _PATIENCE)
 
     def _look(self, rows: dict[str, Row], *, fresh: bool) -> None:
         paths = [] if fresh else difference.unknown(self.tree, rows)
@@ -238,7 +285,6 @@ class _Push:
         recorded: list[str],
         rows: dict[str, Row],
         place: str,
-        begun: float,
     ) -> Summary:
         total = sum(item.size for item in found.files)
         meter = words.Meter("sending", total, self.progress)
@@ -270,7 +316,7 @@ class _Push:
         if sender.conflicts:
             raise self._conflict(sender.conflicts)
         sent = [item for item in found.files if item not in sender.lost]
-        return self._summary(place, begun, sent=sent, sender=sender, left=sender.left)
+        return self._summary(place, sent=sent, sender=sender, left=sender.left)
 
     def _without_contents(self, found: Difference) -> Iterator[Packed]:
         # what stood where a file or link is to stand now goes first
@@ -303,7 +349,6 @@ class _Push:
     def _summary(
         self,
         place: str,
-        begun: float,
         *,
         sent: list[Item] | None = None,
         sender: Sender | None = None,
@@ -324,7 +369,7 @@ class _Push:
             skipped=tuple(self.tree.skipped),
             skipped_sizes=sizes,
             notes=tuple(self.tree.notes),
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - self.begun,
         )
 
     def _explained(self, error: HostError) -> HostError:

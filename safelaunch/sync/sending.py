@@ -11,7 +11,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from safelaunch.runtime import packs
+from safelaunch.runtime import packs, wire
 from safelaunch.sync import content
 from safelaunch.sync.ahead import ahead
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 TRIAL = 1 << 19  # bytes of contents in the block that tells how fast the link is
 BLOCK = 1 << 20  # bytes of contents in one block
 CALL = 16 << 20  # bytes after which the host's answer is heard: it may say that the disk is full
-# two whole packets of those that OpenSSH takes: 32 KiB less what a packet and a frame need
-PIECE = 2 * (32768 - 64) - 5
-CHUNK = 16 * PIECE  # of a large file, read and hashed at once
-LARGE_CALL = 64 * CHUNK
+CHUNK = 4 * wire.PIECE  # of a large file, read and hashed at once
+LARGE_CALL = 16 * CHUNK
 _STEP = 64 << 20  # between digests of what has arrived of a large file
 _MARK = struct.Struct(">Q")
 _SAMPLE = 1 << 11
@@ -45,6 +43,17 @@ class Agent(Protocol):
         self, verb: str, data: Iterable[bytes] | None = None, **request: Any
     ) -> Any: ...
     def stream(self, verb: str, **request: Any) -> Generator[bytes, None, Any]: ...  # noqa: D102
+    def ask(  # noqa: D102
+        self, verb: str, data: Iterable[bytes] | None = None, **request: Any
+    ) -> Pending: ...
+    def ask_first(self, verb: str, **request: Any) -> Pending: ...  # noqa: D102
+
+
+class Pending(Protocol):
+    """A request whose answer may still be on its way."""
+
+    def result(self) -> Any: ...  # noqa: D102
+    def pieces(self) -> Generator[bytes, None, Any]: ...  # noqa: D102
 
 
 def whole(stream: Generator[bytes, None, Any]) -> tuple[bytes, Any]:
@@ -183,10 +192,10 @@ class Sender:
         with _opened(item) as file:
             before = os.fstat(file.fileno())
             item.size = before.st_size
-            hasher = hashlib.blake2b(digest_size=content.SIZE)
+            hasher = hashlib.sha256()
             at = 0 if restart else self._resume(item, file, hasher)
             if at == 0:  # nothing there, or the beginning of something else
-                hasher = hashlib.blake2b(digest_size=content.SIZE)
+                hasher = hashlib.sha256()
                 file.seek(0)
                 if self._prefix(item, restart=True) is None:
                     return True
@@ -194,11 +203,7 @@ class Sender:
                 return True
             self.meter.skip(at)
             with contextlib.closing(ahead(_hashed(file, hasher, item.size - at), 4)) as pieces:
-                while at < item.size:
-                    count = min(LARGE_CALL, item.size - at)
-                    data = self._pieces(pieces, count)
-                    self.agent.call("tree.receive", data=data, path=item.path)
-                    at += count
+                self._receive(item, pieces, item.size - at)
             after = os.fstat(file.fileno())
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             return False
@@ -209,6 +214,19 @@ class Sender:
         self.conflicts += map(tuple, answer.get("conflicts", ()))
         return bool(answer.get("same", True))
 
+    def _receive(self, item: Item, pieces: Iterator[bytes], size: int) -> None:
+        """Send what is left. The host writes a call's data while the next one's is on its way."""
+        before: Pending | None = None
+        while size:
+            count = min(LARGE_CALL, size)
+            data = self._pieces(pieces, count)
+            asked = self.agent.ask("tree.receive", data=data, path=item.path)
+            if before is not None:
+                before.result()
+            before, size = asked, size - count
+        if before is not None:
+            before.result()
+
     def _resume(self, item: Item, file: Any, hasher: Any) -> int:
         """Return how much is there and the same: 0 for nothing, -1 for a conflict."""
         stream = self._prefix(item, restart=False)
@@ -218,7 +236,7 @@ class Sender:
         for mark in stream:
             (there,) = _MARK.unpack_from(mark)
             while same and at < there:
-                data = file.read(min(PIECE, there - at))
+                data = file.read(min(CHUNK, there - at))
                 if not data:
                     break
                 hasher.update(data)
@@ -244,9 +262,8 @@ class Sender:
 
     def _pieces(self, chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
         while count:
-            chunk = memoryview(next(chunks))
-            for begin in range(0, len(chunk), PIECE):
-                yield chunk[begin : begin + PIECE]  # type: ignore[misc]  # as good as bytes
+            chunk = next(chunks)
+            yield chunk
             count -= len(chunk)
             self.sent += len(chunk)
             self.meter.add(len(chunk))

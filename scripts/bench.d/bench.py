@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from flood import flood
 from kills import ROOT, matrix, tests
+from remote import remote
 from rows import SAFELAUNCH, Row, home
 from sync import sync
 from timing import cost, first_line, median_difference, median_ratio, pairs
@@ -238,6 +239,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "matrix": matrix,
     "flood": flood,
     "sync": sync,
+    "remote": remote,
 }
 
 
@@ -283,7 +285,8 @@ def write(rows: list[Row]) -> None:
         "dashes, control\ncharacters, non-ASCII, empty; new ones at each run "
         "(`tests/hostile.py`).\n"
         "The kill matrix is in `tests/matrix.py`, the cascades in `tests/cascade.py`, the random "
-        "moments in\n`tests/moments.py`. The flood's clock starts when both ranks may write.\n"
+        "moments in\n`tests/moments.py`, the cuts, through a proxy to a real sshd, in "
+        "`tests/cuts.py`. The flood's clock\nstarts when both ranks may write.\n"
     )
     with open(RESULT, "w", encoding="utf-8") as file:
         file.write(text)

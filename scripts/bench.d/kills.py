@@ -1,4 +1,7 @@
-"""What becomes of runs that are killed: the kill matrix, cascades, supervisors killed at random."""
+"""What becomes of runs that are killed, and of connections that are cut.
+
+The kill matrix, cascades, supervisors killed at random moments, cuts at each step of remote work.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,42 @@ def matrix() -> Iterator[Row]:
         "supervisors killed at random moments of a run with two attempts: shown, stopped, cleaned",
         [(f"supervisor killed after {moment:.3f} s", moments.kill_at, moment) for moment in at],
     )
+    yield _two_machines()
+    cuts = tests("cuts")
+    why = cuts.sshd.missing()
+    if why:
+        yield Row("connections cut at each step of remote work", f"not tried: {why}", "all", False)
+        return
+    yield _row(
+        f"cuts: the connection cut at five moments each of {', '.join(cuts.STEPS)}: nothing lost, "
+        "nothing started twice, no wrong state",
+        [(str(case), cuts.run_case, case) for case in cuts.CASES],
+    )
+    yield _row(
+        "cuts while the agent's files are put on a new host",
+        [(str(case), cuts.run_case, case) for case in cuts.AGENT],
+    )
 
 
-def _row(what: str, cases: Sequence[tuple[str, Callable[[Any], str | None], Any]]) -> Row:
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
+def _two_machines() -> Row:
+    what = (
+        "digits over two network namespaces, by accelerate and torchrun: trained; and, one machine "
+        "killed, the other ends and its host is named"
+    )
+    pairs = tests("pairs")
+    why = pairs.why_not()
+    if why:
+        return Row(what, f"not tried: {why}", "all", False)
+    # one after the other: four ranks of torch on two cores
+    return _row(what, [(str(case), pairs.run_case, case) for case in pairs.CASES], at_a_time=1)
+
+
+def _row(
+    what: str,
+    cases: Sequence[tuple[str, Callable[[Any], str | None], Any]],
+    at_a_time: int = AT_A_TIME,
+) -> Row:
+    with ThreadPoolExecutor(at_a_time) as pool:
         wrong = list(pool.map(lambda case: case[1](case[2]), cases))
     for (name, _, _), said in zip(cases, wrong, strict=True):
         if said is not None:

@@ -84,9 +84,9 @@ def _connected(server: Any) -> Iterator[Any]:
     from safelaunch.remote import bootstrap  # noqa: PLC0415 - needs paramiko
     from safelaunch.ssh.connection import connect  # noqa: PLC0415
 
-    digest, files = bootstrap.bundle()
+    digest = bootstrap.digest()
     with connect(server.target()) as connection:
-        yield bootstrap.start("box", connection.exec(bootstrap.command(digest, [])), files)
+        yield bootstrap.begin("box", partial(connection.exec, wait=False), digest, [])
 
 
 def _small(folder: str, place: Place) -> Iterator[Row]:

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sshd
-from faults import DOWN, UP, Faults
+from faults import Faults
 from place import CLI, Place, wait_for
 from sshd import Sshd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from faults import Direction
 
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 
@@ -225,33 +223,6 @@ def test_attach_is_a_terminal_of_the_pane(far: Place) -> None:
     assert os.waitstatus_to_exitcode(ended[1]) == 0
     assert state_of(far, run) == "running"
     far.cli("stop", run)
-
-
-@pytest.mark.parametrize("direction", [UP, DOWN])
-@pytest.mark.parametrize("count", [900, 3000, 6000, 9000, 14000])
-def test_a_cut_in_the_middle_of_a_start_makes_one_run_or_none(
-    far: Place, server: Sshd, count: int, direction: Direction
-) -> None:
-    with Faults(server.address, server.port) as proxy:
-        alias = f"  HostKeyAlias [{server.address}]:{server.port}\n"
-        config = server.ssh_config("gpu1", USER).replace(str(server.port), str(proxy.port))
-        _knows(far, config + alias)
-        file = job(far, FOREVER, name=f"cut-{direction}-{count}")
-        proxy.cut_after(count, direction)
-        words = [*CLI, "remote", "--host", "gpu1", file]
-        started = subprocess.Popen(
-            words, env=far.env, cwd=far.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        far.started.append(started)
-        wait_for(lambda: proxy.was_cut or started.poll() is not None, "cut")
-        proxy.heal()
-        said = started.communicate(timeout=30)[0].decode()
-        assert started.returncode in (0, 4), said
-        runs = [r for r in far.json("ps", "--host", "gpu1")["runs"] if file[:-5] in r["id"]]
-        assert len(runs) == (1 if started.returncode == 0 else 0), said
-        for run in runs:
-            assert run["state"] == "running"
-            far.cli("stop", run["id"])
 
 
 def test_a_file_goes_there_and_results_come_back(far: Place) -> None:

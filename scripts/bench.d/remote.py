@@ -1,0 +1,138 @@
+"""What `remote --follow` costs beside the same script behind `ssh`, and how often it waits.
+
+Round trips are what a longer line adds to the time, in times of its length; those of the login are
+measured alone and taken off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from statistics import median
+from typing import TYPE_CHECKING
+
+from kills import ROOT
+from latency import Latency
+from rows import SAFELAUNCH, Row, home
+from timing import first_line, median_difference, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sshd import Sshd
+
+PAIRS = 11
+SECONDS = 0.4
+TRIPS = 3
+DELAY = 0.1  # seconds each way
+_LONG_PAIRS = 7
+_LINE = b"first line"
+_TICK = 0.1  # seconds, after which the hash of a new file may be kept
+
+
+def remote() -> Iterator[Row]:
+    """Yield how much later a worker's first line comes through `remote` than through `ssh`."""
+    folder_of_tests = os.path.join(ROOT, "tests", "integration")
+    if folder_of_tests not in sys.path:
+        sys.path.insert(0, folder_of_tests)
+    import sshd  # noqa: PLC0415 - of the tests
+
+    why = sshd.missing()
+    if why:
+        yield Row("remote over sshd", f"not measured: {why}", f"<= {SECONDS:+} s", False)
+        return
+    with (
+        home() as (folder, env),
+        sshd.Sshd() as server,
+        Latency(server.address, server.port) as line,
+    ):
+        bench = _Bench(folder, {**env, "HOME": folder}, server, line)
+        yield bench.later()
+        yield bench.trips()
+
+
+class _Bench:
+    def __init__(self, folder: str, env: Mapping[str, str], server: Sshd, line: Latency) -> None:
+        self._env = env
+        self._server = server
+        self._line = line
+        self._project = os.path.join(folder, "project")
+        os.makedirs(self._project)
+        self._write("worker.py", f"print({_LINE.decode()!r}, flush=True)\n")
+        self._write("job.yaml", "launcher: python\nscript: worker.py\n")
+        os.mkdir(os.path.join(folder, ".ssh"), 0o700)
+        self._config = os.path.join(folder, ".ssh", "config")
+        alias = f"HostKeyAlias [{server.address}]:{server.port}"
+        far = server.ssh_config("box").replace(f"Port {server.port}", f"Port {line.port}")
+        self._write(self._config, f"{far}  {alias}\n")
+        time.sleep(_TICK)
+        self._script = self._once()
+
+    def _write(self, name: str, text: str) -> None:
+        with open(os.path.join(self._project, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def _once(self) -> str:
+        """Run the job once, and return the script that it was on the host."""
+        words = [SAFELAUNCH, "remote", "--host", "box", "--json", "job.yaml"]
+        done = subprocess.run(
+            words, env=self._env, cwd=self._project, check=True, capture_output=True
+        )
+        started = json.loads(done.stdout)
+        wait = [SAFELAUNCH, "wait", started["id"]]
+        subprocess.run(wait, env=self._env, check=True, capture_output=True)
+        return f"{started['run_dir']}/launch.sh"
+
+    def _ours(self) -> float:
+        words = [SAFELAUNCH, "remote", "--host", "box", "--follow", "job.yaml"]
+        return first_line(words, _LINE, self._env, self._project)
+
+    def _theirs(self) -> float:
+        words = ["ssh", "-F", self._config, "-o", "LogLevel=ERROR", "box", f"bash {self._script}"]
+        return first_line(words, _LINE, self._env, self._project)
+
+    def _login(self) -> float:
+        from safelaunch.ssh.connection import connect  # noqa: PLC0415 - needs paramiko
+
+        begun = time.perf_counter()
+        alias = f"[{self._server.address}]:{self._server.port}"
+        with connect(self._server.target(port=self._line.port, host_key_alias=alias)):
+            return time.perf_counter() - begun
+
+    def later(self) -> Row:
+        """Compare with the same script behind ssh, on a line without latency."""
+        self._line.delay = 0.0
+        measured = pairs(PAIRS, self._ours, self._theirs)
+        later = median_difference(measured)
+        ours, theirs = (median(column) for column in zip(*measured, strict=True))
+        return Row(
+            "first line of a worker through `remote --follow` - through `ssh HOST bash launch.sh`, "
+            f"once synced, median of {PAIRS} pairs",
+            f"{later:+.2f} s ({ours:.2f} s - {theirs:.2f} s)",
+            f"<= {SECONDS:+} s",
+            later <= SECONDS,
+        )
+
+    def trips(self) -> Row:
+        """Count round trips until the first line, without those of the login."""
+        ours, theirs, login = (
+            self._added(work) for work in (self._ours, self._theirs, self._login)
+        )
+        return Row(
+            f"round trips of it behind the login: what {2000 * DELAY:.0f} ms more for each add, "
+            f"median of {_LONG_PAIRS} pairs",
+            f"{ours - login:.1f} ({ours:.1f} with the login; `ssh`: {theirs:.1f})",
+            f"<= {TRIPS}",
+            ours - login < TRIPS + 0.5,  # of one is noise
+        )
+
+    def _added(self, work: Callable[[], float]) -> float:
+        def at(delay: float) -> float:
+            self._line.delay = delay
+            return work()
+
+        measured = pairs(_LONG_PAIRS, lambda: at(DELAY), lambda: at(0.0))
+        return median_difference(measured) / (2 * DELAY)
