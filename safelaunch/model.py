@@ -33,6 +33,7 @@ class Slot(Enum):
     RUN_DIR = "run-dir"  # the node's part of the run directory
     PORT = "port"  # rendezvous port, bind-tested on the rank-0 machine
     MASTER_ADDR = "master-addr"
+    INTERFACE = "interface"  # the node's network card on the way to the other nodes
     PYTHON = "python"  # absolute path of the interpreter
     PREFIX = "prefix"  # the interpreter's installation: the parent of its bin folder
     THREADS = "threads"  # usable cores / processes on this node, at least 1
@@ -233,6 +234,16 @@ class Asset:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """An asset with its absolute path on this machine, and where the job finds it."""
+
+    name: str
+    path: str
+    place: str  # on this machine the path itself
+    origin: Origin = BUILT_IN
+
+
+@dataclass(frozen=True, slots=True)
 class Success:
     """What a run must leave behind to count as succeeded, beyond exit code 0."""
 
@@ -314,6 +325,7 @@ class Job:
     resumed: Args | None = None  # `args` with `recovery.resume_args` laid over them
     fingerprint: tuple[str, ...] = ()  # further arguments that a resume must find equal
     sync: Sync = field(default_factory=Sync)
+    assets: tuple[Placed, ...] = ()
 
     def origin(self, key: str) -> Origin:
         """Where the value of a key comes from."""
@@ -350,6 +362,7 @@ class NodePlan:
     single: str | None = None  # which process without RANK is the program: main, child, shell
     resume_argv: tuple[Word, ...] | None = None  # argv with `recovery.resume_args`
     rungs: tuple[tuple[EnvVar, ...], ...] = ()  # of the ladder: what each restart may add to env
+    assets: tuple[Placed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

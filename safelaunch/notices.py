@@ -9,15 +9,17 @@ from safelaunch.model import PlanWarning
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved
     from safelaunch.gates import Selection
-    from safelaunch.model import EnvVar, Host, Job, Profile
+    from safelaunch.model import EnvVar, Host, Job, NodePlan, Profile
 
 _LOOKS_EXPANDED = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|/~/|`[^`]+`")
 # at the beginning of a word or of a value in it; an address such as s3://x has a longer scheme
 _OF_THE_LAPTOP = re.compile(r"(?:^|[=,;])(?:[A-Za-z]:[\\/](?!/)|(?P<wsl>/mnt/[a-z](?:/|$)))")
+# cards and files of one machine
+_OWN = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_TOPO_FILE")
 _SHOWN = 60  # characters of a value in a message
 
 
@@ -43,6 +45,20 @@ def of_the_laptop(job: Job) -> Iterator[PlanWarning]:
                 what = "is where WSL shows a drive of Windows"
             message = f"`{_shown(word)}` in `{key}` {what}; the job runs on a host"
             yield PlanWarning("laptop-path", message, where)
+
+
+def of_nodes(nodes: Sequence[NodePlan]) -> Iterator[PlanWarning]:
+    """Warn about NCCL variables on which nodes differ, but for those that name a machine's own."""
+    names = dict.fromkeys(n for node in nodes for n in node.env if n.startswith("NCCL_"))
+    for name in names:
+        if name.startswith(_OWN):
+            continue
+        values = [node.env[name].value if name in node.env else None for node in nodes]
+        if len(set(map(str, values))) > 1:
+            pairs = zip(nodes, values, strict=True)
+            said = ", ".join(f"{node.host} {'none' if v is None else v}" for node, v in pairs)
+            message = f"{name} differs between the nodes: {said}; their ranks may not agree"
+            yield PlanWarning("nodes-differ", message)
 
 
 def _words(job: Job) -> Iterator[tuple[str, str, str]]:

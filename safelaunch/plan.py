@@ -58,6 +58,8 @@ def make_plan(resolved: Resolved) -> Plan:
     warnings: list[PlanWarning] = [*notices.unexpanded(job)]
     if resolved.flags.remote:
         warnings += notices.of_the_laptop(job)
+    found = [resolved.profile_of(host) for host in resolved.hosts]
+    names = dict.fromkeys(profile.name for profile in found if profile is not None)
     notes: list[str] = []
     nodes = []
     for rank, host in enumerate(resolved.hosts):
@@ -65,10 +67,11 @@ def make_plan(resolved: Resolved) -> Plan:
         nodes.append(node)
         warnings += [w for w in said if w not in warnings]
         notes += [n for n in noted if n not in notes]
+    warnings += notices.of_nodes(nodes)
     return Plan(
         name=job.name,
         launcher=job.launcher,
-        profile=resolved.profile.name if resolved.profile else None,
+        profile=", ".join(names) or None,
         job_file=resolved.job_file,
         log=job.log,
         topology=job.topology,
@@ -138,7 +141,7 @@ def _node(
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
     # from afar the host's workdir is the project's place there, and all paths are mapped to it
     placed = replace(host, workdir=None) if resolved.flags.remote else host
-    job, profile = _on_host(resolved.job, placed), resolved.profile
+    job, profile = _on_host(resolved.job, placed), resolved.profile_of(host)
     launch = Launch(job, profile.accelerator if profile else "cuda", rank)
     launcher = load_launcher(job.launcher)
     command, resumed = launcher.command(launch), None
@@ -190,6 +193,7 @@ def _node(
         single=command.single,
         resume_argv=resumed,
         rungs=rungs,
+        assets=job.assets,
     )
     return node, warnings, notes
 
@@ -228,6 +232,8 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection
 
 
 def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar]:
+    if job.topology.nodes > 1:
+        yield from _on_route(text(Slot.INTERFACE), BUILT_IN, "the card on the way to the others")
     yield EnvVar(
         "PYTHONUNBUFFERED", "1", BUILT_IN, why="output reaches the log at once, also at a crash"
     )
@@ -298,11 +304,16 @@ def _direct(hosts: tuple[Host, ...]) -> tuple[str, ...]:
 
 def _host_env(host: Host, resolved: Resolved) -> Iterable[EnvVar]:
     if host.interface is not None and resolved.job.topology.nodes > 1:
-        origin = Origin(f"host {host.name}")
-        # NCCL takes prefixes, so `=` asks for the exact name; gloo takes exact names only
-        yield EnvVar("NCCL_SOCKET_IFNAME", f"={host.interface}", origin, why="the host's interface")
-        yield EnvVar("GLOO_SOCKET_IFNAME", host.interface, origin, why="the host's interface")
+        yield from _on_route(host.interface, Origin(f"host {host.name}"), "the host's interface")
     yield from host.env
+
+
+def _on_route(interface: Word, origin: Origin, why: str) -> Iterable[EnvVar]:
+    # NCCL takes prefixes, so `=` asks for the exact name; gloo takes exact names only, and without
+    # one the address that the host name stands for: 127.0.1.1 on Debian
+    exact = f"={interface}" if isinstance(interface, str) else text("=", *interface.parts)
+    yield EnvVar("NCCL_SOCKET_IFNAME", exact, origin, why=why)
+    yield EnvVar("GLOO_SOCKET_IFNAME", interface, origin, why=why)
 
 
 def _gpus(job: Job) -> Iterable[EnvVar]:

@@ -10,6 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from safelaunch import nodes
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runtime import state, views
 
@@ -27,8 +28,11 @@ class Run(NamedTuple):
 
     @property
     def node_dir(self) -> str:
-        """The part of node 0, where a local run lives."""
-        return os.path.join(self.folder, "node-0")
+        """The part of node 0, where a local run lives; of another one where that is not known."""
+        first = os.path.join(self.folder, "node-0")
+        if os.path.isdir(first):
+            return first
+        return os.path.join(self.folder, f"node-{node_numbers(self)[0]}")
 
     @property
     def name(self) -> str:
@@ -135,19 +139,81 @@ def mirrored(run: Run, node: int = 0) -> dict[str, Any] | None:
     return state.read_json(os.path.join(run.folder, f"node-{node}", views.MIRROR))
 
 
+def node_numbers(run: Run) -> list[int]:
+    """Return the numbers of the nodes of a run, as far as they are known here."""
+    try:
+        names = os.listdir(run.folder)
+    except OSError:
+        return [0]
+    parts = [name.rpartition("-") for name in names]
+    return sorted(int(n) for head, _, n in parts if head == "node" and n.isdigit()) or [0]
+
+
+def node_number(run: Run, wanted: int | None) -> int:
+    """Return the node that is meant; the first one where none is named. Raises RunNotFound."""
+    known = node_numbers(run)
+    if wanted is not None and wanted not in known:
+        raise RunNotFound(
+            f"{run.id} has no node {wanted}", hint=f"nodes: {', '.join(map(str, known))}"
+        )
+    return known[0] if wanted is None else wanted
+
+
+def kept(run: Run, node: int = 0) -> dict[str, Any]:
+    """Return a node's status as it was last written down here."""
+    found = state.read_json(os.path.join(run.folder, f"node-{node}", "status.json"))
+    return found or {"id": run.id}
+
+
 def ranks(run: Run) -> dict[str, int]:
     """Return {rank: pid} of the newest start of each rank, as the ranks themselves noted it."""
-    seen = mirrored(run)
-    return views.ranks(run.node_dir) if seen is None else dict(seen.get("ranks") or {})
+    if mirrored(run) is None:
+        return views.ranks(run.node_dir)
+    found: dict[str, int] = {}
+    for node in node_numbers(run):
+        found.update((mirrored(run, node) or {}).get("ranks") or {})
+    return {rank: found[rank] for rank in sorted(found, key=int)}
+
+
+def node_of(run: Run, rank: int) -> int:
+    """Return on which node a rank is, or is planned."""
+    numbers, first = node_numbers(run), 0
+    for node in numbers:
+        if str(rank) in ((mirrored(run, node) or {}).get("ranks") or {}):
+            return node
+    for node in numbers:
+        spec = state.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
+        first += int(str(spec.get("ranks") or 0))
+        if rank < first:
+            return node
+    return numbers[0]
 
 
 def failure(run: Run, status: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return failure.json of a run whose last attempt failed; None for any other."""
+    """Return failure.json of a run whose last attempt failed; None for any other.
+
+    Of a run of several nodes: the first cause on any of them, and what all others then did.
+    """
+    numbers = node_numbers(run)
+    if len(numbers) == 1:
+        return _failure(run, 0, status)
+    found = []
+    told = {node["node"]: node for node in status.get("nodes") or ()}  # as it is now
+    for number in numbers:
+        seen, own = mirrored(run, number) or {}, {**kept(run, number), **told.get(number, {})}
+        ahead = seen.get("ahead")
+        node = nodes.Node(number, str(seen.get("host")), own)
+        offset = float(ahead) if isinstance(ahead, (int, float)) else 0.0
+        found.append(nodes.Failed(node, _failure(run, number, own), offset))
+    return nodes.failure(found)
+
+
+def _failure(run: Run, node: int, status: Mapping[str, Any]) -> dict[str, Any] | None:
     attempts = status.get("attempts")
     last = attempts[-1] if isinstance(attempts, list) and attempts else {}
     if status.get("state") != "failed" and last.get("state") != "failed":
         return None
-    return state.read_json(os.path.join(run.node_dir, "failure.json"))
+    return state.read_json(os.path.join(run.folder, f"node-{node}", "failure.json"))
 
 
 def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:
@@ -160,7 +226,7 @@ def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> 
     if ranks:
         pids["ranks"] = dict(ranks)
     seen = mirrored(run) or {}
-    shown = {
+    shown: dict[str, Any] = {
         "version": 1,
         "id": run.id,
         "name": run.name,
@@ -175,8 +241,10 @@ def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> 
     for key in (
         "created_at", "started_at", "ended_at", "elapsed", "signal", "reason", "alive", "leftovers",
         "unkillable", "warning", "backend", "socket", "stopped_by", "progress", "hang", "waiting",
-        "recovery", "advice", "as_of", "last_sign_at",
+        "recovery", "advice", "as_of", "last_sign_at", "nodes",
     ):  # fmt: skip
         if status.get(key) is not None:
             shown[key] = status[key]
+    for node in shown.get("nodes", ()):
+        node["run_dir"] = (mirrored(run, node["node"]) or {}).get("run_dir")
     return shown

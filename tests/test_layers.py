@@ -19,7 +19,7 @@ LAYERS = (
     ("environ",),
     ("script", "launchers", "transports", "diagnose", "lint", "runtime"),
     ("gates", "serial", "config"),
-    ("notices",),
+    ("notices", "nodes"),
     ("pasted", "plan", "hostfacts", "sync", "ssh", "backends"),
     ("checks", "runs"),
     ("execute",),

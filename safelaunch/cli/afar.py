@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,22 +12,29 @@ import click
 from safelaunch import runs
 from safelaunch.cli import looking, print_json, say
 from safelaunch.cli import options as shared
+from safelaunch.cli.bar import Bar
 from safelaunch.cli.planning import say_warnings
 from safelaunch.cli.start import caller
 from safelaunch.cli.watch import follow, outcome
-from safelaunch.errors import ConfigError, StartError
+from safelaunch.errors import ConfigError
 from safelaunch.execute.resume import of_run
-from safelaunch.remote import places
+from safelaunch.model import Slot
+from safelaunch.remote import assets, places
 from safelaunch.remote import start as remote
-from safelaunch.sync import LIMIT, Rules, push_tree
+from safelaunch.remote.shared import groups
+from safelaunch.remote.together import together
+from safelaunch.sync import LIMIT, Rules, begin_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.cli.remote import Ordered
     from safelaunch.model import Plan
+    from safelaunch.remote.agent import Pending
     from safelaunch.remote.mirror import Pointer
-    from safelaunch.remote.start import Machine, Started
+    from safelaunch.remote.routes import Routes
+    from safelaunch.remote.start import Machine, Seen, Started
+    from safelaunch.sync import Begun
 
 
 def start(ordered: Ordered, options: dict[str, Any]) -> int:
@@ -34,16 +42,21 @@ def start(ordered: Ordered, options: dict[str, Any]) -> int:
     _check(options, "remote")
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
     known, _ = ordered.plan([places.HOME] * len(ordered.hosts))
+    if not options["no_sync"]:
+        assets.check(known)
     begun = _Begun(known, [host.name for host in ordered.hosts], hosts_path)
-    homes = [about.home for about in begun.seen]
-    plan, resolved = ordered.plan(homes)
+    sync = None if options["no_sync"] else _Sync(ordered, begun.machines, options)
+    if sync is not None and len(begun.machines) == 1:
+        sync.begin([0], ordered.places(["~"])[0])  # on its way with the look
+    homes = [about.home for about in begun.see()]
+    plan, _ = ordered.plan(homes)
     if shared.resumes(options):
         plan = of_run(plan, begun.caller.home, options["resume_from"])
     say_warnings(plan)
-    if not options["no_sync"]:
-        rules = Rules(ordered.root, resolved.job.sync.include, resolved.job.sync.exclude)
-        for machine, folder in zip(begun.machines, ordered.places(homes), strict=True):
-            _sync(rules, machine, folder, options)
+    begun.find_routes([host.interface for host in ordered.hosts])
+    if sync is not None:
+        sync.finish(ordered.places(homes))
+        _bring(begun.machines, plan, options)
     return begun.start(plan, options)
 
 
@@ -51,6 +64,9 @@ def again(plan: Plan, at: Pointer, options: dict[str, Any]) -> int:
     """Start a recorded plan again on its hosts, with the project as it lies there."""
     _check(options, "rerun")
     begun = _Begun(plan, [place.host for place in at.places], at.hosts_file)
+    begun.see()
+    known = looking.way(at.hosts_file, asks=False)
+    begun.find_routes([known.host(place.host).interface for place in at.places])
     return begun.start(plan, options)
 
 
@@ -66,24 +82,43 @@ class _Begun:
     """A start on its way: an id, connections, and what was seen of each host."""
 
     def __init__(self, plan: Plan, hosts: Sequence[str], hosts_path: str | None) -> None:
-        if len(hosts) > 1:
-            raise StartError(
-                f"this job has {len(hosts)} nodes; `remote` starts one host so far",
-                hint="start the lines that --dry-run prints by hand, one on each host",
-            )
         self.caller = caller()
         self.run_id = runs.new_id(plan.name, self.caller.utc, self.caller.random)
         self.hosts_path = hosts_path
         looker = looking.looker(hosts_path)
         self.machines = [remote.Machine(host, looker) for host in hosts]
-        self.seen = [
-            remote.look(machine, node.interpreter.path, self.run_id)
-            for machine, node in zip(self.machines, plan.nodes, strict=True)
-        ]
+        self.routes: Routes | None = None
+        self.plan = plan
+        self.seen: list[Seen] = []
+        self._asked = together(self._look, range(len(hosts)))
+
+    def _look(self, rank: int) -> Pending:
+        python = self.plan.nodes[rank].interpreter.path
+        return remote.look(self.machines[rank], python, self.run_id)
+
+    def see(self) -> list[Seen]:
+        """Wait until each host has told what a start needs to know. Raises HostError."""
+        self.seen = together(lambda asked: remote.Seen(asked.result()), self._asked)
+        return self.seen
+
+    def find_routes(self, interfaces: Sequence[str | None]) -> None:
+        """Try the network between the hosts, before anything is sent or started."""
+        if len(self.machines) > 1:
+            from safelaunch.remote import routes  # noqa: PLC0415 - for several hosts only
+
+            first = remote.bound_facts(self.plan.nodes[0], self.seen[0], self.run_id)
+            self.routes = routes.find(self.machines, interfaces, int(first[Slot.PORT]))
 
     def start(self, plan: Plan, options: dict[str, Any]) -> int:
         """Start the plan, and tell of it."""
-        order = remote.Order(plan, self.caller, self.run_id, {}, self.hosts_path)
+        order = remote.Order(
+            plan,
+            self.caller,
+            self.run_id,
+            self.hosts_path,
+            self.routes,
+            follow=bool(options["follow"]),
+        )
         started = remote.start(order, self.machines, self.seen)
         try:
             return _tell(started, options)
@@ -96,25 +131,72 @@ class _Begun:
             return 130
 
 
-def _sync(rules: Rules, machine: Machine, folder: str, options: dict[str, Any]) -> None:
-    summary = push_tree(
-        machine.agent,
-        rules.root,
-        folder,
-        rules,
-        delete=options["delete"],
-        force=options["force"],
-        confirm=_confirm if sys.stdin.isatty() else None,
-        report=say,
-        cache=os.path.join(runs.home(os.environ), "cache"),
-        limit=None if options["yes"] else LIMIT,
-    )
-    for line in summary.lines(machine.name):
+class _Sync:
+    """The project on its way to all hosts; to those that see one file system once."""
+
+    def __init__(
+        self, ordered: Ordered, machines: Sequence[Machine], options: dict[str, Any]
+    ) -> None:
+        sync = ordered.sync
+        self._rules = Rules(ordered.root, sync.include, sync.exclude)
+        self._machines = machines
+        self._options = options
+        self._begun: dict[int, Begun] = {}  # by the first host of each group
+
+    def begin(self, group: Sequence[int], folder: str) -> None:
+        """Ask what a group of hosts holds; `~/` is the home folder there."""
+        self._begun[group[0]] = begin_tree(
+            self._machines[group[0]].agent,
+            self._rules.root,
+            folder,
+            self._rules,
+            delete=self._options["delete"],
+            force=self._options["force"],
+            cache=os.path.join(runs.home(os.environ), "cache"),
+        )
+
+    def finish(self, folders: Sequence[str]) -> None:
+        """Bring what the hosts lack, and say what that was."""
+        several = groups(self._machines, folders)
+
+        def one(group: Sequence[int]) -> list[str]:
+            if group[0] not in self._begun:
+                self.begin(group, folders[group[0]])
+            summary = self._begun[group[0]].finish(
+                confirm=_confirm if sys.stdin.isatty() else None,
+                report=say,
+                limit=None if self._options["yes"] else LIMIT,
+            )
+            return list(summary.lines(", ".join(self._machines[index].name for index in group)))
+
+        for lines in together(one, several):
+            for line in lines:
+                say(line)
+
+
+def _bring(machines: Sequence[Machine], plan: Plan, options: dict[str, Any]) -> None:
+    """Bring the assets to all hosts."""
+    cache = os.path.join(runs.home(os.environ), "cache")
+    with Bar() as bar:
+        brought = assets.everywhere(
+            machines,
+            plan.nodes,
+            force=options["force"],
+            cache=cache,
+            report=say,
+            progress=bar.show,
+        )
+        told = [line for hosts, summary in brought for line in summary.lines(hosts)]
+    for line in told:
         say(line)
 
 
+_turn = threading.Lock()
+
+
 def _confirm(question: str) -> bool:
-    return click.confirm(question, err=True)
+    with _turn:
+        return click.confirm(question, err=True)
 
 
 def _tell(started: Started, options: dict[str, Any]) -> int:
@@ -131,6 +213,7 @@ def _tell(started: Started, options: dict[str, Any]) -> int:
                 "host": started.places[0].host,
                 "run_dir": started.places[0].run_dir,
                 "attach": f"safelaunch attach {run.id}" if started.with_tmux else None,
+                "nodes": [place._asdict() for place in started.places],
             }
         )
         return 0
@@ -144,4 +227,10 @@ def _tell(started: Started, options: dict[str, Any]) -> int:
     click.echo(f"  stop     safelaunch stop {run.id}")
     for place in started.places:
         click.echo(f"  files    {place.host}:{place.run_dir}")
+    if started.routes is not None:
+        pairs = zip(
+            started.places, started.routes.addresses, started.routes.interfaces, strict=True
+        )
+        ways = ", ".join(f"{place.host} {address} ({card})" for place, address, card in pairs)
+        click.echo(f"  network  {ways}")
     return 0

@@ -11,16 +11,20 @@ from safelaunch import runs
 from safelaunch.cli import looking
 from safelaunch.cli.complete import complete_run
 from safelaunch.cli.watch import counted, in_short, own_log
-from safelaunch.errors import RunError
+from safelaunch.errors import HostError, RunError
 
 
 @click.command("attach")
 @click.argument("run", required=False, shell_complete=complete_run)
-def command(run: str | None) -> int:
+@click.option("--node", type=click.IntRange(0), metavar="N", help="Which node of several.")
+def command(run: str | None, node: int | None) -> int:
     """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job."""
     found = runs.find_live(runs.home(os.environ), run, looking.is_live)
     status = looking.judge(found)
+    number = runs.node_number(found, node)
     look = f"safelaunch logs -f {found.id}"
+    if status.get("state") == "unknown" and looking.is_remote(found):
+        raise HostError(str(status.get("reason")), where=found.id)
     if status.get("state") == "lost":
         left = counted(status.get("alive"))
         raise RunError(
@@ -31,17 +35,17 @@ def command(run: str | None) -> int:
         raise RunError(
             f"{found.id} does not run ({in_short(status)})", hint=f"safelaunch logs {found.id}"
         )
-    socket = status.get("socket")
+    socket = (runs.kept(found, number) if number else status).get("socket")
     if not socket:
         raise RunError(f"{found.id} was started without tmux", hint=look)
-    if not looking.is_served(found, str(socket)):
+    if not looking.is_served(found, str(socket), number):
         raise RunError(f"the tmux server of {found.id} is gone; the job goes on", hint=look)
     if not sys.stdin.isatty():
         raise RunError("attach needs a terminal", hint=look)
     if looking.is_remote(found):
         from safelaunch.cli.terminal import attach  # noqa: PLC0415 - over SSH only
 
-        return attach(found, str(socket))
+        return attach(found, str(socket), number)
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
     try:
         os.execvpe(  # noqa: S606 - this process becomes tmux

@@ -133,7 +133,7 @@ def _others(failure: Mapping[str, Any], width: int) -> list[str]:
     lines: list[str] = []
     for what, members in list(groups.items())[:_GROUPS]:
         after = _after([member.get("after") for member in members])
-        text = f"{_ranks([member.get('rank') for member in members])}{after}: {what}"
+        text = f"{_ranks(members)}{after}: {what}"
         lines += folded("" if lines else "then", text, width, 2 if len(groups) == 1 else 1)
     if len(groups) > _GROUPS:
         lines.append(" " * _LABEL + f"and {len(groups) - _GROUPS} other ways to end")
@@ -158,11 +158,12 @@ def _span(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.0f} min"  # noqa: PLR2004
 
 
-def _ranks(ranks: Sequence[object]) -> str:
+def _ranks(members: Sequence[Mapping[str, Any]]) -> str:
     """Return `rank 0`, `ranks 0, 2-5`; the launcher has no rank."""
-    numbers = sorted(rank for rank in ranks if isinstance(rank, int))
+    numbers = sorted(one["rank"] for one in members if isinstance(one.get("rank"), int))
     if not numbers:
-        return "the launcher"
+        hosts = list(dict.fromkeys(str(one["host"]) for one in members if one.get("host")))
+        return "the launcher" + (f" on {', '.join(hosts[:3])}" if hosts else "")
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:
@@ -200,8 +201,10 @@ def _log(failure: Mapping[str, Any], width: int, run: str) -> list[str]:
 
 
 def _which(failure: Mapping[str, Any]) -> str:
-    rank = failure.get("rank")
-    return " --launcher" if rank is None else f" --rank {rank}"
+    rank, node = failure.get("rank"), failure.get("node")
+    if rank is not None:
+        return f" --rank {rank}"
+    return " --launcher" if node is None else f" --launcher --node {node}"
 
 
 def folded(label: str, text: str, width: int, most: int, break_words: bool = False) -> list[str]:

@@ -32,6 +32,7 @@ from safelaunch.runtime import reading, state
 @click.option("--raw", is_flag=True, help="The bytes as they were written, progress bars and all.")
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own file.")
 @click.option("--launcher", is_flag=True, help="Only what the launcher itself wrote.")
+@click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node of several.")
 @click.option(
     "--attempt", type=click.IntRange(1), metavar="N", help="This attempt instead of the newest."
 )
@@ -43,7 +44,9 @@ def command(run: str | None, **options: Any) -> int:
         looking.judge(found)  # what is known of its attempts and ranks may be old
     attempt = options["attempt"] or max(looking.attempts(found), default=1)
     which = _which(found, rank, launcher)
-    wanted = looking.Log(attempt, which, options["tail"], follow)
+    node = None if options["node"] is None else runs.node_number(found, options["node"])
+    node = runs.node_of(found, rank) if node is None and rank is not None else node
+    wanted = looking.Log(attempt, which, options["tail"], follow, node)
     _check(found, options, wanted)
     write = writer(options["raw"] or (follow and sys.stdout.isatty()))
     is_there = False
@@ -56,7 +59,8 @@ def command(run: str | None, **options: Any) -> int:
         say(f"\n{found.id} goes on")
         return 130
     status = looking.judge(found)
-    if looking.is_remote(found) and not (is_there or follow):
+    is_silent = not is_there and status.get("state") not in ("pending", "running")
+    if looking.is_remote(found) and is_silent and not follow:
         raise _no_log(found, options, status)
     if follow:
         say(headline(found, status))

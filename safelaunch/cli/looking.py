@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch import runs
+from safelaunch import nodes, runs
 from safelaunch.cli import say
 from safelaunch.remote import mirror
 from safelaunch.runtime import begin, reading, state, views
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from safelaunch.remote.session import Way
     from safelaunch.runs import Run
 
-_AT_ONCE = 16  # hosts
+_LINE = re.compile(rb"(\r?\n|\r(?!\n|$))")  # a progress bar is a line too
+_LONGEST = 1 << 16  # bytes of a line that is held back
 _lookers: dict[str | None, Looker] = {}
 
 
@@ -31,6 +33,7 @@ class Log(NamedTuple):
     which: str | None = None
     tail: int | None = None  # lines to begin with, instead of all
     follow: bool = False
+    node: int | None = None  # None: of all nodes
 
 
 def is_remote(run: Run) -> bool:
@@ -47,37 +50,32 @@ def judge(run: Run) -> dict[str, Any]:
 def judge_all(found: Sequence[Run]) -> list[tuple[Run, dict[str, Any]]]:
     """Return each run with its status as it is now; hosts are asked beside each other."""
     known = {run.id: kept(run) for run in found}
-    away: dict[tuple[str, str | None], list[Run]] = {}
+    away: dict[str | None, list[tuple[Run, Pointer]]] = {}
     for run in found:
         at = mirror.pointer(run) if is_remote(run) else None
         if at is not None and known[run.id].get("state") not in state.ENDED:
-            away.setdefault((at.places[0].host, at.hosts_file), []).append(run)
-    if away:
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for hosts only
-
-        # several at once cannot ask for passwords
-        lookers = {hosts_path: looker(hosts_path, asks=False) for _, hosts_path in away}
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            jobs = [
-                pool.submit(lookers[hosts_path].judge_several, host, several)
-                for (host, hosts_path), several in away.items()
-            ]
-            for job in jobs:
-                known.update(job.result())
+            away.setdefault(at.hosts_file, []).append((run, at))
+    for hosts_path, several in away.items():
+        # a list asks for no passwords
+        known.update(looker(hosts_path, asks=False).judge_all(several, brief=True))
     return [(run, known[run.id]) for run in found]
 
 
 def runs_of(hosts: Sequence[str], hosts_path: str | None) -> set[str]:
-    """Write down each run of hosts, whoever started it; return their ids. Raises HostError."""
+    """Write down each run of hosts or groups, whoever started it; return their ids.
+
+    Raises HostError.
+    """
     one, home = looker(hosts_path), runs.home(os.environ)
-    return {run_id for host in hosts for run_id in one.runs(home, host)}
+    return {run_id for host in one.expand(hosts) for run_id in one.runs(home, host)}
 
 
 def kept(run: Run) -> dict[str, Any]:
     """Return a run's status; of one on other machines without asking there, as last seen."""
-    if not is_remote(run):
+    at = mirror.pointer(run) if is_remote(run) else None
+    if at is None:
         return state.judge(run.node_dir)
-    return state.read_json(os.path.join(run.node_dir, "status.json")) or {"id": run.id}
+    return nodes.status([nodes.Node(p.node, p.host, runs.kept(run, p.node)) for p in at.places])
 
 
 def is_live(run: Run) -> bool:
@@ -94,6 +92,9 @@ def attempts(run: Run) -> list[int]:
 def log(run: Run, wanted: Log, is_done: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
     """Yield a log's bytes: to its end, or live to the run's end (`is_done`, asked here only)."""
     at = mirror.pointer(run) if is_remote(run) else None
+    if at is not None and len(at.places) > 1 and wanted.node is None:
+        yield from _of_all(run, at, wanted)
+        return
     number, last = wanted.attempt, b"\n"
     for attempt, _, data in _here(run, wanted, is_done) if at is None else _there(run, at, wanted):
         if attempt != number:
@@ -116,14 +117,48 @@ def _here(run: Run, wanted: Log, is_done: Callable[[], bool]) -> Iterator[tuple[
 
 
 def _there(run: Run, at: Pointer, wanted: Log) -> Iterator[tuple[int, int, bytes]]:
+    place = at.places[0] if wanted.node is None else at.of(wanted.node)
     return looker(at.hosts_file).log(
         run,
-        at.places[0],
+        place,
         which=wanted.which,
         attempt=wanted.attempt,
         tail=wanted.tail,
         follow=wanted.follow,
     )
+
+
+def _of_all(run: Run, at: Pointer, wanted: Log) -> Iterator[bytes]:
+    """Yield the lines of all nodes as they come, each behind the name of its host."""
+    width = max(len(place.host) for place in at.places)
+    heads = {place.node: f"{place.host:<{width}} | ".encode() for place in at.places}
+    rest = dict.fromkeys(heads, b"")
+    attempts = dict.fromkeys(heads, wanted.attempt)
+    bar = None  # the node whose progress bar is the last line, if one is
+    pieces = looker(at.hosts_file).logs(
+        run,
+        at,
+        which=wanted.which,
+        attempt=wanted.attempt,
+        tail=wanted.tail,
+        follow=wanted.follow,
+    )
+    for node, attempt, data in pieces:
+        if attempt != attempts[node]:
+            attempts[node] = attempt
+            end = b"\n" if rest[node] else b""
+            data = end + b"[safelaunch] attempt %d\n" % attempt + data  # noqa: PLW2901
+        *lines, rest[node] = _LINE.split(rest[node] + data)
+        whole = [text + end for text, end in zip(lines[::2], lines[1::2], strict=True)]
+        if len(rest[node]) > _LONGEST:
+            whole, rest[node] = [*whole, rest[node] + b"\n"], b""
+        if whole:
+            begin = b"\n" if bar not in (None, node) else b""
+            bar = node if whole[-1].endswith(b"\r") else None
+            yield begin + b"".join(heads[node] + line for line in whole)
+    for node, left in rest.items():
+        if left:
+            yield heads[node] + left + b"\n"
 
 
 def stop(run: Run, grace: float) -> tuple[dict[str, Any], bool]:
@@ -135,9 +170,9 @@ def stop(run: Run, grace: float) -> tuple[dict[str, Any], bool]:
     return state.stop(run.node_dir, grace), ended
 
 
-def is_served(run: Run, socket: str) -> bool:
-    """Whether a tmux server answers at a run's socket."""
-    seen = runs.mirrored(run)
+def is_served(run: Run, socket: str, node: int = 0) -> bool:
+    """Whether a tmux server answers at the socket of a run's node."""
+    seen = runs.mirrored(run, node)
     return begin.is_served(socket) if seen is None else bool(seen.get("served"))
 
 

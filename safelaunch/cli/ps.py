@@ -50,7 +50,8 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, everything: bool, as
         print_json({"version": 1, "runs": shown})
         return 0
     if not found:
-        say("no runs yet; start one: safelaunch run JOB.yaml")
+        said = f"no runs on {', '.join(hosts)}"
+        say(said if hosts else "no runs yet; start one: safelaunch run JOB.yaml")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in _table([_Row(run, status) for run, status in found], width):
         click.echo(row)
@@ -64,7 +65,8 @@ class _Row:
 
     def __init__(self, run: runs.Run, status: dict[str, Any]) -> None:
         self.id = run.id
-        self.host = str((runs.mirrored(run) or {}).get("host", ""))
+        hosts = [str((runs.mirrored(run, n) or {}).get("host", "")) for n in runs.node_numbers(run)]
+        self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
         self.status = status
         self.age = _age(status)
 

@@ -18,6 +18,7 @@ from safelaunch.cli.failure import folded
 from safelaunch.cli.watch import (
     duration,
     headline,
+    in_short,
     is_cut,
     is_suspected,
     is_waiting,
@@ -44,6 +45,7 @@ def command(run: str | None, as_json: bool) -> int:
     why = reasons(found, status)
     for line in (
         *why,
+        *_nodes(status),
         *_attempts(status),
         *_progress(found, status),
         *_job(found, status),
@@ -53,6 +55,16 @@ def command(run: str | None, as_json: bool) -> int:
     ):
         click.echo(f"  {line}")
     return 0
+
+
+def _nodes(status: dict[str, Any]) -> list[str]:
+    """Tell how each of several nodes is."""
+    lines: list[str] = []
+    for node in status.get("nodes") or ():
+        said = f"{node['node']} {node['host']}: {in_short(node)}"
+        said += f", {node['reason']}" if node.get("reason") else ""
+        lines += folded("" if lines else "nodes", said, _width(), 3)
+    return lines
 
 
 def _attempts(status: dict[str, Any]) -> list[str]:
@@ -147,11 +159,15 @@ def _record(run: runs.Run) -> list[str]:
 def _places(run: runs.Run, status: dict[str, Any], *, has_log: bool) -> list[str]:
     lines = [] if has_log else [f"log       safelaunch logs {run.id}"]
     seen = runs.mirrored(run)
+    numbers = runs.node_numbers(run)
     if seen is None:
         lines.append(f"files     {shlex.quote(run.node_dir)}")
-    else:
+    elif len(numbers) == 1:
         lines.append(f"host      {seen.get('host')}")
-        lines.append(f"files     {seen.get('host')}:{shlex.quote(str(seen.get('run_dir')))}")
+    for number in numbers if seen is not None else ():
+        one = runs.mirrored(run, number) or {}
+        label = "files" if number == numbers[0] else ""
+        lines.append(f"{label:<10}{one.get('host')}:{shlex.quote(str(one.get('run_dir')))}")
     socket = status.get("socket")
     if status.get("state") == "running" and socket:
         if looking.is_served(run, str(socket)):

@@ -10,7 +10,6 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from safelaunch import runs
 from safelaunch.backends import tmux
 from safelaunch.cli import looking, say
 from safelaunch.errors import RunError
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from safelaunch.ssh.connection import Channel
 
 
-def attach(run: Run, socket: str) -> int:
-    """Attach to a run's pane on its host; return 0 when it was left or has ended."""
-    at, seen = mirror.pointer(run), runs.mirrored(run)
-    if at is None or seen is None:
+def attach(run: Run, socket: str, node: int) -> int:
+    """Attach to the pane of a run's node; return 0 when it was left or has ended."""
+    at = mirror.pointer(run)
+    if at is None:
         raise RunError(f"{run.id} is not on a host")
     command = tmux.attach_command(socket)
-    host = at.places[0].host
+    host = at.of(node).host
     if sys.platform == "win32":
         plain = plain_ssh(looking.way(at.hosts_file, asks=False).host(host), command)
         raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {plain}")

@@ -7,13 +7,17 @@ was known last.
 from __future__ import annotations
 
 import os
+import queue
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from safelaunch import runs
+from safelaunch import nodes, runs
+from safelaunch.config import hosts as hosts_file
 from safelaunch.errors import HostError
 from safelaunch.remote import mirror
 from safelaunch.remote.agent import Lost
+from safelaunch.remote.together import together
 from safelaunch.runtime import state, views
 from safelaunch.ssh.explain import Unreachable
 
@@ -22,9 +26,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from safelaunch.remote.agent import Pending
     from safelaunch.remote.mirror import Place, Pointer
     from safelaunch.remote.session import Session, Way
 
+AHEAD = 64  # pieces of logs that are read before they are shown
+CLOCKS = 3  # looks at a host's clock: the quickest one tells most
 PATIENCE = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before each try to reach a host again
 
 
@@ -34,6 +41,7 @@ class Looker:
     def __init__(self, way: Way) -> None:
         self._way = way
         self._sessions: dict[str, Session] = {}
+        self._asked: dict[tuple[str, int, str], Pending] = {}  # logs that are on their way
 
     def __enter__(self) -> Self:
         return self
@@ -48,11 +56,20 @@ class Looker:
             self._sessions[host] = self._way.open(host)
         return self._sessions[host]
 
+    def expand(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return hosts, those of each group in its place."""
+        return hosts_file.expand(self._way.hosts, tuple(names))
+
+    def say(self, text: str) -> None:
+        """Tell the user something."""
+        self._way.say(text)
+
     def drop(self, host: str) -> None:
         """Forget a connection that is gone."""
         session = self._sessions.pop(host, None)
         if session is not None:
             session.close()
+        self._asked = {key: one for key, one in self._asked.items() if key[2] != host}
 
     def call(self, host: str, verb: str, **request: Any) -> Any:
         """Ask a host's agent; once more where an old connection turns out to be gone."""
@@ -69,32 +86,51 @@ class Looker:
 
     def judge(self, run: runs.Run, at: Pointer) -> dict[str, Any]:
         """Return a run's status as it is on its hosts, or as it was when last seen."""
-        return joined([self._node(run, place) for place in at.places])
+        return self.judge_all([(run, at)])[run.id]
 
-    def _node(self, run: runs.Run, place: Place) -> dict[str, Any]:
-        node_dir = os.path.join(run.folder, f"node-{place.node}")
-        kept = state.read_json(os.path.join(node_dir, "status.json")) or {"id": run.id}
-        has_plan = os.path.exists(os.path.join(node_dir, "plan.json"))
-        whole = has_plan and "attempts" in (runs.mirrored(run, place.node) or {})
-        if kept.get("state") in state.ENDED and whole:
-            return kept  # an end is an end: nothing there can change it
-        found: dict[str, Any] | HostError
-        try:
-            found = self.call(
-                place.host, "views.runs", ids=[run.id], files=[] if has_plan else ["plan.json"]
-            )["runs"]
-        except HostError as e:
-            found = e
-        return self._seen(run, place, found)
+    def judge_all(
+        self, several: Sequence[tuple[runs.Run, Pointer]], *, brief: bool = False
+    ) -> dict[str, dict[str, Any]]:
+        """Return {run id: status}; each host is asked once, for all of its runs.
+
+        `brief` leaves runs alone that are known to have ended, though less is known of them.
+        """
+        asked: dict[str, list[str]] = {}
+        for run, at in several:
+            for place in at.places:
+                if not _is_over(run, place, brief=brief):
+                    asked.setdefault(place.host, []).append(run.id)
+        files = [] if brief or all(_has_plans(*one) for one in several) else ["plan.json"]
+
+        def ask(host: str) -> dict[str, Any] | HostError:
+            try:
+                found: dict[str, Any] = self.call(host, "views.runs", ids=asked[host], files=files)[
+                    "runs"
+                ]
+            except HostError as e:
+                return e
+            return found
+
+        answers = dict(zip(asked, together(ask, list(asked)), strict=True))
+        statuses = {}
+        for run, at in several:
+            seen = [
+                nodes.Node(p.node, p.host, self._seen(run, p, answers.get(p.host)))
+                for p in at.places
+            ]
+            statuses[run.id] = nodes.status(seen)
+            if len(seen) > 1 and any(node.state == "failed" for node in seen):
+                self._compare_clocks(run, at)
+        return statuses
 
     def _seen(
-        self, run: runs.Run, place: Place, found: dict[str, Any] | HostError
+        self, run: runs.Run, place: Place, found: dict[str, Any] | HostError | None
     ) -> dict[str, Any]:
-        node_dir = os.path.join(run.folder, f"node-{place.node}")
-        kept = state.read_json(os.path.join(node_dir, "status.json")) or {"id": run.id}
-        if kept.get("state") in state.ENDED and (
-            isinstance(found, HostError) or not found.get(run.id)
-        ):
+        kept = runs.kept(run, place.node)
+        has_ended = kept.get("state") in state.ENDED
+        if found is None:
+            return kept  # an end is an end: nothing there can change it
+        if has_ended and (isinstance(found, HostError) or not found.get(run.id)):
             return kept
         if isinstance(found, HostError):
             return unreachable(kept, runs.mirrored(run, place.node) or {}, found)
@@ -104,31 +140,53 @@ class Looker:
         mirror.keep(run, place, view)
         return dict(view["status"])
 
-    def judge_several(self, host: str, several: Sequence[runs.Run]) -> dict[str, dict[str, Any]]:
-        """Return {run id: status} of runs on a host, by one request."""
-        ids = [run.id for run in several]
-        try:
-            found = self.call(host, "views.runs", ids=ids)["runs"]
-        except HostError as e:
-            found = e
-        statuses = {}
-        for run in several:
-            at = mirror.pointer(run)
-            places = at.places if at is not None else ()
-            nodes = [
-                self._seen(run, p, found) if p.host == host else self._node(run, p) for p in places
-            ]
-            statuses[run.id] = joined(nodes)
-        return statuses
+    def _compare_clocks(self, run: runs.Run, at: Pointer) -> None:
+        """Write down how far the hosts' clocks are ahead of this one: it orders their failures."""
+
+        def one(place: Place) -> None:
+            if "ahead" in (runs.mirrored(run, place.node) or {"ahead": 0}):
+                return
+            try:
+                best = min(self._clock(place.host) for _ in range(CLOCKS))
+            except HostError:
+                return
+            mirror.note(run, place.node, ahead=best[1])
+
+        together(one, at.places)
+
+    def _clock(self, host: str) -> tuple[float, float]:
+        """Return how long a look at a host's clock took, and how far ahead that clock is."""
+        begun, here = time.monotonic(), time.time()
+        there = float(self.call(host, "begin.clock")["now"])
+        took = time.monotonic() - begun
+        return took, there - (here + took / 2)
 
     def stop(self, run: runs.Run, at: Pointer, grace: float) -> tuple[dict[str, Any], bool]:
-        """Stop a run on all its hosts; return its status, and whether it had ended already."""
-        answers = []
-        for place in at.places:
-            answer = self.call(place.host, "views.stop", id=run.id, node=place.node, grace=grace)
-            answers.append(answer)
-        status = self.judge(run, at)
-        return status, all(answer["ended"] for answer in answers)
+        """Stop a run on all its hosts; return its status, and whether it had ended already.
+
+        Raises HostError where one of them does not answer; the others are stopped all the same.
+        """
+
+        def one(place: Place) -> bool | HostError:
+            try:
+                answer = self.call(
+                    place.host, "views.stop", id=run.id, node=place.node, grace=grace
+                )
+            except HostError as e:
+                return e
+            return bool(answer["ended"])
+
+        answers = together(one, at.places)
+        for answer in answers:
+            if isinstance(answer, HostError):
+                raise answer
+        return self.judge(run, at), all(answers)
+
+    def expect(self, run: runs.Run, place: Place) -> None:
+        """Ask for a log that is to be followed from its begin: `log` then finds it on its way."""
+        request: dict[str, Any] = {"id": run.id, "node": place.node, "which": None, "follow": True}
+        pending = self.session(place.host).agent.ask("views.log", **request, attempt=1, position=0)
+        self._asked[run.id, place.node, place.host] = pending
 
     def log(self, run: runs.Run, place: Place, **request: Any) -> Iterator[tuple[int, int, bytes]]:
         """Yield attempt, position behind it, and bytes of a node's log.
@@ -142,7 +200,11 @@ class Looker:
         while True:
             try:
                 agent = self.session(place.host).agent
-                for piece in agent.stream("views.log", **asked, attempt=attempt, position=position):
+                begun = self._asked.pop((run.id, place.node, place.host), None)
+                pending = begun or agent.ask(
+                    "views.log", **asked, attempt=attempt, position=position
+                )
+                for piece in pending.pieces():
                     attempt, position = views.AT.unpack(piece[: views.AT.size])
                     asked.pop("tail", None)
                     patience, is_begun = iter(PATIENCE), True
@@ -159,19 +221,52 @@ class Looker:
             else:
                 return
 
+    def logs(self, run: runs.Run, at: Pointer, **request: Any) -> Iterator[tuple[int, int, bytes]]:
+        """Yield node, attempt and bytes of the logs of all nodes, as they come.
+
+        A host that does not answer is left out, and said. Raises HostError where none does.
+        """
+        pieces: queue.Queue[tuple[Place, int, bytes | HostError | None]] = queue.Queue(AHEAD)
+
+        def read(place: Place) -> None:
+            try:
+                for attempt, _, data in self.log(run, place, **request):
+                    pieces.put((place, attempt, data))
+                pieces.put((place, 0, None))
+            except HostError as e:
+                pieces.put((place, 0, e))
+
+        for place in at.places:
+            threading.Thread(target=read, args=(place,), daemon=True).start()
+        left, lost = len(at.places), 0
+        while left:
+            place, attempt, data = pieces.get()
+            if isinstance(data, bytes):
+                yield place.node, attempt, data
+                continue
+            left -= 1
+            if data is not None:
+                lost += 1
+                if lost == len(at.places):
+                    raise data
+                self._way.say(f"[the log of {place.host} is left out: {data.message}]")
+
     # -- all runs of a host ------------------------------------------------------------------------
 
     def runs(self, home: str, host: str) -> list[str]:
         """Write down each run of a host, and return their ids."""
         found = self.call(host, "views.runs", brief=True)["runs"]
-        for run_id, nodes in found.items():
-            places = [mirror.Place(host, int(n), view["run_dir"]) for n, view in nodes.items()]
+        for run_id, seen in found.items():
+            # those of a shared home folder may be on another machine
+            here = {int(n): v for n, v in seen.items() if v["status"].get("state") != "unknown"}
+            places = [mirror.Place(host, node, view["run_dir"]) for node, view in here.items()]
             run = mirror.run_of(home, run_id)
-            if mirror.pointer(run) is None and not os.path.isdir(run.folder):
-                name = next(iter(nodes.values()))["status"].get("name") or run.name
+            if mirror.pointer(run) is None and not os.path.isdir(run.folder) and here:
+                name = next(iter(here.values()))["status"].get("name") or run.name
                 mirror.make(home, run_id, places, str(name), self._way.hosts_path)
             if mirror.pointer(run) is not None:
-                for place, view in zip(places, nodes.values(), strict=True):
+                mirror.add(run, places)
+                for place, view in zip(places, here.values(), strict=True):
                     mirror.keep(run, place, view)
         return list(found)
 
@@ -194,14 +289,20 @@ def gone(kept: dict[str, Any], host: str) -> dict[str, Any]:
     return {**kept, "state": "lost", "alive": 0, "reason": reason}
 
 
-def joined(statuses: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the status of a run of several nodes: the worst of them, root cause first."""
-    first = statuses[0]
-    if len(statuses) == 1:
-        return first
-    order = ("failed", "lost", "unknown", "pending", "running", "stopped", "succeeded")
-    worst = min(statuses, key=lambda s: order.index(str(s.get("state"))))
-    return {**worst, "nodes": [str(s.get("state")) for s in statuses]}
+def _is_over(run: runs.Run, place: Place, *, brief: bool) -> bool:
+    """Whether a node's end is known, and unless `brief` all that is to be known of it."""
+    if runs.kept(run, place.node).get("state") not in state.ENDED:
+        return False
+    has_logs = "attempts" in (runs.mirrored(run, place.node) or {})
+    return brief or (has_logs and _has_plan(run, place))
+
+
+def _has_plan(run: runs.Run, place: Place) -> bool:
+    return os.path.exists(os.path.join(run.folder, f"node-{place.node}", "plan.json"))
+
+
+def _has_plans(run: runs.Run, at: Pointer) -> bool:
+    return all(_has_plan(run, place) for place in at.places)
 
 
 def _ago(seconds: float) -> str:

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import runs
+from safelaunch.errors import ConfigError
 from safelaunch.runtime import state, views
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ class Pointer(NamedTuple):
     places: tuple[Place, ...]
     hosts_file: str | None
 
+    def of(self, node: int) -> Place:
+        """Return the place of a node. Raises ConfigError."""
+        for place in self.places:
+            if place.node == node:
+                return place
+        known = ", ".join(f"{place.node} ({place.host})" for place in self.places)
+        raise ConfigError(f"it has no node {node}", hint=f"nodes: {known}")
+
 
 def make(
     home: str, run_id: str, places: Sequence[Place], name: str, hosts_file: str | None = None
@@ -50,14 +59,28 @@ def make(
         if state.read_json(os.path.join(node_dir, "status.json")) is None:
             asked = {"version": 1, "id": run_id, "name": name, "state": "pending"}
             _write(os.path.join(node_dir, "status.json"), asked)
+    _point(run, Pointer(tuple(places), hosts_file))
+    return run
+
+
+def add(run: runs.Run, places: Sequence[Place]) -> None:
+    """Add nodes that were found on another host to where a run is."""
+    at = pointer(run)
+    known = {place.node for place in at.places} if at is not None else set()
+    new = [place for place in places if place.node not in known]
+    if at is not None and new:
+        both = sorted((*at.places, *new), key=lambda place: place.node)
+        _point(run, at._replace(places=tuple(both)))
+
+
+def _point(run: runs.Run, at: Pointer) -> None:
     pointer = {
         "version": 1,
-        "id": run_id,
-        "hosts_file": hosts_file,
-        "places": [place._asdict() for place in places],
+        "id": run.id,
+        "hosts_file": at.hosts_file,
+        "places": [place._asdict() for place in at.places],
     }
     _write(os.path.join(run.folder, POINTER), pointer)
-    return run
 
 
 def run_of(home: str, run_id: str) -> runs.Run:
@@ -89,8 +112,16 @@ def keep(run: runs.Run, place: Place, view: Mapping[str, Any]) -> None:
         _write(path, body if isinstance(body, dict) else json.loads(body))
     seen = {key: view[key] for key in ("ranks", "attempts", "served", "notes") if key in view}
     seen.update(host=place.host, run_dir=place.run_dir, at=time.time())
+    earlier = runs.mirrored(run, place.node) or {}
+    seen.update({key: earlier[key] for key in ("ahead",) if key in earlier})
     _write(os.path.join(node_dir, views.MIRROR), seen)
     _write(os.path.join(node_dir, "status.json"), dict(view["status"]))
+
+
+def note(run: runs.Run, node: int, **more: object) -> None:
+    """Write down something else about a node of a run."""
+    path = os.path.join(run.folder, f"node-{node}", views.MIRROR)
+    _write(path, {**(state.read_json(path) or {}), **more})
 
 
 def forget(run: runs.Run) -> None:

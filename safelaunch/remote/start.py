@@ -1,11 +1,13 @@
 """Starts a plan on hosts: one look at each, then everything that it needs in one request.
 
-All or nothing: where one node cannot be started, those that were are stopped.
+All or nothing: where one node cannot be started, nothing is left of the others.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
+import secrets
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +20,8 @@ from safelaunch.plan import bind
 from safelaunch.remote import mirror
 from safelaunch.remote.agent import AgentError, Lost
 from safelaunch.remote.look import PATIENCE
+from safelaunch.remote.together import together
+from safelaunch.runtime import peers
 from safelaunch.ssh.explain import Unreachable
 from safelaunch.transports import Result
 
@@ -27,8 +31,9 @@ if TYPE_CHECKING:
     from safelaunch import runs
     from safelaunch.execute import Caller
     from safelaunch.model import NodePlan, Plan
-    from safelaunch.remote.agent import Agent
+    from safelaunch.remote.agent import Agent, Pending
     from safelaunch.remote.look import Looker
+    from safelaunch.remote.routes import Routes
 
 
 class Machine(NamedTuple):
@@ -65,17 +70,17 @@ class Started(NamedTuple):
     notes: tuple[str, ...]
     places: tuple[mirror.Place, ...]
     with_tmux: bool
+    routes: Routes | None = None
 
 
-def look(machine: Machine, python: str | None, run_id: str) -> Seen:
-    """Ask a host once for what a start there needs. Raises HostError."""
+def look(machine: Machine, python: str | None, run_id: str) -> Pending:
+    """Ask a host once for what a start there needs; the answer makes a Seen. Raises HostError."""
     question = facts.question(run_id)
-    about = machine.agent.call(
+    return machine.agent.ask_first(
         "begin.look",
         commands=[[python, *question], [python, "-V"], ["tmux", "-V"]],
         environ=[*NOTEWORTHY, "CUDA_VISIBLE_DEVICES", "PATH"],
     )
-    return Seen(about)
 
 
 def bound_facts(node: NodePlan, seen: Seen, run_id: str) -> dict[Slot, str]:
@@ -96,8 +101,19 @@ class Order(NamedTuple):
     plan: Plan  # not bound
     caller: Caller
     run_id: str
-    common: Mapping[Slot, str]  # what all nodes share: master address and port
     hosts_file: str | None = None
+    routes: Routes | None = None  # between several nodes
+    follow: bool = False  # the log will be read at once
+
+    def common(self, rank: int) -> dict[Slot, str]:
+        """Return what all nodes share, and which way each goes to the others."""
+        if self.routes is None:
+            return {}
+        return {
+            Slot.MASTER_ADDR: self.routes.addresses[0],
+            Slot.PORT: str(self.routes.port),
+            Slot.INTERFACE: self.routes.interfaces[rank],
+        }
 
 
 def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> Started:
@@ -105,61 +121,98 @@ def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> St
     plan, run_id = order.plan, order.run_id
     for node in plan.nodes:
         facts.check_secrets(node, order.caller.environ)
-    requests = [_request(order, rank, about) for rank, about in enumerate(seen)]
+    token = secrets.token_hex(16)
+    requests = [_request(order, rank, about, token) for rank, about in enumerate(seen)]
     places = tuple(
         mirror.Place(machine.name, rank, request.run_dir)
         for rank, (machine, request) in enumerate(zip(machines, requests, strict=True))
     )
     run = mirror.make(order.caller.home, run_id, places, plan.name, order.hosts_file)
-    asked: list[Machine] = []
+
+    def one(rank: int) -> HostError | StartError | None:
+        try:
+            answer = _ask(machines[rank], requests[rank], run, places[rank], follow=order.follow)
+        except (HostError, StartError) as e:
+            return e
+        mirror.keep(run, places[rank], {"status": answer["status"], "files": requests[rank].kept})
+        return None
+
+    failed: list[HostError | StartError | None]
     try:
-        for rank, (machine, request) in enumerate(zip(machines, requests, strict=True)):
-            asked.append(machine)
-            answer = _ask(machine, request, run_id)
-            mirror.keep(run, places[rank], {"status": answer["status"], "files": request.kept})
-    except Lost:
-        raise  # it may run there: the pointer stays, and a second start asks for the same run
+        failed = list(together(one, range(len(machines))))
     except BaseException:
-        taken = [_is_taken_back(machine, run, rank) for rank, machine in enumerate(asked[:-1])]
-        if all(taken):
-            mirror.forget(run)
+        # Ctrl-C: what the connections were busy with is not known
+        _take_back(machines, run, afresh=True)
         raise
+    lost = next((error for error in failed if isinstance(error, Lost)), None)
+    error = next((error for error in failed if error and error is not lost), lost)
+    if error is not None:
+        if len(machines) > 1 or lost is None:
+            others = [m for m, e in zip(machines, failed, strict=True) if not isinstance(e, Lost)]
+            # a log that was asked for would never let go of its connection
+            _take_back(others, run, afresh=order.follow, keep=lost is not None)
+        raise error  # one that was lost may run there: the pointer to it stays
     notes = dict.fromkeys(note for request in requests for note in request.notes)
-    return Started(run, tuple(notes), places, all(request.with_tmux for request in requests))
+    with_tmux = all(request.with_tmux for request in requests)
+    return Started(run, tuple(notes), places, with_tmux, order.routes)
 
 
-def _ask(machine: Machine, request: _Request, run_id: str) -> dict[str, Any]:
+def _take_back(
+    machines: Sequence[Machine], run: runs.Run, *, afresh: bool = False, keep: bool = False
+) -> None:
+    """Leave nothing of a start; where that cannot be made sure of, the pointer to it stays."""
+
+    def one(machine: Machine) -> bool:
+        if afresh:
+            machine.looker.drop(machine.name)
+        try:
+            for rank in ranks[machine.name]:
+                machine.agent.call("begin.undo", id=run.id, node=rank)
+        except HostError:
+            return False
+        return True
+
+    at = mirror.pointer(run)
+    ranks: dict[str, list[int]] = {}
+    for place in at.places if at is not None else ():
+        ranks.setdefault(place.host, []).append(place.node)
+    if all(together(one, machines)) and not keep:
+        mirror.forget(run)
+
+
+def _ask(
+    machine: Machine, request: _Request, run: runs.Run, place: mirror.Place, *, follow: bool
+) -> dict[str, Any]:
     """Ask for a start, and again where the connection is lost: the host starts an id once."""
-    pauses = iter(PATIENCE)
+    pauses, is_lost = iter(PATIENCE), False
     while True:
         try:
-            answer: dict[str, Any] = machine.agent.call(
-                "begin.start", data=request.data, **request.words
-            )
+            asked = machine.agent.ask("begin.start", data=request.data, **request.words)
+            if follow:
+                machine.looker.expect(run, place)
+            answer: dict[str, Any] = asked.result()
         except AgentError as e:  # noqa: PERF203 - each try is another connection
             if e.kind == "StartFailed":
                 raise StartError(e.message, where=machine.name) from e
             raise
-        except (Lost, Unreachable) as e:
+        except HostError as e:
+            if not (is_lost or isinstance(e, (Lost, Unreachable))):
+                raise
             machine.looker.drop(machine.name)
-            pause = next(pauses, None)
+            # it may run there also where the host now says anything else, such as not to let us in
+            pause = next(pauses, None) if isinstance(e, (Lost, Unreachable)) else None
             if pause is None:
                 raise Lost(
-                    f"the connection was lost during the start of {run_id}: {e.message}",
+                    f"the connection was lost during the start of {run.id}: {e.message}",
                     where=machine.name,
-                    hint=f"it runs there or it does not: safelaunch show {run_id}",
+                    hint=f"it runs there or it does not: safelaunch show {run.id}",
                 ) from e
+            if not is_lost:
+                machine.looker.say(f"[{machine.name} does not answer; trying again]")
+            is_lost = True
             time.sleep(pause)
         else:
             return answer
-
-
-def _is_taken_back(machine: Machine, run: runs.Run, rank: int) -> bool:
-    try:
-        machine.agent.call("views.stop", id=run.id, node=rank, grace=2.0)
-    except HostError:
-        return False
-    return True
 
 
 class _Request(NamedTuple):
@@ -171,10 +224,10 @@ class _Request(NamedTuple):
     with_tmux: bool
 
 
-def _request(order: Order, rank: int, seen: Seen) -> _Request:
+def _request(order: Order, rank: int, seen: Seen, token: str) -> _Request:
     plan, caller, run_id = order.plan, order.caller, order.run_id
     node = plan.nodes[rank]
-    filled = {**bound_facts(node, seen, run_id), **order.common}
+    filled = {**bound_facts(node, seen, run_id), **order.common(rank)}
     bound = bind(plan, filled)
     resume.check(bound)
     node = bound.nodes[rank]
@@ -183,6 +236,9 @@ def _request(order: Order, rank: int, seen: Seen) -> _Request:
     on_host = caller._replace(environ=seen.about["environ"])
     spec = folder.spec(bound, run_id, on_host, backend, node)
     files = folder.files(bound, plan, node) | again.scripts(plan, filled, spec["again"], rank)
+    if order.routes is not None:
+        met = {"address": order.routes.addresses[0], "port": order.routes.meeting, "token": token}
+        files[peers.FILE] = (json.dumps(met).encode(), 0o600)
     notes = [f"{node.host}: {why_not}: started without it; everything but `attach` works"] * bool(
         why_not
     )

@@ -210,6 +210,8 @@ class Attempt(object):
         for piece in self.merger.pieces():
             self._pass(piece)
         self.journal.pane.tick()
+        if self.observer is not None:
+            self.observer.keep_up()
 
     def _pass(self, data: bytes) -> None:
         if data:
@@ -282,10 +284,14 @@ class Attempt(object):
         if self.wait_status is None:
             # an attempt that had ended by itself keeps its own end; only leftovers are stopped
             self.ended_by = why
+            if self.observer is not None:
+                self.observer.is_stopping(self.number, why)
         self.journal.event("stopping", why=why)
         for piece in self.merger.pieces():
             self._pass(piece)
-        self.journal.tell("%s: stopping" % self.control.in_words(why, self.run))
+        nodes = self.observer.nodes if self.observer is not None else None
+        said = nodes.why() if nodes and why == "node" else self.control.in_words(why, self.run)
+        self.journal.tell("%s: stopping" % said)
         if not self.control.signals:
             self.control.arm(DEFAULT_GRACE)
         procs.ask(self.launcher, self.launcher_start)

@@ -65,6 +65,12 @@ def _is_named(name: str, patterns: Iterable[str]) -> bool:
     return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
 
 
+def clock(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Return what this machine's clock says."""
+    del request, link
+    return {"now": time.time()}
+
+
 def _run(command: list[str | None]) -> list[Any]:
     """Return exit code, stdout and stderr of a command; code -1 where it cannot be run."""
     words = [word or sys.executable for word in command]
@@ -99,7 +105,7 @@ def start(request: dict[str, Any], link: Link) -> dict[str, Any]:
         hostname=os.uname().nodename,
         starter=procs.identity(os.getpid()),
         created_at=time.time(),
-        socket=socket_path(str(run["id"])) if run["backend"] == "tmux" else None,
+        socket=_socket(run) if run["backend"] == "tmux" else None,
     )
     if not os.path.isdir(run["cwd"]):
         raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run["cwd"])
@@ -123,6 +129,24 @@ def start(request: dict[str, Any], link: Link) -> dict[str, Any]:
         state.drop_socket(run["socket"])
         raise
     return {"run_dir": place, "status": state.judge(place), "started": True}
+
+
+def _socket(run: dict[str, Any]) -> str:
+    node = int(run.get("node") or 0)
+    return socket_path(str(run["id"]) + (".%d" % node if node else ""))
+
+
+def undo(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Leave nothing of a start, as far as it came: no process, no folder."""
+    del link
+    place = node_dir(str(request["id"]), int(request["node"]))
+    if os.path.isdir(place):
+        run = state.read_json(os.path.join(place, "run.json")) or {}
+        state.stop(place, 2.0)
+        shutil.rmtree(place, ignore_errors=True)
+        _remove_if_empty(os.path.dirname(place))
+        state.drop_socket(run.get("socket"))
+    return {}
 
 
 class StartFailed(RuntimeError):  # noqa: N818 - reads as what happened
@@ -308,4 +332,4 @@ def supervisor_said(place: str) -> str:
         return ""
 
 
-VERBS = {"look": look, "start": start}
+VERBS = {"look": look, "start": start, "undo": undo, "clock": clock}

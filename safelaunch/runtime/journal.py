@@ -16,7 +16,10 @@ FOLDERS = ("ranks", "records", "logs")
 PROCESSES = "processes.jsonl"
 PROCESSES_LIMIT = 1 << 20  # bytes, some 7000 processes: beyond that only the living ones stay
 KEPT_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
-OWN = (".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim")
+OWN = (
+    *(".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim"),
+    "peers.json",  # read once: it has the token of the run
+)
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -171,16 +174,22 @@ class Journal(object):
 
     def count_ranks(self, attempt: int) -> None:
         """Warn where fewer ranks started than planned: each may have trained alone, silently."""
+        missing = self.missing_ranks(attempt)
+        if missing:
+            self.warn("%s: did a process train alone?" % missing)
+
+    def missing_ranks(self, attempt: int) -> str:
+        """Say that fewer ranks started than planned, if so."""
         planned = self.run.get("ranks")
         try:
             names = os.listdir(os.path.join(self.dir, "ranks"))
         except OSError:
-            return
+            return ""
         parts = [name.split(".") for name in names]
         started = len({part[0] for part in parts if part[1:2] == [str(attempt)]})
         if isinstance(planned, int) and started < planned and self.run.get("rank_logs"):
-            said = "%d of %d planned ranks were seen: did a process train alone?"
-            self.warn(said % (started, planned))
+            return "%d of %d planned ranks were seen" % (started, planned)
+        return ""
 
     def warn(self, message: str) -> None:
         """Add a warning to the status, beside those that are there."""

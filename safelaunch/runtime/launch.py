@@ -39,6 +39,9 @@ def environment(run: dict[str, object], node_dir: str, attempt: int) -> dict[str
         found["SAFELAUNCH_CAPTURE"] = "1"
         if run.get("single"):
             found["SAFELAUNCH_SINGLE"] = str(run["single"])
+    hosts = run.get("hosts")
+    if isinstance(hosts, list) and len(hosts) > 1 and run.get("rank_logs"):
+        found["SAFELAUNCH_WORLD_SIZE"] = str(run.get("world_size") or "")
     if run.get("rank_logs") or run.get("capture"):
         found["SAFELAUNCH_SITE"] = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
     return found

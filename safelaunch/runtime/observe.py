@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.attempt import Attempt
     from safelaunch.runtime.journal import Journal
+    from safelaunch.runtime.peers import Peers
 
 PERIOD = 0.25  # seconds between two looks
 SAVE_EVERY = 2.0  # seconds between two writes of the progress into status.json
@@ -39,10 +40,15 @@ HEARTBEAT = 60.0  # and without progress: a status that was damaged is written a
 class Observer(object):
     """What is known of the attempt that runs, beyond its processes and logs."""
 
-    def __init__(self, node_dir: str, run: dict[str, Any], journal: Journal) -> None:
+    def __init__(
+        self, node_dir: str, run: dict[str, Any], journal: Journal, nodes: Peers | None = None
+    ) -> None:
         self.dir = node_dir
         self.run = run
         self.journal = journal
+        self.nodes = nodes
+        self.wrote = (0, 0.0)  # bytes of output that were seen last, and when
+        self.next_word = 0.0
         self.began = time.monotonic()
         self.memory = memory.Snapshot()
         self.samples = samples.Samples(node_dir, run)
@@ -61,6 +67,7 @@ class Observer(object):
     def begin(self, attempt: Attempt) -> None:
         """Turn to a new attempt."""
         self.line.begin()
+        self.wrote = (0, time.monotonic())
         self.progress = progress.Progress(list(self.run.get("progress") or ()))
         self.watchdog = watchdog.Watchdog(self.run.get("hang"))
         self.evidence = None
@@ -116,7 +123,29 @@ class Observer(object):
         self._try("samples", self._sample, now)
         self._try("log_cap", self._cap, attempt)
         self._try("progress", self._save, now)
-        return self._limits(now) or self._try("hang", self._hang, now, attempt) or ""
+        found = self._limits(now) or self._try("nodes", self._others, now, attempt)
+        return found or self._try("hang", self._hang, now, attempt) or ""
+
+    def _others(self, now: float, attempt: Attempt) -> str:
+        """Hear the other nodes; return "node" where one of them ends this one."""
+        if self.nodes is None:
+            return ""
+        if attempt.merger.total != self.wrote[0]:
+            self.wrote = (attempt.merger.total, now)
+        return self.nodes.tick(attempt.number, now - self.wrote[1])
+
+    def is_stopping(self, attempt: int, why: str) -> None:
+        """Tell the other nodes at once that this one is stopped: their ranks will miss ours."""
+        if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration"):
+            end = {"state": "stopped", "stopped_by": why}
+            self._try("nodes", self.nodes.ended, attempt, end)
+
+    def keep_up(self) -> None:
+        """Let the other nodes hear of us also while an attempt is being ended."""
+        now = time.monotonic()
+        if self.nodes is not None and now >= self.next_word:
+            self.next_word = now + PERIOD
+            self._try("nodes", self.nodes.serve)
 
     def _sample(self, now: float) -> None:
         self.samples.tick(now)

@@ -11,7 +11,7 @@ import math
 import os
 import time
 
-from safelaunch.runtime import failure, recovery
+from safelaunch.runtime import failure, recovery, verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ LOSSES = ("loss", "actor_loss", "vf_loss")
 # what to do where `success` is not met
 NO_STEPS = "give the form of your log's steps under `progress:`, or take `min_steps` away"
 FEW_STEPS = "find in the log why it ended early, or correct `success.min_steps`"
+GONE = "look at that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"
+ALONE = "let the launcher make the ranks: no `distributed_type: NO`, no `--standalone`"
 NO_FILES = "look where the program saved, and correct `success.artifacts` (globs begin at %s)"
 
 
@@ -43,9 +45,26 @@ class Outcome(object):
 
     def decide(self) -> dict[str, Any]:
         """Return what comes next, as recovery.decide says it."""
+        return self._decide(self.failure or {})
+
+    def decide_for_all(self, ends: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        """Return what comes next on all nodes, from how the attempt has ended on each.
+
+        An end has state, class, rank, what, role and time as failure.json, and `stopped_by`.
+        """
+        lost = [node for node, end in ends.items() if end["state"] == "lost"]
+        asked = [e for e in ends.values() if e["state"] == "stopped" and e["stopped_by"] != "node"]
+        failed = [end for end in ends.values() if end["state"] == "failed"]
+        if lost or asked or not failed:
+            why = "no restart: node %d is gone" % lost[0] if lost else "no restart: it was stopped"
+            return {"action": "stop", "delay": 0.0, "rung": 0, "why": why}
+        first = min(failed, key=verdict.blame)
+        self.attempts[-1].update({key: first.get(key) for key in ("class", "rank", "what")})
+        return self._decide(first)
+
+    def _decide(self, failure: dict[str, Any]) -> dict[str, Any]:
         again = self.run.get("again") or {}
         rungs = max(0, len(again.get("scripts") or ()) - 1)
-        failure = self.failure or {}
         action = (self.run.get("hang") or {}).get("action")
         if failure.get("class") == "hang" and action != "restart":
             return {"action": "stop", "why": "`hang.action` is %s" % action}
@@ -98,6 +117,16 @@ def _ended_early(found: Outcome, attempt: Attempt, observer: Observer) -> None:
     elif why == "min_steps":
         said = "smoke run, ended after %d steps as asked" % observer.steps()
         found.status.update(state="succeeded", reason=said)
+        found.status.pop("signal", None)
+    elif why == "node":
+        assert observer.nodes is not None  # noqa: S101 - it said so
+        said = observer.nodes.why()
+        if observer.nodes.cause["state"] == "lost":
+            found.failure = _failure(attempt, "peer-lost", said)
+            found.failure.update(role="cascade", advice=GONE)
+            found.status.update(state="failed")
+        else:
+            found.status.update(state="stopped", stopped_by="node", reason=said)
         found.status.pop("signal", None)
     elif why == "max_duration":
         said = "its max_duration of %g s had passed" % float(found.run["max_duration"])
@@ -162,8 +191,19 @@ def _ended_itself(
         [source.path for source in attempt.merger.sources.values() if source.is_extra],
         observer.memory.kills(),
     )
+    nodes = observer.nodes
     if found.failure is not None:
         found.status["state"] = "failed"
+        if found.failure["role"] == "cascade" and nodes and nodes.is_stopped(attempt.number):
+            found.failure = None
+            found.status.update(state="stopped", stopped_by="node", reason=nodes.why())
+        return
+    alone = observer.journal.missing_ranks(attempt.number)
+    if alone and nodes is not None:
+        what = "%s: each node has trained alone" % alone
+        found.failure = _failure(attempt, "rendezvous-timeout", what)
+        found.failure.update(exit_code=launcher["exit_code"], advice=ALONE)
+        found.status.update(state="failed", reason=what)
         return
     missing, advice = _missing(found.run, observer)
     if missing:

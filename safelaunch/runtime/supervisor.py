@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from safelaunch.runtime.observe import Observer
+    from safelaunch.runtime.outcome import Outcome
+    from safelaunch.runtime.peers import Peers
 
 SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a disk that is full
 # in small steps: between two of them ranks that live for milliseconds are looked for
 OBSERVERS = (
     *("memory", "gpus", "samples", "cap", "windows", "progress", "watchdog", "flight", "kernel"),
-    *("stacks", "evidence", "recovery", "sought", "observe"),
+    *("stacks", "evidence", "recovery", "sought", "peers", "observe"),
 )
 # exits.py asks for fcntl: it must be there before descriptors run out
 LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
@@ -63,6 +65,7 @@ class Supervisor(object):
         self.attempts: list[dict[str, Any]] = []
         self.began = time.monotonic()
         self.observer: Observer | None = None
+        self.nodes: Peers | None = None  # the others, where there are several
         self.journal.begin(1)
         self.current = self._attempt(1)
 
@@ -101,13 +104,14 @@ class Supervisor(object):
             self.current.exits.look()
             importlib.import_module(part)
         self.current.exits.look()
-        from safelaunch.runtime import observe  # noqa: PLC0415 - as above
+        from safelaunch.runtime import observe, peers  # noqa: PLC0415 - as above
 
-        self.observer = observe.Observer(self.dir, self.run, self.journal)
+        self.nodes = peers.of(self.dir, self.run, self.journal)
+        self.observer = observe.Observer(self.dir, self.run, self.journal, self.nodes)
         while True:
             self.observer.begin(self.current)
             self.current.follow(wakeup, self.observer)
-            decision = self._judge()
+            decision = self._judge(wakeup)
             if decision is None:
                 return
             stopped = self._wait(decision, wakeup)
@@ -124,7 +128,7 @@ class Supervisor(object):
         except OSError as e:
             self.journal.broken("memory of its own files", e)
 
-    def _judge(self) -> dict[str, Any] | None:
+    def _judge(self, wakeup: int) -> dict[str, Any] | None:
         """Record how the attempt ended; return what comes next, None for the end of the run."""
         assert self.observer is not None  # noqa: S101 - begin() made it
         try:
@@ -136,19 +140,23 @@ class Supervisor(object):
             code = self.current.outcome()["exit_code"]
             ended = "stopped" if self.control.signals else "succeeded" if code == 0 else "failed"
             self.journal.status.update(state=ended, exit_code=code)
+            self._tell_nodes({})
             return None
         for warning in found.warnings:
             self.journal.warn(warning)
         status = self.journal.status
         status.update(found.status)
-        if found.failure is None:
+        if found.failure is not None:
+            self.journal.fail(found.failure)
+            brief = {k: found.failure.get(k) for k in ("class", "rank", "what")}
+            self.journal.event("failed", attempt=self.current.number, **brief)
+        self._tell_nodes(found.failure or {})
+        if self.nodes is not None and self.run.get("recovery"):
+            decision = self._agreed(found, wakeup)
+        else:
+            decision = found.decide() if status["state"] == "failed" else None
+        if decision is None:
             return None
-        self.journal.fail(found.failure)
-        brief = {k: found.failure.get(k) for k in ("class", "rank", "what")}
-        self.journal.event("failed", attempt=self.current.number, **brief)
-        if status["state"] != "failed":
-            return None
-        decision = found.decide()
         self.attempts[-1]["next"] = decision["why"]
         if decision["action"] != "restart":
             if self.run.get("recovery"):
@@ -156,6 +164,35 @@ class Supervisor(object):
                 status["recovery"] = decision["why"]
             return None
         return decision
+
+    def _tell_nodes(self, failure: dict[str, Any]) -> None:
+        """Tell the other nodes how this one's attempt has ended."""
+        if self.nodes is None:
+            return
+        told = {k: failure.get(k) for k in ("class", "rank", "what", "role", "time", "exit_code")}
+        status = self.journal.status
+        told.update(unmet=failure.get("unmet"))
+        told.update({key: status.get(key) for key in ("state", "stopped_by")})
+        try:
+            self.nodes.ended(self.current.number, told)
+        except Exception as e:  # noqa: BLE001 - as in _judge
+            self.journal.broken("word to the other nodes", e)
+            self.nodes = None
+
+    def _agreed(self, found: Outcome, wakeup: int) -> dict[str, Any] | None:
+        """Return what comes next on all nodes; None for the end of the run."""
+        assert self.nodes is not None  # noqa: S101 - asked before
+
+        def decide(ends: dict[int, dict[str, Any]]) -> dict[str, Any]:
+            return dict(found.decide_for_all(ends), port=_free_port(self.current.number + 1))
+
+        try:
+            decision = self.nodes.agree(self.current.number, decide, wakeup, self.control)
+        except Exception as e:  # noqa: BLE001 - as in _judge
+            self.journal.broken("agreement of the nodes", e)
+            return None
+        is_over = decision is not None and decision["action"] != "restart"
+        return None if is_over and self.journal.status["state"] == "succeeded" else decision
 
     def _wait(self, decision: dict[str, Any], wakeup: int) -> str:
         """Wait before a restart; return why the run was stopped meanwhile, or nothing."""
@@ -175,7 +212,11 @@ class Supervisor(object):
             now = time.monotonic()
             if now >= min(until, last):
                 return "" if until <= last else "max_duration"
-            if attempt.ready([wakeup], min(until - now, last - now, LOOK)):
+            pause = min(until - now, last - now, LOOK)
+            if self.nodes is not None:
+                self.nodes.serve()
+                pause = min(pause, 1.0)
+            if attempt.ready([wakeup], pause):
                 os.read(wakeup, 4096)
             self.journal.restore({})
         return self.control.signals[0]
@@ -185,7 +226,7 @@ class Supervisor(object):
         number = self.current.number + 1
         self.journal.restore({})
         try:
-            script, port = self._script(number, decision["rung"])
+            script, port = self._script(number, decision)
             self.journal.begin(number)
             self.current = self._attempt(number)
             self._begin(script, {"rung": decision["rung"], "port": port})
@@ -199,19 +240,20 @@ class Supervisor(object):
         self.journal.save()
         return True
 
-    def _script(self, number: int, rung: int) -> tuple[str, int | None]:
-        """Write the script of a later attempt, with a fresh port. Raises OSError, ValueError."""
+    def _script(self, number: int, decision: dict[str, Any]) -> tuple[str, int | None]:
+        """Write the script of a later attempt, with a fresh port. Raises OSError, ValueError.
+
+        Of several nodes the first has chosen the port, which is its own.
+        """
         again = self.run.get("again")
         if not again:
             raise ValueError("run.json has no script for it")
-        name = again["scripts"][min(rung, len(again["scripts"]) - 1)]
+        name = again["scripts"][min(decision["rung"], len(again["scripts"]) - 1)]
         with open(os.path.join(self.dir, name), "rb") as file:
             text = file.read()
         token, port = str(again["token"]).encode(), None
         if token in text:
-            from safelaunch.runtime import probe  # noqa: PLC0415 - only here
-
-            port = probe.free_port(os.getpid() * 31 + number * 997)
+            port = decision["port"] if "port" in decision else _free_port(number)
             if port is None:
                 raise ValueError("no free port")
             text = text.replace(token, b"%d" % port)
@@ -251,6 +293,10 @@ class Supervisor(object):
         self.journal.pane.finish()
         self._save_end()
         state.drop_socket(self.run.get("socket"))
+        if self.nodes is not None:
+            told = len(self.control.signals)
+            is_bad = status["state"] != "succeeded"
+            self.nodes.close(lambda: len(self.control.signals) > told, is_bad=is_bad)
 
     def _save_end(self) -> None:
         told = len(self.control.signals)
@@ -259,6 +305,13 @@ class Supervisor(object):
             if self.journal.save_end() or len(self.control.signals) > told:
                 return
             time.sleep(1.0)
+
+
+def _free_port(number: int) -> int | None:
+    """Return a port for attempt `number`."""
+    from safelaunch.runtime import probe  # noqa: PLC0415 - only here
+
+    return probe.free_port(os.getpid() * 31 + number * 997)
 
 
 def _signals(control: attempt.Control) -> int:

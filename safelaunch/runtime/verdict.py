@@ -72,6 +72,13 @@ class Finding(object):
         return ORDER[self.role], known, not named, -1 if self.rank is None else self.rank
 
 
+def blame(failure: Mapping[str, Any]) -> tuple[int, float]:
+    """Sort failures of several nodes, as failure.json has them: less is more to blame."""
+    at = failure.get("time")
+    known = float(at) if isinstance(at, (int, float)) and at > 0 else float("inf")
+    return ORDER.get(str(failure.get("role")), ORDER["unknown"]), known
+
+
 def in_words(signal: str) -> str:
     """Return `segmentation fault (SIGSEGV)`, `ended by SIGTERM`."""
     return _WORDS.get(signal, "ended by %s" % signal)

@@ -7,12 +7,19 @@ import subprocess
 import sys
 
 words = sys.argv[1:]
-count, pipe = 1, False
+count, pipe, nodes, node = 1, False, 1, 0
+shared = {}
 while words and words[0].startswith("--"):
     name, value = words[0], words[1]
     words = words[2:]
     if name == "--nproc_per_node":
         count = int(value)
+    if name == "--nnodes":
+        nodes = int(value)
+    if name == "--node_rank":
+        node = int(value)
+    if name in ("--master_addr", "--master_port"):
+        shared[name[2:].upper()] = value
     if name == "--tee":
         pipe = True
 sys.stdout.write(f"launcher: starting {count}\n")
@@ -20,7 +27,13 @@ sys.stdout.flush()
 ranks = [
     subprocess.Popen(
         [sys.executable, *words],
-        env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank)},
+        env={
+            **os.environ,
+            **shared,
+            "RANK": str(node * count + rank),
+            "WORLD_SIZE": str(nodes * count),
+            "LOCAL_RANK": str(rank),
+        },
         stdout=subprocess.PIPE if pipe else None,
     )
     for rank in range(count)

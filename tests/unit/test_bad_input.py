@@ -177,7 +177,7 @@ BAD = {
     "fewer hosts than nodes": (
         TORCHRUN + "nodes: 2\nhosts: [a]\n",
         "job.yaml:4:8",
-        "1 hosts for 2 nodes",
+        "1 host for 2 nodes",
         "",
     ),
     "host twice": (TORCHRUN + "hosts: [a, a]\n", "job.yaml:4:8", "a host is listed twice", ""),

@@ -22,6 +22,7 @@ FACTS: dict[Slot, str] = {
     Slot.RUN_DIR: "/run/node-0",
     Slot.PORT: "23456",
     Slot.MASTER_ADDR: "10.0.0.1",
+    Slot.INTERFACE: "eth0",
     Slot.PYTHON: "/opt/env/bin/python",
     Slot.PREFIX: "/opt/env",
     Slot.THREADS: "7",

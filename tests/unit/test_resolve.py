@@ -371,9 +371,35 @@ def test_an_unknown_host_is_refused_with_the_nearest_name(project: Project) -> N
     assert said == ("unknown host `gpu1`", "job.yaml:4:8", "did you mean `gpu01`?")
 
 
-def test_hosts_of_different_profiles_are_refused(project: Project) -> None:
+def test_hosts_of_different_accelerators_are_refused(project: Project) -> None:
     flags = hosts(project, "  a: {profile: cpu}\n  b: {profile: h100}\n")
     assert project.refused(TORCHRUN + "hosts: [a, b]\n", flags).where == "job.yaml:4:8"
+
+
+DIFFERENT = "  a: {profile: rtx5090}\n  b: {profile: a100}\n"
+
+
+def test_each_host_has_the_variables_of_its_own_profile(project: Project) -> None:
+    plan = project.plan(TORCHRUN + "hosts: [a, b]\n", hosts(project, DIFFERENT))
+    assert plan.profile == "rtx5090, a100"
+    first, second = (set(node.env) for node in plan.nodes)
+    assert first != second
+
+
+def test_nodes_that_differ_in_a_variable_of_nccl_are_told(project: Project) -> None:
+    entries = "  a: {env: {NCCL_ALGO: Ring}}\n  b: {env: {NCCL_IB_HCA: mlx5}}\n"
+    plan = project.plan(TORCHRUN + "hosts: [a, b]\n", hosts(project, entries))
+    said = [warning.message for warning in plan.warnings if warning.id == "nodes-differ"]
+    assert said == [
+        "NCCL_ALGO differs between the nodes: a Ring, b none; their ranks may not agree"
+    ]
+
+
+def test_one_host_without_a_profile_beside_different_ones_is_refused(project: Project) -> None:
+    flags = hosts(project, DIFFERENT + "  c: {}\n")
+    said = project.refused(TORCHRUN + "hosts: [a, b, c]\n", flags)
+    assert "c has none" in said.message
+    assert said.hint == "give the job's with --profile"
 
 
 def test_a_missing_hosts_file_is_refused(project: Project) -> None:

@@ -230,6 +230,9 @@ def _capture(who: "tuple[str, str, str, str] | None") -> None:
             import safelaunch_rank  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
 
             it = safelaunch_rank.install(*who)
+            alone = _is_alone(who)
+            if alone:
+                _leave(alone, it)
         logs = _logs()
         if logs:
             import safelaunch_log  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
@@ -239,6 +242,28 @@ def _capture(who: "tuple[str, str, str, str] | None") -> None:
         pass
     finally:
         sys.path.remove(here)
+
+
+def _is_alone(who: "tuple[str, str, str, str]") -> str:
+    """Say that a rank of several nodes is in a smaller world than was planned, if it is.
+
+    Each node would train by itself, silently. What a rank starts may have a world of its own, and
+    so may a later step of the job.
+    """
+    planned, found = os.environ.get("SAFELAUNCH_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
+    is_first = int(who[3]) < STEP and str(os.getppid()) == os.environ.get("SAFELAUNCH_MAIN")
+    if not planned or not found or found == planned or not is_first:
+        return ""
+    return "WORLD_SIZE is %s, planned were %s ranks: this node would train alone" % (found, planned)
+
+
+def _leave(said: str, it: "object | None") -> None:
+    """End this rank before the user's code begins."""
+    error = RuntimeError("safelaunch: " + said)
+    if it is not None:
+        it.tell(error)  # type: ignore[attr-defined]
+    os.write(2, ("RuntimeError: safelaunch: %s\n" % said).encode())
+    os._exit(1)
 
 
 def _chain() -> None:

@@ -1,0 +1,212 @@
+"""The supervisors of several nodes, talking over real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from safelaunch.runtime import peers
+from safelaunch.runtime.peers import Peers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HOSTS = ["gpu1", "gpu2", "gpu3"]
+FAILED = {"state": "failed", "class": "cuda-oom", "rank": 5, "what": "out of memory"}
+DEADLINE = 10.0
+
+
+class Journal:
+    """What a journal is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.events: list[str] = []
+
+    def tell(self, message: str) -> None:
+        self.told.append(message)
+
+    def event(self, name: str, **details: object) -> None:
+        del details
+        self.events.append(name)
+
+    def warn(self, message: str) -> None:
+        self.told.append(message)
+
+
+def make(port: int, node: int, token: str = "secret") -> Peers:  # noqa: S107 - of this test
+    told = {"address": "127.0.0.1", "port": port, "token": token}
+    journal: Any = Journal()
+    found = Peers(told, {"hosts": HOSTS, "node": node}, journal)
+    found.open()
+    return found
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def three(port: int) -> Iterator[list[Peers]]:
+    """Yield the supervisors of three nodes, which have met."""
+    made = [make(port, node) for node in range(3)]
+    turn(made, lambda: len(made[0].heard) == 2 and all(0 in other.heard for other in made[1:]))
+    yield made
+    for one in made:
+        one.close(lambda: True, is_bad=False)
+
+
+def turn(several: list[Peers], is_done: Callable[[], bool]) -> None:
+    """Let all of them listen and speak until something is so."""
+    deadline = time.monotonic() + DEADLINE
+    while not is_done():
+        assert time.monotonic() < deadline
+        for one in several:
+            one.serve()
+
+
+def test_a_node_that_fails_ends_all_others(three: list[Peers]) -> None:
+    three[2].ended(1, FAILED)
+    turn(three, lambda: all(2 in one.ends.get(1, {}) for one in three))
+    assert three[0].tick(1, 0.0) == three[1].tick(1, 0.0) == "node"
+    assert three[1].why() == "gpu3 (node 2) failed: rank 5: out of memory"
+
+
+def test_a_node_that_succeeds_ends_nobody(three: list[Peers]) -> None:
+    three[1].ended(1, {"state": "succeeded"})
+    turn(three, lambda: 1 in three[2].ends.get(1, {}))
+    assert three[2].tick(1, 0.0) == ""
+
+
+def test_an_end_of_an_earlier_attempt_does_not_end_this_one(three: list[Peers]) -> None:
+    three[1].ended(1, FAILED)
+    turn(three, lambda: 1 in three[0].ends.get(1, {}))
+    assert three[0].tick(2, 0.0) == ""
+
+
+def test_what_was_said_before_a_connection_is_said_again(three: list[Peers]) -> None:
+    for line in list(three[1].lines):
+        three[1]._drop(line)
+    three[1].ended(1, FAILED)
+    turn(three, lambda: 1 in three[2].ends.get(1, {}))
+
+
+def test_the_last_words_before_a_hang_up_are_heard(three: list[Peers]) -> None:
+    three[1].ended(1, FAILED)
+    three[1].close(lambda: False, is_bad=True)
+    turn(three[:1], lambda: 1 in three[0].ends.get(1, {}))
+
+
+def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
+    first = make(port, 0)
+    first.ended(1, FAILED)
+    late = make(port, 1)
+    try:
+        turn([first, late], lambda: 0 in late.ends.get(1, {}))
+        assert late.tick(1, 0.0) == "node"
+    finally:
+        for one in (first, late):
+            one.close(lambda: True, is_bad=True)
+
+
+@pytest.mark.parametrize("said", [b'{"token": "guess", "node": 1}\n', b"GET / HTTP/1.0\r\n\r\n"])
+def test_a_stranger_is_hung_up_on(port: int, said: bytes) -> None:
+    first = make(port, 0)
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(said)
+            stranger.setblocking(False)
+            turn([first], lambda: is_closed(stranger))
+        assert first.heard == {}
+    finally:
+        first.close(lambda: True, is_bad=False)
+
+
+def is_closed(link: socket.socket) -> bool:
+    try:
+        return link.recv(100) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def goes_silent(several: list[Peers], seconds: float) -> None:
+    """Let node 2 be unheard for so long: nobody serves it any more."""
+    for line in [line for line in several[0].lines if line.node == 2]:
+        several[0]._drop(line)
+    several[0].heard[2] = time.monotonic() - seconds
+
+
+def test_silence_alone_ends_nothing(three: list[Peers]) -> None:
+    goes_silent(three, 10 * peers.GONE)
+    assert three[0].tick(1, quiet=1.0) == ""
+    journal: Any = three[0].journal
+    assert journal.told == ["gpu3 (node 2) does not answer"]
+
+
+def test_silence_and_no_output_for_as_long_is_an_end(three: list[Peers]) -> None:
+    goes_silent(three, peers.GONE + 1)
+    assert three[0].tick(1, quiet=peers.GONE + 1) == "node"
+    assert three[0].why().startswith("gpu3 (node 2) has not answered for 12")
+
+
+def test_a_node_that_is_heard_again_is_told(three: list[Peers]) -> None:
+    three[0].silent.add(2)
+    three[0].tick(1, 0.0)
+    journal: Any = three[0].journal
+    assert journal.told == ["gpu3 (node 2) answers again"]
+
+
+def test_all_nodes_get_the_decision_of_the_first(three: list[Peers]) -> None:
+    control: Any = SimpleNamespace(signals=[])
+    decision = {"action": "restart", "delay": 1.0, "rung": 0, "why": "it may pass", "port": 21000}
+    for node, end in ((1, FAILED), (2, {"state": "stopped", "stopped_by": "node"})):
+        three[node].ended(1, end)
+    three[0].ended(1, {"state": "succeeded"})
+    turn(three, lambda: len(three[0].ends.get(1, {})) == 3)
+    seen = {}
+
+    def decide(ends: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        seen.update(ends)
+        return decision
+
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        assert three[0].agree(1, decide, reader.fileno(), control) == decision
+        turn(three, lambda: all(1 in one.next for one in three))
+        assert three[2].agree(1, decide, reader.fileno(), control) == decision
+    assert {node: end["state"] for node, end in seen.items()} == {
+        0: "succeeded",
+        1: "failed",
+        2: "stopped",
+    }
+
+
+def test_a_stop_ends_the_waiting_for_the_others(three: list[Peers]) -> None:
+    control: Any = SimpleNamespace(signals=["SIGTERM"])
+    assert three[1].agree(1, lambda _: {}, 0, control) is None
+
+
+def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
+    path = tmp_path / peers.FILE
+    path.write_text(json.dumps({"address": "127.0.0.1", "port": port, "token": "secret"}))
+    journal: Any = Journal()
+    found = peers.of(str(tmp_path), {"hosts": HOSTS, "node": 0}, journal)
+    assert found is not None
+    found.close(lambda: True, is_bad=False)
+    assert not path.exists()
+
+
+def test_a_run_of_one_node_has_no_peers(tmp_path: Path) -> None:
+    journal: Any = Journal()
+    assert peers.of(str(tmp_path), {"hosts": ["gpu1"], "node": 0}, journal) is None
