@@ -45,7 +45,7 @@ def command(path: str, host: str, to: str | None, force: bool, hosts_path: str |
     cache = os.path.join(runs.home(os.environ), "cache")
     with Bar() as bar:
         summary = push_file(agent, path, target, bar.show, force=force, report=say, cache=cache)
-    for line in summary.lines(host):
+    for line in summary.lines(host, removes=False):
         say(line)
     click.echo(target)
     return 0

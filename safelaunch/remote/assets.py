@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.paths import HOME
-from safelaunch.errors import HostError, StartError
+from safelaunch.errors import StartError
 from safelaunch.execute.facts import check_assets
 from safelaunch.remote.shared import groups
 from safelaunch.remote.together import together
@@ -94,20 +94,15 @@ def _bring(
         if progress is not None:
             progress(replace(at, what=f"{asset.name} to {agent.host}: {at.what}"))
 
-    try:
-        found = push_file(agent, asset.path, asset.place, tell, **options)
-    except HostError as e:
-        if e.hint and "`workdir`" in e.hint:
-            e.hint = f"`{asset.name}: {{path: ..., to: ...}}` names another place for it there"
-        raise
-    return _of_asset(found, asset)
+    said = f"place: `{asset.name}: {{path: ..., to: ...}}`"
+    return _of_asset(push_file(agent, asset.path, asset.place, tell, place=said, **options), asset)
 
 
 def _of_asset(found: Summary, asset: Placed) -> Summary:
     """Return the summary of an asset: nothing of it is ever removed there."""
     if not os.path.isdir(asset.path):  # its folder holds what others brought, too
         whole = posixpath.join(found.target, posixpath.basename(asset.place))
-        return replace(found, target=whole, left=0)
+        return replace(found, target=whole)
     stay: tuple[str, ...] = ()
     if found.left:
         stay = (f"{asset.name}: still there, and no longer part of it: {words.files(found.left)}",)

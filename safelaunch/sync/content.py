@@ -46,7 +46,11 @@ def read(item: Item) -> Content:
         data, settled = _once(item.local)
     is_script = data[:2] == b"#!"
     named = item.path.endswith(_SHELLS)
-    if b"\r\n" in data and (named or (is_script and _INTERPRETED.match(data))):
+    if (
+        b"\r\n" in data
+        and not item.verbatim
+        and (named or (is_script and _INTERPRETED.match(data)))
+    ):
         data = data.replace(b"\r\n", b"\n")
     return Content(data, is_script, settled)
 

@@ -6,6 +6,7 @@ bytes than anybody expects.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import time
@@ -110,8 +111,11 @@ def push_file(
     force: bool = False,
     report: Callable[[str], None] | None = None,
     cache: str | None = None,
+    place: str = "place: --to DIR",
 ) -> Summary:
-    """Bring a file, or a folder with all that is in it, to a path on the host.
+    """Bring a file, or a folder with all that is in it, to a path on the host, byte by byte.
+
+    `place` says in hints how the user chooses that path.
 
     A cut transfer goes on at the next call. What is there and the same is not sent again. Raises
     Refused where something else is there, HostError, ConfigError.
@@ -122,10 +126,14 @@ def push_file(
         tree, folder = _scanned(Rules(path, everything=True)), target
     else:
         tree, folder = _alone(path, target)
+    for item in tree.items.values():
+        item.verbatim = True
     push = _Push(agent, folder, tree, force=force, delete=False)
-    push.report, push.progress = report or _silent, progress
+    push.report, push.progress, push.place = report or _silent, progress, place
     push.begin(known, begun)
-    return push.run()
+    found = push.run()
+    # what lies beside a file is no matter of this one
+    return found if os.path.isdir(path) else dataclasses.replace(found, left=0)
 
 
 def _silent(_: str) -> None:
@@ -165,6 +173,7 @@ class _Push:
         self.report: Callable[[str], None] = _silent
         self.progress: Callable[[Progress], None] | None = None
         self.asked = False
+        self.place = "`workdir`"  # what says where it goes
 
     def begin(self, cache: content.Cache, begun: float) -> None:
         """Ask the host what it holds."""
@@ -381,12 +390,12 @@ class _Push:
             return HostError(
                 said,
                 where=where,
-                hint="free space there, or choose another `workdir`; what has arrived stays",
+                hint=f"free space there, or choose another {self.place}; what has arrived stays",
             )
         if number in _ACCESS:
-            return HostError(said, where=where, hint="choose a `workdir` that you may write to")
+            return HostError(said, where=where, hint=f"choose a {self.place} that you may write to")
         if number in (errno.ENOTDIR, errno.EEXIST):
-            return HostError("is no folder", where=where, hint="choose another `workdir`")
+            return HostError("is no folder", where=where, hint=f"choose another {self.place}")
         return error
 
 

@@ -21,7 +21,7 @@ _REPARSE = getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0x400)
 class Item:
     """One path that travels; `hash`, and the real mode on Windows, are known once it was read."""
 
-    __slots__ = ("hash", "key", "kind", "link", "local", "mode", "path", "size")
+    __slots__ = ("hash", "key", "kind", "link", "local", "mode", "path", "size", "verbatim")
 
     def __init__(self, path: str, local: str, kind: str, info: os.stat_result) -> None:
         self.path = path  # as it travels: `/` between names, stray bytes as lone surrogates
@@ -32,6 +32,7 @@ class Item:
         self.key = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
         self.hash = ""
         self.link = ""
+        self.verbatim = False  # also a shell script with CRLF
 
     @property
     def content(self) -> str:

@@ -29,8 +29,8 @@ class Summary:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
-    def lines(self, host: str) -> list[str]:
-        """Return what people want to know of it, a line each."""
+    def lines(self, host: str, *, removes: bool = True) -> list[str]:
+        """Return what people want to know of it, a line each; `removes`: there is a `--delete`."""
         total = f"{words.files(self.files)}, {words.size(self.size)}"
         place = f"{host}:{self.target}"
         if not self.sent and not self.removed:
@@ -41,8 +41,8 @@ class Summary:
         if self.removed:
             said.append(f"removed there: {words.files(self.removed)}")
         if self.left:
-            text = f"{words.files(self.left)} of earlier syncs stay there; --delete removes them"
-            said.append(text)
+            text = f"{words.files(self.left)} of earlier syncs stay there"
+            said.append(text + ("; --delete removes them" if removes else ""))
         said += [f"kept there: {path} {why}" for path, why in self.kept]
         return said + _skips(self) + [f"note: {note}" for note in self.notes]
 

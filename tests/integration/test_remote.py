@@ -254,3 +254,15 @@ def test_files_changed_there_are_not_overwritten(far: Place, server: Sshd) -> No
     refused = far.cli("remote", "--host", "gpu1", file, code=3)
     assert "words.txt" in refused.stderr
     assert "mine again" in far.cli("remote", "--host", "gpu1", "-f", "--force", file).stdout
+
+
+def test_assets_travel_once_and_their_place_is_known_there(far: Place, server: Sshd) -> None:
+    far.write("models/base/config.json", "{}\r\n")
+    program = "import sys\nprint('size', len(open(sys.argv[1] + '/config.json', 'rb').read()))\n"
+    file = job(far, program, args=["{assets.base}"], assets={"base": "models/base"})
+    first = far.cli("remote", "--host", "gpu1", "-f", file)
+    assert "size 4" in first.stdout
+    place = f"{server.home(USER)}/safelaunch/assets/base"
+    assert f"synced gpu1:{place}: 1 file sent" in first.stderr
+    second = far.cli("remote", "--host", "gpu1", "-f", file)
+    assert f"gpu1:{place} is up to date" in second.stderr

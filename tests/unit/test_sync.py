@@ -52,6 +52,14 @@ def test_scripts_arrive_with_lf(tmp_path: Path, name: str, text: bytes, arrives:
     assert found.hash == hashlib.sha256(arrives).hexdigest()
 
 
+def test_what_is_pushed_arrives_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_bytes(b"ls\r\n")
+    found = item(path)
+    found.verbatim = True
+    assert content.read(found).data == b"ls\r\n"
+
+
 def old(path: Path) -> None:
     """Give a file a time that lies behind, as most files have."""
     then = time.time() - 100
