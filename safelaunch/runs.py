@@ -134,9 +134,13 @@ def _newest(runs: list[Run]) -> Run:
     return max((run for run in runs if run.id[-20:-5] == last), key=lambda run: run.age_key)
 
 
-def mirrored(run: Run, node: int = 0) -> dict[str, Any] | None:
-    """Return what is known of a run on a host: `host`, `run_dir`, `at`...; None for one here."""
-    return state.read_json(os.path.join(run.folder, f"node-{node}", views.MIRROR))
+def mirrored(run: Run, node: int | None = None) -> dict[str, Any] | None:
+    """Return what is known of a run on a host: `host`, `run_dir`, `at`...; None for one here.
+
+    Without a number of the first node that is known.
+    """
+    folder = run.node_dir if node is None else os.path.join(run.folder, f"node-{node}")
+    return state.read_json(os.path.join(folder, views.MIRROR))
 
 
 def node_numbers(run: Run) -> list[int]:
@@ -196,7 +200,7 @@ def failure(run: Run, status: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     numbers = node_numbers(run)
     if len(numbers) == 1:
-        return _failure(run, 0, status)
+        return _failure(run, numbers[0], status)
     found = []
     told = {node["node"]: node for node in status.get("nodes") or ()}  # as it is now
     for number in numbers:

@@ -45,7 +45,7 @@ def command(run: str | None, as_json: bool) -> int:
     why = reasons(found, status)
     for line in (
         *why,
-        *_nodes(status),
+        *_nodes(found, status),
         *_attempts(status),
         *_progress(found, status),
         *_job(found, status),
@@ -57,12 +57,19 @@ def command(run: str | None, as_json: bool) -> int:
     return 0
 
 
-def _nodes(status: dict[str, Any]) -> list[str]:
-    """Tell how each of several nodes is."""
+def _nodes(run: runs.Run, status: dict[str, Any]) -> list[str]:
+    """Tell how each of several nodes is, and of which nothing is known here."""
     lines: list[str] = []
     for node in status.get("nodes") or ():
         said = f"{node['node']} {node['host']}: {in_short(node)}"
         said += f", {node['reason']}" if node.get("reason") else ""
+        lines += folded("" if lines else "nodes", said, _width(), 3)
+    spec: dict[str, Any] = state.read_json(os.path.join(run.node_dir, "run.json")) or {}
+    hosts, known = spec.get("hosts") or [], runs.node_numbers(run)
+    missing = [str(host) for number, host in enumerate(hosts) if number not in known]
+    if missing:
+        asked = f"safelaunch ps --host {missing[0]}"
+        said = f"{len(known)} of {len(hosts)} known here; {asked} (its starter's name) tells more"
         lines += folded("" if lines else "nodes", said, _width(), 3)
     return lines
 

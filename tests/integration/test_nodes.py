@@ -242,7 +242,10 @@ def test_another_laptop_sees_both_nodes(far: Place, tmp_path: Path) -> None:
     far.cli("remote", *BOTH, "--follow", job(far, TRAIN), timeout=60)
     other = tmp_path / "other"
     environment = {**far.env, "SAFELAUNCH_HOME": str(other)}
-    far.cli("ps", *BOTH, env=environment)
+    far.cli("ps", "--host", "gpu2", env=environment)
+    assert "1 of 2 known here" in said(far.cli("show", env=environment).stdout)
+    assert "rank 1 of 2" in far.cli("logs", env=environment).stdout
+    far.cli("ps", "--host", "gpu1", env=environment)
     shown = far.cli("show", env=environment)
     assert "0 gpu1: succeeded" in said(shown.stdout)
     assert "1 gpu2: succeeded" in said(shown.stdout)
