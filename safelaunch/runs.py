@@ -222,13 +222,6 @@ def _failure(run: Run, node: int, status: Mapping[str, Any]) -> dict[str, Any] |
 
 def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:
     """Return a run in the shape of `show --json`."""
-    pids: dict[str, Any] = {}
-    for key in ("supervisor", "launcher"):
-        who = status.get(key)
-        if isinstance(who, dict):
-            pids[key] = who.get("pid")
-    if ranks:
-        pids["ranks"] = dict(ranks)
     seen = mirrored(run) or {}
     shown: dict[str, Any] = {
         "version": 1,
@@ -239,7 +232,7 @@ def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> 
         "attempts": status.get("attempts") or [],
         "host": seen.get("host", "localhost"),
         "run_dir": seen.get("run_dir", run.node_dir),
-        "pids": pids,
+        "pids": _pids(status, ranks),
         "failure": failure(run, status),
     }
     for key in (
@@ -250,5 +243,18 @@ def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> 
         if status.get(key) is not None:
             shown[key] = status[key]
     for node in shown.get("nodes", ()):
-        node["run_dir"] = (mirrored(run, node["node"]) or {}).get("run_dir")
+        seen, own = mirrored(run, node["node"]) or {}, kept(run, node["node"])
+        node["run_dir"] = seen.get("run_dir")
+        node["pids"] = _pids(own, seen.get("ranks") or {})
     return shown
+
+
+def _pids(status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in ("supervisor", "launcher"):
+        who = status.get(key)
+        if isinstance(who, dict):
+            found[key] = who.get("pid")
+    if ranks:
+        found["ranks"] = dict(ranks)
+    return found

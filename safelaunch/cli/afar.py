@@ -14,7 +14,7 @@ from safelaunch.cli import looking, print_json, say
 from safelaunch.cli import options as shared
 from safelaunch.cli.bar import Bar
 from safelaunch.cli.planning import say_warnings
-from safelaunch.cli.start import caller
+from safelaunch.cli.start import caller, interruptible
 from safelaunch.cli.watch import follow, outcome
 from safelaunch.errors import ConfigError
 from safelaunch.execute.resume import of_run
@@ -119,7 +119,8 @@ class _Begun:
             self.routes,
             follow=bool(options["follow"]),
         )
-        started = remote.start(order, self.machines, self.seen)
+        with interruptible():  # of several nodes all start, or none
+            started = remote.start(order, self.machines, self.seen)
         try:
             return _tell(started, options)
         except KeyboardInterrupt:

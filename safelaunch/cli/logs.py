@@ -46,9 +46,10 @@ def command(run: str | None, **options: Any) -> int:
     which = _which(found, rank, launcher)
     node = None if options["node"] is None else runs.node_number(found, options["node"])
     node = runs.node_of(found, rank) if node is None and rank is not None else node
-    wanted = looking.Log(attempt, which, options["tail"], follow, node)
+    raw = options["raw"] or (follow and sys.stdout.isatty())
+    wanted = looking.Log(attempt, which, options["tail"], follow, node, settled=not raw)
     _check(found, options, wanted)
-    write = writer(options["raw"] or (follow and sys.stdout.isatty()))
+    write = writer(raw)
     is_there = False
     try:
         for data in following(found, wanted):

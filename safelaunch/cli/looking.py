@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from safelaunch.runs import Run
 
 _LINE = re.compile(rb"(\r?\n|\r(?!\n|$))")  # a progress bar is a line too
+_SETTLED = re.compile(rb"(\n)")
 _LONGEST = 1 << 16  # bytes of a line that is held back
 _lookers: dict[str | None, Looker] = {}
 
@@ -34,6 +35,7 @@ class Log(NamedTuple):
     tail: int | None = None  # lines to begin with, instead of all
     follow: bool = False
     node: int | None = None  # None: of all nodes
+    settled: bool = False  # of a line that overwrites itself only the last state is wanted
 
 
 def is_remote(run: Run) -> bool:
@@ -134,6 +136,7 @@ def _of_all(run: Run, at: Pointer, wanted: Log) -> Iterator[bytes]:
     heads = {place.node: f"{place.host:<{width}} | ".encode() for place in at.places}
     rest = dict.fromkeys(heads, b"")
     attempts = dict.fromkeys(heads, wanted.attempt)
+    ends = _SETTLED if wanted.settled else _LINE
     bar = None  # the node whose progress bar is the last line, if one is
     pieces = looker(at.hosts_file).logs(
         run,
@@ -148,7 +151,9 @@ def _of_all(run: Run, at: Pointer, wanted: Log) -> Iterator[bytes]:
             attempts[node] = attempt
             end = b"\n" if rest[node] else b""
             data = end + b"[safelaunch] attempt %d\n" % attempt + data  # noqa: PLW2901
-        *lines, rest[node] = _LINE.split(rest[node] + data)
+        *lines, rest[node] = ends.split(rest[node] + data)
+        if wanted.settled:  # a bar may go on for days
+            rest[node] = b"\r".join(rest[node].split(b"\r")[-2:])
         whole = [text + end for text, end in zip(lines[::2], lines[1::2], strict=True)]
         if len(rest[node]) > _LONGEST:
             whole, rest[node] = [*whole, rest[node] + b"\n"], b""
@@ -170,7 +175,7 @@ def stop(run: Run, grace: float) -> tuple[dict[str, Any], bool]:
     return state.stop(run.node_dir, grace), ended
 
 
-def is_served(run: Run, socket: str, node: int = 0) -> bool:
+def is_served(run: Run, socket: str, node: int | None = None) -> bool:
     """Whether a tmux server answers at the socket of a run's node."""
     seen = runs.mirrored(run, node)
     return begin.is_served(socket) if seen is None else bool(seen.get("served"))

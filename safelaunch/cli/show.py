@@ -131,16 +131,24 @@ def _moment(at: float) -> str:
 
 def _processes(shown: dict[str, Any], waits: bool) -> list[str]:
     """Name the processes that live: between two attempts that is the supervisor alone."""
-    pids = shown["pids"]
     if shown["state"] != "running":
         return []
+    lines: list[str] = []
+    for node in shown.get("nodes") or [shown]:
+        said = _pids(node["pids"], waits)
+        said = f"{node['host']}: {said}" if "nodes" in shown else said
+        lines += folded("" if lines else "processes", said, _width(), 4)
+    return lines
+
+
+def _pids(pids: dict[str, Any], waits: bool) -> str:
     ranks = {} if waits else pids.get("ranks", {})
     names = ["supervisor"] if waits else [name for name in pids if name != "ranks"]
     parts = [f"{name} {pids[name]}" for name in names if name in pids]
     parts += [f"rank {rank} {pid}" for rank, pid in list(ranks.items())[:_RANKS]]
     if len(ranks) > _RANKS:
         parts.append(f"and {len(ranks) - _RANKS} more ranks (--json has them)")
-    return folded("processes", ", ".join(parts), _width(), 4)
+    return ", ".join(parts)
 
 
 def _record(run: runs.Run) -> list[str]:

@@ -53,7 +53,7 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     say_warnings(plan)
     if options["foreground"]:
         return _foreground(plan)
-    with _interruptible():
+    with interruptible():
         started = execute(plan, caller())
     try:
         _notes(started)
@@ -75,7 +75,7 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Let TERM and HUP end a start as Ctrl-C does: cleaned up, not half made."""
 
     def interrupt(signum: int, _frame: object) -> None:

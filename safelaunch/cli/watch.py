@@ -26,8 +26,9 @@ _NARROWEST = 40  # columns that a sentence wants, however narrow the terminal
 
 def follow(run: Run) -> Mapping[str, Any]:
     """Stream the combined log to stdout until the run has ended; return its last status."""
-    write = writer(sys.stdout.isatty())
-    for data in following(run, looking.Log(1, follow=True)):
+    raw = sys.stdout.isatty()
+    write = writer(raw)
+    for data in following(run, looking.Log(1, follow=True, settled=not raw)):
         write(data)
     write(b"")
     return looking.judge(run)

@@ -92,6 +92,9 @@ def _log_path(plan: Plan, run_id: str, caller: Caller, node: NodePlan) -> str | 
     path = plan.log
     for field, value in fields.items():
         path = path.replace(field, value)
+    if node.node_rank > 0:  # the nodes may see one file system
+        stem, ending = posixpath.splitext(path)
+        path = f"{stem}.node-{node.node_rank}{ending}"
     return posixpath.join(node.cwd, path)
 
 

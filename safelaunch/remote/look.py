@@ -42,12 +42,15 @@ class Looker:
         self._way = way
         self._sessions: dict[str, Session] = {}
         self._asked: dict[tuple[str, int, str], Pending] = {}  # logs that are on their way
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for session in self._sessions.values():
+        self._is_closed = True
+        # after Ctrl-C threads may still be at work: closing is what ends them
+        for session in list(self._sessions.values()):
             session.close()
 
     def session(self, host: str) -> Session:
@@ -69,7 +72,9 @@ class Looker:
         session = self._sessions.pop(host, None)
         if session is not None:
             session.close()
-        self._asked = {key: one for key, one in self._asked.items() if key[2] != host}
+        for key in list(self._asked):  # not anew: other threads ask other hosts meanwhile
+            if key[2] == host:
+                self._asked.pop(key, None)
 
     def call(self, host: str, verb: str, **request: Any) -> Any:
         """Ask a host's agent; once more where an old connection turns out to be gone."""
@@ -120,7 +125,8 @@ class Looker:
             ]
             statuses[run.id] = nodes.status(seen)
             if len(seen) > 1 and any(node.state == "failed" for node in seen):
-                self._compare_clocks(run, at)
+                lost = [h for h, answer in answers.items() if isinstance(answer, HostError)]
+                self._compare_clocks(run, [p for p in at.places if p.host not in lost])
         return statuses
 
     def _seen(
@@ -140,7 +146,7 @@ class Looker:
         mirror.keep(run, place, view)
         return dict(view["status"])
 
-    def _compare_clocks(self, run: runs.Run, at: Pointer) -> None:
+    def _compare_clocks(self, run: runs.Run, places: Sequence[Place]) -> None:
         """Write down how far the hosts' clocks are ahead of this one: it orders their failures."""
 
         def one(place: Place) -> None:
@@ -152,7 +158,7 @@ class Looker:
                 return
             mirror.note(run, place.node, ahead=best[1])
 
-        together(one, at.places)
+        together(one, places)
 
     def _clock(self, host: str) -> tuple[float, float]:
         """Return how long a look at a host's clock took, and how far ahead that clock is."""
@@ -177,8 +183,12 @@ class Looker:
             return bool(answer["ended"])
 
         answers = together(one, at.places)
-        for answer in answers:
+        told = list(zip(at.places, answers, strict=True))
+        stopped = [place.host for place, answer in told if not isinstance(answer, HostError)]
+        for place, answer in told:
             if isinstance(answer, HostError):
+                if stopped:
+                    self.say(f"{', '.join(stopped)}: stopped; not known to be: {place.host}")
                 raise answer
         return self.judge(run, at), all(answers)
 
@@ -213,7 +223,7 @@ class Looker:
             except (Lost, Unreachable):  # noqa: PERF203 - each try is another connection
                 self.drop(place.host)
                 pause = next(patience, None)
-                if pause is None or not is_begun:
+                if pause is None or not is_begun or self._is_closed:
                     raise
                 if pause == PATIENCE[0]:
                     self._way.say(f"[{place.host} does not answer; trying again]")

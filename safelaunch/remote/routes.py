@@ -49,30 +49,41 @@ def find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: in
     `interfaces` are those that the hosts file names.
     """
     try:
-        nodes = together(
-            lambda rank: _open(machines[rank], [port, -1] if rank == 0 else [], interfaces[rank]),
-            range(len(machines)),
+        found = _find(machines, interfaces, port)
+    except Exception:  # after Ctrl-C the agents are busy: the doors close with the connections
+        _close(machines)
+        raise
+    _close(machines)
+    return found
+
+
+def _close(machines: Sequence[Machine]) -> None:
+    with contextlib.suppress(HostError):
+        together(lambda machine: machine.agent.call("routes.close"), machines)
+
+
+def _find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: int) -> Routes:
+    nodes = together(
+        lambda rank: _open(machines[rank], [port, -1] if rank == 0 else [], interfaces[rank]),
+        range(len(machines)),
+    )
+    first, others = nodes[0], nodes[1:]
+    if first.ports[0] is None:
+        raise StartError(
+            f"port {port} of {first.machine.name} has just been taken", hint="start again"
         )
-        first, others = nodes[0], nodes[1:]
-        if first.ports[0] is None:
-            raise StartError(
-                f"port {port} of {first.machine.name} has just been taken", hint="start again"
-            )
-        tried = together(lambda node: _tries(node, first), others)
-        address = _chosen(first, others, tried)
-        ways = [tries[address] for tries in tried]
-        own = next(one for one in first.addresses if one["address"] == address)
-        routes = Routes(
-            (address, *(str(way[0]["address"]) for way in ways)),
-            (str(own["interface"]), *(str(way[0]["interface"]) for way in ways)),
-            port,
-            int(first.ports[1] or 0),
-        )
-        _check_each_way(nodes, routes.addresses)
-        return routes
-    finally:
-        with contextlib.suppress(HostError):
-            together(lambda machine: machine.agent.call("routes.close"), machines)
+    tried = together(lambda node: _tries(node, first), others)
+    address = _chosen(first, others, tried)
+    ways = [tries[address] for tries in tried]
+    own = next(one for one in first.addresses if one["address"] == address)
+    routes = Routes(
+        (address, *(str(way[0]["address"]) for way in ways)),
+        (str(own["interface"]), *(str(way[0]["interface"]) for way in ways)),
+        port,
+        int(first.ports[1] or 0),
+    )
+    _check_each_way(nodes, routes.addresses)
+    return routes
 
 
 def _open(machine: Machine, ports: Sequence[int], interface: str | None) -> _Node:

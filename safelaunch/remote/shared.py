@@ -29,11 +29,16 @@ def groups(machines: Sequence[Machine], folders: Sequence[str]) -> list[list[int
         )
         return found
 
+    def take() -> None:
+        together(lambda index: ask(index, "take", token=tokens[index]), everyone)
+
     try:
         together(lambda index: ask(index, "leave", token=tokens[index]), everyone)
         seen = together(lambda index: ask(index, "seen", tokens=tokens)["seen"], everyone)
-    finally:
-        together(lambda index: ask(index, "take", token=tokens[index]), everyone)
+    except Exception:  # not after Ctrl-C: the agents are busy then
+        take()
+        raise
+    take()
     found: dict[int, list[int]] = {}
     for index in everyone:
         first = next((i for i in everyone if tokens[i] in seen[index]), index)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import posixpath
 import secrets
-import time
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.backends import setsid, tmux
@@ -129,20 +129,29 @@ def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> St
     )
     run = mirror.make(order.caller.home, run_id, places, plan.name, order.hosts_file)
 
+    asking = _Asking(run, threading.Event(), follow=order.follow)
+
     def one(rank: int) -> HostError | StartError | None:
         try:
-            answer = _ask(machines[rank], requests[rank], run, places[rank], follow=order.follow)
+            answer = _ask(machines[rank], requests[rank], places[rank], asking)
         except (HostError, StartError) as e:
             return e
         mirror.keep(run, places[rank], {"status": answer["status"], "files": requests[rank].kept})
         return None
 
+    def call_off() -> None:
+        asking.is_off.set()
+        for machine in machines:
+            machine.looker.drop(machine.name)
+
     failed: list[HostError | StartError | None]
     try:
-        failed = list(together(one, range(len(machines))))
+        failed = list(together(one, range(len(machines)), end=call_off))
     except BaseException:
         # Ctrl-C: what the connections were busy with is not known
-        _take_back(machines, run, afresh=True)
+        asking.is_off.set()
+        if not _take_back(machines, run, afresh=True):
+            machines[0].looker.say(f"it may run there: safelaunch stop {run_id}")
         raise
     lost = next((error for error in failed if isinstance(error, Lost)), None)
     error = next((error for error in failed if error and error is not lost), lost)
@@ -159,8 +168,11 @@ def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> St
 
 def _take_back(
     machines: Sequence[Machine], run: runs.Run, *, afresh: bool = False, keep: bool = False
-) -> None:
-    """Leave nothing of a start; where that cannot be made sure of, the pointer to it stays."""
+) -> bool:
+    """Leave nothing of a start; where that cannot be made sure of, the pointer to it stays.
+
+    Returns whether nothing is left.
+    """
 
     def one(machine: Machine) -> bool:
         if afresh:
@@ -176,19 +188,29 @@ def _take_back(
     ranks: dict[str, list[int]] = {}
     for place in at.places if at is not None else ():
         ranks.setdefault(place.host, []).append(place.node)
-    if all(together(one, machines)) and not keep:
+    is_gone = all(together(one, machines)) and not keep
+    if is_gone:
         mirror.forget(run)
+    return is_gone
+
+
+class _Asking(NamedTuple):
+    """What all nodes are asked to start."""
+
+    run: runs.Run
+    is_off: threading.Event  # Ctrl-C: a start is not asked for again, it would begin anew
+    follow: bool
 
 
 def _ask(
-    machine: Machine, request: _Request, run: runs.Run, place: mirror.Place, *, follow: bool
+    machine: Machine, request: _Request, place: mirror.Place, asking: _Asking
 ) -> dict[str, Any]:
     """Ask for a start, and again where the connection is lost: the host starts an id once."""
-    pauses, is_lost = iter(PATIENCE), False
+    run, pauses, is_lost = asking.run, iter(PATIENCE), False
     while True:
         try:
             asked = machine.agent.ask("begin.start", data=request.data, **request.words)
-            if follow:
+            if asking.follow:
                 machine.looker.expect(run, place)
             answer: dict[str, Any] = asked.result()
         except AgentError as e:  # noqa: PERF203 - each try is another connection
@@ -201,7 +223,7 @@ def _ask(
             machine.looker.drop(machine.name)
             # it may run there also where the host now says anything else, such as not to let us in
             pause = next(pauses, None) if isinstance(e, (Lost, Unreachable)) else None
-            if pause is None:
+            if pause is None or asking.is_off.is_set():
                 raise Lost(
                     f"the connection was lost during the start of {run.id}: {e.message}",
                     where=machine.name,
@@ -210,7 +232,7 @@ def _ask(
             if not is_lost:
                 machine.looker.say(f"[{machine.name} does not answer; trying again]")
             is_lost = True
-            time.sleep(pause)
+            asking.is_off.wait(pause)
         else:
             return answer
 

@@ -123,10 +123,7 @@ def start(request: dict[str, Any], link: Link) -> dict[str, Any]:
         _supervise(place, run, dict(os.environ, **request.get("env") or {}), request["python"])
         _record(place, run, request["python"])
     except BaseException:
-        state.stop(place, 2.0)
-        shutil.rmtree(place, ignore_errors=True)
-        _remove_if_empty(os.path.dirname(place))
-        state.drop_socket(run["socket"])
+        _take_away(place, run)
         raise
     return {"run_dir": place, "status": state.judge(place), "started": True}
 
@@ -141,12 +138,22 @@ def undo(request: dict[str, Any], link: Link) -> dict[str, Any]:
     del link
     place = node_dir(str(request["id"]), int(request["node"]))
     if os.path.isdir(place):
-        run = state.read_json(os.path.join(place, "run.json")) or {}
-        state.stop(place, 2.0)
-        shutil.rmtree(place, ignore_errors=True)
-        _remove_if_empty(os.path.dirname(place))
-        state.drop_socket(run.get("socket"))
+        _take_away(place, state.read_json(os.path.join(place, "run.json")) or {})
     return {}
+
+
+def _take_away(place: str, run: dict[str, Any]) -> None:
+    status = state.stop(place, 2.0)
+    who = status.get("supervisor")
+    if isinstance(who, dict):  # it may still wait for other nodes, to tell them that it was stopped
+        procs.ask(int(who["pid"]), int(who["start"]))
+    deadline = time.monotonic() + 2.0
+    shutil.rmtree(place, ignore_errors=True)
+    while os.path.isdir(place) and time.monotonic() < deadline:  # record.py has just written there
+        time.sleep(0.02)
+        shutil.rmtree(place, ignore_errors=True)
+    _remove_if_empty(os.path.dirname(place))
+    state.drop_socket(run.get("socket"))
 
 
 class StartFailed(RuntimeError):  # noqa: N818 - reads as what happened

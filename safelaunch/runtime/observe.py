@@ -136,9 +136,9 @@ class Observer(object):
 
     def is_stopping(self, attempt: int, why: str) -> None:
         """Tell the other nodes at once that this one is stopped: their ranks will miss ours."""
-        if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration"):
-            end = {"state": "stopped", "stopped_by": why}
-            self._try("nodes", self.nodes.ended, attempt, end)
+        if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration", "min_steps"):
+            state = "succeeded" if why == "min_steps" else "stopped"
+            self._try("nodes", self.nodes.ended, attempt, {"state": state, "stopped_by": why})
 
     def keep_up(self) -> None:
         """Let the other nodes hear of us also while an attempt is being ended."""
@@ -186,7 +186,10 @@ class Observer(object):
 
     def _hang(self, now: float, attempt: Attempt) -> str:
         p = self.progress
-        if self.watchdog.observe(now, attempt.merger.total, p.steps_seen, p.step_times):
+        total = attempt.merger.total
+        if self.nodes is not None:
+            total = self.nodes.written(total)  # often only rank 0 writes
+        if self.watchdog.observe(now, total, p.steps_seen, p.step_times):
             self._suspect(attempt)
         if self.watchdog.resumed():
             self.journal.event("hang-over", seconds=self.watchdog.silent)

@@ -11,7 +11,7 @@ import math
 import os
 import time
 
-from safelaunch.runtime import failure, recovery, verdict
+from safelaunch.runtime import failure, peers, recovery, verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,9 +115,7 @@ def _ended_early(found: Outcome, attempt: Attempt, observer: Observer) -> None:
     if why in SIGNALS:
         found.status.update(state="stopped", stopped_by=why)
     elif why == "min_steps":
-        said = "smoke run, ended after %d steps as asked" % observer.steps()
-        found.status.update(state="succeeded", reason=said)
-        found.status.pop("signal", None)
+        _is_smoke(found, observer)
     elif why == "node":
         assert observer.nodes is not None  # noqa: S101 - it said so
         said = observer.nodes.why()
@@ -137,6 +135,13 @@ def _ended_early(found: Outcome, attempt: Attempt, observer: Observer) -> None:
         found.failure = _hang(attempt, hang if isinstance(hang, dict) else {})
         found.status.update(state="failed", reason="ended because it hung")
         found.status.pop("signal", None)
+
+
+def _is_smoke(found: Outcome, observer: Observer) -> None:
+    steps = observer.steps()  # on the node that has seen them
+    said = "smoke run, ended %sas asked" % ("after %d steps " % steps if steps else "")
+    found.status.update(state="succeeded", reason=said)
+    found.status.pop("signal", None)
 
 
 def _failure(attempt: Attempt, name: str | None, what: str) -> dict[str, Any]:
@@ -196,7 +201,10 @@ def _ended_itself(
         found.status["state"] = "failed"
         if found.failure["role"] == "cascade" and nodes and nodes.is_stopped(attempt.number):
             found.failure = None
-            found.status.update(state="stopped", stopped_by="node", reason=nodes.why())
+            if nodes.cause.get("stopped_by") == peers.SMOKE:
+                _is_smoke(found, observer)
+            else:
+                found.status.update(state="stopped", stopped_by="node", reason=nodes.why())
         return
     alone = observer.journal.missing_ranks(attempt.number)
     if alone and nodes is not None:
@@ -216,8 +224,11 @@ def _ended_itself(
 
 
 def _missing(run: dict[str, Any], observer: Observer) -> tuple[list[str], list[str]]:
-    """Return what `success:` asks for and is not there, and what to do about it."""
-    success = run.get("success") or {}
+    """Return what `success:` asks for and is not there, and what to do about it.
+
+    Of several nodes the first one counts: there rank 0 says its steps, and saves.
+    """
+    success = {} if run.get("node") else run.get("success") or {}
     missing, advice = [], []
     wanted, seen = success.get("min_steps"), observer.steps()
     if wanted and seen < wanted:

@@ -5,7 +5,10 @@ whenever the connection is gone. Messages are lines of JSON, the first has the t
 Each side says all that it knows after a connection is made, so nothing depends on one that holds.
 
 A supervisor that is not heard is no failed node: its job may go on. It counts only where nothing
-is written here either, for as long: ranks that wait for a machine that is gone write nothing.
+is written here either since about then: ranks that wait for a machine that is gone write nothing.
+Nodes whose ranks never write anything (often only rank 0 does) are thus not ended by silence.
+
+With each sign of life goes how much was written: a hang is one only where all nodes are silent.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from safelaunch.runtime import state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from safelaunch.runtime.attempt import Control
@@ -35,7 +38,10 @@ AGAIN = 0.25  # seconds between two tries to connect
 LONGEST = 1 << 16  # bytes of a line
 FAREWELL = 2.0  # seconds in which the last words may leave
 LATE = 30.0  # and in which a node may turn up that must hear of a bad end, and was never heard
-MOST = 64  # connections that have not said who they are
+MOST = 64  # connections that have not said who they are, each
+STRANGE = 5.0  # for so many seconds,
+FIRST = 1 << 12  # and with so many bytes
+SMOKE = "min_steps"  # what ends a smoke run, on all nodes
 
 
 class _Line(object):
@@ -45,7 +51,7 @@ class _Line(object):
         self.link = link
         self.node = node  # None: it has not said who it is
         self.is_met = self.is_over = False
-        self.heard_at = now
+        self.begun_at = self.heard_at = now
         self.spoke_at = now
         self.received = b""
         self.waiting = b""
@@ -55,8 +61,6 @@ class _Line(object):
 
     def send(self, now: float) -> None:
         """Send what can be sent. Raises OSError."""
-        if now - self.spoke_at > BEAT and not self.waiting:
-            self.say({})
         while self.waiting:
             try:
                 sent = self.link.send(self.waiting)
@@ -67,24 +71,29 @@ class _Line(object):
             self.waiting = self.waiting[sent:]
             self.spoke_at = now
 
-    def receive(self, now: float) -> list[dict[str, Any]]:
-        """Return the messages that have come. Raises OSError, ValueError."""
+    def receive(self, now: float) -> Iterator[dict[str, Any]]:
+        """Yield the messages that have come. Raises OSError, ValueError, RecursionError."""
         while True:
             try:
                 part = self.link.recv(LONGEST)
             except OSError as e:
                 if e.errno in (errno.EAGAIN, errno.EINPROGRESS, errno.ENOTCONN):
-                    break
+                    return
                 raise
             if not part:
                 self.is_over = True  # after what was said last
-                break
+                return
             self.heard_at = now
-            self.received += part
-            if len(self.received) > LONGEST:
+            *lines, self.received = (self.received + part).split(b"\n")
+            for line in lines:
+                yield json.loads(line.decode("utf-8", "replace"))
+            if len(self.received) > (LONGEST if self.node is not None else FIRST):
                 raise ValueError("a line without an end")
-        *lines, self.received = self.received.split(b"\n")
-        return [json.loads(line.decode("utf-8", "replace")) for line in lines]
+
+    def is_useless(self, now: float) -> bool:
+        """Whether it has ended, or fallen silent, or is one of somebody who does not say who."""
+        strange = self.node is None and now - self.begun_at > STRANGE
+        return self.is_over or strange or now - self.heard_at > DEAF
 
 
 class Peers(object):
@@ -100,10 +109,12 @@ class Peers(object):
         self.next: dict[int, dict[str, Any]] = {}  # attempt -> what node 0 decided after it
         self.lines: list[_Line] = []
         self.heard: dict[int, float] = {}
+        self.wrote: dict[int, int] = {}  # bytes by node; of node 0 it says all but our own
         self.silent: set[int] = set()  # nodes that were said not to answer
         self.cause: dict[str, Any] = {}  # the node's end that ends ours
         self.door: socket.socket | None = None
         self.next_try = 0.0
+        self.began = time.monotonic()
 
     @property
     def is_first(self) -> bool:
@@ -123,20 +134,22 @@ class Peers(object):
             self.door.bind(self.place)
             self.door.listen(MOST)
 
-    def close(self, is_asked: Callable[[], bool], *, is_bad: bool) -> None:
+    def close(self, is_asked: Callable[[], bool], *, is_bad: bool, attempt: int = 0) -> None:
         """Send what is left, for a moment or until that is asked, and hang up.
 
-        Of a bad end also those are told who are only just starting.
+        Of a bad end also those are told who are only just starting. Node 0 stays while others
+        run, since they hear of each other through it.
         """
         now = time.monotonic()
         until, late = now + FAREWELL, now + LATE if is_bad else now
         wanted = len(self.hosts) - 1 if self.is_first else 1
         while not is_asked():
             speaks = now < until and any(line.waiting for line in self.lines)
-            if not speaks and not (now < late and len(self.heard) < wanted):
+            is_met = now >= late or len(self.heard) >= wanted
+            if not speaks and is_met and len(self._running(attempt)) < 2:  # noqa: PLR2004 - a pair
                 break
             self.serve()
-            time.sleep(0.02)
+            time.sleep(0.02 if now < until else 0.2)
             now = time.monotonic()
         for line in list(self.lines):
             self._drop(line)
@@ -144,30 +157,43 @@ class Peers(object):
             self.door.close()
             self.door = None
 
+    def _running(self, attempt: int) -> list[int]:
+        """Return the nodes that are connected to us and have not said how they ended."""
+        ends = self.ends.get(attempt, {})
+        met = [line.node for line in self.lines if line.node is not None]
+        return [node for node in met if self.is_first and node not in ends]
+
     # -- while an attempt runs -----------------------------------------------------------------
 
     def tick(self, attempt: int, quiet: float) -> str:
         """Listen and speak; return "node" once another's end has to end this attempt.
 
-        `quiet`: for how many seconds nothing was written here. The reason is in `cause`.
+        `quiet`: for how many seconds nothing was written here. The reason is in `cause`. Returns
+        "min_steps" where another one has seen the steps of a smoke run.
         """
         self.serve()
         for node, end in self.ends.get(attempt, {}).items():
-            if node != self.node and end.get("state") != "succeeded":
+            if node != self.node and _ends_others(end):
                 self.cause = end
-                return "node"
+                return SMOKE if end.get("stopped_by") == SMOKE else "node"
         for node, seconds in self._unheard(attempt):
-            if seconds > GONE and quiet > GONE:
+            if seconds > GONE and GONE < quiet < seconds + GONE:
                 said = "has not answered for %d s, and nothing was written here since" % seconds
                 self.cause = {"node": node, "state": "lost", "what": said}
                 return "node"
         return ""
 
+    def written(self, own: int) -> int:
+        """Return how many bytes all nodes have written, as far as they were heard."""
+        self.wrote[self.node] = own
+        return sum(self.wrote.values())
+
     def is_stopped(self, attempt: int) -> bool:
         """Whether another node was stopped, which ends ours: ranks miss their peers."""
         self.serve()  # it was said before they went
         for node, end in self.ends.get(attempt, {}).items():
-            if node != self.node and end.get("state") == "stopped":
+            stopped = end.get("state") == "stopped" or end.get("stopped_by") == SMOKE
+            if node != self.node and stopped:
                 self.cause = end
                 return True
         return False
@@ -189,11 +215,12 @@ class Peers(object):
         self.serve()
 
     def _unheard(self, attempt: int) -> list[tuple[int, float]]:
-        """Return which nodes that once were heard are not, and for how long."""
+        """Return which nodes are not heard, and for how long; perhaps they never were."""
         now, found = time.monotonic(), []
-        for node, at in self.heard.items():
+        for node in range(1, len(self.hosts)) if self.is_first else (0,):
             if node in self.ends.get(attempt, {}):
                 continue
+            at = self.heard.get(node, self.began)
             if now - at > DEAF:
                 found.append((node, now - at))
                 if node not in self.silent:
@@ -270,23 +297,31 @@ class Peers(object):
             try:
                 for message in line.receive(now):
                     self._hear(line, message)
+                if now - line.spoke_at > BEAT and not line.waiting and line.node is not None:
+                    line.say({"wrote": self._elsewhere(line.node)})
                 line.send(now)
-            except (OSError, ValueError, KeyError, TypeError):
+            except Exception:  # noqa: BLE001 - strangers say anything, and must not harm the job
                 self._drop(line)
                 continue
-            if line.is_over or now - line.heard_at > DEAF:
-                self._drop(line)
-            elif line.node is not None and line.is_met:
+            if line.node is not None and line.is_met:
                 self.heard[line.node] = max(line.heard_at, self.heard.get(line.node, 0.0))
+            if line.is_useless(now):
+                self._drop(line)
+
+    def _elsewhere(self, node: int | None) -> int:
+        return sum(count for other, count in self.wrote.items() if other != node)
 
     def _accept(self, now: float) -> None:
         assert self.door is not None  # noqa: S101 - asked before
-        while len(self.lines) < MOST + len(self.hosts):
+        for _ in range(MOST):
             try:
                 link, _ = self.door.accept()
             except OSError:
                 return
             link.setblocking(False)
+            strange = [line for line in self.lines if line.node is None]
+            if len(strange) >= MOST:
+                self._drop(strange[0])  # or strangers would keep out who comes last
             self.lines.append(_Line(link, now))
 
     def _connect(self, now: float) -> None:
@@ -313,13 +348,15 @@ class Peers(object):
     def _hear(self, line: _Line, message: dict[str, Any]) -> None:
         """Take a message. Raises ValueError, KeyError, TypeError for what is none."""
         if line.node is None:
-            node = int(message["node"])
-            if message.get("token") != self.token or not 0 < node < len(self.hosts):
+            node = message["node"]
+            if message["token"] != self.token or node not in range(1, len(self.hosts)):
                 raise ValueError("a stranger")
             line.node = node
             line.say({})
             self._tell_all(line)
         line.is_met = True
+        if "wrote" in message:
+            self.wrote[line.node] = int(message["wrote"])
         if "end" in message:
             self._learn(int(message["attempt"]), dict(message["end"]))
         elif "next" in message and not self.is_first:
@@ -339,6 +376,10 @@ class Peers(object):
     def _drop(self, line: _Line) -> None:
         self.lines.remove(line)
         line.link.close()
+
+
+def _ends_others(end: dict[str, Any]) -> bool:
+    return end.get("state") != "succeeded" or end.get("stopped_by") == SMOKE
 
 
 def of(node_dir: str, run: dict[str, Any], journal: Journal) -> Peers | None:

@@ -153,6 +153,8 @@ class Supervisor(object):
         self._tell_nodes(found.failure or {})
         if self.nodes is not None and self.run.get("recovery"):
             decision = self._agreed(found, wakeup)
+        elif len(self.run.get("hosts") or ()) > 1:
+            decision = None  # alone it would wait for the others
         else:
             decision = found.decide() if status["state"] == "failed" else None
         if decision is None:
@@ -178,6 +180,14 @@ class Supervisor(object):
         except Exception as e:  # noqa: BLE001 - as in _judge
             self.journal.broken("word to the other nodes", e)
             self.nodes = None
+
+    def _tell_not_started(self, number: int, end: dict[str, Any]) -> None:
+        """Tell the other nodes that this one takes no part in an attempt."""
+        if self.nodes is not None:
+            try:
+                self.nodes.ended(number, end)
+            except Exception as e:  # noqa: BLE001 - as in _judge
+                self.journal.broken("word to the other nodes", e)
 
     def _agreed(self, found: Outcome, wakeup: int) -> dict[str, Any] | None:
         """Return what comes next on all nodes; None for the end of the run."""
@@ -214,7 +224,8 @@ class Supervisor(object):
                 return "" if until <= last else "max_duration"
             pause = min(until - now, last - now, LOOK)
             if self.nodes is not None:
-                self.nodes.serve()
+                if self.nodes.tick(number, 0.0):
+                    return "node"
                 pause = min(pause, 1.0)
             if attempt.ready([wakeup], pause):
                 os.read(wakeup, 4096)
@@ -233,6 +244,7 @@ class Supervisor(object):
         except (OSError, ValueError) as e:
             self.journal.warn("attempt %d cannot be started: %s" % (number, e))
             self.journal.status["state"] = "failed"
+            self._tell_not_started(number, {"state": "failed", "what": str(e)})
             return False
         for key in ("ended_at", "exit_code", "signal", "reason", "leftovers", "hang", "elapsed"):
             self.journal.status.pop(key, None)
@@ -267,17 +279,23 @@ class Supervisor(object):
 
     def _stopped_waiting(self, name: str) -> None:
         """Record a stop between two attempts."""
-        where = "while waiting for attempt %d" % (self.current.number + 1)
-        self.journal.tell("%s %s" % (self.control.in_words(name, self.run), where))
-        reason = where
+        number = self.current.number + 1
+        where = "while waiting for attempt %d" % number
+        nodes = self.nodes if name == "node" else None
+        said = self.control.in_words(name, self.run) if nodes is None else nodes.why()
+        self.journal.tell("%s %s" % (said, where))
+        reason = where if nodes is None else "%s %s" % (said, where)
         if name == "max_duration":
             reason = "its max_duration of %g s had passed %s" % (self.run[name], where)
         self.journal.status.update(state="stopped", stopped_by=name, reason=reason)
         self.journal.status.pop("signal", None)  # that one ended the attempt
+        if nodes is None:
+            self._tell_not_started(number, {"state": "stopped", "stopped_by": name})
 
     def finish(self) -> None:
         """Write the last lines and the end."""
         status = self.journal.status
+        told = len(self.control.signals)
         if self.current.children_left and "unkillable" not in status:
             # another user's, under hidepid: wait() says that there is one, /proc does not show it
             self.journal.warn("a process is left that this user cannot see")
@@ -294,9 +312,12 @@ class Supervisor(object):
         self._save_end()
         state.drop_socket(self.run.get("socket"))
         if self.nodes is not None:
-            told = len(self.control.signals)
             is_bad = status["state"] != "succeeded"
-            self.nodes.close(lambda: len(self.control.signals) > told, is_bad=is_bad)
+            self.nodes.close(
+                lambda: len(self.control.signals) > told,
+                is_bad=is_bad,
+                attempt=self.current.number,
+            )
 
     def _save_end(self) -> None:
         told = len(self.control.signals)

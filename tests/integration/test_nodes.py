@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import lan
@@ -151,6 +153,17 @@ def test_a_stop_ends_all_nodes(far: Place) -> None:
     assert nodes(far, run) == ["stopped", "stopped"]
 
 
+def test_a_stop_that_does_not_reach_a_host_says_which_it_has_stopped(far: Place, net: Lan) -> None:
+    run = start(far, job(far, FOREVER))
+    await_both(far, run)
+    net.hosts[1].stop()
+    try:
+        done = far.cli("stop", run, code=4)
+    finally:
+        net.hosts[1].restart()
+    assert "gpu1: stopped; not known to be: gpu2" in said(done.stderr)
+
+
 def test_a_node_that_is_stopped_there_stops_the_others(far: Place, net: Lan) -> None:
     run = start(far, job(far, FOREVER))
     await_both(far, run)
@@ -179,11 +192,74 @@ def test_hosts_that_do_not_reach_each_other_start_nothing(far: Place, net: Lan) 
 def test_all_or_nothing_is_started(far: Place, net: Lan) -> None:
     far.write("hosts.yaml", json.dumps({"hosts": {"gpu2": {"workdir": "/proc/none"}}}))
     words = ("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync")
-    before = net.hosts[0].run("ls ~/.safelaunch/runs")
+    before = recorded(net)
     done = far.cli(*words, job(far, TRAIN), code=None, timeout=60)
     assert "gpu2" in done.stderr
-    assert net.hosts[0].run("ls ~/.safelaunch/runs") == before
+    assert recorded(net) == before
     assert far.json("ps", "--all")["runs"] == []
+
+
+# as most programs: one rank says the steps, and saves
+STEPS = (
+    MEET
+    + """
+for step in range(1, 1 + int(os.environ["STEPS"])):
+    together(); time.sleep(0.05)
+    if rank == 0:
+        print(f"step {step}/{os.environ['STEPS']} loss 0.5", flush=True)
+if rank == 0:
+    open("model.bin", "w").close()
+"""
+)
+
+
+def test_success_is_asked_for_where_rank_0_is(far: Place) -> None:
+    success = {"min_steps": 10, "artifacts": ["model.bin"]}
+    file = job(far, STEPS, env={"STEPS": "12"}, success=success)
+    far.cli("remote", *BOTH, "--follow", file, timeout=60)
+    assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
+
+
+def test_a_smoke_run_ends_all_nodes_as_asked(far: Place) -> None:
+    file = job(far, STEPS, env={"STEPS": "1000"}, smoke={"success": {"min_steps": 5}})
+    done = far.cli("remote", *BOTH, "--smoke", "--follow", file, timeout=60)
+    assert "smoke run, ended after" in said(done.stderr)
+    assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
+
+
+def test_a_node_whose_ranks_never_write_does_not_hang(far: Place) -> None:
+    hang = {"action": "stop", "first_progress": "8s", "floor": "8s"}
+    file = job(far, STEPS, env={"STEPS": "240"}, hang=hang)
+    far.cli("remote", *BOTH, "--follow", file, timeout=60)
+    assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
+
+
+def supervisors(net: Lan) -> list[str]:
+    return [line for host in net.hosts for line in host.processes() if "supervisor.py" in line]
+
+
+def recorded(net: Lan) -> list[set[Path]]:
+    return [set((host.home("root") / ".safelaunch" / "runs").glob("*")) for host in net.hosts]
+
+
+def test_a_node_that_cannot_start_leaves_no_supervisor_on_the_others(far: Place, net: Lan) -> None:
+    far.write("hosts.yaml", json.dumps({"hosts": {"gpu2": {"workdir": "/proc/none"}}}))
+    file = far.ranks("", 1, "job", nodes=2, profile="cpu", python=None)
+    far.cli("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync", file, code=4, timeout=60)
+    wait_for(lambda: not supervisors(net), "end of all supervisors", 10)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
+def test_an_interrupted_start_leaves_nothing(far: Place, net: Lan, sent: signal.Signals) -> None:
+    before = recorded(net)
+    starts = far.popen("remote", *BOTH, job(far, FOREVER), start_new_session=True)
+    wait_for(lambda: recorded(net)[0] - before[0], "start of the first node")
+    starts.send_signal(sent)
+    _, told = starts.communicate(timeout=60)
+    assert starts.returncode == 130, told.decode()
+    assert recorded(net) == before
+    assert far.json("ps", "--all")["runs"] == []
+    wait_for(lambda: not supervisors(net), "end of all supervisors", 10)
 
 
 def test_an_interface_that_the_hosts_file_names_must_be_there(far: Place) -> None:
@@ -211,6 +287,18 @@ together()
     assert "succeeded, attempt 2" in said(done.stderr)
 
 
+def test_a_node_that_is_stopped_before_a_restart_stops_the_others(far: Place, net: Lan) -> None:
+    recovery = {"max_restarts": 1, "backoff": "60s", "no_progress": 3}
+    kill = MEET + "together()\nif rank == 1:\n    os.kill(os.getpid(), 9)\ntogether()\n"
+    run = start(far, job(far, kill, recovery=recovery))
+    waits = "attempt 2 in 60 s"
+    wait_for(lambda: far.cli("logs", run, code=None).stdout.count(waits) == 2, "waiting", 60)
+    status = json.loads((far.home / "runs" / run / "node-1" / "status.json").read_text())
+    net.hosts[1].run(f"kill -TERM {status['supervisor']['pid']}")
+    assert stops(far, run)["state"] == "stopped"
+    assert nodes(far, run) == ["stopped", "stopped"]
+
+
 def test_nodes_that_train_alone_have_failed(far: Place) -> None:
     far.write("own.yaml", "{compute_environment: LOCAL_MACHINE, distributed_type: 'NO'}\n")
     own = {"config_file": "own.yaml"}
@@ -218,6 +306,24 @@ def test_nodes_that_train_alone_have_failed(far: Place) -> None:
     file = far.job("print('alone')", "job", launcher_args=own, **shape)
     done = far.cli("remote", *BOTH, "--follow", file, code=1, timeout=60)
     assert "each node has trained alone" in said(done.stderr)
+
+
+WRAPPED = '["sh", "-c", \'"$@"; exit $?\', "sh", sys.executable, *words]'
+
+
+@pytest.mark.parametrize("capture", [True, False])
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_a_rank_of_a_smaller_world_ends_before_it_trains(
+    far: Place, capture: bool, is_wrapped: bool
+) -> None:
+    file = job(far, "print('trains alone')", capture=capture)
+    launcher = far.root / "fake" / "torch" / "distributed" / "run.py"
+    text = launcher.read_text().replace("nodes * count", "count").replace("node * count", "0")
+    ranks = WRAPPED if is_wrapped else "[sys.executable, *words]"
+    launcher.write_text(text.replace("[sys.executable, *words]", ranks))
+    done = far.cli("remote", *BOTH, "--follow", file, code=1, timeout=60)
+    assert "trains alone" not in done.stdout
+    assert "WORLD_SIZE is 1, planned were 2 ranks" in done.stdout
 
 
 def test_one_file_system_is_synced_once(far: Place, tmp_path: Path) -> None:
@@ -229,6 +335,30 @@ def test_one_file_system_is_synced_once(far: Place, tmp_path: Path) -> None:
     done = far.cli(*words, job(far, TRAIN), timeout=60)
     assert "gpu1, gpu2" in done.stderr
     assert [path.name for path in shared.glob(".safelaunch-seen*")] == []
+
+
+def test_on_one_file_system_each_node_writes_a_log_of_its_own(far: Place, tmp_path: Path) -> None:
+    entry = {"workdir": str(tmp_path / "shared")}
+    far.write("hosts.yaml", json.dumps({"hosts": {"gpu1": entry, "gpu2": entry}}))
+    words = ("remote", *BOTH, "--hosts", "hosts.yaml", "--follow")
+    far.cli(*words, job(far, TRAIN, log="train.log"), timeout=60)
+    assert "rank 0 of 2" in (tmp_path / "shared" / "train.log").read_text()
+    assert "rank 1 of 2" in (tmp_path / "shared" / "train.node-1.log").read_text()
+
+
+def test_progress_bars_of_two_nodes_are_a_line_each_in_a_file(far: Place) -> None:
+    bar = """
+    for step in range(40):
+        print(f"\\r{step}/40", end="", flush=True)
+        time.sleep(0.02)
+    print(f"\\nrank {rank} is done")
+    """
+    file = job(far, MEET + "together()\n" + textwrap.dedent(bar))
+    done = far.cli("remote", *BOTH, "--follow", file, timeout=60)
+    for lines in (done.stdout, far.cli("logs").stdout):
+        assert lines.count("/40") == 2
+        assert lines.count("39/40") == 2
+    assert far.cli("logs", "--raw").stdout.count("/40") == 80
 
 
 def test_a_rank_of_another_node_has_its_own_log(far: Place) -> None:
@@ -249,3 +379,26 @@ def test_another_laptop_sees_both_nodes(far: Place, tmp_path: Path) -> None:
     shown = far.cli("show", env=environment)
     assert "0 gpu1: succeeded" in said(shown.stdout)
     assert "1 gpu2: succeeded" in said(shown.stdout)
+
+
+def test_who_knows_one_host_alone_is_told_of_the_other(far: Place, tmp_path: Path) -> None:
+    far.cli("remote", *BOTH, "--follow", job(far, BAD_BATCH), code=1, timeout=60)
+    environment = {**far.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
+    far.cli("ps", "--host", "gpu2", env=environment)
+    shown = said(far.cli("show", env=environment).stdout)
+    assert "ValueError: bad batch 17" in shown
+    assert "1 of 2 known here; safelaunch ps --host gpu1" in shown
+    assert far.json("show", env=environment)["host"] == "gpu2"
+    assert "bad batch 17" in far.cli("logs", env=environment).stdout
+    far.cli("ps", "--host", "gpu1", env=environment)
+    assert "then rank 0" in said(far.cli("show", env=environment).stdout)
+
+
+def test_who_knows_the_second_host_alone_is_told_how_to_attach(far: Place, tmp_path: Path) -> None:
+    run = start(far, job(far, FOREVER))
+    await_both(far, run)
+    environment = {**far.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
+    far.cli("ps", "--host", "gpu2", env=environment)
+    shown = said(far.cli("show", run, env=environment).stdout)
+    far.cli("stop", run)
+    assert f"attach safelaunch attach {run}" in shown

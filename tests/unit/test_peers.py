@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -118,7 +120,29 @@ def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
             one.close(lambda: True, is_bad=True)
 
 
-@pytest.mark.parametrize("said", [b'{"token": "guess", "node": 1}\n', b"GET / HTTP/1.0\r\n\r\n"])
+STRANGE = (
+    b'{"token": "guess", "node": 1}\n',
+    b'{"token": "secret", "node": 1e999}\n',
+    b'{"token": "secret", "node": "1"}\n',
+    b"GET / HTTP/1.0\r\n\r\n",
+    b"[" * 4000 + b"\n",
+    b"x" * (1 << 13),
+)
+
+
+def test_node_0_hands_on_an_end_after_its_own(three: list[Peers]) -> None:
+    three[0].ended(1, {"state": "succeeded"})
+    leaving = threading.Thread(
+        target=three[0].close, args=(lambda: False,), kwargs={"is_bad": False, "attempt": 1}
+    )
+    leaving.start()
+    three[1].ended(1, FAILED)
+    turn(three[1:], lambda: 1 in three[2].ends.get(1, {}))
+    leaving.join(DEADLINE)
+    assert not leaving.is_alive()
+
+
+@pytest.mark.parametrize("said", STRANGE)
 def test_a_stranger_is_hung_up_on(port: int, said: bytes) -> None:
     first = make(port, 0)
     try:
@@ -127,6 +151,62 @@ def test_a_stranger_is_hung_up_on(port: int, said: bytes) -> None:
             stranger.setblocking(False)
             turn([first], lambda: is_closed(stranger))
         assert first.heard == {}
+    finally:
+        first.close(lambda: True, is_bad=False)
+
+
+def test_strangers_keep_no_node_out(port: int) -> None:
+    first, strangers = make(port, 0), []
+    late = make(port, 1)
+    try:
+        for _ in range(2 * peers.MOST):
+            strangers.append(socket.create_connection(("127.0.0.1", port)))
+            first.serve()
+        turn([first, late], lambda: 1 in first.heard)
+        assert len(first.lines) <= peers.MOST + 1
+    finally:
+        for stranger in strangers:
+            stranger.close()
+        for one in (first, late):
+            one.close(lambda: True, is_bad=False)
+
+
+def test_who_does_not_say_who_it_is_is_hung_up_on_in_time(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "STRANGE", 0.2)
+    monkeypatch.setattr(peers, "FIRST", 1 << 20)
+    first = make(port, 0)
+
+    def drips() -> bool:
+        with contextlib.suppress(OSError):
+            slow.send(b"x")
+        return is_closed(slow)
+
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.setblocking(False)
+            turn([first], drips)
+    finally:
+        first.close(lambda: True, is_bad=False)
+
+
+def test_many_ends_are_said_again_after_a_connection_is_lost(three: list[Peers]) -> None:
+    for attempt in range(1, 200):
+        for one in three:
+            one.ended(attempt, {**FAILED, "what": "x" * 300})
+    for line in list(three[0].lines):
+        three[0]._drop(line)
+    three[0].ended(200, FAILED)
+    turn(three, lambda: all(0 in one.ends.get(200, {}) for one in three))
+
+
+def test_a_node_that_was_never_heard_is_gone_too(port: int) -> None:
+    first = make(port, 0)
+    try:
+        first.began -= peers.GONE + 1
+        assert first.tick(1, quiet=peers.GONE + 1) == "node"
+        assert "(node 1) has not answered for 12" in first.why()
     finally:
         first.close(lambda: True, is_bad=False)
 
@@ -158,6 +238,26 @@ def test_silence_and_no_output_for_as_long_is_an_end(three: list[Peers]) -> None
     goes_silent(three, peers.GONE + 1)
     assert three[0].tick(1, quiet=peers.GONE + 1) == "node"
     assert three[0].why().startswith("gpu3 (node 2) has not answered for 12")
+
+
+def test_silence_does_not_end_a_node_that_has_long_written_nothing(three: list[Peers]) -> None:
+    goes_silent(three, peers.GONE + 1)
+    assert three[0].tick(1, quiet=10 * peers.GONE) == ""
+
+
+def test_each_node_hears_how_much_all_others_have_written(
+    three: list[Peers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "BEAT", 0.0)
+    for node, one in enumerate(three):
+        one.written(10**node)
+    turn(three, lambda: all(one.written(10**node) == 111 for node, one in enumerate(three)))
+
+
+def test_the_steps_of_a_smoke_run_end_all_nodes(three: list[Peers]) -> None:
+    three[0].ended(1, {"state": "succeeded", "stopped_by": "min_steps"})
+    turn(three, lambda: all(0 in one.ends.get(1, {}) for one in three))
+    assert three[1].tick(1, 0.0) == "min_steps"
 
 
 def test_a_node_that_is_heard_again_is_told(three: list[Peers]) -> None:

@@ -251,8 +251,10 @@ def _is_alone(who: "tuple[str, str, str, str]") -> str:
     so may a later step of the job.
     """
     planned, found = os.environ.get("SAFELAUNCH_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
-    is_first = int(who[3]) < STEP and str(os.getppid()) == os.environ.get("SAFELAUNCH_MAIN")
-    if not planned or not found or found == planned or not is_first:
+    if not planned or not found or found == planned:
+        return ""
+    # not always a child of the launcher: swift starts torchrun, and there are wrappers
+    if int(who[3]) >= STEP or not _ancestors():
         return ""
     return "WORLD_SIZE is %s, planned were %s ranks: this node would train alone" % (found, planned)
 
@@ -290,6 +292,8 @@ def _start() -> None:
         finally:
             if os.environ.get("SAFELAUNCH_CAPTURE"):
                 _capture(who)
+            elif who and _is_alone(who):
+                _leave(_is_alone(who), None)
 
 
 _start()
