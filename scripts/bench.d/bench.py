@@ -20,8 +20,10 @@ from importlib import metadata
 from statistics import median
 from typing import TYPE_CHECKING
 
+from facts import facts
 from flood import flood
 from kills import ROOT, matrix, tests
+from lint import lint
 from remote import remote
 from rows import SAFELAUNCH, Row, home
 from sync import sync
@@ -240,6 +242,8 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "flood": flood,
     "sync": sync,
     "remote": remote,
+    "lint": lint,
+    "facts": facts,
 }
 
 

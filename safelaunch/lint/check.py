@@ -1,0 +1,60 @@
+"""Asks the rules for a file's kind, and leaves out what a comment in the file asks to ignore."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.lint import kinds, source
+from safelaunch.lint.finding import ERROR, Finding
+from safelaunch.lint.kinds import Kind
+
+if TYPE_CHECKING:
+    from safelaunch.lint.source import Source
+
+
+class Checked(NamedTuple):
+    """What a file is, and what is wrong in it."""
+
+    kind: Kind | None
+    findings: tuple[Finding, ...]
+
+
+def check(file: str, data: bytes) -> Checked:
+    """Return what is wrong in a file's bytes. `file` names it in findings."""
+    kind = kinds.by_name(file, data[:200])
+    if kind is None:
+        return Checked(None, ())
+    text = source.read(file, data)
+    if text is None:
+        message = "UTF-16: bash, json and pip read UTF-8"
+        return Checked(kind, (Finding(file, 1, 1, "encoding", message, "save as UTF-8", ERROR),))
+    kind, found = _check(kind, text)
+    kept = [f for f in found if not text.ignores(f.line, f.id)]
+    return Checked(kind, tuple(sorted(kept, key=lambda f: (f.line, f.column, f.id))))
+
+
+def _check(kind: Kind, text: Source) -> tuple[Kind, list[Finding]]:
+    # each kind loads its own rules: regular expressions are most of a start's time
+    if kind is Kind.SHELL:
+        return kind, _shell(text)
+    if kind is Kind.REQUIREMENTS:
+        from safelaunch.lint import requirements, secrets  # noqa: PLC0415 - as above
+
+        return kind, [*requirements.check(text), *secrets.check_text(text)]
+    from safelaunch.lint import yaml_files  # noqa: PLC0415 - as above
+
+    return yaml_files.check_json(text) if kind is Kind.JSON else yaml_files.check_yaml(text)
+
+
+def _shell(text: Source) -> list[Finding]:
+    from safelaunch.lint import secrets, shell  # noqa: PLC0415 - as above
+
+    script = shell.read(text)
+    by_look = list(secrets.check_text(text))
+    seen = {f.line for f in by_look}
+    found = [f for f in shell.check(text, script) if f.id != secrets.ID or f.line not in seen]
+    if shell.settings(script):
+        from safelaunch.lint import env_files  # noqa: PLC0415 - as above
+
+        found += env_files.in_shell(text, script)
+    return [*found, *by_look]

@@ -1,0 +1,95 @@
+"""Environment variables that scripts and YAML files set, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.lint import environment, shell
+from safelaunch.lint.environment import Facts
+from safelaunch.lint.finding import WARNING, Edit, Finding
+from safelaunch.lint.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.lint.environment import Problem
+    from safelaunch.lint.shell import Setting
+    from safelaunch.lint.shell_words import Script
+    from safelaunch.lint.source import Source
+    from safelaunch.lint.yaml_rules import Document, Scalar
+
+_MAPPINGS = ("env", "ENV", "envs", "env_vars", "environment", "environment_variables")
+_USE = re.compile(r"\$\{?[#!]?(\w+)")
+# set for the children, useless where it is not exported; those that a script may use itself are not
+_FOR_CHILDREN = re.compile(r"(NCCL|TORCH_NCCL|TORCH_FR|GLOO)_\w+|(CUDA|HIP|ROCR)_VISIBLE_DEVICES")
+
+
+def in_shell(text: Source, script: Script) -> Iterator[Finding]:
+    """Yield what is wrong with the variables that a script sets."""
+    facts = Facts(launcher=shell.launcher(script))
+    settings, used = shell.settings(script), set(_USE.findall(text.text))
+    for setting in settings:
+        edit = Edit(setting.word.line, setting.word.column, setting.name, "")
+        is_used = setting.name in used
+        for problem in environment.check_one(setting.name, setting.value, facts):
+            yield _finding(text.file, problem, edit, may_rename=not is_used)
+    last = {setting.name: setting for setting in settings}
+    values = {name: setting.value for name, setting in last.items()}
+    for problem in environment.check_together(values, facts):
+        word = last[problem.name].word
+        yield _finding(text.file, problem, Edit(word.line, word.column, problem.name, ""))
+    if not text.file.endswith(".env"):
+        yield from _not_exported(text.file, script, settings, used)
+
+
+def _not_exported(
+    file: str, script: Script, settings: list[Setting], used: set[str]
+) -> Iterator[Finding]:
+    exported = shell.exported(script)
+    if exported is None:
+        return
+    seen = used | exported | {s.name for s in settings if s.is_exported}
+    for setting in settings:
+        name, word = setting.name, setting.word
+        if name in seen or not _FOR_CHILDREN.fullmatch(name):
+            continue
+        message = f"`{name}` is set and not exported: no program that the script starts sees it"
+        fix = f"write export {name}=..., or put it before the command in the same line"
+        yield Finding(file, word.line, word.column, "env-not-exported", message, fix, WARNING)
+
+
+def in_yaml(document: Document, file: str, kind: Kind) -> Iterator[Finding]:
+    """Yield what is wrong with variables in the mappings of a YAML file that set some."""
+    facts = _facts(document)
+    found: dict[tuple[str, ...], dict[str, Scalar]] = {}
+    values = {s.path: s.text for s in document.scalars if not s.is_key}
+    for key in document.scalars:
+        if key.is_key and key.path and key.path[-1] in _MAPPINGS:
+            found.setdefault(key.path, {})[key.text] = key
+    for path, keys in found.items():
+        said = {name: values.get((*path, name)) for name in keys}
+        if kind is Kind.PROFILE:
+            said = {name: values.get((*path, name, "value"), said[name]) for name in keys}
+        problems = list(environment.check(said, facts))
+        for problem in problems:
+            if kind is Kind.PROFILE and problem.id == "env-together":
+                continue  # a profile says why, and what it costs
+            key = keys[problem.name]
+            edit = Edit(key.line, key.column + (not key.is_plain), key.text, "")
+            yield _finding(file, problem, edit)
+
+
+def _facts(document: Document) -> Facts:
+    launcher, nodes = document.value("launcher"), document.value("nodes")
+    count = int(nodes.text) if nodes is not None and nodes.text.isdecimal() else None
+    return Facts(launcher=launcher.text if launcher else None, nodes=count)
+
+
+def _finding(file: str, problem: Problem, at: Edit, *, may_rename: bool = True) -> Finding:
+    edit = None
+    if problem.rename is not None and may_rename:
+        edit = Edit(at.line, at.column, at.old, problem.rename)
+    return Finding(
+        file, at.line, at.column, problem.id, problem.message, problem.fix, problem.severity, edit
+    )

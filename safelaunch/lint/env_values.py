@@ -1,0 +1,196 @@
+"""What readers make of a variable's value. NCCL never complains, PyTorch raises, HF says false.
+
+NCCL: strtoll with base 0 (NVIDIA/nccl src/misc/param.cc); PyTorch: c10d/Utils.hpp; huggingface_hub:
+constants.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safelaunch.lint.finding import ERROR, WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ValueProblem(NamedTuple):
+    """What is wrong with a value."""
+
+    id: str
+    message: str
+    fix: str | None
+    severity: str
+
+
+_NUMBER = re.compile(r"[ \t]*[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)")
+_YES = ("true", "yes", "on", "y", "t", "enable", "enabled")
+_NO = ("false", "no", "off", "n", "f", "disable", "disabled", "none")
+_TORCH_TRUE = ("y", "yes", "1", "t", "true")
+_TORCH_FALSE = ("n", "no", "0", "f", "false")
+_HF_TRUE = ("1", "on", "yes", "true")
+_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
+_DEBUG = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
+_MOST_RETRIES, _MOST_TIMEOUT, _LARGE_CHUNK = 7, 31, 1 << 20
+
+
+def check(name: str, value: str, entry: Mapping[str, Any]) -> ValueProblem | None:
+    """Return what is wrong with a value of a variable of the table, or None."""
+    if value.endswith("\r"):
+        message = f"the value of `{name}` ends in a carriage return; text then matches nothing"
+        return ValueProblem("carriage-return", message, "save the file with LF", ERROR)
+    special = _SPECIAL.get(name)
+    if special is not None and (found := special(name, value)) is not None:
+        return found
+    kind = entry["type"]
+    if entry["group"] == "nccl" and (kind in ("bool01", "int", "bytes") or _is_numeric(entry)):
+        return _nccl_number(name, value, kind)
+    if kind == "int":
+        return _torch_int(name, value) if name.startswith("TORCH_") else None
+    by_type = {"bool_torch": _torch_bool, "bool_hf": _hf_bool}.get(kind)
+    return None if by_type is None else by_type(name, value)
+
+
+def _is_numeric(entry: Mapping[str, Any]) -> bool:
+    """Whether an enumeration is one of numbers."""
+    allowed = entry.get("allowed")
+    first = allowed[0] if isinstance(allowed, list) else str(allowed or "")
+    return entry["type"] == "enum" and re.match(r"-?\d", first) is not None
+
+
+def _nccl_number(name: str, value: str, kind: str) -> ValueProblem | None:
+    match = _NUMBER.match(value)
+    shown = f"`{name}={_short(value)}`"
+    if match is None:
+        return _nccl_word(name, value) if value else None
+    digits = match.group().strip()
+    if match.end() < len(value.rstrip()):
+        message = f"{shown}: NCCL reads {digits} and drops the rest"
+        fix = "write the number of bytes" if kind == "bytes" else "write digits only"
+        return ValueProblem("number", message, fix, ERROR)
+    plain = digits.lstrip("+-")
+    octal = re.match(r"0[0-7]*", plain) if plain.isdigit() else None
+    if octal is not None and int(octal.group(), 8) != int(plain):
+        message = f"{shown}: a leading 0 makes it octal, NCCL reads {int(octal.group(), 8)}"
+        return ValueProblem("number", message, f"write {plain.lstrip('0')}", ERROR)
+    return None
+
+
+def _nccl_word(name: str, value: str) -> ValueProblem:
+    """Return the problem of a word where NCCL reads a number."""
+    is_yes, is_no = value.lower() in _YES, value.lower() in _NO
+    harm, fix = "words count as 0", "write digits"
+    if is_yes:
+        harm = "nothing is disabled" if name.endswith("DISABLE") else "it is off"
+    if is_yes or is_no:
+        fix = f"write {name}={int(is_yes)}"
+    return ValueProblem("number", f"`{name}={_short(value)}` means 0 to NCCL: {harm}", fix, ERROR)
+
+
+def _torch_int(name: str, value: str) -> ValueProblem | None:
+    if re.fullmatch(r"[-+]?\d+", value):
+        return None
+    message = f"`{name}={_short(value)}`: PyTorch raises, it wants a number"
+    return ValueProblem("value", message, "write digits only", ERROR)
+
+
+def _torch_bool(name: str, value: str) -> ValueProblem | None:
+    if value.lower() in (*_TORCH_TRUE, *_TORCH_FALSE):
+        return None
+    message = f"`{name}={_short(value)}`: PyTorch raises when the process group is made"
+    fix = f"write {name}=1 or {name}=0"
+    if re.fullmatch(r"\d+", value):
+        return None  # some of these take larger numbers in some releases
+    return ValueProblem("value", message, fix, ERROR)
+
+
+def _hf_bool(name: str, value: str) -> ValueProblem | None:
+    if value.lower() in (*_HF_TRUE, *_NO, "0", ""):
+        return None
+    message = f"`{name}={_short(value)}` is false: only 1, ON, YES and TRUE are true"
+    return ValueProblem("value", message, f"write {name}=1 or {name}=0", ERROR)
+
+
+def _level(name: str, value: str) -> ValueProblem | None:
+    if value in _LEVELS or value.isdigit():
+        return None
+    fix = f"write {value.upper()}" if value.upper() in _LEVELS else f"one of {', '.join(_LEVELS)}"
+    message = f"`{name}={_short(value)}`: no level, NCCL ignores it without a word"
+    return ValueProblem("value", message, fix, ERROR)
+
+
+def _debug(name: str, value: str) -> ValueProblem | None:
+    if value.upper() in _DEBUG or not value:
+        return None
+    message = f"`{name}={_short(value)}`: no level, NCCL then prints nothing"
+    return ValueProblem("value", message, f"one of {', '.join(_DEBUG)}", WARNING)
+
+
+def _retries(name: str, value: str) -> ValueProblem | None:
+    if not value.isdigit() or int(value) <= _MOST_RETRIES:
+        return None
+    message = f"`{name}={_short(value)}`: the field has three bits, 7 is the most"
+    return ValueProblem("value", message, "write 7, and raise NCCL_IB_TIMEOUT instead", ERROR)
+
+
+def _timeout(name: str, value: str) -> ValueProblem | None:
+    if not value.isdigit() or 0 < int(value) <= _MOST_TIMEOUT:
+        return None
+    message = f"`{name}={_short(value)}`: 0 or above 31 waits for ever (4.096 us * 2^value)"
+    return ValueProblem("value", message, "22 is about two minutes with 7 retries", WARNING)
+
+
+def _chunk(name: str, value: str) -> ValueProblem | None:
+    if not value.isdigit() or int(value) < _LARGE_CHUNK:
+        return None
+    message = f"`{name}={_short(value)}`: 1 MiB and more gave wrong results with NCCL 2.31.2"
+    return ValueProblem("value", message, "524288 is what cloud recipes use", ERROR)
+
+
+def _debug_file(name: str, value: str) -> ValueProblem | None:
+    if "%h" in value or "%p" in value or value.startswith("/dev/"):
+        return None
+    message = f"`{name}` without %h and %p: all ranks write over one file"
+    return ValueProblem("value", message, f"{name}={_short(value)}.%h.%p", WARNING)
+
+
+def _gloo(name: str, value: str) -> ValueProblem | None:
+    if not re.search(r"[\^=]", value):
+        return None
+    message = f"`{name}={_short(value)}`: gloo takes exact names, no `^` and no `=`"
+    return ValueProblem("value", message, "name the interface as `ip -br link` does", ERROR)
+
+
+def _wandb(name: str, value: str) -> ValueProblem | None:
+    if value != "dryrun":
+        return None
+    message = f"`{name}=dryrun` is the old word for offline"
+    return ValueProblem("value", message, f"write {name}=offline", WARNING)
+
+
+def _disable(name: str, value: str) -> ValueProblem | None:
+    if not value.isdigit() or int(value) in (0, 1):
+        return None
+    message = f"`{name}={_short(value)}`: acts only when it is exactly 1"
+    return ValueProblem("value", message, f"write {name}=1", WARNING)
+
+
+_SPECIAL = {
+    "NCCL_P2P_LEVEL": _level,
+    "NCCL_NET_GDR_LEVEL": _level,
+    "NCCL_DEBUG": _debug,
+    "NCCL_DEBUG_FILE": _debug_file,
+    "NCCL_IB_RETRY_CNT": _retries,
+    "NCCL_IB_TIMEOUT": _timeout,
+    "NCCL_CHUNK_SIZE": _chunk,
+    "NCCL_P2P_NET_CHUNKSIZE": _chunk,
+    "NCCL_P2P_DISABLE": _disable,
+    "GLOO_SOCKET_IFNAME": _gloo,
+    "WANDB_MODE": _wandb,
+}
+
+
+def _short(value: str) -> str:
+    line = value if value.isprintable() else value.encode("unicode_escape").decode()
+    return line if len(line) <= 40 else line[:37] + "..."  # noqa: PLR2004 - characters in a message

@@ -1,0 +1,59 @@
+"""Rules for requirements files: pins that no index has, and wheels that do not go together."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.lint.finding import ERROR, WARNING, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.lint.source import Source
+
+_LOCAL = re.compile(
+    r"\s*(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?\s*===?\s*(?P<version>[\w.!]+)\+(?P<local>[\w.]+)"
+)
+_INDEX = re.compile(r"\s*(--extra-index-url|--index-url|-i|--find-links|-f)[ =]+\S")
+_CUDA_WHEEL = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*-cu(?P<major>1[0-9]))\b")
+_TORCH_INDEX = "https://download.pytorch.org/whl/"
+_OF_TORCH = re.compile(r"(cu\d{2,3}|cpu|rocm[\d.]+|xpu)")
+
+
+def check(text: Source) -> Iterator[Finding]:
+    """Yield what pip will refuse, or what does not go together."""
+    yield from _local_pins(text)
+    yield from _mixed_cuda(text)
+
+
+def _local_pins(text: Source) -> Iterator[Finding]:
+    if any(_INDEX.match(line) for line in text.lines):
+        return  # which versions that index has is not known here
+    for number, line in enumerate(text.lines, 1):
+        match = _LOCAL.match(line)
+        if match is None:
+            continue
+        name, version, local = match["name"], match["version"], match["local"]
+        message = f"`{name}=={version}+{local}`: PyPI has no local versions, pip will not find it"
+        fix = f"pin `{name}=={version}`, or name the index that has the build"
+        if _OF_TORCH.fullmatch(local):
+            fix = f"add a line `--extra-index-url {_TORCH_INDEX}{local}`, or drop `+{local}`"
+        column = match.start("name") + 1
+        yield Finding(text.file, number, column, "requirements-local", message, fix, ERROR)
+
+
+def _mixed_cuda(text: Source) -> Iterator[Finding]:
+    first: dict[str, tuple[int, str]] = {}
+    for number, line in enumerate(text.lines, 1):
+        match = _CUDA_WHEEL.match(line)
+        if match is None:
+            continue
+        major, name = match["major"], match["name"]
+        other = next((found for m, found in first.items() if m != major), None)
+        if major not in first and other is not None:
+            message = f"`{name}` is for CUDA {major}, `{other[1]}` in line {other[0]} for another"
+            fix = "keep the wheels of one CUDA version; torch names those that it needs"
+            rule = "requirements-cuda"
+            yield Finding(text.file, number, match.start("name") + 1, rule, message, fix, WARNING)
+        first.setdefault(major, (number, name))
