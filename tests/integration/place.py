@@ -242,19 +242,6 @@ def interrupt(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)
 
 
-def interpreter(version: str) -> str:
-    """Return a Python of that version, or skip the test."""
-    candidates = [shutil.which(f"python{version}")]
-    pyenv = Path.home() / ".pyenv" / "versions"
-    if pyenv.is_dir():
-        candidates += [str(p / "bin" / "python") for p in sorted(pyenv.glob(f"{version}.*"))]
-    for path in reversed([c for c in candidates if c]):
-        asked = subprocess.run([path, "-V"], capture_output=True, text=True, check=False)
-        if f"Python {version}." in asked.stdout + asked.stderr:
-            return path
-    pytest.skip(f"no python{version} here")
-
-
 def need_root() -> None:
     """Skip the test unless it may change users and mounts."""
     if os.getuid() != 0:

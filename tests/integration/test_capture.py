@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from place import interpreter, need_root, wait_for
+from interpreters import interpreter
+from place import need_root, wait_for
 from rank import SITE, Rank
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from place import interpreter, wait_for
+from interpreters import interpreter
+from place import wait_for
 
 if TYPE_CHECKING:
     from place import Place

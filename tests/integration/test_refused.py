@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from place import Place, interpreter, need_root
+from interpreters import interpreter
+from place import Place, need_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

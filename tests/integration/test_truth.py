@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cascade import one_cascade
-from place import interpreter, need_root, wait_for
+from interpreters import interpreter
+from place import need_root, wait_for
 
 from safelaunch.runtime import procs, state
 

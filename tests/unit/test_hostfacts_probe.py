@@ -10,14 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from gpu_hosts import records
+from interpreters import interpreter
 
 from safelaunch.hostfacts import facts as host
 from safelaunch.runtime import facts, factsbytes, factsparts, factspython, procs
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RECORDS = {record["id"]: record for record in records()}
@@ -294,7 +297,7 @@ def test_an_interpreter_that_hangs_is_given_up(
 
 @pytest.mark.parametrize("version", ["3.6", "3.7"])
 def test_a_python_that_is_too_old_is_named(version: str) -> None:
-    python = old(version)
+    python = interpreter(version)
     skipped = asked(python=python)["skipped"]["python"]
     assert skipped.startswith(f"{python}: Python {version}.")
     assert skipped.endswith("is older than 3.8")
@@ -302,16 +305,9 @@ def test_a_python_that_is_too_old_is_named(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.8", "3.12", "3.13"])
 def test_every_python_from_38_tells_all_parts(version: str) -> None:
-    found = asked(python=old(version))
+    found = asked(python=interpreter(version))
     assert found["python"]["version"].startswith(version)
     assert set(found["skipped"]) <= {"torch", "names"}
-
-
-def old(version: str) -> str:
-    for path in sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python")):
-        return str(path)
-    found = shutil.which(f"python{version}")
-    return found or pytest.skip(f"no python{version} here")
 
 
 # -- packages and libraries ------------------------------------------------------------------------
