@@ -6,6 +6,7 @@ They see each other, and this machine sees them, through a bridge; all ends with
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 CARD = "lan0"
+_COUNT = itertools.count()
 
 
 def why_not() -> str | None:
@@ -42,9 +44,10 @@ class Lan:
     """A network of machines: `hosts` are their servers, `names` what ssh_config calls them."""
 
     def __init__(self, count: int, user: str | None = "alice") -> None:
-        number = os.getpid() % 0x10000
-        self._own = f"{number:04x}"
-        self._net = f"10.{100 + number % 100}.{number // 100 % 256}"
+        # of its own: what a namespace held goes away some time after it
+        number, mine = os.getpid() % 0x10000, next(_COUNT) % 0x100
+        self._own = f"{number:04x}{mine:02x}"
+        self._net = f"10.{100 + number % 100}.{(number // 100 + mine) % 256}"
         self._bridge = f"slb{self._own}"
         self._names = [f"sl{self._own}n{index}" for index in range(1, count + 1)]
         self.hosts: list[Sshd] = []
@@ -108,9 +111,10 @@ class Lan:
         """End all machines and remove the network."""
         for host in self.hosts:
             host.close()
-        for name in self._names:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                _ip("netns", "del", name)
+        for index, name in enumerate(self._names, 1):
+            for words in (("link", "del", f"slv{self._own}{index}"), ("netns", "del", name)):
+                with contextlib.suppress(subprocess.CalledProcessError):
+                    _ip(*words)
         with contextlib.suppress(subprocess.CalledProcessError):
             _ip("link", "del", self._bridge)
         shutil.rmtree(self._folder, ignore_errors=True)
