@@ -271,7 +271,7 @@ def main(words: list[str]) -> int:
             rows.append(row)
     if "all" in words:
         write(rows)
-    return 0 if all(row.ok for row in rows) else 1
+    return 0 if all(row.ok is not False for row in rows) else 1
 
 
 def write(rows: list[Row]) -> None:

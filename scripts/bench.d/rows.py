@@ -16,15 +16,15 @@ SAFELAUNCH = os.path.join(os.path.dirname(sys.executable), "safelaunch")
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """One line of the table; `ok` None: it could not be tried here, and `measured` says why."""
 
     what: str
     measured: str
     bound: str
-    ok: bool
+    ok: bool | None
 
     def __str__(self) -> str:
-        ok = "yes" if self.ok else "**no**"
+        ok = "not tried" if self.ok is None else "yes" if self.ok else "**no**"
         return f"| {self.what} | {self.measured} | {self.bound} | {ok} |"
 
 
