@@ -11,7 +11,7 @@ import math
 import os
 import time
 
-from safelaunch.runtime import failure, peers, recovery, verdict
+from safelaunch.runtime import failure, recovery, verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _ended_itself(
         found.status["state"] = "failed"
         if found.failure["role"] == "cascade" and nodes and nodes.is_stopped(attempt.number):
             found.failure = None
-            if nodes.cause.get("stopped_by") == peers.SMOKE:
+            if nodes.cause.get("stopped_by") == recovery.SMOKE:
                 _is_smoke(found, observer)
             else:
                 found.status.update(state="stopped", stopped_by="node", reason=nodes.why())

@@ -20,7 +20,7 @@ import select
 import socket
 import time
 
-from safelaunch.runtime import state
+from safelaunch.runtime import recovery, state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ LATE = 30.0  # and in which a node may turn up that must hear of a bad end, and 
 MOST = 64  # connections that have not said who they are, each
 STRANGE = 5.0  # for so many seconds,
 FIRST = 1 << 12  # and with so many bytes
-SMOKE = "min_steps"  # what ends a smoke run, on all nodes
 
 
 class _Line(object):
@@ -175,7 +174,7 @@ class Peers(object):
         for node, end in self.ends.get(attempt, {}).items():
             if node != self.node and _ends_others(end):
                 self.cause = end
-                return SMOKE if end.get("stopped_by") == SMOKE else "node"
+                return recovery.SMOKE if end.get("stopped_by") == recovery.SMOKE else "node"
         for node, seconds in self._unheard(attempt):
             if seconds > GONE and GONE < quiet < seconds + GONE:
                 said = "has not answered for %d s, and nothing was written here since" % seconds
@@ -192,7 +191,7 @@ class Peers(object):
         """Whether another node was stopped, which ends ours: ranks miss their peers."""
         self.serve()  # it was said before they went
         for node, end in self.ends.get(attempt, {}).items():
-            stopped = end.get("state") == "stopped" or end.get("stopped_by") == SMOKE
+            stopped = end.get("state") == "stopped" or end.get("stopped_by") == recovery.SMOKE
             if node != self.node and stopped:
                 self.cause = end
                 return True
@@ -379,7 +378,7 @@ class Peers(object):
 
 
 def _ends_others(end: dict[str, Any]) -> bool:
-    return end.get("state") != "succeeded" or end.get("stopped_by") == SMOKE
+    return end.get("state") != "succeeded" or end.get("stopped_by") == recovery.SMOKE
 
 
 def of(node_dir: str, run: dict[str, Any], journal: Journal) -> Peers | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 LADDER_CLASS = "cuda-illegal-memory-access"
 UNMET = "no restart: `success` is not met: a restart would train it all again"
 MOST = 20000  # directory entries that `newest` looks at: about 0.1 s on a local disk

@@ -32,7 +32,7 @@ SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a
 # in small steps: between two of them ranks that live for milliseconds are looked for
 OBSERVERS = (
     *("memory", "gpus", "samples", "cap", "windows", "progress", "watchdog", "flight", "kernel"),
-    *("stacks", "evidence", "recovery", "sought", "peers", "observe"),
+    *("stacks", "evidence", "recovery", "sought", "observe"),
 )
 # exits.py asks for fcntl: it must be there before descriptors run out
 LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
@@ -104,9 +104,12 @@ class Supervisor(object):
             self.current.exits.look()
             importlib.import_module(part)
         self.current.exits.look()
-        from safelaunch.runtime import observe, peers  # noqa: PLC0415 - as above
+        from safelaunch.runtime import observe  # noqa: PLC0415 - as above
 
-        self.nodes = peers.of(self.dir, self.run, self.journal)
+        if len(self.run.get("hosts") or ()) > 1:
+            from safelaunch.runtime import peers  # noqa: PLC0415 - most runs have one node
+
+            self.nodes = peers.of(self.dir, self.run, self.journal)
         self.observer = observe.Observer(self.dir, self.run, self.journal, self.nodes)
         while True:
             self.observer.begin(self.current)
