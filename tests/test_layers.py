@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "safelaunch"
 LAYERS = (
     ("errors", "__init__"),
     ("model",),
-    ("environ",),
+    ("environ", "secret"),
     ("script", "launchers", "transports", "diagnose", "lint", "runtime"),
     ("gates", "serial", "config"),
     ("notices", "nodes"),

@@ -12,10 +12,11 @@ from safelaunch.config.host_types import INSTEAD, check_no_password
 from safelaunch.config.interpreter import read_interpreter
 from safelaunch.config.load import Node, read_file
 from safelaunch.config.schema import HOST, HOST_NAME
-from safelaunch.config.words import check_text, is_secret_name, wrong
+from safelaunch.config.words import check_text, wrong
 from safelaunch.environ import check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import EnvVar, Host, Origin
+from safelaunch.secret import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.config.words import is_secret_name
 from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.secret import is_secret_name
 
 if TYPE_CHECKING:
     from safelaunch.config.load import Node

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.config.load import Node
 from safelaunch.errors import ConfigError
+from safelaunch.secret import PRIVATE_KEY, TOKENS, is_secret_name
 
 if TYPE_CHECKING:
     from safelaunch.model import Origin
@@ -15,32 +16,10 @@ if TYPE_CHECKING:
 # (include/uapi/linux/binfmts.h: 32 pages)
 MAX_WORD = 128 * 1024 - 1
 
-_SECRET_ENDS = (
-    "key",
-    "token",
-    "passwd",
-    "password",
-    "passphrase",
-    "secret",
-    "credential",
-    "credentials",
-)
-_HIDDEN_NAME = (
-    r"(^|[_.-])(api[_-]?key|token|passwd|password|passphrase|secret|secret[_-]?key|access[_-]?key"
-    r"|private[_-]?key|credentials?)$"
-)
-# names that end in "token" and mean a piece of text
-_MODEL_WORD = (
-    r"(^|[_.-])(bos|eos|pad|unk|sep|cls|mask|image|video|audio|stop|start|end|think|special|max|new"
-    r"|per)[_-]token$"
-)
-_TOKEN_STARTS = ("hf_", "sk-", "gh", "github_pat_", "AKIA", "glpat-", "xox", "KEY-----", "://")
+_STARTS = (*(start for _, start, _ in TOKENS), "KEY-----", "://")
 _HIDDEN_VALUE = (
-    r"(^|[^A-Za-z0-9])(hf_[A-Za-z0-9]{20,}|sk-(?=[a-z-]{0,40}[A-Z0-9])[A-Za-z0-9_-]{20,}"
-    r"|gh[pousr]_[A-Za-z0-9]{30,}"
-    r"|github_pat_[A-Za-z0-9_]{30,}|AKIA[A-Z0-9]{16}|glpat-[A-Za-z0-9_-]{20,}"
-    r"|xox[abp]-[A-Za-z0-9-]{20,})"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|[a-z]://[^/\s:@$]*:[^/\s:@$]+@"
+    f"(^|[^A-Za-z0-9])({'|'.join(form for _, _, form in TOKENS)})|{PRIVATE_KEY}"
+    r"|[a-z]://[^/\s:@$]*:[^/\s:@$]+@"
 )
 _HARMLESS = frozenset(
     {"", "EMPTY", "empty", "dummy", "none", "None", "null"} | {"True", "true", "False", "false"}
@@ -98,7 +77,7 @@ def check_text(node: Node) -> None:
             where=node.origin,
             hint="put it into a file and pass the file's name",
         )
-    if any(s in text for s in _TOKEN_STARTS) and re.search(_HIDDEN_VALUE, text):
+    if any(s in text for s in _STARTS) and re.search(_HIDDEN_VALUE, text):
         raise ConfigError(
             "this value looks like an access token or a private key",
             where=node.origin,
@@ -154,13 +133,3 @@ def read_command_words(node: Node) -> tuple[str, ...]:
         elif item.text.startswith("-") and after is not None and not after.text.startswith("--"):
             check_secret(name, after)  # --key v
     return words
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a name says that its value is a password, token or key."""
-    lower = name.lower()
-    return (
-        lower.endswith(_SECRET_ENDS)  # most names stop here: the patterns are compiled when needed
-        and re.search(_HIDDEN_NAME, lower) is not None
-        and re.search(_MODEL_WORD, lower) is None
-    )

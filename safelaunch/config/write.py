@@ -7,8 +7,9 @@ import re
 from safelaunch.config.load import Node, parse
 from safelaunch.config.schema import JOB
 from safelaunch.config.types import ArgsType
-from safelaunch.config.words import holds_secret, is_secret_name
+from safelaunch.config.words import holds_secret
 from safelaunch.errors import ConfigError
+from safelaunch.secret import is_secret_name
 
 _ORDER = (
     "name", "profile", "launcher", "script", "module", "command", "args", "processes", "gpus",

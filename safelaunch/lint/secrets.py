@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.lint.finding import ERROR, Finding
+from safelaunch.secret import PRIVATE_KEY, TOKENS, is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,30 +16,12 @@ if TYPE_CHECKING:
 
 ID = "secret"
 _SHORTEST = 8  # characters of a secret that only its key tells
-_KINDS = (
-    ("a Hugging Face token", r"hf_[A-Za-z0-9]{20,}"),
-    ("an API key", r"sk-(?=[a-z-]{0,40}[A-Z0-9])[A-Za-z0-9_-]{20,}"),
-    ("a GitHub token", r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"),
-    ("an AWS access key", r"AKIA[A-Z0-9]{16}"),
-    ("a GitLab token", r"glpat-[A-Za-z0-9_-]{20,}"),
-    ("a Slack token", r"xox[abp]-[A-Za-z0-9-]{20,}"),
-    ("a Google API key", r"AIza[A-Za-z0-9_-]{35}"),
-)
 _TOKENS = tuple(
-    (what, re.compile(f"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])")) for what, pattern in _KINDS
+    (what, re.compile(f"(?<![A-Za-z0-9])(?:{form})(?![A-Za-z0-9])")) for what, _, form in TOKENS
 )
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_PRIVATE_KEY = re.compile(PRIVATE_KEY)
 _IN_ADDRESS = re.compile(r"[a-z]://[^/\s:@$\"']*:(?P<password>[^/\s:@$\"'<{]+)@")
 
-_NAME = re.compile(
-    r"(^|[_.-])(api[_-]?key|token|passwd|password|passphrase|secret|secret[_-]?key"
-    r"|access[_-]?key|private[_-]?key|credentials?)$"
-)
-# names that end in "token" and mean a piece of text
-_PIECE = re.compile(
-    r"(^|[_.-])(bos|eos|pad|unk|sep|cls|mask|image|video|audio|stop|start|end|think|special|max"
-    r"|new|per)[_-]token$"
-)
 _PLACEHOLDER = re.compile(
     r"(?i)|empty|dummy|none|null|true|false|changeme|secret|password|token|api[_-]?key|\d{1,4}"
     r"|x+|\*+|\.+|<.*>|\[.*\]|\{.*\}|.*\b(your|my|some|example|placeholder|replace|todo|insert)\b.*"
@@ -59,7 +42,7 @@ def check_keys(document: Document, file: str) -> Iterator[Finding]:
     for scalar in document.scalars:
         name = scalar.path[-1] if scalar.path else ""
         likely = len(scalar.text) >= _SHORTEST and any(c.isdigit() for c in scalar.text)
-        if not scalar.is_key and likely and is_name(name) and is_value(scalar.text):
+        if not scalar.is_key and likely and is_secret_name(name) and is_value(scalar.text):
             yield found(file, scalar.line, scalar.column, f"the value of `{name}`")
 
 
@@ -78,12 +61,6 @@ def _in_line(line: str) -> Iterator[tuple[str, int]]:
 def found(file: str, line: int, column: int, what: str) -> Finding:
     """Return the finding for a secret: what it is, never the secret."""
     return Finding(file, line, column, ID, f"{what} in the file, hidden here", _FIX, ERROR)
-
-
-def is_name(name: str) -> bool:
-    """Whether a name says that its value is a password, token or key."""
-    lower = name.lower()
-    return _NAME.search(lower) is not None and _PIECE.search(lower) is None
 
 
 def is_value(value: str) -> bool:

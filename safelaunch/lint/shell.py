@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint import secrets, shell_words
 from safelaunch.lint.finding import BOM, CRLF, ERROR, WARNING, Edit, Finding
+from safelaunch.secret import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ def check(text: Source, script: Script) -> Iterator[Finding]:
     yield from _tee(text, script)
     for setting in settings(script):
         yield from _devices(text, setting, script)
-        if secrets.is_name(setting.name) and setting.value and secrets.is_value(setting.value):
+        if is_secret_name(setting.name) and setting.value and secrets.is_value(setting.value):
             at = setting.word
             yield secrets.found(text.file, at.line, at.column, f"the value of {setting.name}")
     for command in script.commands:
@@ -219,7 +220,7 @@ def _passwords(file: str, command: Command) -> Iterator[Finding]:
 
 
 def _is_secret_flag(flag: str) -> bool:
-    return secrets.is_name(flag.lstrip("-").replace("-", "_"))
+    return is_secret_name(flag.lstrip("-").replace("-", "_"))
 
 
 def _is_secret(word: Word) -> bool:
