@@ -37,6 +37,10 @@ class Log(NamedTuple):
     node: int | None = None  # None: of all nodes
     settled: bool = False  # of a line that overwrites itself only the last state is wanted
 
+    def request(self) -> dict[str, Any]:
+        """Return what a host is asked for it."""
+        return {key: getattr(self, key) for key in ("which", "attempt", "tail", "follow")}
+
 
 def is_remote(run: Run) -> bool:
     """Whether a run is on other machines."""
@@ -120,14 +124,7 @@ def _here(run: Run, wanted: Log, is_done: Callable[[], bool]) -> Iterator[tuple[
 
 def _there(run: Run, at: Pointer, wanted: Log) -> Iterator[tuple[int, int, bytes]]:
     place = at.places[0] if wanted.node is None else at.of(wanted.node)
-    return looker(at.hosts_file).log(
-        run,
-        place,
-        which=wanted.which,
-        attempt=wanted.attempt,
-        tail=wanted.tail,
-        follow=wanted.follow,
-    )
+    return looker(at.hosts_file).log(run, place, **wanted.request())
 
 
 def _of_all(run: Run, at: Pointer, wanted: Log) -> Iterator[bytes]:
@@ -138,15 +135,7 @@ def _of_all(run: Run, at: Pointer, wanted: Log) -> Iterator[bytes]:
     attempts = dict.fromkeys(heads, wanted.attempt)
     ends = _SETTLED if wanted.settled else _LINE
     bar = None  # the node whose progress bar is the last line, if one is
-    pieces = looker(at.hosts_file).logs(
-        run,
-        at,
-        which=wanted.which,
-        attempt=wanted.attempt,
-        tail=wanted.tail,
-        follow=wanted.follow,
-    )
-    for node, attempt, data in pieces:
+    for node, attempt, data in looker(at.hosts_file).logs(run, at, **wanted.request()):
         if attempt != attempts[node]:
             attempts[node] = attempt
             end = b"\n" if rest[node] else b""

@@ -21,6 +21,7 @@ from safelaunch.config.supervision import (
     read_supervision,
     resumed_args,
 )
+from safelaunch.config.topology import read_topology
 from safelaunch.environ import RANK_NAMES, check_name, check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import NAMES as LAUNCHERS
@@ -36,7 +37,6 @@ from safelaunch.model import (
     Placed,
     Profile,
     Sync,
-    Topology,
 )
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _job(
     workdir_origin = origins.get("workdir", BUILT_IN)
     workdir = values.get("workdir", ".")
     _check_target(values, origins, launcher, tree.origin)
-    gpus, topology = _topology(values, origins, launcher)
+    gpus, topology = read_topology(values, origins, launcher)
     job = Job(
         name=values.get("name", default_name),
         launcher=launcher,
@@ -309,63 +309,6 @@ def _check_script(values: dict[str, Any], origins: dict[str, Origin], paths: Pat
             where=origins["script"],
             hint=f"looked in {paths.view(workdir)} (workdir)",
         )
-
-
-def _topology(
-    values: dict[str, Any], origins: dict[str, Origin], launcher: str
-) -> tuple[tuple[str, ...], Topology]:
-    gpus: tuple[str, ...] = values.get("gpus", ())
-    processes: int | None = values.get("processes")
-    hosts = values.get("hosts", ())
-    nodes = values.get("nodes", len(hosts) or 1)
-    needs = load_launcher(launcher)
-    if processes is None and gpus and needs.COUNT_REQUIRED:
-        processes = None if gpus == ("auto",) else len(gpus)
-    elif processes is None:
-        if needs.COUNT_REQUIRED:
-            raise ConfigError(
-                f"how many processes? {launcher} would guess",
-                where=origins.get("launcher"),
-                hint="give `processes: N` per node, or `gpus: auto`, `gpus: N`, `gpus: [0, 1]`",
-            )
-        processes = 1
-    if processes is not None and gpus not in ((), ("auto",)) and processes > len(gpus):
-        raise ConfigError(
-            f"{processes} processes on {len(gpus)} GPUs",
-            where=origins.get("processes"),
-            hint="two ranks on one GPU fail in NCCL (duplicate GPU); list more or start fewer",
-        )
-    _check_nodes(nodes, hosts, launcher, origins)
-    return (() if gpus == ("auto",) else gpus), Topology(nodes, processes)
-
-
-def _check_nodes(
-    nodes: int, hosts: tuple[str, ...], launcher: str, origins: dict[str, Origin]
-) -> None:
-    if nodes > 1 and not hosts:
-        raise ConfigError(
-            f"`nodes: {nodes}` without `hosts`",
-            where=origins["nodes"],
-            hint="hosts: [first, second]",
-        )
-    if hosts and len(hosts) != nodes:
-        named, asked = _counted(len(hosts), "host"), _counted(nodes, "node")
-        raise ConfigError(
-            f"{named} for {asked}",
-            where=origins.get("nodes", origins["hosts"]),
-            hint=f"--set nodes={len(hosts)}, or one host for each node",
-        )
-    if len(set(hosts)) != len(hosts):
-        raise ConfigError("a host is listed twice", where=origins["hosts"])
-    if nodes > 1 and not load_launcher(launcher).RANKS:
-        raise ConfigError(
-            f"launcher `{launcher}` runs on one node",
-            where=origins.get("nodes", origins.get("hosts")),
-        )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _pythonpath(values: dict[str, Any], paths: Paths, tree: Node) -> tuple[str, ...]:

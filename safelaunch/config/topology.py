@@ -1,0 +1,70 @@
+"""How many nodes and processes a job has, from what it says of GPUs, processes and hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.errors import ConfigError
+from safelaunch.launchers import load as load_launcher
+from safelaunch.model import Topology
+
+if TYPE_CHECKING:
+    from safelaunch.model import Origin
+
+
+def read_topology(
+    values: dict[str, Any], origins: dict[str, Origin], launcher: str
+) -> tuple[tuple[str, ...], Topology]:
+    """Return the GPUs that a job names, and its nodes and processes. Raises ConfigError."""
+    gpus: tuple[str, ...] = values.get("gpus", ())
+    processes: int | None = values.get("processes")
+    hosts = values.get("hosts", ())
+    nodes = values.get("nodes", len(hosts) or 1)
+    needs = load_launcher(launcher)
+    if processes is None and gpus and needs.COUNT_REQUIRED:
+        processes = None if gpus == ("auto",) else len(gpus)
+    elif processes is None:
+        if needs.COUNT_REQUIRED:
+            raise ConfigError(
+                f"how many processes? {launcher} would guess",
+                where=origins.get("launcher"),
+                hint="give `processes: N` per node, or `gpus: auto`, `gpus: N`, `gpus: [0, 1]`",
+            )
+        processes = 1
+    if processes is not None and gpus not in ((), ("auto",)) and processes > len(gpus):
+        raise ConfigError(
+            f"{processes} processes on {len(gpus)} GPUs",
+            where=origins.get("processes"),
+            hint="two ranks on one GPU fail in NCCL (duplicate GPU); list more or start fewer",
+        )
+    _check_nodes(nodes, hosts, launcher, origins)
+    return (() if gpus == ("auto",) else gpus), Topology(nodes, processes)
+
+
+def _check_nodes(
+    nodes: int, hosts: tuple[str, ...], launcher: str, origins: dict[str, Origin]
+) -> None:
+    if nodes > 1 and not hosts:
+        raise ConfigError(
+            f"`nodes: {nodes}` without `hosts`",
+            where=origins["nodes"],
+            hint="hosts: [first, second]",
+        )
+    if hosts and len(hosts) != nodes:
+        named, asked = _counted(len(hosts), "host"), _counted(nodes, "node")
+        raise ConfigError(
+            f"{named} for {asked}",
+            where=origins.get("nodes", origins["hosts"]),
+            hint=f"--set nodes={len(hosts)}, or one host for each node",
+        )
+    if len(set(hosts)) != len(hosts):
+        raise ConfigError("a host is listed twice", where=origins["hosts"])
+    if nodes > 1 and not load_launcher(launcher).RANKS:
+        raise ConfigError(
+            f"launcher `{launcher}` runs on one node",
+            where=origins.get("nodes", origins.get("hosts")),
+        )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
