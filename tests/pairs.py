@@ -49,17 +49,10 @@ def run_case(case: Case, root: str | None = None) -> str | None:
 
     def act(place: Place) -> None:
         with Lan(2, user="root") as net:
-            know(place, net)
+            place.ssh_config(net.ssh_config())
             (_dies if case.dies else _trains)(place, net, case.launcher)
 
     return what_is_wrong(act, root)
-
-
-def know(place: Place, net: Lan) -> None:
-    """Let a place know the machines as gpu1 and gpu2."""
-    folder = place.user / ".ssh"
-    folder.mkdir(mode=0o700)
-    (folder / "config").write_text(net.ssh_config())
 
 
 def _words(place: Place, launcher: str, *more: str) -> list[str]:

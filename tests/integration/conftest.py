@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from place import Place, need_root
+from sshd import Sshd
+
+from safelaunch.ssh.connection import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from safelaunch.ssh.connection import Connection
 
 
 @pytest.fixture
@@ -52,6 +57,20 @@ def small(place: Place) -> Iterator[Place]:
         place.close()
     finally:
         subprocess.run(["umount", "-l", str(place.home)], check=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Sshd]:
+    """Yield a host; what runs on it ends with it."""
+    with Sshd() as found:
+        yield found
+
+
+@pytest.fixture
+def connection(server: Sshd) -> Iterator[Connection]:
+    """Yield a connection to it."""
+    with connect(server.target()) as found:
+        yield found
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

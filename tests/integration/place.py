@@ -98,6 +98,12 @@ class Place:
         command = ["bash", "-c", script]
         return self.job("", name, launcher="command", command=command, script=None, **keys)
 
+    def ssh_config(self, text: str) -> None:
+        """Write ~/.ssh/config."""
+        folder = self.user / ".ssh"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "config").write_text(text)
+
     # -- commands
 
     def cli(

@@ -32,18 +32,6 @@ root_only = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Sshd]:
-    with Sshd() as found:
-        yield found
-
-
-@pytest.fixture
-def connection(server: Sshd) -> Iterator[Connection]:
-    with connect(server.target()) as found:
-        yield found
-
-
 @pytest.fixture
 def faults(server: Sshd) -> Iterator[Faults]:
     with Faults(server.address, server.port) as found:

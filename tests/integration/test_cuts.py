@@ -42,10 +42,8 @@ def test_a_cut_loses_nothing_and_starts_nothing_twice(case: Case, tmp_path: Path
 
 
 def test_a_command_waits_for_a_server_that_has_too_many_logins(place: Place) -> None:
-    folder = place.user / ".ssh"
-    folder.mkdir(mode=0o700)
     with Sshd({"MaxStartups": "1:100:1"}) as server:
-        (folder / "config").write_text(server.ssh_config("box"))
+        place.ssh_config(server.ssh_config("box"))
         with socket.create_connection((server.address, server.port)) as other:
             assert other.recv(100).startswith(b"SSH-")
             listing = place.popen("ps", "--host", "box", "--json")

@@ -35,10 +35,8 @@ def servers() -> Iterator[tuple[Sshd, Sshd]]:
 @pytest.fixture
 def far(place: Place, servers: tuple[Sshd, Sshd]) -> Place:
     """Return a place that knows two hosts, gpu1 and gpu2, and one that does not answer."""
-    folder = place.user / ".ssh"
-    folder.mkdir(mode=0o700, exist_ok=True)
     config = [servers[0].ssh_config("gpu1", USER), servers[1].ssh_config("gpu2", USER), NOWHERE]
-    (folder / "config").write_text("\n".join(config))
+    place.ssh_config("\n".join(config))
     place.env |= {"NO_COLOR": "1", "COLUMNS": "80"}
     return place
 

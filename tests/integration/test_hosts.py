@@ -66,8 +66,7 @@ class Desk:
         self.file.write_text(text)
 
     def config(self, text: str) -> None:
-        (self.user / ".ssh").mkdir(mode=0o700, exist_ok=True)
-        (self.user / ".ssh" / "config").write_text(text)
+        self.place.ssh_config(text)
 
     def knows(self, server: Sshd, *keys: Path) -> None:
         """Trust a server, and have its own key or others as this user's."""

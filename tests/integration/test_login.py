@@ -37,12 +37,6 @@ PASSWORDS = {"PasswordAuthentication": "yes"}
 SESAME = "open sesame"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Sshd]:
-    with Sshd() as found:
-        yield found
-
-
 @pytest.fixture(autouse=True)
 def silent(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
     """Nothing of ours, and nothing of Paramiko's threads, comes onto the screen."""

@@ -69,7 +69,7 @@ def net() -> Iterator[Lan]:
 @pytest.fixture
 def far(place: Place, net: Lan) -> Place:
     """Return a place that knows them as gpu1 and gpu2."""
-    pairs.know(place, net)
+    place.ssh_config(net.ssh_config())
     return place
 
 

@@ -18,7 +18,6 @@ from place import CLI, Place, wait_for
 from sshd import Sshd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
@@ -33,24 +32,11 @@ FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 USER = "alice" if sshd.ROOT else None
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Sshd]:
-    """Yield a host; what runs on it ends with it."""
-    with Sshd() as found:
-        yield found
-
-
 @pytest.fixture
 def far(place: Place, server: Sshd) -> Place:
     """Return a place whose ~/.ssh/config knows the host as gpu1."""
-    _knows(place, server.ssh_config("gpu1", USER))
+    place.ssh_config(server.ssh_config("gpu1", USER))
     return place
-
-
-def _knows(place: Place, config: str) -> None:
-    folder = place.user / ".ssh"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    (folder / "config").write_text(config)
 
 
 def job(place: Place, program: str, name: str = "far", **keys: object) -> str:
@@ -111,7 +97,7 @@ def test_another_laptop_is_told_why_a_run_failed(far: Place, tmp_path: Path) -> 
 def test_an_end_that_was_seen_needs_no_host(far: Place) -> None:
     run = start(far, job(far, COUNT))
     far.cli("wait", run)
-    _knows(far, "Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
+    far.ssh_config("Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
     assert state_of(far, run) == "succeeded"
 
 
@@ -119,14 +105,14 @@ def test_a_host_that_does_not_answer_leaves_the_state_unknown(far: Place, server
     with Faults(server.address, server.port) as proxy:
         config = server.ssh_config("gpu1", USER).replace(str(server.port), str(proxy.port))
         alias = f"  HostKeyAlias [{server.address}]:{server.port}\n"
-        _knows(far, config + alias)
+        far.ssh_config(config + alias)
         run = start(far, job(far, FOREVER))
         assert state_of(far, run) == "running"
-        _knows(far, config.replace(str(proxy.port), "1") + alias)
+        far.ssh_config(config.replace(str(proxy.port), "1") + alias)
         shown = far.json("show", run)
         assert shown["state"] == "unknown"
         assert "when last seen" in shown["reason"]
-        _knows(far, config + alias)
+        far.ssh_config(config + alias)
         assert far.json("stop", run)["state"] == "stopped"
 
 
@@ -136,7 +122,7 @@ def test_a_followed_log_goes_on_after_a_cut_without_a_lost_or_doubled_byte(
     with Faults(server.address, server.port) as proxy:
         alias = f"  HostKeyAlias [{server.address}]:{server.port}\n"
         config = server.ssh_config("gpu1", USER).replace(str(server.port), str(proxy.port))
-        _knows(far, config + alias)
+        far.ssh_config(config + alias)
         run = start(far, job(far, COUNT))
         follow = subprocess.Popen(
             [*CLI, "logs", "-f", run], env=far.env, cwd=far.project, stdout=subprocess.PIPE
@@ -175,7 +161,7 @@ def test_a_secret_reaches_the_job_and_no_file(far: Place, server: Sshd) -> None:
 
 
 def test_a_dry_run_asks_nobody(far: Place) -> None:
-    _knows(far, "Host gpu1\n  HostName 192.0.2.1\n")
+    far.ssh_config("Host gpu1\n  HostName 192.0.2.1\n")
     plan = far.json("remote", "--host", "gpu1", "--dry-run", job(far, COUNT))
     (node,) = plan["nodes"]
     assert (node["host"], node["cwd"]) == ("gpu1", "<home>/safelaunch/project")

@@ -262,8 +262,13 @@ def test_a_run_started_by_a_run_is_its_own(place: Place) -> None:
 
 
 def remove(folder: Path) -> None:
-    """As `rm -rf`, which goes on where a file appears while it removes them."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """As `rm -rf`, said again where a rank that starts has put a file there meanwhile."""
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    wait_for(is_gone, "removal")
 
 
 def test_a_removed_run_directory_comes_back(place: Place) -> None:

@@ -32,18 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Sshd]:
-    with Sshd() as found:
-        yield found
-
-
-@pytest.fixture
-def connection(server: Sshd) -> Iterator[Connection]:
-    with connect(server.target()) as found:
-        yield found
-
-
 def begin(connection: Connection) -> Agent:
     """Start an agent as every command does."""
     execute = partial(connection.exec, wait=False)
@@ -125,9 +113,7 @@ def test_data_that_cannot_be_made_leaves_the_agent_usable(connection: Connection
 
 
 def test_remote_waits_three_times_until_the_first_line(place: Place, server: Sshd) -> None:
-    folder = place.user / ".ssh"
-    folder.mkdir(mode=0o700)
-    (folder / "config").write_text(server.ssh_config("gpu1"))
+    place.ssh_config(server.ssh_config("gpu1"))
     job = place.job("print('first line')\n", python=None)
     words = ["remote", "--host", "gpu1", "--follow", job]
     place.cli(*words)

@@ -6,7 +6,7 @@ import json
 import os
 import pty
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import no_posix
 import pytest
@@ -14,27 +14,16 @@ import sshd
 from place import DEADLINE, Place, wait_for
 from sshd import Sshd
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 
 USER = "alice" if sshd.ROOT else None
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Sshd]:
-    with Sshd() as found:
-        yield found
-
-
 @pytest.fixture
 def far(place: Place, server: Sshd) -> Place:
     """Return a place whose ~/.ssh/config knows the host as gpu1."""
-    folder = place.user / ".ssh"
-    folder.mkdir(mode=0o700)
     # Paramiko would look for the agent of Windows
-    (folder / "config").write_text(server.ssh_config("gpu1", USER) + "  IdentityAgent none\n")
+    place.ssh_config(server.ssh_config("gpu1", USER) + "  IdentityAgent none\n")
     return place
 
 
