@@ -1,0 +1,167 @@
+"""Expressions over numbers: what a rule may say. No calls but min, max and len, no powers.
+
+The text is Python's syntax, read by `ast` and walked once. `and` and `or` end early, as Python's.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Number = int | float
+Value = Number | tuple[str, ...]
+
+_LONGEST = 400  # characters of an expression
+_LARGEST = 10**30  # of a number: a product of four batch sizes stays far below it
+
+
+class Unknown(Exception):  # noqa: N818 - reads as what happened
+    """The expression has no value here: a name is not known, a division by zero, a huge number."""
+
+
+class BadExpression(ValueError):  # noqa: N818 - reads as what it is
+    """The text is no expression that a rule may hold."""
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the names that an expression reads. Raises BadExpression."""
+    import ast  # noqa: PLC0415 - only who asks for rules pays for it
+
+    calls = {n.func for n in ast.walk(_tree(text)) if isinstance(n, ast.Call)}
+    return frozenset(
+        n.id for n in ast.walk(_tree(text)) if isinstance(n, ast.Name) and n not in calls
+    )
+
+
+def value_of(text: str, names: Mapping[str, Value]) -> Value:
+    """Return the value of an expression. Raises Unknown, and BadExpression for a wrong text."""
+    value: Value = _value(_tree(text).body, names)
+    return value
+
+
+@functools.cache
+def _tree(text: str) -> Any:
+    """Return the syntax tree of a text that holds nothing but what is allowed."""
+    import ast  # noqa: PLC0415 - only who asks for rules pays for it
+
+    if len(text) > _LONGEST:
+        raise BadExpression(f"an expression of {len(text)} characters; at most {_LONGEST}")
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        raise BadExpression(f"`{text}` is no expression: {e}") from e
+    for node in ast.walk(tree):
+        if type(node).__name__ not in _ALLOWED:
+            raise BadExpression(f"`{text}`: {type(node).__name__} is not allowed")
+        if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
+            raise BadExpression(f"`{text}`: only numbers may stand there")
+        if isinstance(node, ast.Call) and not _is_known_call(node):
+            raise BadExpression(f"`{text}`: only min, max and len may be called")
+    return tree
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mult": lambda a, b: a * b,
+    "Div": lambda a, b: a / b,
+    "FloorDiv": lambda a, b: a // b,
+    "Mod": lambda a, b: a % b,
+    "Eq": lambda a, b: a == b,
+    "NotEq": lambda a, b: a != b,
+    "Lt": lambda a, b: a < b,
+    "LtE": lambda a, b: a <= b,
+    "Gt": lambda a, b: a > b,
+    "GtE": lambda a, b: a >= b,
+}
+_ALLOWED = frozenset(
+    (
+        *_OPERATORS,
+        *("Expression", "Name", "Load", "Constant", "BinOp", "UnaryOp", "USub", "Not"),
+        *("BoolOp", "And", "Or", "Compare", "Call"),
+    )
+)
+
+
+def _is_known_call(node: Any) -> bool:
+    name = getattr(node.func, "id", None)
+    if name == "len":
+        return len(node.args) == 1 and not node.keywords and hasattr(node.args[0], "id")
+    return name in ("min", "max") and len(node.args) > 1 and not node.keywords
+
+
+def _value(node: Any, names: Mapping[str, Value]) -> Any:
+    kind = type(node).__name__
+    if kind == "Constant":
+        return node.value
+    if kind == "Name":
+        if node.id not in names:
+            raise Unknown(node.id)
+        return names[node.id]
+    return _WALKERS[kind](node, names)
+
+
+def _number(node: Any, names: Mapping[str, Value]) -> Number:
+    value: Value = _value(node, names)
+    if isinstance(value, tuple):
+        raise Unknown("a list is no number")
+    return value
+
+
+def _binary(node: Any, names: Mapping[str, Value]) -> Number:
+    left, right = _number(node.left, names), _number(node.right, names)
+    return _bounded(_apply(type(node.op).__name__, left, right))
+
+
+def _apply(name: str, left: Number, right: Number) -> Number:
+    try:
+        result: Number = _OPERATORS[name](left, right)
+    except (ZeroDivisionError, OverflowError) as e:
+        raise Unknown(str(e)) from None
+    return result
+
+
+def _bounded(number: Number) -> Number:
+    if not -_LARGEST < number < _LARGEST:  # also for nan
+        raise Unknown("a number too large")
+    return number
+
+
+def _unary(node: Any, names: Mapping[str, Value]) -> Number:
+    value = _number(node.operand, names)
+    return not value if type(node.op).__name__ == "Not" else -value
+
+
+def _boolean(node: Any, names: Mapping[str, Value]) -> bool:
+    wanted = type(node.op).__name__ == "Or"
+    return wanted if any(bool(_number(n, names)) is wanted for n in node.values) else not wanted
+
+
+def _compare(node: Any, names: Mapping[str, Value]) -> bool:
+    left = _number(node.left, names)
+    for operator, comparator in zip(node.ops, node.comparators, strict=True):
+        right = _number(comparator, names)
+        if not _apply(type(operator).__name__, left, right):
+            return False
+        left = right
+    return True
+
+
+def _call(node: Any, names: Mapping[str, Value]) -> Number:
+    if node.func.id == "len":
+        value = _value(node.args[0], names)
+        return len(value) if isinstance(value, tuple) else 1
+    numbers = [_number(argument, names) for argument in node.args]
+    return min(numbers) if node.func.id == "min" else max(numbers)
+
+
+_WALKERS: dict[str, Callable[[Any, Mapping[str, Value]], Any]] = {
+    "BinOp": _binary,
+    "UnaryOp": _unary,
+    "BoolOp": _boolean,
+    "Compare": _compare,
+    "Call": _call,
+}
