@@ -17,7 +17,7 @@ LAYERS = (
     ("errors", "__init__"),
     ("model",),
     ("environ", "secret"),
-    ("script", "launchers", "transports", "diagnose", "lint", "runtime"),
+    ("script", "launchers", "transports", "diagnose", "lint", "arithmetic", "source", "runtime"),
     ("gates", "serial", "config"),
     ("notices", "nodes"),
     ("pasted", "plan", "hostfacts", "sync", "ssh", "backends"),

@@ -1,0 +1,52 @@
+"""The standard library's top-level modules, and since when they came or went.
+
+Versions are those of the `What's New in Python` pages. A module that is gone may still be there:
+setuptools brings a `distutils`, and PyPI has copies of others; ask the target before saying so.
+"""
+
+from __future__ import annotations
+
+import sys
+
+REMOVED = {
+    **dict.fromkeys(("dummy_threading", "_dummy_threading"), "3.9"),
+    **dict.fromkeys(("formatter", "parser", "symbol"), "3.10"),
+    "binhex": "3.11",
+    **dict.fromkeys(("asynchat", "asyncore", "distutils", "imp", "smtpd"), "3.12"),
+    **dict.fromkeys(
+        (
+            *("aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3", "mailcap"),
+            *("msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau"),
+            *("telnetlib", "uu", "xdrlib"),
+        ),
+        "3.13",
+    ),
+}
+ADDED = {
+    "graphlib": "3.9",
+    "zoneinfo": "3.9",
+    "tomllib": "3.11",
+    "annotationlib": "3.14",
+    "compression": "3.14",
+}
+NAMES = frozenset(sys.stdlib_module_names) | REMOVED.keys() | ADDED.keys()
+
+# Loaded before a script begins, so no file beside it can take their place: what is compiled into
+# the interpreter, and what its start imports (`python -I -X importtime -c pass`, 3.8 to 3.13).
+LOADED = frozenset(sys.builtin_module_names) | {
+    *("_collections_abc", "_sitebuiltins", "abc", "codecs", "encodings", "genericpath", "io"),
+    *("ntpath", "os", "posixpath", "site", "stat", "zipimport"),
+}
+
+# What `import torch` and `accelerate launch` import themselves (torch 2.13, accelerate 1.15): a
+# file of such a name beside the script takes its place whatever the script does.
+_BY_TORCH = """
+argparse array ast asyncio base64 bisect bz2 calendar cmath collections concurrent contextlib
+contextvars copy copyreg csv ctypes dataclasses datetime difflib dis email enum fnmatch functools
+gettext glob gzip hashlib heapq http importlib inspect ipaddress json keyword linecache locale
+logging lzma mmap multiprocessing numbers opcode operator pathlib pickle pickletools pkgutil
+platform pprint queue quopri random re reprlib runpy select selectors shutil signal socket ssl
+string struct subprocess tarfile tempfile textwrap threading timeit token tokenize traceback types
+typing unicodedata unittest urllib uuid warnings weakref zipfile
+"""
+BY_TORCH = frozenset(_BY_TORCH.split()) - LOADED
