@@ -244,6 +244,24 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What each machine of a job must have, in bytes; None: nothing is said."""
+
+    gpu_memory: int | None = None  # of each card
+    ram: int | None = None
+    disk: int | None = None  # free where the job writes
+    shm: int | None = None  # free in /dev/shm
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A path that must be there, or a glob that must match exactly one; relative to `workdir`."""
+
+    path: str
+    origin: Origin = field(default=BUILT_IN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Success:
     """What a run must leave behind to count as succeeded, beyond exit code 0."""
 
@@ -326,6 +344,8 @@ class Job:
     fingerprint: tuple[str, ...] = ()  # further arguments that a resume must find equal
     sync: Sync = field(default_factory=Sync)
     assets: tuple[Placed, ...] = ()
+    needs: Needs = Needs()
+    inputs: tuple[Input, ...] = ()
 
     def origin(self, key: str) -> Origin:
         """Where the value of a key comes from."""

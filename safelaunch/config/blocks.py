@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config import json_types
 from safelaunch.config.keys import Key, Schema
+from safelaunch.config.needs import NEEDS
 from safelaunch.config.quantities import Bool, Duration, Glob, Pattern
 from safelaunch.config.types import ArgsType, Choice, Count, ListOf, Text
 from safelaunch.config.words import wrong
@@ -15,6 +17,7 @@ from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Hang
 
 if TYPE_CHECKING:
+    from safelaunch.config.json_types import Shape
     from safelaunch.config.load import Node
 
 
@@ -41,6 +44,16 @@ class Classes:
             if not value.is_null:
                 found[key.text] = action.read(value)
         return found
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        from safelaunch.runtime import classes  # noqa: PLC0415 - as above
+
+        action = json_types.nullable(json_types.words("restart", "stop"))
+        known = {
+            name: {**action, "description": kind.meaning} for name, kind in classes.TABLE.items()
+        }
+        return {"type": "object", "additionalProperties": False, "properties": known}
 
 
 SUCCESS = Schema(
@@ -81,14 +94,18 @@ class Block:
     """A mapping with keys of its own."""
 
     def __init__(self, schema: Schema, what: str) -> None:
-        self.schema = schema
+        self.keys = schema
         self.wants = f"a mapping ({what})"
 
     def read(self, node: Node) -> dict[str, Any]:
         """Return the values by key; nulls are absent."""
         if node.kind != "map":
             raise wrong(node, self.wants)
-        return self.schema.read(node)[0]
+        return self.keys.read(node)[0]
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return self.keys.schema()
 
 
 class HangType:
@@ -108,6 +125,10 @@ class HangType:
                 error.hint = "hang: off"
             raise error
         return Hang(**HANG.read(node)[0])
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.either(json_types.words("off"), HANG.schema())
 
 
 class SmokeType:
@@ -130,5 +151,13 @@ class SmokeType:
                 )
         return JOB.read(node)[0]
 
+    def schema(self) -> Shape:
+        """Return the shape for editors: the keys of the job that it is a part of."""
+        from safelaunch.config.schema import JOB  # noqa: PLC0415 - as above
 
-BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY)}
+        names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke")]
+        keys = {name: {"$ref": f"#/properties/{name}"} for name in names}
+        return {"type": "object", "additionalProperties": False, "properties": keys}
+
+
+BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS)}

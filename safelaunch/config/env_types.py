@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
+from safelaunch.config import json_types
 from safelaunch.config.load import Node
 from safelaunch.config.types import Choice, ListOf, Text
 from safelaunch.config.words import MAX_WORD, check_secret, read_words, wrong
 from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import EnvVar, Gate, ProfileVar
+
+if TYPE_CHECKING:
+    from safelaunch.config.json_types import Shape
+
+_NAME = "^[A-Za-z_][A-Za-z0-9_]*$"
+_RECORD = ("value", "why", "cost", "source", "workaround", "when", "example")
 
 
 class EnvType:
@@ -22,6 +30,18 @@ class EnvType:
         if node.kind != "map":
             raise wrong(node, self.wants)
         return tuple(self._variable(key, value) for key, value in node.items)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        paths = ListOf(Text(), "paths", single=True).schema()
+        before = {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["prepend"],
+            "properties": {"prepend": {**paths, "description": "put before the target's own"}},
+        }
+        value = json_types.either(json_types.nullable(json_types.text()), before)
+        return json_types.mapped(value, {"pattern": _NAME})
 
     def _variable(self, key: Node, value: Node) -> EnvVar:
         check_name(key.text, key.origin)
@@ -77,6 +97,24 @@ class ProfileEnvType:
         found = (self._variable(key, value) for key, value in node.items)
         return tuple(var for var in found if var is not None)
 
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        note = json_types.nullable(json_types.text())
+        condition = json_types.nullable(
+            json_types.text(_CONDITION, 'expected a condition such as ">1"')
+        )
+        known: dict[str, Shape] = {
+            **dict.fromkeys(_RECORD, note),
+            "workaround": json_types.words("true", "false"),
+            "when": {
+                "type": ["object", "null"],
+                "additionalProperties": False,
+                "properties": dict.fromkeys(_GATES, condition),
+            },
+        }
+        record = {"type": "object", "additionalProperties": False, "properties": known}
+        return json_types.mapped(json_types.either(note, record), {"pattern": _NAME})
+
     def _variable(self, key: Node, value: Node) -> ProfileVar | None:
         check_name(key.text, key.origin)
         if value.is_null:
@@ -85,13 +123,12 @@ class ProfileEnvType:
             return ProfileVar(EnvVar(key.text, env_text(key.text, value), value.origin))
         if value.kind != "map":
             raise wrong(value, "a value or a mapping")
-        known = ("value", "why", "cost", "source", "workaround", "when", "example")
         for entry, _ in value.items:
-            if entry.text not in known:
+            if entry.text not in _RECORD:
                 raise ConfigError(
                     f"unknown key `{entry.text}`",
                     where=entry.origin,
-                    hint=did_you_mean(entry.text, known),
+                    hint=did_you_mean(entry.text, _RECORD),
                 )
         return self._record(key, value)
 

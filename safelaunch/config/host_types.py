@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from safelaunch.config import json_types
 from safelaunch.config.types import ListOf, Text
 from safelaunch.config.words import wrong
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
+    from safelaunch.config.json_types import Shape
     from safelaunch.config.load import Node
 
 INSTEAD = "`safelaunch hosts add {name}` asks for the password once and installs a key"
 _MAX_PORT = (1 << 16) - 1
+_PORT = r"[1-9][0-9]{0,4}"
+_MIRROR = r"https?://[^\s/'\x22]+(/[^\s'\x22]*)?"
 # hosts behind another port write it here: one machine may have a port for each address
 _ADDRESS = r"[A-Za-z0-9_][A-Za-z0-9._-]*(:[0-9]+)?|[0-9A-Fa-f:.]+(%[\w.-]+)?"
 _ADDRESS += r"|\[[0-9A-Fa-f:.]+(%[\w.-]+)?\](:[0-9]+)?"
@@ -64,6 +68,12 @@ class Addresses(ListOf):
             raise ConfigError("an address is listed twice", where=node.origin)
         return found
 
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        one = self.item.schema()
+        several = json_types.listed(one, minItems=1)
+        return json_types.either(one, several)
+
 
 class SshName(Text):
     """A name in ~/.ssh/config, as one types it behind `ssh`."""
@@ -87,11 +97,17 @@ class Port:
 
     def read(self, node: Node) -> int:
         """Return the number."""
-        if node.kind != "scalar" or not re.fullmatch(r"[1-9][0-9]{0,4}", node.text):
+        if node.kind != "scalar" or not re.fullmatch(_PORT, node.text):
             raise wrong(node, self.wants)
         if int(node.text) > _MAX_PORT:
             raise wrong(node, self.wants)
         return int(node.text)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        number = {"type": "integer", "minimum": 1, "maximum": _MAX_PORT}
+        quoted = {"type": "string", "pattern": f"^{_PORT}$"}
+        return json_types.either(number, quoted)
 
 
 class User(Text):
@@ -100,7 +116,7 @@ class User(Text):
     def __init__(self) -> None:
         super().__init__(
             "a user",
-            r"[A-Za-z0-9_][^\s:/'\"`;&<>|(){}$]*\$?(?<!\\)",
+            r"[A-Za-z0-9_][^\s:/'\x22`;&<>|(){}$]*\$?(?<!\\)",
             "is no user name: no blank, `:` or sign that a shell reads",
         )
 
@@ -119,9 +135,16 @@ class Hub:
     def read(self, node: Node) -> str:
         """Return the word or the address."""
         said = Text(self.wants).read(node)
-        if said in ("online", "offline") or re.fullmatch(r"https?://[^\s/'\"]+(/[^\s'\"]*)?", said):
+        if said in ("online", "offline") or re.fullmatch(_MIRROR, said):
             return said
         error = wrong(node, self.wants)
         if re.fullmatch(r"[\w-]+(\.[\w-]+)+(/\S*)?", said):
             error.hint = f"did you mean `https://{said}`?"
         raise error
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.either(
+            json_types.words("online", "offline"),
+            json_types.text(_MIRROR, f"expected {self.wants}"),
+        )

@@ -32,7 +32,7 @@ def with_changes(text: str, shown: str, name: str, changes: Mapping[str, str | N
     """
     root = parse(text, shown)
     key, values = entry(root, name)
-    wanted = _plain(root)
+    wanted = plain(root)
     said = wanted["hosts"][name] = {} if values.is_null else wanted["hosts"][name]
     for each, value in changes.items():
         for other in _INTERPRETERS if each == "python" else (each,):
@@ -41,7 +41,7 @@ def with_changes(text: str, shown: str, name: str, changes: Mapping[str, str | N
             said[each] = value
     new = _edited(text, key, values, changes)
     with contextlib.suppress(ConfigError):
-        if _plain(parse(new, shown)) == wanted:
+        if plain(parse(new, shown)) == wanted:
             return new
     lines = "; ".join(
         f"{each}: {value}" if value else f"no {each}" for each, value in changes.items()
@@ -93,10 +93,10 @@ def entry(root: Node, name: str) -> tuple[Node, Node]:
     return next(pair for pair in pairs if pair[0].text == name)
 
 
-def _plain(node: Node) -> Any:
+def plain(node: Node) -> Any:
     """Return a node as plain data, without its place."""
     if node.kind == "map":
-        return {key.text: _plain(value) for key, value in node.items}
+        return {key.text: plain(value) for key, value in node.items}
     if node.kind == "list":
-        return [_plain(value) for value in node.items]
+        return [plain(value) for value in node.items]
     return node.text

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from safelaunch.config.load import parse
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from safelaunch.config.load import Node
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9_./~@:%-]*(?<!:)")
 _NULLS = ("~", "null", "Null", "NULL")
 
 
-def with_entry(text: str, shown: str, name: str, fields: Mapping[str, str | Sequence[str]]) -> str:
+Value = str | Sequence[str] | Mapping[str, str]
+
+
+def with_entry(text: str, shown: str, name: str, fields: Mapping[str, Value]) -> str:
     """Return the text of a hosts file with one more entry; comments and order stay.
 
     `shown` names the file in messages. Raises ConfigError where the entry is there already, or
@@ -34,11 +36,11 @@ def with_entry(text: str, shown: str, name: str, fields: Mapping[str, str | Sequ
             raise ConfigError(f"`{name}` is there already", where=key.origin)
     indent = _indent(entries, text)
     if indent is None:
-        flow = ", ".join(f"{key}: {_value(said)}" for key, said in fields.items())
+        line = ", ".join(f"{key}: {_value(said)}" for key, said in fields.items())
         raise ConfigError(
             f"`{name}` cannot be added to `hosts` as it is written there",
             where=entries.origin,
-            hint=f"add it by hand: {_scalar(name)}: {{{flow}}}",
+            hint=f"add it by hand: {_scalar(name)}: {{{line}}}",
         )
     added = _entry(name, fields, indent)
     lines = text.splitlines(keepends=True)
@@ -47,15 +49,22 @@ def with_entry(text: str, shown: str, name: str, fields: Mapping[str, str | Sequ
     return new.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else new
 
 
-def _entry(name: str, fields: Mapping[str, str | Sequence[str]], indent: str) -> list[str]:
+def _entry(name: str, fields: Mapping[str, Value], indent: str) -> list[str]:
     first = f"{indent}{_scalar(name)}:\n"
     return [first, *(f"{indent}{indent}{key}: {_value(said)}\n" for key, said in fields.items())]
 
 
-def _value(said: str | Sequence[str]) -> str:
+def _value(said: Value) -> str:
     if isinstance(said, str):
         return _scalar(said)
+    if isinstance(said, Mapping):
+        return flow(said)
     return "[" + ", ".join(_scalar(item) for item in said) + "]"
+
+
+def flow(versions: Mapping[str, str]) -> str:
+    """Return a mapping of versions in one line; quoted, for no reader takes 12.10 for a number."""
+    return "{" + ", ".join(f'{key}: "{version}"' for key, version in versions.items()) + "}"
 
 
 def _scalar(text: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from safelaunch.config.json_types import nullable
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.secret import is_secret_name
 
 if TYPE_CHECKING:
+    from safelaunch.config.json_types import Shape
     from safelaunch.config.load import Node
     from safelaunch.model import Origin
 
@@ -58,3 +60,10 @@ class Schema(NamedTuple):
                 values[key.text] = types[key.text].read(value)
                 origins[key.text] = value.origin
         return values, origins
+
+    def schema(self) -> Shape:
+        """Return the shape for editors; each key may be null."""
+        keys = {
+            key.name: {**nullable(key.type.schema()), "description": key.help} for key in self.keys
+        }
+        return {"type": "object", "additionalProperties": False, "properties": keys}

@@ -6,10 +6,12 @@ import re
 import warnings
 from typing import TYPE_CHECKING
 
+from safelaunch.config import json_types
 from safelaunch.config.words import read_words, shorten, wrong
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
+    from safelaunch.config.json_types import Shape
     from safelaunch.config.load import Node
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -32,6 +34,10 @@ class Bool:
         if node.kind != "scalar" or not node.plain or node.text not in ("true", "false"):
             raise wrong(node, self.wants)
         return node.text == "true"
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return {"type": "boolean"}
 
 
 class Duration:
@@ -59,6 +65,10 @@ class Duration:
             raise ConfigError(f"`{shorten(node.text)}` is no time at all", where=node.origin)
         return int(seconds) if seconds == int(seconds) else seconds
 
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.text(_DURATION.pattern, f"expected {self.wants}")
+
 
 class Size:
     """A size in binary units, of at least `least` bytes."""
@@ -82,6 +92,10 @@ class Size:
         if size < self.least:
             raise wrong(node, self.wants)
         return int(size)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.text(_SIZE.pattern, f"expected {self.wants}")
 
 
 class Pattern:
@@ -110,6 +124,12 @@ class Pattern:
         if self.groups:
             self._check_groups(tuple(named), node)
         return text
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        if not self.groups:
+            return {**json_types.text(), "minLength": 1}
+        return {"type": "string", "pattern": rf"\(\?P<({'|'.join(self.groups)})>"}
 
     def _check_groups(self, named: tuple[str, ...], node: Node) -> None:
         known = ", ".join(self.groups)
@@ -153,3 +173,8 @@ class Glob:
                 hint="write it relative to the working directory, inside the project",
             )
         return text
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        first = "[~/]" if self.inside else "~"
+        return json_types.text(rf"(?!{first}|[A-Za-z]:[\\/]|\\\\)[^\n]+", f"expected {self.wants}")

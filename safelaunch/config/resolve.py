@@ -33,6 +33,7 @@ from safelaunch.model import (
     Host,
     Interpreter,
     Job,
+    Needs,
     Origin,
     Placed,
     Profile,
@@ -83,13 +84,17 @@ class Resolved(NamedTuple):
 def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
     """Return the resolved job of a file; `shown` is the path as the user typed it."""
     path = os.path.join(cwd, shown)
-    tree = _extended(path, shown, None, ())
+    tree = read_job(path, shown, None, ())
     paths = Paths.of(path, cwd, flags.project_root)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.path.splitext(os.path.basename(shown))[0])
     return resolve(tree, flags, paths, default_name=name.strip("-_")[:41] or "job", job_file=shown)
 
 
-def _extended(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]) -> Node:
+def read_job(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]) -> Node:
+    """Return the keys of a job file, laid over those that it extends. Raises ConfigError.
+
+    `where` names it as a parent, `chain` are the files that lead to it.
+    """
     real = os.path.realpath(path) if "\0" not in path else path
     if real in chain or len(chain) >= MAX_DEPTH:
         raise ConfigError(f"`extends` goes round in a circle: {shown}", where=where)
@@ -105,7 +110,7 @@ def _extended(path: str, shown: str, where: Origin | None, chain: tuple[str, ...
     for parent in parents.items if parents.kind == "list" else (parents,):
         next_path = os.path.normpath(os.path.join(os.path.dirname(path), parent.text))
         next_shown = os.path.normpath(os.path.join(os.path.dirname(shown), parent.text))
-        below = overlay(below, _extended(next_path, next_shown, parent.origin, (*chain, real)))
+        below = overlay(below, read_job(next_path, next_shown, parent.origin, (*chain, real)))
     return overlay(below, tree)
 
 
@@ -143,6 +148,8 @@ def resolve(
         sync=_sync(values, outside),
         assets=assets,
         fingerprint=values.get("recovery", {}).get("fingerprint", ()),
+        needs=values.get("needs", Needs()),
+        inputs=values.get("inputs", ()),
     )
     machines = _machines(job, known, remote=flags.remote)
     if _lies_here(values, machines, paths, remote=flags.remote):

@@ -6,6 +6,7 @@ from safelaunch.config.blocks import RECOVERY, SUCCESS, Block, HangType, SmokeTy
 from safelaunch.config.env_types import EnvType, ProfileEnvType
 from safelaunch.config.host_types import Addresses, Hub, Port, SshName, User
 from safelaunch.config.keys import Key, Schema
+from safelaunch.config.needs import InputsType, NeedsType
 from safelaunch.config.quantities import Bool, Duration, Glob, Pattern, Size
 from safelaunch.config.sync import AssetsType, SyncType
 from safelaunch.config.types import (
@@ -89,6 +90,8 @@ JOB = Schema(
         Key("recovery", Block(RECOVERY, "restart settings"), "restart a failed run, by class"),
         Key("sync", SyncType(), "what of the project travels to a host"),
         Key("assets", AssetsType(), "models and data by name: what travels beside the project"),
+        Key("needs", NeedsType(), "what each machine must have: gpu_memory, ram, disk, shm"),
+        Key("inputs", InputsType(), "paths that must be there; a glob must match exactly one"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` lays over this job"),
     ),
 )

@@ -6,6 +6,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config import json_types
 from safelaunch.config.blocks import Block
 from safelaunch.config.keys import Key, Schema
 from safelaunch.config.types import ListOf, PathText
@@ -14,6 +15,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import Asset, Sync
 
 if TYPE_CHECKING:
+    from safelaunch.config.json_types import Shape
     from safelaunch.config.load import Node
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
@@ -50,6 +52,10 @@ class IgnorePattern:
                 hint="write it relative to the project, with `/`",
             )
         return text
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.text(r"(?![!#~]|[A-Za-z]:[\\/]|\\\\)[^\n]+", f"expected {self.wants}")
 
 
 _PATTERNS = ListOf(IgnorePattern(), "patterns", single=True)
@@ -93,6 +99,12 @@ class AssetsType:
                 error.hint = "a name for each lets `args` and `env` say where it is on the host"
             raise error
         return tuple(_asset(key, value) for key, value in node.items if not value.is_null)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        path = json_types.text(r"[^~\n][^\n]*", "expected a path; `~` is never expanded")
+        asset = json_types.nullable(json_types.either(path, _ASSET.schema()))
+        return json_types.mapped(asset, {"pattern": f"^{_NAME.pattern}$"})
 
 
 def _asset(key: Node, value: Node) -> Asset:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from safelaunch.config import json_types
 from safelaunch.config.load import Node
 from safelaunch.config.words import (
     INT,
@@ -18,6 +19,11 @@ from safelaunch.config.words import (
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Args
 
+if TYPE_CHECKING:
+    from safelaunch.config.json_types import Shape
+
+_GPU = r"0|[1-9][0-9]*|(GPU|MIG)-[A-Za-z0-9/-]+"
+_OPTION = r"^[^-\s=][^\s=]*$"
 _ASSIGNED = r"\b([A-Za-z_][A-Za-z0-9_]*)=([^\s;&|]+)"
 
 
@@ -27,6 +33,8 @@ class Type(Protocol):
     wants: str
 
     def read(self, node: Node) -> Any: ...  # noqa: D102
+
+    def schema(self) -> Shape: ...  # noqa: D102
 
 
 class Text:
@@ -46,6 +54,10 @@ class Text:
             raise ConfigError(f"`{shorten(node.text)}` {self.rule}", where=node.origin)
         return node.text
 
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.text(self.pattern, f"this {self.rule}")
+
 
 class PathText(Text):
     """A path as text; one line, not empty."""
@@ -61,6 +73,10 @@ class PathText(Text):
         if "\n" in path:
             raise ConfigError("a line break in a path", where=node.origin)
         return path
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.text(r"[^\n]+", f"expected {self.wants}")
 
 
 class Count:
@@ -78,6 +94,10 @@ class Count:
             raise wrong(node, self.wants)
         return int(node.text)
 
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return {"type": "integer", "minimum": self.least}
+
 
 class Choice:
     """One of a few words."""
@@ -93,6 +113,10 @@ class Choice:
             error.hint = did_you_mean(node.text, self.words) if node.kind == "scalar" else None
             raise error
         return node.text
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.words(*self.words)
 
 
 class ListOf:
@@ -111,6 +135,12 @@ class ListOf:
             raise wrong(node, self.wants)
         return tuple(self.item.read(item) for item in node.items)
 
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        item = self.item.schema()
+        items = json_types.listed(item)
+        return json_types.either(items, item) if self.single else items
+
 
 class WordsType:
     """The words of a command, as a list."""
@@ -122,6 +152,10 @@ class WordsType:
         if node.kind != "list":
             raise wrong(node, self.wants)
         return read_command_words(node)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.listed(json_types.text())
 
 
 class SetupType:
@@ -139,6 +173,10 @@ class SetupType:
                     check_secret(name, Node("scalar", item.origin, text=said))
         return lines
 
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return ListOf(Text(), "shell lines", single=True).schema()
+
 
 class MapOf:
     """A map from names to values of one type."""
@@ -152,6 +190,10 @@ class MapOf:
         if node.kind != "map":
             raise wrong(node, self.wants)
         return {key.text: self.value.read(value) for key, value in node.items if not value.is_null}
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.mapped(json_types.nullable(self.value.schema()))
 
 
 class WordOrList:
@@ -169,6 +211,11 @@ class WordOrList:
         if node.kind == "scalar":
             raise wrong(node, self.wants)
         return self.other.read(node)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        other = json_types.listed(self.other.item.schema())
+        return json_types.either(json_types.words(*self.words), other)
 
 
 class GpuSet:
@@ -189,12 +236,20 @@ class GpuSet:
         seen: dict[str, int] = {}
         for item in node.items:
             name = read_words(item)
-            if not re.fullmatch(r"0|[1-9][0-9]*|(GPU|MIG)-[A-Za-z0-9/-]+", name):
+            if not re.fullmatch(_GPU, name):
                 raise wrong(item, "a GPU index or UUID")
             if name in seen:
                 raise ConfigError(f"GPU {name} is listed twice", where=item.origin)
             seen[name] = 1
         return tuple(seen)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        first = {"type": "integer", "minimum": 1, "maximum": 999}
+        each = json_types.listed(
+            json_types.text(_GPU, "expected a GPU index or UUID"), minItems=1, uniqueItems=True
+        )
+        return json_types.either(json_types.words("auto"), first, each)
 
 
 class ArgsType:
@@ -237,6 +292,12 @@ class ArgsType:
         if value.plain and value.text in ("true", "false"):
             return value.text == "true"
         return (read_words(value),)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        words = json_types.listed(json_types.text())
+        value = json_types.either(json_types.nullable(json_types.text()), words)
+        return json_types.either(json_types.mapped(value, {"pattern": _OPTION}), words)
 
 
 def expand_option(key: str, values: tuple[str, ...] | bool) -> tuple[str, ...]:
