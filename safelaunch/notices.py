@@ -96,6 +96,68 @@ def of_profile(
         yield PlanWarning("site-variable", message, where)
 
 
+def of_variables(
+    job: Job,
+    profile: Profile | None,
+    chosen: Selection | None,
+    env: Mapping[str, EnvVar],
+    host: Host,
+) -> Iterator[PlanWarning]:
+    """Warn about variables of the job or its host as lint does: unread names, values, pairs.
+
+    `env` is what the ranks get. What the profile itself says there is the profile's to answer for.
+    """
+    said = {var.name: str(var.origin) for var in (*host.env, *job.env) if var.value is not None}
+    said |= dict.fromkeys(job.env_from, str(job.origin("env_from")))
+    own = {name: where for name, where in said.items() if where == str(env[name].origin)}
+    if not own:
+        return
+    from safelaunch.lint import environment  # noqa: PLC0415 - with its table: 10 ms
+    from safelaunch.lint.finding import NOTE  # noqa: PLC0415 - as above
+
+    known = environment.Facts(
+        launcher=job.launcher,
+        nodes=job.topology.nodes,
+        nccl=host.facts.get("nccl"),
+        torch=host.facts.get("torch"),
+        nvlink=_has_nvlink(profile),
+        rdma=_has_rdma(profile),
+        machine=host.name,
+    )
+    of_profile = {var.name: var.value for var in chosen.env} if chosen else {}
+    asked = {entry.var.name for entry in chosen.missing} if chosen else set()
+    is_set = {name for name, var in env.items() if var.value is not None or var.computed}
+    judged = {name: _stated(env[name]) for name in env if name in is_set & {*own, *of_profile}}
+    for problem in environment.check(judged, known):
+        name = problem.name
+        if name not in own or problem.severity == NOTE:
+            continue
+        is_answered = name in asked or of_profile.get(name, "") == env[name].value
+        if is_answered and problem.id in ("env-together", "env-machine"):
+            continue
+        fix = f"; {problem.fix}" if problem.fix else ""
+        yield PlanWarning(problem.id, f"{problem.message}{fix}", own[name])
+
+
+def _stated(var: EnvVar) -> str | None:
+    """Return the value that a variable will have; None where only the start or the target knows."""
+    return var.value if isinstance(var.value, str) and not (var.computed or var.prepend) else None
+
+
+def _has_nvlink(profile: Profile | None) -> bool | None:
+    """Whether NVLink joins all cards of a platform; None where bridges or nothing are told of."""
+    said = profile.facts.get("nvlink", "") if profile else ""
+    if said.startswith("none"):
+        return False
+    return True if "NVSwitch" in said and "bridge" not in said else None
+
+
+def _has_rdma(profile: Profile | None) -> bool | None:
+    """Whether a platform's nodes are joined by RDMA; None where nothing is told of it."""
+    said = profile.facts.get("network", "") if profile else ""
+    return True if re.search(r"RoCE|InfiniBand", said) else None
+
+
 def workarounds(
     resolved: Resolved, profile: Profile, chosen: Selection, env: Mapping[str, EnvVar]
 ) -> Iterator[str]:

@@ -168,6 +168,7 @@ def _node(
     if chosen is not None and profile is not None:
         warnings += notices.of_profile(profile, chosen, env, host)
         notes = list(notices.workarounds(resolved, profile, chosen, env))
+    warnings += notices.of_variables(job, profile, chosen, env, host)
     rungs = gates.rungs(chosen, env, required) if chosen and chosen.rungs else ()
     if rungs:
         later = ", ".join(var.name for rung in rungs for var in rung)

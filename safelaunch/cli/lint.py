@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli import print_json, say
-from safelaunch.cli.lint_files import MOST, choose, read
+from safelaunch.cli.lint_files import MOST, choose, is_ignored, read
 from safelaunch.errors import ConfigError
 from safelaunch.lint import secrets, source
 from safelaunch.lint.check import check
@@ -20,7 +20,9 @@ from safelaunch.lint.kinds import Kind
 from safelaunch.lint.mend import difference, mended
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from safelaunch.lint.environment import Facts
 
 _WIDEST = 100
 
@@ -29,12 +31,18 @@ _WIDEST = 100
 @click.argument("paths", nargs=-1, metavar="FILES|FOLDERS...")
 @click.option("--fix", is_flag=True, help="Mend what is mechanical; the difference is shown first.")
 @click.option("--yes", is_flag=True, help="With --fix: write without asking.")
+@click.option(
+    "--host", metavar="NAME", help="Judge variables by the libraries of a host, as last asked."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(paths: tuple[str, ...], fix: bool, yes: bool, as_json: bool) -> int:
+def command(
+    *, paths: tuple[str, ...], fix: bool, yes: bool, host: str | None, as_json: bool
+) -> int:
     """Find what is wrong in job files, training configs and scripts, before a start.
 
     YAML that loaders read differently, broken shell scripts, secrets, environment variables that
-    nothing reads. Exit code 1 if something was found. `# safelaunch: ignore` in a line, and
+    nothing reads. A job is judged with what it extends, and by what `safelaunch facts` kept of its
+    hosts; none is asked. Exit code 1 if something was found. `# safelaunch: ignore` in a line, and
     .safelaunchlintignore, leave out what is meant.
     """
     if not paths:
@@ -43,12 +51,13 @@ def command(paths: tuple[str, ...], fix: bool, yes: bool, as_json: bool) -> int:
         raise ConfigError("`--yes` without `--fix`", hint="give both")
     if fix and as_json and not yes:
         raise ConfigError("`--fix --json` cannot ask", hint="give --yes too")
+    known = None if host is None else _known(host)
     chosen = choose(paths)
     _say_left_out(chosen.ignored, chosen.others)
-    found = {path: _findings(path) for path in chosen.files}
-    if fix:
-        wrote = _fix(found, ask=not yes, show=not as_json)
-        found.update((path, _findings(path)) for path in wrote)
+    found = _all(chosen.files, known)
+    own = {path: found[path] for path in chosen.files}
+    if fix and _fix(own, ask=not yes, show=not as_json):
+        found = _all(chosen.files, known)
     findings = [_printable(f) for per_file in found.values() for f in per_file]
     if as_json:
         listed = [f.as_json() for f in findings]
@@ -66,45 +75,105 @@ def _say_left_out(ignored: Sequence[str], others: Sequence[str]) -> None:
         say(f"{path}: left out, there are no rules for such a file")
 
 
+def _known(host: str) -> Facts:
+    """Return what is kept of a host. Raises ConfigError where that is nothing: it is not asked."""
+    from safelaunch import runs  # noqa: PLC0415 - only with --host
+    from safelaunch.cli import lint_jobs  # noqa: PLC0415 - as above
+
+    found = lint_jobs.kept(runs.home(os.environ), host)
+    if found is None:
+        hint = "safelaunch facts" + ("" if host == "localhost" else f" --host {host}")
+        raise ConfigError(f"no facts of `{host}` are kept", hint=f"{hint} asks for them")
+    return found
+
+
+# -- all files -------------------------------------------------------------------------------------
+
+
+def _all(files: Sequence[str], known: Facts | None) -> dict[str, list[Finding]]:
+    """Return what is wrong in files and in those that they extend, each thing once.
+
+    What a job says of a file that it extends counts: it knows the launcher, the file may not.
+    """
+    paths = {_whole(path): path for path in files}
+    found: dict[str, dict[tuple[int, int, str], Finding]] = {path: {} for path in files}
+    for path in files:
+        for finding in _findings(path, known):
+            file = _whole(finding.file)
+            at = found.setdefault(paths.get(file, finding.file), {})
+            key = (finding.line, finding.column, finding.id)
+            if key not in at or file != _whole(path):
+                at[key] = finding
+    return {path: _ordered(each.values()) for path, each in found.items()}
+
+
+def _whole(path: str) -> str:
+    return os.path.normcase(os.path.abspath(path))
+
+
+def _ordered(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda f: (f.line, f.column, f.id))
+
+
 # -- one file --------------------------------------------------------------------------------------
 
 
-def _findings(path: str) -> list[Finding]:
+def _findings(path: str, known: Facts | None) -> Iterator[Finding]:
+    """Yield what is wrong in a file; of a job also what is wrong in those that it extends."""
     shown = path.replace(os.sep, "/")
     try:
         data = read(path)
     except ConfigError as e:  # found in a folder; a named one was refused before
-        return [Finding(shown, 1, 1, "unreadable", e.message, severity=ERROR)]
+        yield Finding(shown, 1, 1, "unreadable", e.message, severity=ERROR)
+        return
     if len(data) > MOST:
         message = "more than 1 MiB: not looked at"
-        return [Finding(shown, 1, 1, "too-large", message, severity=NOTE)]
-    checked = check(shown, data)
-    found = list(checked.findings)
+        yield Finding(shown, 1, 1, "too-large", message, severity=NOTE)
+        return
+    checked = check(shown, data, known)
+    if checked.kind is Kind.JOB:
+        yield from _of_job(path, shown, checked.findings, known)
+        return
+    yield from checked.findings
     refused = _refused(checked.kind, path, shown)
-    if refused is not None and not _is_ignored(data, refused):
-        found.append(refused)
-    return sorted(found, key=lambda f: (f.line, f.column, f.id))
+    if refused is not None and not _is_ignored(refused):
+        yield refused
+
+
+def _of_job(
+    path: str, shown: str, findings: Sequence[Finding], known: Facts | None
+) -> Iterator[Finding]:
+    from safelaunch import runs  # noqa: PLC0415 - only for such files
+    from safelaunch.cli import lint_jobs  # noqa: PLC0415 - as above
+
+    job = lint_jobs.judge(path, shown, known, runs.home(os.environ))
+    alone = job.variables is None
+    yield from (f for f in findings if alone or not f.id.startswith("env-"))
+    yield from (f for f in job.variables or () if not _is_ignored(f))
+    if job.refused is not None:
+        file, line, column = _place(job.refused, shown)
+        message, hint = job.refused.message, job.refused.hint
+        refused = Finding(file, line, column, "job-file", message, hint, ERROR)
+        if not _is_ignored(refused):
+            yield refused
 
 
 def _refused(kind: Kind | None, path: str, shown: str) -> Finding | None:
-    """Return what the reader of our own files refuses, as a finding."""
+    """Return what the reader of profiles and hosts files refuses, as a finding."""
     try:
         _read_own(kind, path, shown)
     except ConfigError as e:
-        line, column, message = _place(e, shown)
+        file, line, column = _place(e, shown)
         rule = f"{kind.value if kind else 'job'}-file"
-        return Finding(shown, line, column, rule, message, e.hint, ERROR)
+        if os.path.basename(file) == os.path.basename(shown):
+            return Finding(shown, line, column, rule, e.message, e.hint, ERROR)
+        return Finding(shown, 1, 1, rule, f"{e.where}: {e.message}", e.hint, ERROR)
     return None
 
 
 def _read_own(kind: Kind | None, path: str, shown: str) -> None:
-    if kind is Kind.JOB:
-        from safelaunch.config.load import read_file  # noqa: PLC0415 - only for such files
-        from safelaunch.config.schema import JOB  # noqa: PLC0415 - as above
-
-        JOB.read(read_file(path, shown))
-    elif kind is Kind.PROFILE:
-        from safelaunch.config import profiles  # noqa: PLC0415 - as above
+    if kind is Kind.PROFILE:
+        from safelaunch.config import profiles  # noqa: PLC0415 - only for such files
         from safelaunch.model import Origin  # noqa: PLC0415 - as above
 
         whole = os.path.abspath(path)
@@ -115,21 +184,21 @@ def _read_own(kind: Kind | None, path: str, shown: str) -> None:
         hosts.load(path, shown, lambda said, _: said)
 
 
-def _place(error: ConfigError, shown: str) -> tuple[int, int, str]:
-    """Return line and column of an error, and its message, with the place where it is another."""
-    where = error.where or ""
-    file, _, numbers = where.partition(":") if where.count(":") == 2 else (where, "", "")  # noqa: PLR2004 - file:line:column
-    line, _, column = numbers.partition(":")
-    if not (line.isdecimal() and column.isdecimal()):
-        return 1, 1, error.message
-    is_here = os.path.basename(file) == os.path.basename(shown)
-    message = error.message if is_here else f"{where}: {error.message}"
-    return (int(line), int(column), message) if is_here else (1, 1, message)
+def _place(error: ConfigError, shown: str) -> tuple[str, int, int]:
+    """Return file, line and column of an error; the beginning of the file where it says none."""
+    file, *numbers = (error.where or "").rsplit(":", 2)
+    if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):  # noqa: PLR2004 - line, column
+        return shown, 1, 1
+    return file.replace(os.sep, "/"), int(numbers[0]), int(numbers[1])
 
 
-def _is_ignored(data: bytes, finding: Finding) -> bool:
-    text = source.read(finding.file, data)
-    return text is not None and text.ignores(finding.line, finding.id)
+def _is_ignored(finding: Finding) -> bool:
+    """Whether a comment or an ignore file asks to leave a finding out."""
+    try:
+        text = source.read(finding.file, read(finding.file))
+    except ConfigError:
+        return False
+    return text is not None and (text.ignores(finding.line, finding.id) or is_ignored(finding.file))
 
 
 # -- mending ---------------------------------------------------------------------------------------

@@ -45,6 +45,11 @@ def choose(paths: Sequence[str]) -> Chosen:
     return Chosen(tuple(files), tuple(ignored), tuple(others))
 
 
+def is_ignored(path: str) -> bool:
+    """Whether an ignore file leaves a file out."""
+    return _Ignored().has(path, is_folder=False)
+
+
 def read(path: str, most: int = MOST + 1) -> bytes:
     """Return the first bytes of a file. Raises ConfigError."""
     try:

@@ -9,6 +9,7 @@ from safelaunch.lint.finding import ERROR, Finding
 from safelaunch.lint.kinds import Kind
 
 if TYPE_CHECKING:
+    from safelaunch.lint.environment import Facts
     from safelaunch.lint.source import Source
 
 
@@ -19,8 +20,11 @@ class Checked(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def check(file: str, data: bytes) -> Checked:
-    """Return what is wrong in a file's bytes. `file` names it in findings."""
+def check(file: str, data: bytes, known: Facts | None = None) -> Checked:
+    """Return what is wrong in a file's bytes. `file` names it in findings.
+
+    `known`: what is known of the machine that it is for; variables are judged by it.
+    """
     kind = kinds.by_name(file, data[:200])
     if kind is None:
         return Checked(None, ())
@@ -28,25 +32,27 @@ def check(file: str, data: bytes) -> Checked:
     if text is None:
         message = "UTF-16: bash, json and pip read UTF-8"
         return Checked(kind, (Finding(file, 1, 1, "encoding", message, "save as UTF-8", ERROR),))
-    kind, found = _check(kind, text)
+    kind, found = _check(kind, text, known)
     kept = [f for f in found if not text.ignores(f.line, f.id)]
     return Checked(kind, tuple(sorted(kept, key=lambda f: (f.line, f.column, f.id))))
 
 
-def _check(kind: Kind, text: Source) -> tuple[Kind, list[Finding]]:
+def _check(kind: Kind, text: Source, known: Facts | None) -> tuple[Kind, list[Finding]]:
     # each kind loads its own rules: regular expressions are most of a start's time
     if kind is Kind.SHELL:
-        return kind, _shell(text)
+        return kind, _shell(text, known)
     if kind is Kind.REQUIREMENTS:
         from safelaunch.lint import requirements, secrets  # noqa: PLC0415 - as above
 
         return kind, [*requirements.check(text), *secrets.check_text(text)]
-    from safelaunch.lint import yaml_files  # noqa: PLC0415 - as above
+    from safelaunch.lint import environment, yaml_files  # noqa: PLC0415 - as above
 
-    return yaml_files.check_json(text) if kind is Kind.JSON else yaml_files.check_yaml(text)
+    if kind is Kind.JSON:
+        return yaml_files.check_json(text)
+    return yaml_files.check_yaml(text, known or environment.Facts())
 
 
-def _shell(text: Source) -> list[Finding]:
+def _shell(text: Source, known: Facts | None) -> list[Finding]:
     from safelaunch.lint import secrets, shell  # noqa: PLC0415 - as above
 
     script = shell.read(text)
@@ -54,7 +60,7 @@ def _shell(text: Source) -> list[Finding]:
     seen = {f.line for f in by_look}
     found = [f for f in shell.check(text, script) if f.id != secrets.ID or f.line not in seen]
     if shell.settings(script):
-        from safelaunch.lint import env_files  # noqa: PLC0415 - as above
+        from safelaunch.lint import env_files, environment  # noqa: PLC0415 - as above
 
-        found += env_files.in_shell(text, script)
+        found += env_files.in_shell(text, script, known or environment.Facts())
     return [*found, *by_look]

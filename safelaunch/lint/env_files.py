@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint import environment, shell
-from safelaunch.lint.environment import Facts
 from safelaunch.lint.finding import WARNING, Edit, Finding
 from safelaunch.lint.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from safelaunch.lint.environment import Problem
+    from safelaunch.lint.environment import Facts, Problem
     from safelaunch.lint.shell import Setting
     from safelaunch.lint.shell_words import Script
     from safelaunch.lint.source import Source
     from safelaunch.lint.yaml_rules import Document, Scalar
+
+
+class Place(NamedTuple):
+    """Where a file names a variable."""
+
+    file: str
+    line: int
+    column: int
+    is_plain: bool
+
 
 _MAPPINGS = ("env", "ENV", "envs", "env_vars", "environment", "environment_variables")
 _USE = re.compile(r"\$\{?[#!]?(\w+)")
@@ -25,9 +34,9 @@ _USE = re.compile(r"\$\{?[#!]?(\w+)")
 _FOR_CHILDREN = re.compile(r"(NCCL|TORCH_NCCL|TORCH_FR|GLOO)_\w+|(CUDA|HIP|ROCR)_VISIBLE_DEVICES")
 
 
-def in_shell(text: Source, script: Script) -> Iterator[Finding]:
+def in_shell(text: Source, script: Script, known: Facts) -> Iterator[Finding]:
     """Yield what is wrong with the variables that a script sets."""
-    facts = Facts(launcher=shell.launcher(script))
+    facts = known._replace(launcher=shell.launcher(script))
     settings, used = shell.settings(script), set(_USE.findall(text.text))
     for setting in settings:
         edit = Edit(setting.word.line, setting.word.column, setting.name, "")
@@ -59,9 +68,9 @@ def _not_exported(
         yield Finding(file, word.line, word.column, "env-not-exported", message, fix, WARNING)
 
 
-def in_yaml(document: Document, file: str, kind: Kind) -> Iterator[Finding]:
+def in_yaml(document: Document, file: str, kind: Kind, known: Facts) -> Iterator[Finding]:
     """Yield what is wrong with variables in the mappings of a YAML file that set some."""
-    facts = _facts(document)
+    facts = _facts(document, known)
     found: dict[tuple[str, ...], dict[str, Scalar]] = {}
     values = {s.path: s.text for s in document.scalars if not s.is_key}
     for key in document.scalars:
@@ -71,19 +80,31 @@ def in_yaml(document: Document, file: str, kind: Kind) -> Iterator[Finding]:
         said = {name: values.get((*path, name)) for name in keys}
         if kind is Kind.PROFILE:
             said = {name: values.get((*path, name, "value"), said[name]) for name in keys}
-        problems = list(environment.check(said, facts))
-        for problem in problems:
-            if kind is Kind.PROFILE and problem.id == "env-together":
-                continue  # a profile says why, and what it costs
-            key = keys[problem.name]
-            edit = Edit(key.line, key.column + (not key.is_plain), key.text, "")
-            yield _finding(file, problem, edit)
+        places = {n: Place(file, k.line, k.column, k.is_plain) for n, k in keys.items()}
+        for finding in judged(said, places, facts):
+            if kind is not Kind.PROFILE or finding.id != "env-together":
+                yield finding  # a profile says why, and what it costs
 
 
-def _facts(document: Document) -> Facts:
+def judged(
+    values: Mapping[str, str | None], places: Mapping[str, Place], facts: Facts
+) -> Iterator[Finding]:
+    """Yield what is wrong with variables, each at its place; None is a value not known."""
+    for problem in environment.check(values, facts):
+        at = places[problem.name]
+        edit = Edit(at.line, at.column + (not at.is_plain), problem.name, "")
+        yield _finding(at.file, problem, edit)
+
+
+def _facts(document: Document, known: Facts) -> Facts:
     launcher, nodes = document.value("launcher"), document.value("nodes")
-    count = int(nodes.text) if nodes is not None and nodes.text.isdecimal() else None
-    return Facts(launcher=launcher.text if launcher else None, nodes=count)
+    said = None if nodes is None else count(nodes.text)
+    return known._replace(launcher=launcher.text if launcher else None, nodes=said)
+
+
+def count(text: str) -> int | None:
+    """Return the number that a text is; None for what is none, or larger than any cluster."""
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def _finding(file: str, problem: Problem, at: Edit, *, may_rename: bool = True) -> Finding:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "variables.json")
 _CHECKED = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_")  # all names with these are known
+_SCANNED = ("NCCL_", "TORCH_NCCL_")  # of which the names in a library are known
+_LIBRARIES = ("nccl", "torch_distributed")  # groups of the table; plugins have their own files
 _NEAR = (
     "CUDA_", "PYTORCH_", "TORCH_", "GLOO_", "OMP_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_",
 )  # fmt: skip
@@ -45,6 +47,7 @@ class Facts(NamedTuple):
     nvlink: bool | None = None
     rdma: bool | None = None
     library: frozenset[str] | None = None  # the names in the host's own libnccl and libtorch
+    machine: str = "this machine"  # whose libraries and versions these are
 
 
 class Problem(NamedTuple):
@@ -106,7 +109,7 @@ def check_together(variables: Mapping[str, str | None], facts: Facts) -> Iterato
 def _name(name: str, facts: Facts) -> Problem | None:
     gone = table().gone.get(name)
     if gone is not None:
-        return _gone(name, gone, facts)
+        return None if _is_before(gone, facts) else _gone(name, gone, facts)
     entry = table().variables.get(name)
     if entry is not None:
         return _not_there(name, entry, facts)
@@ -146,11 +149,19 @@ def _gone(name: str, entry: Mapping[str, str], facts: Facts) -> Problem | None:
 def _removed(entry: Mapping[str, str], facts: Facts) -> str | None:
     """Return how bad a removed name is; None where the installed NCCL still reads it."""
     if "last" not in entry:
-        return WARNING
+        is_open = entry.get("since", "").startswith("torch ") and facts.torch is None
+        return NOTE if is_open else WARNING
     last = version(entry["last"].partition(" ")[2])
     if facts.nccl is not None:
         return None if version(facts.nccl) <= last else WARNING
     return NOTE if last >= _RECENT else WARNING
+
+
+def _is_before(entry: Mapping[str, str], facts: Facts) -> bool:
+    """Whether the installed library is known to be older than the change: it reads the name."""
+    library, _, since = entry.get("since", "").partition(" ")
+    installed = {"nccl": facts.nccl, "torch": facts.torch}.get(library.lower())
+    return bool(installed and version(since)) and version(installed or "") < version(since)
 
 
 def _renamed(name: str, entry: Mapping[str, str]) -> Problem:
@@ -166,15 +177,18 @@ def _renamed(name: str, entry: Mapping[str, str]) -> Problem:
 def _not_there(name: str, entry: Mapping[str, Any], facts: Facts) -> Problem | None:
     """Return that the host's library lacks a name, or is known to be older than it."""
     group = entry["group"]
-    if facts.library is not None and name.startswith(_CHECKED) and name not in facts.library:
-        message = f"`{name}`: the libraries of this machine do not hold the name"
+    is_theirs = group in _LIBRARIES and name.startswith(_SCANNED)
+    if facts.library is not None and is_theirs and name not in facts.library:
+        message = f"`{name}`: the libraries of {facts.machine} do not hold the name"
         return Problem("env-not-there", name, message, "remove it, or use a newer version")
-    installed = {"nccl": facts.nccl, "torch_distributed": facts.torch}.get(group)
+    installed = dict(zip(_LIBRARIES, (facts.nccl, facts.torch), strict=True)).get(group)
     since = re.match(r"\d+(\.\d+)+", str(entry.get("since", "")))
     if not installed or since is None or version(installed) >= version(since.group()):
         return None
     library = "NCCL" if group == "nccl" else "PyTorch"
-    message = f"`{name}` came with {library} {since.group()}; {installed} ignores it"
+    message = (
+        f"`{name}` came with {library} {since.group()}; {installed} of {facts.machine} ignores it"
+    )
     return Problem("env-not-there", name, message, f"remove it, or use a newer {library}")
 
 

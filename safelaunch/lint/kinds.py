@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 
 class Kind(Enum):
@@ -46,9 +46,12 @@ _JOB = frozenset(
         "processes", "gpus", "nodes", "hosts", "mixed_precision", "launcher_args", "python", "venv",
         "conda", "conda_root", "workdir", "pythonpath", "env", "env_from", "inherit", "setup",
         "log", "force", "capture", "logs", "log_cap", "max_duration", "progress", "success", "hang",
-        "recovery", "sync", "assets", "smoke",
+        "recovery", "sync", "assets", "needs", "inputs", "smoke",
     }
 )  # fmt: skip
+_OVERLAID = frozenset(
+    {"env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs"}
+)
 _PROFILE = frozenset(
     {
         "extends", "description", "accelerator", "gpu_names", "facts", "env", "site", "ladder",
@@ -88,8 +91,13 @@ def by_name(path: str, start: bytes) -> Kind | None:
     return None
 
 
-def by_keys(path: str, keys: Collection[str], launcher: str | None) -> Kind:
-    """Return what a YAML file with these keys at its top is; `launcher` is that key's text."""
+def by_keys(
+    path: str, keys: Collection[str], launcher: str | None, parents: Sequence[str] = ()
+) -> Kind:
+    """Return what a YAML file with these keys at its top is.
+
+    `launcher` is that key's text, `parents` are those of `extends`.
+    """
     found = set(keys)
     if found and found <= {"hosts", "groups"}:
         return Kind.HOSTS
@@ -97,7 +105,7 @@ def by_keys(path: str, keys: Collection[str], launcher: str | None) -> Kind:
         return Kind.ACCELERATE
     if "zero_optimization" in found or len(found & _DEEPSPEED) > 1:
         return Kind.DEEPSPEED
-    if _is_job(found, launcher):
+    if _is_job(found, launcher) or _is_overlay(found, parents):
         return Kind.JOB
     if found & {"accelerator", "gpu_names", "ladder"} and _most(found, _PROFILE):
         return Kind.PROFILE
@@ -110,6 +118,12 @@ def _is_job(found: set[str], launcher: str | None) -> bool:
     runs = found & {"script", "module", "command", "extends"}
     shaped = found & {"profile", "processes", "gpus", "hosts", "launcher_args", "args", "smoke"}
     return bool(runs and shaped) and _most(found, _JOB)
+
+
+def _is_overlay(found: set[str], parents: Sequence[str]) -> bool:
+    """Whether a file is nothing but what a job changes of others; training configs extend, too."""
+    is_ours = found <= _JOB and bool(found & _OVERLAID)
+    return bool(parents) and is_ours and all(p.endswith((".yaml", ".yml")) for p in parents)
 
 
 def _most(found: set[str], known: Collection[str]) -> bool:

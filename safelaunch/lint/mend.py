@@ -14,12 +14,14 @@ def mended(data: bytes, findings: Iterable[Finding]) -> bytes:
     """Return a file's bytes with all mechanical findings mended; the rest stays byte by byte."""
     found = list(findings)
     text = data.decode("utf-8", "surrogateescape")
-    bom = "\ufeff" if text.startswith("\ufeff") else ""
+    bom = text[: len(text) - len(text.lstrip("\ufeff"))]
     lines = text.removeprefix(bom).split("\n")
     edits = [f.edit for f in found if f.edit is not None]
     for edit in sorted(set(edits), key=lambda e: (e.line, e.column), reverse=True):
-        line, at = lines[edit.line - 1], edit.column - 1
-        if line.startswith(edit.old, at):  # not so where a loader knows other line ends than LF
+        at = edit.column - 1
+        # a loader may know other line ends than LF: then it is elsewhere, and stays
+        line = lines[edit.line - 1] if edit.line <= len(lines) else ""
+        if line.startswith(edit.old, at):
             lines[edit.line - 1] = line[:at] + edit.new + line[at + len(edit.old) :]
     rules = {f.id for f in found}
     if CRLF in rules:

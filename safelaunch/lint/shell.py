@@ -22,8 +22,8 @@ _DEVICES = (
     "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
     "ASCEND_RT_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES",
 )  # fmt: skip
-_SPACED = re.compile(r"""=["']?(?P<list>\d+(?:\s*,\s*\d+)+)["']?""")
-_SPACED_END = re.compile(r"=(?P<list>\d+(?:,\d+)*,(?:[ \t]+\d+,?)*[ \t]+\d+)")
+_SPACED = re.compile(r"""=["']?(?P<list>\d+(?:\s*,\s*\d+)+)(?!\w)["']?""")
+_SPACED_END = re.compile(r"=(?P<list>\d+(?:,\d+)*,(?:[ \t]+\d+,?)*[ \t]+\d+)(?!\w)")
 _NO_JOB = frozenset(
     {"echo", "printf", "cat", "date", "ls", "head", "tail", "grep", "env", "nvidia-smi", "hostname"}
 )

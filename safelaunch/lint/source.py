@@ -37,7 +37,7 @@ def read(file: str, data: bytes) -> Source | None:
         return None
     text = data.decode("utf-8", "surrogateescape")
     has_bom = text.startswith("\ufeff")
-    text = text.removeprefix("\ufeff")
+    text = text.lstrip("\ufeff")  # editors that add one do so at each save
     at = text.find("\r\n")
     crlf_line = None if at < 0 else text.count("\n", 0, at) + 1
     text = text.replace("\r\n", "\n")

@@ -11,15 +11,16 @@ from safelaunch.lint.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from safelaunch.lint.environment import Facts
     from safelaunch.lint.source import Source
     from safelaunch.lint.yaml_rules import Document
 
 
-def check_yaml(text: Source) -> tuple[Kind, list[Finding]]:
+def check_yaml(text: Source, known: Facts) -> tuple[Kind, list[Finding]]:
     """Return the kind of a YAML file, and what is wrong in it."""
     document = yaml_rules.read(text.text, text.file)
     kind = _kind(text, document)
-    variables = env_files.in_yaml(document, text.file, kind)
+    variables = env_files.in_yaml(document, text.file, kind, known)
     if kind in (Kind.JOB, Kind.PROFILE, Kind.HOSTS):
         return kind, list(variables)  # their own reader is stricter in all else
     found = [*document.findings, *_secrets(text, document), *_keys(kind, document, text.file)]
@@ -51,7 +52,8 @@ def check_json(text: Source) -> tuple[Kind, list[Finding]]:
 
 def _kind(text: Source, document: Document) -> Kind:
     launcher = document.value("launcher")
-    return kinds.by_keys(text.file, document.keys, launcher.text if launcher else None)
+    parents = [s.text for s in document.scalars if s.path[:1] == ("extends",) and not s.is_key]
+    return kinds.by_keys(text.file, document.keys, launcher.text if launcher else None, parents)
 
 
 def _keys(kind: Kind, document: Document, file: str) -> Iterable[Finding]:

@@ -226,3 +226,22 @@ def test_a_variable_that_no_program_sees_is_found(text: str, found: list[str]) -
 
 def test_an_env_file_needs_no_export() -> None:
     assert check("x/.env", b"NCCL_DEBUG=INFO\n").findings == ()
+
+
+def test_names_that_are_not_looked_for_in_libraries_are_not_missed_there() -> None:
+    known = Facts(library=frozenset({"NCCL_DEBUG"}), machine="gpu1 (asked 2 h ago)")
+    assert (
+        ids(known, TORCH_FR_BUFFER_SIZE="1", NCCL_PLUGIN_P2P="x", TORCH_DIST_INIT_BARRIER="1") == []
+    )
+    (found,) = problems(known, NCCL_IB_HCA="x")
+    assert "the libraries of gpu1 (asked 2 h ago) do not hold" in found.message
+
+
+def test_a_name_that_is_gone_is_right_where_the_library_is_older() -> None:
+    old = Facts(torch="2.1.2", nccl="2.16.5")
+    gone = ("NCCL_BLOCKING_WAIT", "NCCL_MAX_NCHANNELS", "TORCH_NCCL_AVOID_RECORD_STREAMS")
+    assert ids(old, **dict.fromkeys(gone, "1")) == []
+    new = Facts(torch="2.13.0", nccl="2.27.3")
+    assert ids(new, **dict.fromkeys(gone, "1")) == ["env-renamed", "env-renamed", "env-removed"]
+    (unknown,) = problems(None, TORCH_NCCL_AVOID_RECORD_STREAMS="1")
+    assert unknown.severity == NOTE

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safelaunch.lint.check import check
@@ -139,8 +139,23 @@ def test_no_bytes_are_too_strange(name: str, data: bytes) -> None:
     check(name, data)
 
 
+@settings(max_examples=300, derandomize=True, database=None)
 @given(st.sampled_from(NAMES), st.lists(st.sampled_from(PIECES), max_size=12))
 def test_what_is_mended_needs_no_mending_again(name: str, pieces: list[str]) -> None:
     data = "".join(pieces).encode()
     once = mended(data, check(name, data).findings)
     assert mended(once, check(name, once).findings) == once
+
+
+def test_lines_that_only_a_loader_ends_are_left_alone() -> None:
+    text = "\u2028lr: 1e-3".encode()
+    assert mended(text, check("train.yaml", text).findings) == text
+
+
+def test_all_byte_order_marks_go_at_once() -> None:
+    text = ("\ufeff" * 2 + "echo a\n").encode()
+    assert mended(text, check("run.sh", text).findings) == b"echo a\n"
+
+
+def test_words_that_follow_a_list_of_devices_are_no_part_of_it() -> None:
+    assert ids("run.sh", "CUDA_VISIBLE_DEVICES=0, 1x\n") == []
