@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from safelaunch.checks.check import declared
 from safelaunch.cli import COMMANDS
 from safelaunch.config.hosts import load_own
 from safelaunch.config.schema import HOST, JOB, PROFILE
@@ -166,3 +167,14 @@ def told(block: str) -> list[str]:
     lines = [line for line in block.splitlines() if line.startswith("  ") and line[2] != " "]
     varying = r"ppo-\S+|(?<= on )\S+|\S+(?=/src)|:\d+ in \S+|\d+ ms|(?<=then).*"
     return [re.sub(varying, "_", line) for line in lines]
+
+
+def test_every_check_stands_in_its_document() -> None:
+    text = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)`( \u00b7)? \| (.*) \|$", text, re.MULTILINE)
+    made = [(one.id, " \u00b7" * one.quick, one.work.__doc__ or "") for one in declared()]
+    says = [
+        (name, mark, doc.splitlines()[0].removeprefix("Whether ").rstrip("."))
+        for name, mark, doc in made
+    ]
+    assert rows == says

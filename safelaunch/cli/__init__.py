@@ -25,12 +25,14 @@ COMMANDS = {
     "rerun": ("rerun", "Start a recorded run's plan again."),
     "push": ("push", "Bring a file or folder to a host."),
     "pull": ("pull", "Fetch files that a run made on its host."),
+    "check": ("check", "Find what would keep a job from starting, before it starts."),
     "lint": ("lint", "Find what is wrong in job files, configs and scripts before a start."),
     "init": ("init", "Write a pasted launch line as a job file."),
     "hosts": ("hosts", "List, test and add the machines that jobs can run on."),
     "facts": ("facts", "Show what this machine or hosts have: cards, memory, disks, torch, NCCL."),
     "profiles": ("profiles", "List hardware profiles, or show one with its reasons."),
     "launchers": ("launchers", "List launchers."),
+    "schema": ("schema", "Print the JSON Schema of job, profile or hosts files, for editors."),
 }
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch import runs
-from safelaunch.cli import looking, print_json, say
+from safelaunch import checks, runs
+from safelaunch.cli import checking, looking, print_json, quick, say
 from safelaunch.cli import options as shared
 from safelaunch.cli.bar import Bar
 from safelaunch.cli.planning import say_warnings
@@ -28,6 +28,7 @@ from safelaunch.sync import LIMIT, Rules, begin_tree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from safelaunch.checks import Case
     from safelaunch.cli.remote import Ordered
     from safelaunch.model import Plan
     from safelaunch.remote.agent import Pending
@@ -41,18 +42,25 @@ def start(ordered: Ordered, options: dict[str, Any]) -> int:
     """Start what is ordered on its hosts; return the exit code of the command."""
     _check(options, "remote")
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
-    known, _ = ordered.plan([places.HOME] * len(ordered.hosts))
+    homes = [places.HOME] * len(ordered.hosts)
+    known, resolved = ordered.plan(homes)
     if not options["no_sync"]:
         assets.check(known)
-    begun = _Begun(known, [host.name for host in ordered.hosts], hosts_path)
+    case = None
+    if not options["no_check"]:
+        lies = checking.Lies(ordered.root, tuple(ordered.places(homes)))
+        case = checking.of_plan(resolved, known, lies, is_quick=True)
+    begun = _Begun(known, [host.name for host in ordered.hosts], hosts_path, case)
     sync = None if options["no_sync"] else _Sync(ordered, begun.machines, options)
     if sync is not None and len(begun.machines) == 1:
         sync.begin([0], ordered.places(["~"])[0])  # on its way with the look
+    begun.ask_checks()
     homes = [about.home for about in begun.see()]
     plan, _ = ordered.plan(homes)
     if shared.resumes(options):
         plan = of_run(plan, begun.caller.home, options["resume_from"])
     say_warnings(plan)
+    begun.check()
     begun.find_routes([host.interface for host in ordered.hosts])
     if sync is not None:
         sync.finish(ordered.places(homes))
@@ -81,7 +89,9 @@ def _check(options: dict[str, Any], command: str) -> None:
 class _Begun:
     """A start on its way: an id, connections, and what was seen of each host."""
 
-    def __init__(self, plan: Plan, hosts: Sequence[str], hosts_path: str | None) -> None:
+    def __init__(
+        self, plan: Plan, hosts: Sequence[str], hosts_path: str | None, case: Case | None = None
+    ) -> None:
         self.caller = caller()
         self.run_id = runs.new_id(plan.name, self.caller.utc, self.caller.random)
         self.hosts_path = hosts_path
@@ -90,16 +100,32 @@ class _Begun:
         self.routes: Routes | None = None
         self.plan = plan
         self.seen: list[Seen] = []
+        self._case = case  # what is checked before anything is sent; None: nothing
+        self._checks: list[Pending] = []
         self._asked = together(self._look, range(len(hosts)))
 
     def _look(self, rank: int) -> Pending:
         python = self.plan.nodes[rank].interpreter.path
+        if self._case is not None:
+            asked = quick.request(self._case.sites[rank], python)
+            self.machines[rank].agent.ask_first("facts.begin", **asked)
         return remote.look(self.machines[rank], python, self.run_id)
 
     def see(self) -> list[Seen]:
         """Wait until each host has told what a start needs to know. Raises HostError."""
         self.seen = together(lambda asked: remote.Seen(asked.result()), self._asked)
         return self.seen
+
+    def ask_checks(self) -> None:
+        """Ask for what the checks need: it is found out beside all that was asked before."""
+        if self._case is not None:
+            self._checks = [machine.agent.ask_first("facts.end") for machine in self.machines]
+
+    def check(self) -> None:
+        """Make the quick checks. Raises Refused."""
+        if self._case is not None:
+            checks.read(self._case)
+            quick.judge(self._case, together(lambda asked: asked.result(), self._checks))
 
     def find_routes(self, interfaces: Sequence[str | None]) -> None:
         """Try the network between the hosts, before anything is sent or started."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from safelaunch import runs
 from safelaunch.cli import print_json, say
+from safelaunch.cli.marks import width, wrapped
 from safelaunch.config import hosts as hosts_file
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.ssh import config as ssh_config
@@ -151,23 +150,6 @@ def way_there(found: Target) -> str:
 def brief(proof: str) -> str:
     """Return what opened a door without the key's fingerprint: its file says enough."""
     return re.sub(r" SHA256:[^\s)]+", "", proof)
-
-
-def width() -> int:
-    """Return the columns of the terminal; 80 where there is none."""
-    return shutil.get_terminal_size().columns
-
-
-def wrapped(text: str, columns: int, first: str, others: str) -> list[str]:
-    """Return a text in lines; words are never broken."""
-    return textwrap.wrap(
-        text,
-        columns,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 # -- list ------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import click
 
 from safelaunch import runs
 from safelaunch.cli import hosts_found as seen
-from safelaunch.cli import print_json, say
-from safelaunch.cli.hosts import file_of, way_there, width, wrapped
+from safelaunch.cli import marks, print_json, say
+from safelaunch.cli.hosts import file_of, way_there
 from safelaunch.cli.hosts_found import FAIL, OK, WARN, Check
 from safelaunch.config import hosts as hosts_file
 from safelaunch.config import profiles
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from safelaunch.ssh.auth import Ask
     from safelaunch.ssh.connection import Connection
 
-_COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 _ROUND_TRIPS = 3
 _POLL = 0.1  # seconds
 _UNREACHABLE, _REFUSED = 4, 3  # exit codes
@@ -298,17 +297,8 @@ class _Visit(threading.Thread):
 def _show(visit: _Visit) -> None:
     click.echo(f"{visit.host.name}: {_verdict(visit)}")
     for check in visit.checks:
-        mark = f"{check.status:<4}"
-        if not os.environ.get("NO_COLOR"):
-            mark = click.style(mark, fg=_COLOURS[check.status], bold=check.status != OK)
-        begin = f"{check.id:<{_LABEL}} "
-        room = width() - len("  ok    ")
-        lines = wrapped(check.evidence, room, begin, " " * len(begin))
-        if check.status != OK and check.hint:
-            indent = " " * len(begin)
-            lines += wrapped(f"-> {check.hint}", room, indent, indent + "   ")
-        for number, line in enumerate(lines):
-            click.echo(f"  {mark}  {line}" if not number else f"        {line}")
+        hint = check.hint if check.status != OK else None
+        marks.show(check.status, f"{check.id:<{_LABEL}} ", check.evidence, hint)
 
 
 def _verdict(visit: _Visit) -> str:

@@ -116,25 +116,36 @@ class File:
             )
 
     def write(self, text: str) -> None:
-        """Put the text in the file's place at once; a new one is only for its owner."""
-        real = os.path.realpath(self.path)  # it may be a link into a folder of dotfiles
-        part = f"{real}.{os.getpid()}"
+        """Put the text in the file's place. Raises ConfigError."""
         try:
-            os.makedirs(os.path.dirname(real), 0o700, exist_ok=True)
-            mode = stat.S_IMODE(os.stat(real).st_mode) if os.path.exists(real) else 0o600
-            opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(opened, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(part, mode)
-            os.replace(part, real)
+            write(self.path, text)
         except OSError as e:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
             raise ConfigError(
                 f"cannot be written: {e.strerror}; the key is installed", where=self.shown
             ) from e
+
+
+def write(path: str, text: str) -> None:
+    """Put a text in a hosts file's place at once; a new one is only for its owner. Raises OSError.
+
+    A link stays one: it may lead into a folder of dotfiles.
+    """
+    real = os.path.realpath(path)
+    part = f"{real}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(real), 0o700, exist_ok=True)
+        mode = stat.S_IMODE(os.stat(real).st_mode) if os.path.exists(real) else 0o600
+        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, mode)
+        os.replace(part, real)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 def _check_name(name: str) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
 )
+@click.option("--no-check", is_flag=True, help="Start without the quick checks.")
 @click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
 def command(job: tuple[str, ...], **options: Any) -> int:
     """Start a job on this machine, under tmux where there is one.
@@ -55,9 +56,14 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     from safelaunch.cli.start import start  # noqa: PLC0415 - a dry-run must not pay for it
     from safelaunch.runs import home  # noqa: PLC0415
 
-    plan = make_plan(resolve_target(files, line, flags))
+    resolved = resolve_target(files, line, flags)
+    plan = make_plan(resolved)
     if shared.resumes(options):
         from safelaunch.execute.resume import of_run  # noqa: PLC0415 - as above
 
         plan = of_run(plan, home(os.environ), options["resume_from"])
+    if not options["no_check"]:
+        from safelaunch.cli.quick import before_run  # noqa: PLC0415 - as above
+
+        before_run(resolved, plan)
     return start(plan, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,7 +118,7 @@ def routes(table: str) -> tuple[Route, ...]:
 
 
 def _address(text: str) -> str:
-    return socket.inet_ntoa(struct.pack("<L", int(text, 16)))
+    return ".".join(map(str, struct.pack("<L", int(text, 16))))
 
 
 def driver(version: str) -> str | None:

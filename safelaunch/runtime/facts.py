@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -47,36 +48,78 @@ def probe(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
     """Return {"parts": {name: {"value": ...} or {"skip": why}}, "seconds", "now", "python"}.
 
     `python` is the job's interpreter (the agent's own without), `cwd` its folder, `deep` imports
-    torch, `limit` is what a part may take (10 s without). Where that interpreter does not run, all
-    else is told by the agent's own.
+    torch, `limit` is what a part may take (10 s without). `quick` leaves out what needs a command
+    or a walk; a child of this process tells the rest, which takes less than an interpreter's start.
+    `asks` are questions of checks (factsasks.py), answered in the parts `ask.0` ..., `pythonpath`
+    the folders of the job's modules. Where the interpreter does not run, all else is told by the
+    agent's own.
     """
     del link
-    begun = time.monotonic()
-    wanted = os.path.expanduser(str(request.get("python") or sys.executable))
-    each = float(request.get("limit") or EACH)
-    deep = bool(request.get("deep"))
-    words = [os.path.expanduser(str(request.get("cwd") or os.getcwd())), "--limit=%r" % each]
-    words += ["--deep"] if deep else []
-    patience = ROOM + max(2 * each, DEEP if deep else 0)
-    parts, why = _ask(wanted, words, patience)
-    if why is not None and wanted != sys.executable:
-        parts, other = _ask(sys.executable, words, patience)
-        for name in ("python", "torch", "deep"):
-            parts.pop(name, None)
-        parts["python"] = {"skip": "%s: %s" % (wanted, why)}
-        why = other
-    if why is not None:
-        parts.setdefault("python", {"skip": why})
-    seconds = round(time.monotonic() - begun, 3)
-    return {"parts": parts, "seconds": seconds, "now": time.time(), "python": wanted}
+    return Probe(request).told()
 
 
-def _ask(python: str, words: list[str], patience: float) -> tuple[dict[str, Any], str | None]:
-    """Return the parts that an interpreter told, and why it told none."""
+class Probe:
+    """A probe that runs beside whatever its starter does meanwhile."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._begun = time.monotonic()
+        self._python = os.path.expanduser(str(request.get("python") or sys.executable))
+        self._asks = list(request.get("asks") or [])
+        each, deep = float(request.get("limit") or EACH), bool(request.get("deep"))
+        words = [os.path.expanduser(str(request.get("cwd") or os.getcwd())), "--limit=%r" % each]
+        words += ["--deep"] if deep else []
+        words += ["--quick=" + self._python] if request.get("quick") else []
+        words += ["--ask=" + json.dumps(one) for one in self._asks]
+        words += ["--path=" + os.path.expanduser(one) for one in request.get("pythonpath") or []]
+        self._words = words
+        self._patience = ROOM + max(2 * each, DEEP if deep else 0)
+        self._child = _fork(words) if request.get("quick") else _spawn(self._python, words)
+
+    def told(self) -> dict[str, Any]:
+        """Return what `probe` does."""
+        parts, why = _hear(self._child, self._patience)
+        if why is not None and self._python != sys.executable:
+            parts, other = _hear(_spawn(sys.executable, self._words), self._patience)
+            skip = {"skip": "%s: %s" % (self._python, why)}
+            for name in ("python", "torch", "deep"):
+                parts.pop(name, None)
+            for at, one in enumerate(self._asks):
+                if one[0] == "module":
+                    parts["ask.%d" % at] = skip
+            parts["python"] = skip
+            why = other
+        if why is not None:
+            parts.setdefault("python", {"skip": why})
+        return {
+            "parts": parts,
+            "seconds": round(time.monotonic() - self._begun, 3),
+            "now": time.time(),
+            "python": self._python,
+        }
+
+
+_begun: list[Probe] = []
+
+
+def begin(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
+    """Begin a probe, which `end` waits for; what is asked between runs beside it."""
+    del link
+    _begun[:] = [Probe(request)]
+    return {}
+
+
+def end(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
+    """Return what the probe that was begun has told."""
+    del request, link
+    return _begun.pop().told()
+
+
+def _spawn(python: str, words: list[str]) -> subprocess.Popen[bytes] | str:
+    """Return the child of an interpreter, or why there is none."""
     root = os.path.dirname(os.path.dirname(FOLDER))
     boot = _BOOT.replace("ROOT", repr(root))
     try:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [python, "-B", "-c", boot, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -84,7 +127,67 @@ def _ask(python: str, words: list[str], patience: float) -> tuple[dict[str, Any]
             start_new_session=True,
         )
     except (OSError, ValueError) as e:
-        return {}, getattr(e, "strerror", None) or str(e)
+        return getattr(e, "strerror", None) or str(e)
+
+
+class _Forked:
+    """A child of this process without a program of its own, as far as it is used like a Popen."""
+
+    stderr = None
+
+    def __init__(self, pid: int, fd: int) -> None:
+        self.pid = pid
+        self.stdout = open(fd, "rb", buffering=0)  # noqa: SIM115 - closed once it has been read
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float) -> int:
+        """Return its exit code; raises subprocess.TimeoutExpired."""
+        late = time.monotonic() + timeout
+        while self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
+            elif time.monotonic() >= late:
+                raise subprocess.TimeoutExpired("a probe", timeout)
+            else:
+                time.sleep(0.001)
+        return self.returncode
+
+    def kill(self) -> None:
+        """Kill it."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def _fork(words: list[str]) -> _Forked | str:
+    """Return a child that tells the parts, or why there is none. It holds no file of ours open."""
+    ours, theirs = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as e:
+        os.close(ours)
+        os.close(theirs)
+        return e.strerror or str(e)
+    if pid == 0:
+        try:
+            os.setsid()
+            os.dup2(theirs, 1)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, 0)
+            os.dup2(nothing, 2)
+            os.closerange(3, 1024)
+            factsparts.main(words)
+        finally:
+            os._exit(1)
+    os.close(theirs)
+    return _Forked(pid, ours)
+
+
+def _hear(
+    child: subprocess.Popen[bytes] | _Forked | str, patience: float
+) -> tuple[dict[str, Any], str | None]:
+    """Return the parts that an interpreter told, and why it told none."""
+    if isinstance(child, str):
+        return {}, child
     text, said, is_late = _listen(child, time.monotonic() + patience)
     code = _let_go(child)
     parts: dict[str, Any] = {}
@@ -105,10 +208,10 @@ def _ask(python: str, words: list[str], patience: float) -> tuple[dict[str, Any]
     return {}, "the interpreter ended with exit code %s: %s" % (code, last[0][:300])
 
 
-def _listen(child: subprocess.Popen[bytes], until: float) -> tuple[str, str, bool]:
+def _listen(child: subprocess.Popen[bytes] | _Forked, until: float) -> tuple[str, str, bool]:
     """Return what a child wrote to stdout and stderr until it closed them, and if it was late."""
     streams = {one.fileno(): bytearray() for one in (child.stdout, child.stderr) if one}
-    out, err = list(streams)
+    out, err = next(iter(streams)), list(streams)[-1]
     left = list(streams)
     while left and time.monotonic() < until and len(streams[out]) < _MOST:
         for fd in select.select(left, [], [], max(0.0, until - time.monotonic()))[0]:
@@ -120,10 +223,11 @@ def _listen(child: subprocess.Popen[bytes], until: float) -> tuple[str, str, boo
         if b'\n["end", ' in streams[out]:
             break  # the child may still be held up in the kernel, by what it gave up
     text = streams[out].decode("utf-8", "replace")
-    return text, streams[err].decode("utf-8", "replace"), bool(left)
+    said = "" if err == out else streams[err].decode("utf-8", "replace")
+    return text, said, bool(left)
 
 
-def _let_go(child: subprocess.Popen[bytes]) -> int | None:
+def _let_go(child: subprocess.Popen[bytes] | _Forked) -> int | None:
     """Return the exit code of a child that ends now; one that cannot be ended is left alone."""
     for stream in (child.stdout, child.stderr):
         if stream is not None:
@@ -137,4 +241,4 @@ def _let_go(child: subprocess.Popen[bytes]) -> int | None:
     return None
 
 
-VERBS = {"probe": probe}
+VERBS = {"probe": probe, "begin": begin, "end": end}

@@ -61,6 +61,11 @@ def cards() -> dict[str, Any]:
     return found
 
 
+def seen() -> dict[str, Any]:
+    """Return what is known of the cards without a word to the driver."""
+    return {"proc": _proc(), "nvidia_smi": find("nvidia-smi", _PLACES), "said": {}}
+
+
 def _answers(told: dict[str, Any]) -> bool:
     """Whether a card was told of: 14 is a warning, and rows may stand beside an error."""
     if told.get("why"):

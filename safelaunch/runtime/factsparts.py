@@ -1,7 +1,8 @@
 """Run by the job's interpreter: prints `[part, {"value": ...}]` or `[part, {"skip": why}]` lines.
 
-All parts run beside each other, in threads that nobody waits for at the end: one that hangs in the
-kernel (a dead NFS server, a wedged driver) is said to, and left behind.
+A question of a check (factsasks.py) is a part too: `--ask=` and its words as a JSON list; `ask.0`
+is the answer to the first. All parts run beside each other, in threads that nobody waits for at the
+end: one that hangs in the kernel (a dead NFS server, a wedged driver) is said to, and left behind.
 """
 
 from __future__ import annotations
@@ -32,13 +33,42 @@ class Skip(Exception):  # noqa: N818 - reads as what happened
 
 def main(words: list[str]) -> None:
     """Print all parts, and end at once, whatever still hangs."""
-    from safelaunch.runtime import factscards, factshost, factspython  # noqa: PLC0415 - a cycle
-
     global LIMIT  # noqa: PLW0603 - once, before any part begins
-    cwd = words[0]
+    cwd, asks, pythonpath, python, is_quick = words[0], [], [], sys.executable, False
     for word in words[1:]:
         if word.startswith("--limit="):
             LIMIT = float(word[8:])
+        elif word.startswith("--ask="):
+            asks.append(json.loads(word[6:]))
+        elif word.startswith("--path="):
+            pythonpath.append(word[7:])
+        elif word.startswith("--quick="):
+            python, is_quick = word[8:], True
+    parts = _quick(cwd) if is_quick else _all(cwd, "--deep" in words)
+    if asks:
+        from safelaunch.runtime import factsasks  # noqa: PLC0415 - a cycle
+
+        finder = factsasks.Finder(python, cwd, pythonpath)
+        for name, work in factsasks.parts(cwd, asks, finder).items():
+            parts[name] = (work, LIMIT)
+    tell(parts)
+    os._exit(0)  # threads in the kernel would hold up the interpreter's own end
+
+
+def _quick(cwd: str) -> dict[str, tuple[Callable[[], Any], float]]:
+    """Return the parts that take no command and no walk."""
+    from safelaunch.runtime import factscards, factshost  # noqa: PLC0415 - a cycle
+
+    parts = factshost.parts(cwd)
+    names = ["system", "cgroup", *(name for name in parts if name.startswith("disk."))]
+    found = {name: (parts[name], LIMIT) for name in names}
+    found["cards"] = (factscards.seen, LIMIT)
+    return found
+
+
+def _all(cwd: str, deep: bool) -> dict[str, tuple[Callable[[], Any], float]]:
+    from safelaunch.runtime import factscards, factshost, factspython  # noqa: PLC0415 - a cycle
+
     parts: dict[str, tuple[Callable[[], Any], float]] = {}
     for name, work in factshost.parts(cwd).items():
         parts[name] = (work, LIMIT)
@@ -47,10 +77,9 @@ def main(words: list[str]) -> None:
     parts["other_cards"] = (factscards.others, LIMIT)
     for name, work in factspython.parts(cwd).items():
         parts[name] = (work, LIMIT)
-    if "--deep" in words:
+    if deep:
         parts["deep"] = (factspython.deep, factspython.DEEP)
-    tell(parts)
-    os._exit(0)  # threads in the kernel would hold up the interpreter's own end
+    return parts
 
 
 def tell(parts: dict[str, tuple[Callable[[], Any], float]]) -> None:
@@ -112,6 +141,8 @@ def run(words: list[str], limit: float | None = None) -> dict[str, Any]:
     except (OSError, ValueError) as e:
         return {"exit": None, "text": "", "why": getattr(e, "strerror", None) or str(e)}
     data, is_whole = _read(child, begun + limit)
+    if child.stdout is not None:
+        child.stdout.close()
     told: dict[str, Any] = {"exit": None}
     if is_whole:
         told["exit"] = _wait(child, max(0.2, begun + limit - time.monotonic()))
@@ -158,7 +189,7 @@ def _give_up(child: subprocess.Popen[bytes], limit: float, *, is_endless: bool) 
     return "it did not end within %g s%s" % (limit, where)
 
 
-def kill(child: subprocess.Popen[bytes]) -> None:
+def kill(child: Any) -> None:
     """Kill a child that nobody has waited for, and what it started: it leads a group of its own."""
     try:
         os.killpg(child.pid, signal.SIGKILL)

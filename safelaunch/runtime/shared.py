@@ -14,9 +14,12 @@ PREFIX = ".safelaunch-seen-"
 
 
 def leave(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Leave a file for `token` in `folder`, which is made; `left` is false where that fails."""
+    """Leave a file for `token` in `folder`; `left` is false where that fails.
+
+    The folder is made; with `make` false the nearest one above it that exists is taken instead.
+    """
     del link
-    folder = os.path.expanduser(request["folder"])
+    folder = _folder(request)
     try:
         os.makedirs(folder, exist_ok=True)
         fd = os.open(_path(folder, request["token"]), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -29,7 +32,7 @@ def leave(request: dict[str, Any], link: Link) -> dict[str, Any]:
 def seen(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Return which of `tokens` are seen in `folder`."""
     del link
-    folder = os.path.expanduser(request["folder"])
+    folder = _folder(request)
     return {"seen": [t for t in request["tokens"] if os.path.exists(_path(folder, t))]}
 
 
@@ -37,10 +40,20 @@ def take(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Remove the file for `token`."""
     del link
     try:
-        os.unlink(_path(os.path.expanduser(request["folder"]), request["token"]))
+        os.unlink(_path(_folder(request), request["token"]))
     except OSError:
         pass
     return {}
+
+
+def _folder(request: dict[str, Any]) -> str:
+    folder = os.path.expanduser(str(request["folder"]))
+    while not request.get("make", True) and not os.path.isdir(folder):
+        above = os.path.dirname(folder)
+        if above == folder:
+            break
+        folder = above
+    return folder
 
 
 def _path(folder: str, token: str) -> str:

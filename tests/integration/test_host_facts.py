@@ -159,4 +159,4 @@ def test_several_hosts_are_asked_beside_each_other(far: Place, slow: str) -> Non
 @needs_sshd
 def test_this_machine_is_no_host(far: Place) -> None:
     done = far.cli("facts", "--host", "localhost", code=2)
-    assert "safelaunch facts, without --host, asks it" in done.stderr
+    assert "leave `--host` out" in done.stderr

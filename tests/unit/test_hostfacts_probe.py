@@ -291,8 +291,8 @@ def test_an_interpreter_that_hangs_is_given_up(
     path = tmp_path / "python"
     path.write_text("#!/bin/sh\nexec sleep 60\n")
     path.chmod(0o755)
-    told, why = facts._ask(str(path), [str(tmp_path)], 1.0)
-    assert (told, why) == ({}, "the interpreter did not answer in time")
+    told = facts.probe({"python": str(path), "limit": 1.0}, None)
+    assert told["parts"]["python"]["skip"] == f"{path}: the interpreter did not answer in time"
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.7"])

@@ -1,0 +1,235 @@
+"""Checks of what a job reads: its program, configurations, inputs, a checkpoint to go on from."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.checks import paths, said
+from safelaunch.checks.check import Answer, Question, check, fail, ok, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from safelaunch.checks.case import Site
+    from safelaunch.model import Input
+
+_SHOWN = 5  # of several paths
+
+
+def bring(site: Site, path: str) -> str:
+    """Return how a path gets to where the job runs."""
+    near = paths.near(site, path)
+    if near is not None:
+        return f"did you mean `{near}`?"
+    if site.case.is_here:
+        return f"put it at {paths.asked(site, path)}, or correct the path"
+    if paths.travelling(site, path) is not None:
+        return f"put it into the project at {path}, or correct the path"
+    folder = posixpath.dirname(paths.asked(site, path))
+    name = posixpath.basename(path)
+    return f"safelaunch push {name} --host {site.name} --to {folder}, or correct the path"
+
+
+# -- the program -----------------------------------------------------------------------------------
+
+
+def _script(site: Site) -> Iterable[Question]:
+    script = site.case.job.script
+    return [] if script is None else [("path", script)]
+
+
+@check("script", "project", asks=_script)
+def script(site: Site) -> Answer | None:
+    """Whether the job's script is there, and can be read."""
+    name = site.case.job.script
+    if name is None:
+        return None
+    told = paths.look(site, "path", name)
+    if told["kind"] == "file" and told.get("readable", True):
+        return ok(f"{name} is there")
+    where = paths.asked(site, site.plan.cwd)
+    if told["kind"] == "folder":
+        return fail(f"script `{name}` is a folder", "name a file in it, or use `module:`")
+    if told["kind"] is None:
+        link = f", a link to {told['link']}" if told.get("link") else ""
+        what = f"script `{name}`{link} does not exist in {where}"
+        return fail(what, f"`script:` is relative to `workdir:`; {bring(site, name)}")
+    return fail(f"script `{name}` cannot be read", f"chmod u+r {name} in {where}")
+
+
+def _module(site: Site) -> Iterable[Question]:
+    name = site.case.job.module
+    if name is None:
+        return []
+    return [("module", name.split(".")[0]), *(("path", one) for one in _files(name))]
+
+
+def _files(module: str) -> list[str]:
+    """Return where `python -m` finds a module below the working folder."""
+    at = module.replace(".", "/")
+    return [f"{at}.py", f"{at}/__main__.py", module.split(".", 1)[0]]
+
+
+@check("module", "project", asks=_module, quick=True)
+def module(site: Site) -> Answer | None:
+    """Whether the job's module is found, installed or in the project."""
+    name = site.case.job.module
+    if name is None:
+        return None
+    at, main, top = _files(name)
+    for file in (at, main):
+        for folder in (site.plan.cwd, *site.case.job.pythonpath):
+            here = paths.travelling(site, posixpath.join(folder, file))
+            if here is not None and paths.exists(here):
+                return ok(f"{name} is {file}")
+        if site.told("path", file)["kind"] is not None:
+            return ok(f"{name} is {file}")
+    found = site.told("module", name.split(".")[0])
+    if found["found"]:
+        return ok(f"{name.split('.')[0]} is {found['where'] or 'built in'}")
+    local = paths.look(site, "path", top)
+    if local["kind"] == "folder":  # a package whose part may be made, or compiled
+        return warn(f"module `{name}`: neither {at} nor {main} is there", bring(site, at))
+    # `setup` lines may change PYTHONPATH
+    answer = warn if site.plan.setup else fail
+    hint = "`pythonpath:` names the folder that holds it; or install it into the job's interpreter"
+    return answer(f"module `{name}` is not found", hint)
+
+
+# -- configurations --------------------------------------------------------------------------------
+
+
+def _configs(site: Site) -> list[tuple[str, bool]]:
+    """Return the configuration files that a job names, and whether its launcher reads them."""
+    job = site.case.job
+    given = said.of_args(job.launcher_args)
+    own = [given[name][0] for name in ("config_file", "deepspeed_config_file") if given.get(name)]
+    return [*((path, True) for path in own), *((path, False) for path in paths.configs(job))]
+
+
+@check(
+    "configs",
+    "project",
+    asks=lambda site: [("path", path) for path, _ in _configs(site)],
+    quick=True,
+)
+def configs(site: Site) -> Iterator[Answer]:
+    """Whether the configuration files that the arguments name are there."""
+    there = []
+    for path, is_launchers in _configs(site):
+        told = paths.look(site, "path", path)
+        if told["kind"] is not None:
+            there.append(path)
+            continue
+        # `setup` may write it, and only the launcher reads its own for sure
+        answer = fail if is_launchers and not site.plan.setup else warn
+        option = "`launcher_args`" if is_launchers else "`args`"
+        yield answer(f"{option} names {path}, which is not there", bring(site, path))
+    if there:
+        yield ok(f"{', '.join(there[:_SHOWN])} {'is' if len(there) == 1 else 'are'} there")
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def _inputs(site: Site) -> Iterator[Question]:
+    for one in site.case.job.inputs:
+        yield ("path", one.path)
+        if paths.is_glob(one.path):
+            yield ("glob", one.path)
+
+
+@check("inputs", "project", asks=_inputs, quick=True)
+def inputs(site: Site) -> Iterator[Answer]:
+    """Whether what `inputs:` names is there, a glob exactly once."""
+    there = []
+    for one in site.case.job.inputs:
+        if paths.look(site, "path", one.path)["kind"] is not None:
+            there.append(one.path)
+        elif paths.is_glob(one.path):
+            count, found = paths.matches(site, one.path)
+            if count == 1:
+                there.append(found[0] if found else one.path)
+            else:
+                yield _not_one(site, one, count, found)
+        else:
+            yield fail(f"`inputs` ({one.origin}): {one.path} is not there", bring(site, one.path))
+    if there:
+        shown = ", ".join(there[:_SHOWN])
+        yield ok(f"{len(there)} of {len(site.case.job.inputs)} there: {shown}")
+
+
+def _not_one(site: Site, one: Input, count: int, found: list[str]) -> Answer:
+    if count == 0:
+        return fail(f"`inputs` ({one.origin}): nothing fits {one.path}", bring(site, one.path))
+    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+    what = f"{count} paths fit {one.path}: {', '.join(found[:_SHOWN])}{more}"
+    hint = f"write {found[0]} instead, at {one.origin}, or whichever is meant"
+    return fail(f"`inputs` ({one.origin}): {what}", hint)
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def _resumes(site: Site) -> Iterator[Question]:
+    for path in paths.resumes(site.case.job):
+        yield ("checkpoint", path)
+    if _wants_last(site):
+        yield from (("checkpoint", path) for path in paths.outputs(site))
+
+
+def _wants_last(site: Site) -> bool:
+    """Whether the trainer looks for the newest checkpoint in its own output folder."""
+    given = said.options(site.case.job)
+    return "resume_from_checkpoint" in given and said.is_on(given, "resume_from_checkpoint")
+
+
+@check("resume", "project", asks=_resumes)
+def resume(site: Site) -> Iterator[Answer]:
+    """Whether the checkpoint that the job goes on from is there, and looks whole."""
+    by_transformers = "resume_from_checkpoint" in said.options(site.case.job)
+    for path in paths.resumes(site.case.job):
+        told = paths.look(site, "checkpoint", path)
+        if by_transformers and told.get("states") and not told["trainer"]:
+            yield warn(
+                f"{path} has weights, but no state of a trainer: nothing can be gone on from",
+                f"train from it as a model: `model_name_or_path: {path}` instead",
+                "transformers Trainer: trainer_state.json",
+            )
+        else:
+            yield _checkpoint(site, path, told)
+    if _wants_last(site):
+        for path in paths.outputs(site):
+            told = site.told("checkpoint", path)
+            steps = [one for one in told.get("steps") or [] if one.startswith("checkpoint-")]
+            if steps:
+                yield ok(f"{path} holds {', '.join(steps[-_SHOWN:])}")
+            else:
+                yield warn(
+                    f"`resume_from_checkpoint: true`, and {path} holds no checkpoint-*",
+                    "take `resume_from_checkpoint` out of `args` for the first run; "
+                    "`recovery: {resume_args: {resume_from_checkpoint: true}}` is for restarts",
+                    "transformers Trainer: `No valid checkpoint found in output directory`",
+                )
+
+
+def _checkpoint(site: Site, path: str, told: Mapping[str, Any]) -> Answer:
+    if told["kind"] is None:
+        return warn(f"the checkpoint {path} is not there", bring(site, path))
+    if told["kind"] != "folder":
+        return ok(f"{path} is there")
+    if told["latest"] is not None and not told.get("latest_found"):
+        what = f"{path}/latest names {told['latest']}, which is not in it"
+        return warn(what, "go on from the checkpoint before it: this one was not saved to its end")
+    if told["marks"] or told["states"]:
+        shown = (
+            told["latest"] or ", ".join(told["marks"][:2]) or f"{told['states']} files of states"
+        )
+        return ok(f"{path} is there ({shown})")
+    if told["steps"]:
+        newest = max(told["steps"], key=lambda name: (len(name), name))
+        what = f"{path} is no checkpoint, but holds some: {', '.join(told['steps'][-_SHOWN:])}"
+        return warn(what, f"name one of them: {posixpath.join(path, newest)}")
+    what = "is empty" if not told["count"] else "holds no file of a checkpoint that is known"
+    return warn(f"{path} {what}", "go on from another one; an unfinished save leaves such folders")

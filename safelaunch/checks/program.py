@@ -1,0 +1,159 @@
+"""Checks of the program's text: what it imports, and which options it takes. They warn at most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safelaunch.checks.check import Answer, NotKnown, Question, check, ok, skip, warn
+from safelaunch.script import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from safelaunch.checks.case import Case, Site
+    from safelaunch.source.imports import Needed
+
+_SHOWN = 5
+_ASKED = 200  # modules
+
+# import name -> what to install, where PyPI has another name for it or someone else's under it
+_WHEELS = {
+    "cv2": "opencv-python",
+    "yaml": "pyyaml",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "bs4": "beautifulsoup4",
+    "dotenv": "python-dotenv",
+    "flash_attn": "flash-attn",
+    "swift": "ms-swift",
+    "Levenshtein": "python-Levenshtein",
+    "google": "protobuf",
+    "hydra": "hydra-core",
+    "attr": "attrs",
+    "dateutil": "python-dateutil",
+    "serial": "pyserial",
+    "sentence_transformers": "sentence-transformers",
+    "pytorch_lightning": "pytorch-lightning",
+    "rouge_score": "rouge-score",
+}
+
+
+def _modules(site: Site) -> Iterable[Question]:
+    return [("module", one.name) for one in _required(site.case)]
+
+
+def _required(case: Case) -> list[Needed]:
+    """Return what the program cannot start without. Raises NotKnown."""
+    imports = case.reading.imports
+    if imports.path_changed is not None:
+        raise NotKnown(f"{imports.path_changed} changes where modules are looked for")
+    found = [one for one in (*imports.needed, *imports.standard) if one.is_required]
+    return found[:_ASKED]
+
+
+@check("imports", "project", asks=_modules, quick=True)
+def imports(site: Site) -> Answer | None:
+    """Whether the interpreter finds what the program imports, whatever happens in it."""
+    if site.case.reading.script is None:
+        return None
+    wanted = _required(site.case)
+    missing = [one for one in wanted if not site.told("module", one.name)["found"]]
+    if not missing:
+        return ok(f"all {len(wanted)} modules that the program imports are found")
+    shown = ", ".join(f"`{one.name}` ({_place(site.case, one)})" for one in missing[:_SHOWN])
+    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    wheels = " ".join(_WHEELS.get(one.name, one.name) for one in missing)
+    python = quote(site.known("python", "executable") or site.interpreter or "python3")
+    return warn(
+        f"the interpreter does not find {shown}{more}",
+        f"{python} -m pip install {wheels}; or name the one that has them with `python:`",
+    )
+
+
+@check("shadowed", "project", once=True, quick=True)
+def shadowed(case: Case) -> Iterator[Answer] | None:
+    """Whether no file of the project takes the place of a module that others import."""
+    if case.reading.script is None:
+        return None
+    return (
+        warn(
+            f"{_below(case, one.path)} takes the place of the module `{one.name}` for every import"
+            + (f", also at {_place_text(case, str(one.place))}" if one.place else ""),
+            f"rename {_below(case, one.path)}",
+        )
+        for one in case.reading.imports.shadows[:_SHOWN]
+    )
+
+
+@check("own-modules", "project", once=True)
+def own_modules(case: Case) -> Answer | None:
+    """Whether what the program imports of its own packages is there."""
+    if case.reading.script is None:
+        return None
+    found = case.reading.imports
+    if found.relative is not None:
+        job = case.job
+        hint = "start it as a module: `module: package.name` instead of `script:`"
+        return warn(
+            f"{_place_text(case, str(found.relative))}: a relative import; `{job.script}` is "
+            "started as a script, not as part of a package",
+            hint,
+            "Python documentation, tutorial, Packages: intra-package references",
+        )
+    if not found.absent:
+        return None
+    shown = ", ".join(f"`{one.name}` ({_place(case, one)})" for one in found.absent[:_SHOWN])
+    return warn(f"the project has no {shown}", "correct the import, or bring the missing file")
+
+
+@check("flags", "project", once=True, quick=True)
+def flags(case: Case) -> Iterable[Answer] | None:
+    """Whether the program takes the options that the job gives it."""
+    if case.reading.script is None:
+        return None
+    from safelaunch.source.judge import judge  # noqa: PLC0415 - where a program is read
+
+    taken = case.reading.flags
+    if taken is None:
+        return None
+    if taken.is_open:
+        return [] if case.is_quick else [skip(f"{taken.why}: options cannot be judged")]
+    found = list(judge(taken, case.job.args))
+    where = case.job.origin("args")
+    said = [
+        warn(f"{one.message} ({_place_text(case, str(one.place))})", f"{one.fix} ({where})")
+        for one in found[:_SHOWN]
+    ]
+    return said or [ok("the program takes all options that the job gives it")]
+
+
+@check("settings-files", "project", once=True)
+def settings_files(case: Case) -> Iterator[Answer] | None:
+    """Whether the settings files among the arguments say the same to every YAML loader."""
+    from safelaunch.checks import paths  # noqa: PLC0415 - it imports case.py, which imports us
+    from safelaunch.lint.check import check as lint  # noqa: PLC0415 - its rules are heavy
+    from safelaunch.lint.finding import NOTE  # noqa: PLC0415 - as above
+
+    named = [(path, case.reading.text(path)) for path in paths.configs(case.job)]
+    return (
+        warn(f"{path}:{one.line}:{one.column}: {one.message}", one.fix or f"safelaunch lint {path}")
+        for path, data in named
+        if data is not None
+        for one in [f for f in lint(path, data).findings if f.severity != NOTE][:_SHOWN]
+    )
+
+
+def _place(case: Case, needed: Needed) -> str:
+    return _place_text(case, str(needed.place))
+
+
+def _place_text(case: Case, place: str) -> str:
+    """Return `file:line` below the project's folder."""
+    path, _, line = place.rpartition(":")
+    return f"{_below(case, path)}:{line}"
+
+
+def _below(case: Case, path: str) -> str:
+    root = (case.project or "").rstrip("/\\")
+    return path[len(root) + 1 :] if root and path.startswith(root) else path

@@ -1,0 +1,128 @@
+"""What is checked, and how machines are asked for it: for `check`, and before each start."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch import checks
+from safelaunch.checks.case import Ways, asked
+from safelaunch.cli.facts_asked import Told, Wanted, probe_here, probe_there
+from safelaunch.config import hosts as hosts_file
+from safelaunch.config import profiles
+from safelaunch.errors import HostError, StartError
+from safelaunch.model import Host, Origin, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.checks import Case, Result, Site
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import Plan
+    from safelaunch.remote.look import Looker
+
+
+class Lies(NamedTuple):
+    """Where the project lies on this machine, and on each host; there nowhere else: no hosts."""
+
+    project: str
+    places: tuple[str, ...] = ()
+
+
+def of_plan(resolved: Resolved, plan: Plan, lies: Lies, *, is_quick: bool = False) -> Case:
+    """Return a job with its plan and its machines."""
+    case = checks.Case(
+        resolved,
+        plan,
+        project=lies.project,
+        shown=lies.places,
+        environ=os.environ,
+        is_here=not lies.places,
+        is_quick=is_quick,
+    )
+    pairs = zip(resolved.hosts, plan.nodes, strict=True)
+    sites = [checks.Site(host, resolved.profile_of(host), node, case=case) for host, node in pairs]
+    return checks.joined(case, sites)
+
+
+def of_machines(names: Sequence[str], known: hosts_file.Hosts, profile: str | None) -> Case:
+    """Return machines without a job, this one where none is named. Raises ConfigError."""
+    case = checks.Case(environ=os.environ, is_here=not names)
+    sites = []
+    for name in hosts_file.expand(known, tuple(names)) if names else (hosts_file.LOCAL,):
+        host = known.machines.get(name) or Host(name)
+        where = Origin("--profile") if profile else known.profiles.get(name, Origin("hosts"))
+        said = profile or host.profile
+        base = os.path.dirname(os.path.abspath(where.source)) if where.line else os.getcwd()
+        sites.append(checks.Site(host, profiles.load(said, where, base) if said else None))
+    return checks.joined(case, sites)
+
+
+def ask(
+    case: Case, home: str, looker: Looker | None, *, deep: bool = False
+) -> list[Told | HostError]:
+    """Return what each machine told, or why it told nothing; hosts are asked beside each other."""
+
+    def one(site: Site) -> Told | HostError:
+        request = checks.request(site, checks.questions(case, site))
+        wanted = Wanted(site.interpreter, deep)
+        if looker is None:
+            return probe_here(home, wanted, **request)
+        try:
+            return probe_there(looker, home, site.name, wanted, **request)
+        except HostError as e:
+            return e
+
+    if looker is None:
+        return [one(site) for site in case.sites]
+    from safelaunch.remote.together import together  # noqa: PLC0415 - for hosts only
+
+    return together(one, case.sites)
+
+
+def judged(case: Case, told: Sequence[Told | HostError]) -> list[Result]:
+    """Return what the checks say of the machines that told something, and which told nothing."""
+    pairs = list(zip(case.sites, told, strict=True))
+    left = [(site, one) for site, one in pairs if isinstance(one, Told)]
+    lost = [_unreachable(site, one) for site, one in pairs if isinstance(one, HostError)]
+    answers = [(one.facts, one.parts, checks.questions(case, site)) for site, one in left]
+    whole = checks.with_facts(checks.joined(case, [site for site, _ in left]), answers)
+    return lost + checks.run(whole)
+
+
+def _unreachable(site: Site, error: HostError) -> Result:
+    return checks.Result("reached", "network", site.name, "fail", error.message, error.hint or "")
+
+
+def ways(case: Case, looker: Looker) -> Ways:
+    """Try the network between the hosts of a job, as a start does. Raises HostError."""
+    from safelaunch.remote import routes  # noqa: PLC0415 - for several hosts only
+    from safelaunch.remote import start as remote  # noqa: PLC0415 - as above
+
+    machines = [remote.Machine(site.name, looker) for site in case.sites]
+    first = case.sites[0]
+    try:
+        about = remote.Seen(remote.look(machines[0], first.interpreter, case.job.name).result())
+        port = remote.bound_facts(first.plan, about, case.job.name)[Slot.PORT]
+        found = routes.find(machines, [site.host.interface for site in case.sites], int(port))
+    except StartError as e:
+        return Ways(e.message, e.hint or "")
+    return Ways(None, "", found.addresses, found.interfaces)
+
+
+def shared(case: Case, looker: Looker) -> dict[str, list[list[int]]]:
+    """Return which hosts see the same folder, for each that a job's nodes must see together.
+
+    Raises HostError.
+    """
+    from safelaunch.checks import outputs  # noqa: PLC0415 - for several hosts only
+    from safelaunch.remote import shared as remote  # noqa: PLC0415 - as above
+    from safelaunch.remote.start import Machine  # noqa: PLC0415 - as above
+
+    machines = [Machine(site.name, looker) for site in case.sites]
+    found = {}
+    for path in outputs.shared_folders(case):
+        groups = remote.seen(machines, [asked(path)] * len(machines))
+        if groups is not None:
+            found[path] = groups
+    return found

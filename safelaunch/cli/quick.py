@@ -1,0 +1,80 @@
+"""The checks that are made before each start: those that take no time.
+
+`--no-check` leaves them out. What warns is said and the job starts; where a start is impossible it
+is refused, with nothing begun.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from safelaunch import checks
+from safelaunch.cli import checking, say, warn
+from safelaunch.config.paths import Paths
+from safelaunch.errors import Refused, StartError
+from safelaunch.execute import facts as machine
+from safelaunch.hostfacts import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from safelaunch.checks import Case, Result, Site
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import Plan
+
+LIMIT = 2.0  # seconds that a question may take: a file system that hangs is not waited for
+
+
+def before_run(resolved: Resolved, plan: Plan) -> None:
+    """Check a job that is about to be started on this machine. Raises Refused."""
+    if not sys.platform.startswith("linux") or len(plan.nodes) > 1:
+        return  # the start says what is wrong
+    root = Paths.of(resolved.job_file or "-", os.getcwd(), None).root
+    case = checking.of_plan(resolved, plan, checking.Lies(root), is_quick=True)
+    site = case.sites[0]
+    try:
+        python = machine.find_interpreter(site.plan, os.environ)
+    except StartError:
+        return  # as above
+    from safelaunch.runtime.facts import Probe  # noqa: PLC0415 - subprocess
+
+    probe = Probe(request(site, python))
+    checks.read(case)  # while that looks around
+    judge(case, [probe.told()])
+
+
+def request(site: Site, python: str | None) -> dict[str, Any]:
+    """Return what a machine is asked before a start."""
+    wanted = checks.questions(site.case, site)
+    return {**checks.request(site, wanted), "python": python, "limit": LIMIT}
+
+
+def judge(case: Case, told: Sequence[Mapping[str, Any]]) -> None:
+    """Say what the checks warn about. Raises Refused where a start is impossible."""
+    answers = [
+        (facts.from_probe(site.name, one), one["parts"], checks.questions(case, site))
+        for site, one in zip(case.sites, told, strict=True)
+    ]
+    found = checks.run(checks.with_facts(case, answers))
+    for one in found:
+        if one.status == "warn":
+            warn(f"{_where(one, case)}{one.evidence}")
+            say(f"  -> {one.hint}")
+    failed = [one for one in found if one.status == "fail"]
+    for one in failed[1:]:
+        warn(f"{_where(one, case)}{one.evidence}")
+        say(f"  -> {one.hint}")
+    if failed:
+        first = failed[0]
+        raise Refused(f"{_where(first, case)}{first.evidence}", hint=_hint(first))
+
+
+def _where(result: Result, case: Case) -> str:
+    return f"{result.host}: " if result.host is not None and not case.is_here else ""
+
+
+def _hint(result: Result) -> str:
+    again = f"--no-check tries it all the same ({result.id})"
+    return f"{result.hint}; {again}" if result.hint else again

@@ -1,0 +1,264 @@
+"""Answers what a check asks of the machine that runs a job: paths, ports, modules, folders.
+
+A question is a list of its kind and its words. It changes nothing and starts nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import threading
+
+from safelaunch.runtime import factsparts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+SHOWN = 50  # matches of a pattern that are told by name
+_WALKED = 2000  # files of a folder that are looked at
+_POINTER = b"version https://git-lfs.github.com/spec/v1"  # how a pointer file of Git LFS begins
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
+              "sentencepiece.bpe.model", "tekken.json", "tokenizer_config.json")  # fmt: skip
+
+
+def parts(cwd: str, asks: list[Any], finder: Finder) -> dict[str, Callable[[], Any]]:
+    """Return {`ask.<number>`: what answers}; relative paths begin at `cwd`."""
+    found: dict[str, Callable[[], Any]] = {}
+    for at, (kind, *words) in enumerate(asks):
+        if kind == "module":
+            found["ask.%d" % at] = finder.add(str(words[0]))
+        else:
+            found["ask.%d" % at] = functools.partial(answer, cwd, str(kind), words)
+    return found
+
+
+class Finder:
+    """Asks the job's interpreter once which modules it finds, in the job's folders and its own."""
+
+    def __init__(self, python: str, cwd: str, pythonpath: list[str]) -> None:
+        self._words = [python, "-B", "-c", _FIND]
+        self._folders = [place(cwd, one) for one in pythonpath]
+        self._names: list[str] = []
+        self._lock = threading.Lock()
+        self._told: dict[str, Any] | None = None
+
+    def add(self, name: str) -> Callable[[], Any]:
+        """Return what answers whether and where a top-level module is found."""
+        self._names.append(name)
+        return functools.partial(self._find, name)
+
+    def _find(self, name: str) -> dict[str, Any]:
+        import json  # noqa: PLC0415 - few ask
+
+        with self._lock:
+            if self._told is None:
+                said = factsparts.run([*self._words, json.dumps([self._folders, self._names])])
+                lines = said["text"].splitlines()
+                try:
+                    self._told = json.loads(lines[-1])
+                except (ValueError, IndexError):
+                    why = said.get("why") or (lines or ["exit code %s" % said["exit"]])[-1]
+                    self._told = {"": str(why)[:300]}
+        if name not in self._told:
+            raise factsparts.Skip("%s: %s" % (self._words[0], self._told.get("", "no word")))
+        return {"found": self._told[name] is not None, "where": self._told[name]}
+
+
+# Any Python 3 runs it. What it imports itself comes first: the job's folders may hold a json.py.
+_FIND = """
+import importlib.machinery, importlib.util, json, sys
+folders, names = json.loads(sys.argv[1])
+sys.path[:1] = []
+found = {}
+for name in names:
+    spec = None
+    try:
+        spec = importlib.machinery.PathFinder.find_spec(name, folders + sys.path)
+        spec = spec or importlib.util.find_spec(name)
+    except Exception:
+        pass
+    found[name] = None if spec is None else spec.origin or "a namespace"
+print()
+print(json.dumps(found))
+"""
+
+
+def answer(cwd: str, kind: str, words: list[Any]) -> Any:
+    """Return the answer to a question. Raises Skip where there is none."""
+    work = KINDS.get(kind)
+    if work is None:
+        raise factsparts.Skip("nobody knows how to tell `%s`" % kind)
+    try:
+        return work(cwd, *words)
+    except OSError as e:
+        raise factsparts.Skip("%s: %s" % (e.filename or kind, e.strerror or e)) from e
+
+
+def path(cwd: str, word: str) -> dict[str, Any]:
+    """Return `kind` (file, folder, other; None where nothing is), `size`, and what is allowed."""
+    at = place(cwd, word)
+    try:
+        found = os.stat(at)
+    except OSError as e:
+        link = os.readlink(at) if os.path.islink(at) else None
+        return {"kind": None, "why": e.strerror, "link": link}
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"))
+    kind = next((name for test, name in kinds if test(found.st_mode)), "other")
+    told = {"kind": kind, "size": found.st_size}
+    for name, mode in (("readable", os.R_OK), ("writable", os.W_OK), ("executable", os.X_OK)):
+        told[name] = os.access(at, mode)
+    if kind == "folder" and told["readable"]:
+        told["empty"] = not os.listdir(at)
+    return told
+
+
+def matches(cwd: str, pattern: str) -> dict[str, Any]:
+    """Return how many paths match a glob, and the first of them."""
+    import glob  # noqa: PLC0415 - few ask
+
+    found = sorted(glob.glob(place(cwd, pattern), recursive=True))
+    return {"count": len(found), "found": found[:SHOWN]}
+
+
+def room(cwd: str, word: str) -> dict[str, Any]:
+    """Return of the nearest folder that exists: if it can be written, free bytes and inodes."""
+    at = place(cwd, word)
+    while not os.path.isdir(at) and os.path.dirname(at) != at:
+        if os.path.lexists(at) and not os.path.islink(at):
+            return {"folder": at, "is_file": True, "writable": False}
+        at = os.path.dirname(at)
+    found = os.statvfs(at)
+    return {
+        "folder": at,
+        "writable": os.access(at, os.W_OK | os.X_OK),
+        "free": found.f_bavail * found.f_frsize,
+        "total": found.f_blocks * found.f_frsize,
+        # many network file systems count none
+        "inodes": found.f_favail if found.f_files else None,
+        "device": os.stat(at).st_dev,
+    }
+
+
+def port(_: str, number: int) -> dict[str, Any]:
+    """Return whether a port can be bound on all interfaces, as a server will want it.
+
+    Of one that cannot: `instead`, a port that can, and what `holders.of` tells.
+    """
+    from safelaunch.runtime import probe  # noqa: PLC0415 - few ask
+
+    if probe.can_bind(int(number)):
+        return {"free": True}
+    from safelaunch.runtime import holders  # noqa: PLC0415 - as above
+
+    return dict(holders.of(int(number)), free=False, instead=probe.free_port(int(number)))
+
+
+def model(cwd: str, word: str) -> dict[str, Any]:
+    """Return of a folder of weights: pointer files of Git LFS, weights, parts that are missing."""
+    at = place(cwd, word)
+    names = os.listdir(at)
+    told: dict[str, Any] = {"pointers": [], "weights": 0, "missing": [], "config": False}
+    told["config"] = "config.json" in names
+    for name in sorted(names)[:_WALKED]:
+        file = os.path.join(at, name)
+        if not os.path.isfile(file):
+            continue
+        if is_pointer(file):
+            told["pointers"].append(name)
+        elif name.endswith(_WEIGHTS):
+            told["weights"] += 1
+    told["missing"] = _missing(at, names)
+    told["tokenizer"] = any(name in names for name in _TOKENIZER)
+    # an adapter of peft, a pipeline of diffusers, weights as Meta gives them
+    marks = ("adapter_config.json", "model_index.json", "params.json")
+    told["other"] = next((name for name in marks if name in names), None)
+    return told
+
+
+def is_pointer(file: str) -> bool:
+    """Whether a file is the pointer that Git LFS leaves in place of a large one."""
+    try:
+        if os.path.getsize(file) > 1024:  # noqa: PLR2004 - the specification: less than 1024 bytes
+            return False
+        with open(file, "rb") as opened:
+            return opened.read(len(_POINTER)) == _POINTER
+    except OSError:
+        return False
+
+
+def _missing(folder: str, names: list[str]) -> list[str]:
+    """Return the parts that an index of weights names, and the folder has not."""
+    import json  # noqa: PLC0415 - few ask
+
+    found = set()
+    for name in names:
+        if name.endswith(".index.json"):
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    index = json.loads(file.read(1 << 24).decode("utf-8", "replace"))
+                found |= set(index["weight_map"].values())
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                continue
+    return sorted(str(one) for one in found if one not in names)
+
+
+def name(_: str, host: str) -> dict[str, Any]:
+    """Return the addresses of a host as this machine knows it; `why` where it knows none."""
+    import socket  # noqa: PLC0415 - few ask
+
+    try:
+        found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as e:
+        return {"addresses": [], "why": getattr(e, "strerror", None) or str(e)}
+    return {"addresses": sorted({str(one[4][0]) for one in found})}
+
+
+def runs(_: str) -> list[dict[str, Any]]:
+    """Return the runs that live on this machine: id, name, working folder and words."""
+    from safelaunch.runtime import state  # noqa: PLC0415 - few ask
+
+    base = os.environ.get("SAFELAUNCH_HOME", "")
+    base = base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), ".safelaunch")
+    folder, found = os.path.join(base, "runs"), []
+    for run_id in factsparts.folders(folder):
+        for node in factsparts.folders(os.path.join(folder, run_id)):
+            at = os.path.join(folder, run_id, node)
+            status = state.read_json(os.path.join(at, "status.json")) or {}
+            if status.get("state") in state.ENDED:
+                continue  # only the few others are worth a look at their processes
+            if state.judge(at).get("state") not in ("running", "pending"):
+                continue
+            plan = state.read_json(os.path.join(at, "plan.json")) or {}
+            found.append({"id": run_id, "node": node, "name": status.get("name"), "plan": plan})
+    return found
+
+
+def place(cwd: str, word: str) -> str:
+    """Return the path that a word means on this machine."""
+    return os.path.normpath(os.path.join(os.path.expanduser(cwd), os.path.expanduser(word)))
+
+
+def _more(name: str, cwd: str, *words: Any) -> Any:
+    """Return the answer to a question that factsmore.py knows: few starts ask one."""
+    from safelaunch.runtime import factsmore  # noqa: PLC0415 - as above
+
+    return getattr(factsmore, name)(cwd, *words)
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "path": path,
+    "glob": matches,
+    "room": room,
+    "port": port,
+    "model": model,
+    "name": name,
+    "runs": runs,
+    **{
+        name: functools.partial(_more, name)
+        for name in ("reach", "hostname", "home", "checkpoint", "hub", "size")
+    },
+}
