@@ -1,0 +1,108 @@
+"""What checks cost: a job here, four hosts beside one, and the quick ones before a start."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING
+
+from kills import ROOT
+from rows import SAFELAUNCH, Row, home
+from timing import cost, median_difference, median_ratio, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+CPU = 1.0  # seconds
+ADDED = 0.1  # seconds
+FOUR = 1.5
+_PAIRS, _FEW = 15, 5
+_JOB = """launcher: torchrun
+script: train.py
+processes: 2
+profile: cpu
+python: {python}
+args: {{output_dir: out, lr: 1e-3, steps: 10}}
+"""
+# imports and options as a training script has them
+_SCRIPT = """import argparse
+import json
+import os
+import torch
+import accelerate
+from own import work
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+parser.add_argument("--lr", type=float)
+parser.add_argument("--steps", type=int)
+work(parser.parse_args())
+"""
+_OWN = "import os\ndef work(args):\n    os._exit(0)\n"
+
+
+def check() -> Iterator[Row]:
+    """Yield the CPU time of a check, how long four hosts take, and what a start waits for."""
+    with home() as (folder, env):
+        project = os.path.join(folder, "project")
+        os.makedirs(project)
+        job = _JOB.format(python=sys.executable)
+        for name, text in (("train.py", _SCRIPT), ("own.py", _OWN), ("job.yaml", job)):
+            with open(os.path.join(project, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        path = os.path.join(project, "job.yaml")
+        taken = median(cost([SAFELAUNCH, "check", path], env).cpu for _ in range(_FEW))
+        yield Row(
+            "CPU time of `check` of a local job, torch in its interpreter",
+            f"{taken:.2f} s",
+            f"<= {CPU} s",
+            taken <= CPU,
+        )
+        yield _added(path, env)
+        yield _four(folder, env)
+
+
+def _wall(argv: list[str], env: Mapping[str, str]) -> float:
+    return cost(argv, env).wall
+
+
+def _added(path: str, env: Mapping[str, str]) -> Row:
+    """Return what the quick checks add to a start."""
+
+    def start(*words: str) -> Callable[[], float]:
+        return partial(_wall, [SAFELAUNCH, "run", *words, path], env)
+
+    measured = pairs(_PAIRS, start(), start("--no-check"))
+    added = median_difference(measured)
+    ours, bare = (median(column) for column in zip(*measured, strict=True))
+    return Row(
+        f"wall time of `run` - `run --no-check`, median of {_PAIRS} pairs",
+        f"{added:+.2f} s ({ours:.2f} s - {bare:.2f} s)",
+        f"<= {ADDED:+} s",
+        added <= ADDED,
+    )
+
+
+def _four(folder: str, env: Mapping[str, str]) -> Row:
+    """Return how much longer four hosts take than one; here they are four names of one machine."""
+    sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
+    import sshd  # noqa: PLC0415 - of the tests
+
+    what = f"wall time of `check` of four hosts / of one, median of {_FEW} pairs"
+    why = sshd.missing()
+    if why:
+        return Row(what, f"not measured: {why}", f"<= {FOUR}", False)
+    with sshd.Sshd() as server:
+        os.makedirs(os.path.join(folder, ".ssh"), 0o700)
+        with open(os.path.join(folder, ".ssh", "config"), "w", encoding="utf-8") as file:
+            file.write("\n".join(server.ssh_config(f"gpu{at}") for at in range(1, 5)))
+        env = {**env, "HOME": folder}
+        one = [SAFELAUNCH, "check", "--host", "gpu1"]
+        four = [SAFELAUNCH, "check", *(w for at in range(1, 5) for w in ("--host", f"gpu{at}"))]
+        time.sleep(0.1)  # a new file's hash may be kept then
+        measured = pairs(_FEW, partial(_wall, four, env), partial(_wall, one, env))
+    ratio = median_ratio(measured)
+    ours, bare = (median(column) for column in zip(*measured, strict=True))
+    return Row(what, f"{ratio:.2f} ({ours:.2f} s / {bare:.2f} s)", f"<= {FOUR}", ratio <= FOUR)
