@@ -22,10 +22,9 @@ def questions(case: Case, site: Site) -> list[Question]:
     for one in _wanted(case):
         if one.asks is None:
             continue
-        try:
+        # a fault of ours must not keep a job from starting; the check itself says what is wrong
+        with contextlib.suppress(Exception):
             found += one.asks(site)
-        except NotKnown:
-            continue
     return unique(found)
 
 
@@ -63,9 +62,9 @@ def with_facts(
     return joined(case, sites)
 
 
-def joined(case: Case, sites: Sequence[Site]) -> Case:
-    """Return the case with these sites, each of which knows it."""
-    made = replace(case, sites=())
+def joined(case: Case, sites: Sequence[Site], **known: Any) -> Case:
+    """Return the case with these sites, each of which knows it, and with what is known since."""
+    made = replace(case, sites=(), **known)
     if "reading" in case.__dict__:  # what was read of the project is the same
         made.__dict__["reading"] = case.reading
     for site in sites:
@@ -76,8 +75,8 @@ def joined(case: Case, sites: Sequence[Site]) -> Case:
 
 def read(case: Case) -> None:
     """Read what the project says, so that it need not be read once the machines have answered."""
-    if case.plan is not None and case.reading.script is not None:
-        with contextlib.suppress(NotKnown):
+    with contextlib.suppress(Exception):  # as above
+        if case.plan is not None and case.reading.script is not None:
             _ = case.reading.flags
 
 
@@ -107,10 +106,19 @@ def _results(one: Check, site: Site | None, given: Any) -> Iterator[Result]:
             one.family,
             None if site is None else site.name,
             answer.status,
-            answer.evidence,
-            answer.hint,
+            _printable(answer.evidence),
+            _printable(answer.hint),
             answer.source or one.source,
         )
+
+
+def _printable(text: str) -> str:
+    """Return a text that any terminal shows in one line: files and processes have any name."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def _answers(one: Check, site: Site | None, given: Any) -> list[Answer]:

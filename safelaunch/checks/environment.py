@@ -13,7 +13,7 @@ from safelaunch.config.paths import HOME
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.checks.case import Site
+    from safelaunch.checks.case import Case, Site
 
 # why the probe (runtime/facts.py) got no answer from an interpreter; others may be a slow disk
 _NO_START = re.compile(
@@ -98,6 +98,20 @@ def _beside(site: Site, found: dict[str, Any]) -> str:
     return f"; the active {active} is not used"
 
 
+# -- what is taken from whoever starts it ----------------------------------------------------------
+
+
+@check("secrets", "environment", once=True)
+def secrets(case: Case) -> Answer | None:
+    """Whether the names of `env_from` are set here: a start refuses without."""
+    names = case.sites[0].plan.secrets if case.sites else ()
+    missing = [name for name in names if not case.environ.get(name)]
+    if missing:
+        what = f"`env_from` names {', '.join(missing)}, not set in your environment"
+        return fail(what, " and ".join(f"`export {name}=...`" for name in missing))
+    return ok(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} set") if names else None
+
+
 # -- the launcher ----------------------------------------------------------------------------------
 
 
@@ -149,4 +163,6 @@ def _missing(site: Site, names: tuple[str, ...], missing: list[str]) -> Answer:
     commands += [wheels.install(site, rest)] if rest else []
     source = _ACCELERATE if "deepspeed" in missing else ""
     hint = "; or ".join([other, " and ".join(commands)]) if other else " and ".join(commands)
-    return fail(f"{path}{own} has no {without}; `{job.launcher}` needs it", hint, source)
+    return fail(
+        f"{path}{own} has no {without}: the launcher `{job.launcher}` does not start", hint, source
+    )

@@ -16,12 +16,41 @@ _TOOLKITS = "/usr/local/cuda-*/bin/nvcc"
 _SOURCE = "https://github.com/deepspeedai/DeepSpeed/pull/3436; docs/_tutorials/advanced-install.md"
 
 
+# DeepSpeed's own optimizers are compiled at their first use, Adam unless `torch_adam` is said:
+# runtime/engine.py, _configure_basic_optimizer
+_OWN_OPTIMIZERS = ("adam", "adamw", "lamb", "lion", "onebitadam", "onebitlamb", "zerooneadam")
+_FILES = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "ds_config")
+_OFF_CARD = ("cpu", "nvme")
+
+
 def _compiles(site: Site) -> bool:
-    """Whether DeepSpeed is asked for: it compiles its operators at their first use."""
+    """Whether DeepSpeed will surely compile operators: its own optimizers, and offloading, do."""
     if not uses.runs_python(site) or not cards.wants(site):
         return False
     given = uses.options(site.case.job)
-    return "use_deepspeed" in given or uses.is_asked(given, "deepspeed")
+    if any(value in _OFF_CARD for value in given.get("offload_optimizer_device", ())):
+        return True  # accelerate's own
+    named = [value for name in _FILES if uses.is_asked(given, name) for value in given[name][:1]]
+    return any(_is_compiled(site, name) for name in named)
+
+
+def _is_compiled(site: Site, name: str) -> bool:
+    """Whether settings ask for such operators; of a built-in name (`zero3_offload`) it is told."""
+    if not name.endswith(".json"):
+        return "/" not in name and "offload" in name
+    settings = site.case.reading.settings(name)
+    if not isinstance(settings, dict):
+        return False
+    zero = settings.get("zero_optimization")
+    for key in ("offload_optimizer", "offload_param"):
+        told = zero.get(key) if isinstance(zero, dict) else None
+        if isinstance(told, dict) and told.get("device") in _OFF_CARD:
+            return True
+    own = settings.get("optimizer")
+    if not isinstance(own, dict) or str(own.get("type")).lower() not in _OWN_OPTIMIZERS:
+        return False
+    params = own.get("params")
+    return not (isinstance(params, dict) and params.get("torch_adam") is True)
 
 
 def _asks(site: Site) -> Iterator[Question]:

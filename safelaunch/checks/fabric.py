@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import cards
@@ -47,7 +48,7 @@ def nvlink(site: Site) -> Answer | None:
         return None
     topology = site.known("gpus", "topology")
     fabric = topology and topology["fabric"]
-    if fabric == "pcie" and _is_linked(site):
+    if fabric == "pcie" and _is_linked(site) and _is_of_profile(site):
         ways = ", ".join(sorted({link for *_, link in _pairs(topology["pairs"], used)}))
         return warn(
             f"profile {site.profile.name if site.profile else ''} has cards with NVLink, and "
@@ -123,6 +124,12 @@ def _several(site: Site) -> set[int] | None:
 
 def _pairs(told: Iterable[Any], used: set[int]) -> list[tuple[int, int, str]]:
     return [(i, j, what) for i, j, what in told if i in used and j in used]
+
+
+def _is_of_profile(site: Site) -> bool:
+    """Whether the cards are those of the profile; `profile-fits` says of others that they are."""
+    wanted = site.profile.gpu_names if site.profile else ""
+    return all(re.fullmatch(wanted, card["name"] or "") for card in cards.seen(site).cards)
 
 
 def _is_linked(site: Site) -> bool:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import posixpath
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import paths, said
 from safelaunch.checks.check import Answer, Question, check, fail, ok, warn
+from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from safelaunch.checks.case import Site
-    from safelaunch.model import Input
+    from safelaunch.model import Input, Job
 
 _SHOWN = 5  # of several paths
 
 
 def bring(site: Site, path: str) -> str:
     """Return how a path gets to where the job runs."""
-    near = paths.near(site, path)
-    if near is not None:
-        return f"did you mean `{near}`?"
+    near = None if paths.is_glob(path) else paths.near(site, path)
+    if near is not None and all(near != one.path for one in site.case.job.inputs):
+        return f"did you mean `{near}`? else {_put(site, path)}"
+    return _put(site, path)
+
+
+def _put(site: Site, path: str) -> str:
     if site.case.is_here:
         return f"put it at {paths.asked(site, path)}, or correct the path"
     if paths.travelling(site, path) is not None:
@@ -34,20 +41,35 @@ def bring(site: Site, path: str) -> str:
 # -- the program -----------------------------------------------------------------------------------
 
 
+_SHELLS = re.compile(r"(ba|da|z)?sh|python[\d.]*")
+_PROGRAM = re.compile(r"[\w./-]+\.(sh|py)")
+
+
+def _commands(job: Job) -> tuple[str | None, bool]:
+    """Return the file that a `command:` runs, and whether it must be executable itself."""
+    words = (*job.command, *(() if job.args.is_mapping else job.args.words))
+    if job.launcher != "command" or not words:
+        return None, False
+    if "/" in words[0] and re.fullmatch(r"[\w./-]+", words[0]):
+        return words[0], True
+    is_shell = len(words) > 1 and _SHELLS.fullmatch(words[0]) and _PROGRAM.fullmatch(words[1])
+    return (words[1], False) if is_shell else (None, False)
+
+
 def _script(site: Site) -> Iterable[Question]:
-    script = site.case.job.script
+    script = site.case.job.script or _commands(site.case.job)[0]
     return [] if script is None else [("path", script)]
 
 
 @check("script", "project", asks=_script)
 def script(site: Site) -> Answer | None:
     """Whether the job's script is there, and can be read."""
+    if site.case.job.script is None:
+        return _command(site)
     name = site.case.job.script
-    if name is None:
-        return None
     told = paths.look(site, "path", name)
     if told["kind"] == "file" and told.get("readable", True):
-        return ok(f"{name} is there")
+        return _syntax(site) or ok(f"{name} is there")
     where = paths.asked(site, site.plan.cwd)
     if told["kind"] == "folder":
         return fail(f"script `{name}` is a folder", "name a file in it, or use `module:`")
@@ -55,20 +77,64 @@ def script(site: Site) -> Answer | None:
         link = f", a link to {told['link']}" if told.get("link") else ""
         what = f"script `{name}`{link} does not exist in {where}"
         return fail(what, f"`script:` is relative to `workdir:`; {bring(site, name)}")
-    return fail(f"script `{name}` cannot be read", f"chmod u+r {name} in {where}")
+    return fail(
+        f"script `{name}` cannot be read", f"`chmod a+r {paths.asked(site, name)}`, as its owner"
+    )
+
+
+def _command(site: Site) -> Answer | None:
+    """Judge the file that a `command:` runs; `setup` may bring it."""
+    name, must_run = _commands(site.case.job)
+    if name is None:
+        return None
+    told = paths.look(site, "path", name)
+    answer = warn if site.plan.setup else fail
+    if told["kind"] is None:
+        where = paths.asked(site, site.plan.cwd)
+        return answer(f"`command:` runs {name}, which is not in {where}", bring(site, name))
+    if told["kind"] == "folder":
+        return answer(f"`command:` runs {name}, which is a folder", "name a file in it")
+    if must_run and not told.get("executable", True):
+        return answer(f"{name} is not executable", f"`chmod a+x {paths.asked(site, name)}`")
+    return ok(f"{name} is there")
+
+
+def _syntax(site: Site) -> Answer | None:
+    """Return a warning where Python cannot parse the script.
+
+    A newer Python than the one here may know more syntax, so of that nothing is said.
+    """
+    version, reading = str(site.known("python", "version") or ""), site.case.reading
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if not numbers or numbers > sys.version_info[:2] or reading.script is None:
+        return None
+    wrong = reading.unparsed
+    if wrong is None:
+        return None
+    line, why = wrong
+    return warn(f"{site.case.job.script}:{line}: {why}: Python {version} does not start it",
+                "correct that line")  # fmt: skip
 
 
 def _module(site: Site) -> Iterable[Question]:
     name = site.case.job.module
     if name is None:
         return []
-    return [("module", name.split(".")[0]), *(("path", one) for one in _files(name))]
+    asked = [("path", path) for _, path in _places(site, name)]
+    return [("module", name.split(".")[0]), *asked, ("path", _files(name)[2])]
 
 
 def _files(module: str) -> list[str]:
     """Return where `python -m` finds a module below the working folder."""
     at = module.replace(".", "/")
     return [f"{at}.py", f"{at}/__main__.py", module.split(".", 1)[0]]
+
+
+def _places(site: Site, module: str) -> list[tuple[str, str]]:
+    """Return (name, path) of the files that `python -m` runs, as PYTHONPATH orders them."""
+    at, main, _ = _files(module)
+    folders = ("", *site.case.job.pythonpath)
+    return [(file, posixpath.join(folder, file)) for folder in folders for file in (at, main)]
 
 
 @check("module", "project", asks=_module, quick=True)
@@ -78,23 +144,31 @@ def module(site: Site) -> Answer | None:
     if name is None:
         return None
     at, main, top = _files(name)
-    for file in (at, main):
-        for folder in (site.plan.cwd, *site.case.job.pythonpath):
-            here = paths.travelling(site, posixpath.join(folder, file))
-            if here is not None and paths.exists(here):
-                return ok(f"{name} is {file}")
-        if site.told("path", file)["kind"] is not None:
+    for file, path in _places(site, name):
+        if paths.look(site, "path", path)["kind"] is not None:
             return ok(f"{name} is {file}")
     found = site.told("module", name.split(".")[0])
-    if found["found"]:
-        return ok(f"{name.split('.')[0]} is {found['where'] or 'built in'}")
     local = paths.look(site, "path", top)
-    if local["kind"] == "folder":  # a package whose part may be made, or compiled
-        return warn(f"module `{name}`: neither {at} nor {main} is there", bring(site, at))
+    if found["found"] and not _is_projects(site, top, found["where"] or ""):
+        return ok(f"{name.split('.')[0]} is {found['where'] or 'built in'}")
+    if found["found"] or local["kind"] == "folder":  # a part of it may be made, or compiled
+        hint = f"`module:` names a file in {top}, or {main} is to be brought"
+        near = paths.near(site, at) or ""
+        if near.endswith(".py"):
+            hint = f"`module: {near[:-3].replace('/', '.')}`, or bring {at}"
+        return warn(f"module `{name}`: neither {at} nor {main} is there", hint)
     # `setup` lines may change PYTHONPATH
     answer = warn if site.plan.setup else fail
     hint = "`pythonpath:` names the folder that holds it; or install it into the job's interpreter"
     return answer(f"module `{name}` is not found", hint)
+
+
+def _is_projects(site: Site, package: str, where: str) -> bool:
+    """Whether a package is found in the folder that the job runs in, or one of its PYTHONPATH."""
+    home = str(site.known("system", "home") or HOME)
+    folders = [paths.full(site, one).replace(HOME, home, 1)
+               for one in (".", *site.case.job.pythonpath)]  # fmt: skip
+    return any(where.startswith(posixpath.join(one, package) + "/") for one in folders)
 
 
 # -- configurations --------------------------------------------------------------------------------
@@ -143,7 +217,8 @@ def _inputs(site: Site) -> Iterator[Question]:
 @check("inputs", "project", asks=_inputs, quick=True)
 def inputs(site: Site) -> Iterator[Answer]:
     """Whether what `inputs:` names is there, a glob exactly once."""
-    there = []
+    there: list[str] = []
+    wrong: list[Answer] = []
     for one in site.case.job.inputs:
         if paths.look(site, "path", one.path)["kind"] is not None:
             there.append(one.path)
@@ -152,9 +227,13 @@ def inputs(site: Site) -> Iterator[Answer]:
             if count == 1:
                 there.append(found[0] if found else one.path)
             else:
-                yield _not_one(site, one, count, found)
+                wrong.append(_not_one(site, one, count, found))
         else:
-            yield fail(f"`inputs` ({one.origin}): {one.path} is not there", bring(site, one.path))
+            what = f"`inputs` ({one.origin}): {one.path} is not there"
+            wrong.append(fail(what, bring(site, one.path)))
+    yield from wrong[:_SHOWN]
+    if len(wrong) > _SHOWN:
+        yield fail(f"and {len(wrong) - _SHOWN} more of `inputs` are not there", "as those above")
     if there:
         shown = ", ".join(there[:_SHOWN])
         yield ok(f"{len(there)} of {len(site.case.job.inputs)} there: {shown}")

@@ -60,6 +60,9 @@ def _none(site: Site) -> Answer:
     for device in _DEVICES:
         if site.told("path", device)["kind"] is not None:
             raise NotKnown(f"no card is seen, but {device} is there")
+    tool = site.known("gpus", "nvidia_smi")
+    if tool and not site.known("gpus", "troubles"):  # it would say that there are none
+        raise NotKnown(f"{tool} tells of no card, and not that there is none")
     profile = site.profile
     who = f"profile `{profile.name}`" if profile else "`gpus:`"
     cure = "install NVIDIA's driver, until `nvidia-smi` lists the cards"
@@ -247,11 +250,11 @@ def profile_facts(site: Site) -> Answer | None:
         is_known = real.keys() >= on.undeclared.keys()
         return ok("the profile's conditions are judged on what is there") if is_known else None
     facts = ", ".join(f"{fact} is {real[fact]}" for fact in on.undeclared if fact in real)
-    save = f"`safelaunch check --host {site.name} --save` writes it into the hosts file"
+    what = said.job_words(site)
+    save = f"`safelaunch check --host {site.name} --save {what}` writes it into the hosts file"
     if site.case.is_here:
-        save = (
-            "`safelaunch check --save` writes it into a hosts file, and says how `run` reads that"
-        )
+        save = f"`safelaunch check --save {what}` writes it into a hosts file, and says how `run` "
+        save += "reads that"
     return warn(
         f"{', '.join(lifted)} set for want of facts: {facts}, which does not need them",
         save,

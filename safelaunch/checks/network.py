@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import said
+from safelaunch.checks import said, wheels
 from safelaunch.checks.check import Answer, Question, check, fail, ok, skip, warn
 
 if TYPE_CHECKING:
@@ -185,10 +185,9 @@ def socks(site: Site) -> Answer | None:
     missing = [package for module, package in needs.items()
                if not site.told("module", module)["found"]]  # fmt: skip
     if missing:
-        quoted = " ".join(f"'{package}'" for package in missing)
         return warn(
             f"{shown}, and the interpreter has no {' and no '.join(missing)}",
-            f"`pip install {quoted}`, or env: {{all_proxy: null, ALL_PROXY: null}}",
+            f"{wheels.install(site, missing)}; or env: {{all_proxy: null, ALL_PROXY: null}}",
             "requests and httpx documentation, SOCKS",
         )
     return ok(f"{shown}; the packages for it are there")

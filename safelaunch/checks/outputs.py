@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ def outputs(site: Site) -> Iterator[Answer]:
             yield warn(f"{path} cannot be made: {told['folder']} is a file", hint)
         elif not told["writable"]:
             yield warn(f"{path} cannot be written: no permission in {told['folder']}",
-                       "name a folder of yours, such as one below ~/")  # fmt: skip
+                       f"name a folder of yours, such as {_own_folder(site, path)}")  # fmt: skip
         else:
             short = _short(site, told)
             if short:
@@ -49,6 +50,12 @@ def outputs(site: Site) -> Iterator[Answer]:
                 fine.append(f"{path} ({size(told['free'])} free)")
     if fine:
         yield ok(", ".join(fine))
+
+
+def _own_folder(site: Site, path: str) -> str:
+    """Return a folder below the home, written out: programs do not know `~`."""
+    home = str(site.known("system", "home") or "/home/me")
+    return posixpath.join(home, posixpath.basename(path.rstrip("/")) or "out")
 
 
 def _short(site: Site, told: Mapping[str, Any]) -> str:
@@ -71,7 +78,10 @@ def run_folder(site: Site) -> Answer | None:
                     "export SAFELAUNCH_HOME=/a/folder/of/yours, for that user")  # fmt: skip
     short = _short(site, told)
     if short:
-        return warn(f"{told['path']}: {short}", "export SAFELAUNCH_HOME=/a/folder/with/space")
+        # what a file system reserves for root is not counted as free
+        is_full = told["free"] == 0 and site.known("system", "user") not in (None, "root")
+        answer = fail if is_full or told.get("inodes") == 0 else warn
+        return answer(f"{told['path']}: {short}", "export SAFELAUNCH_HOME=/a/folder/with/space")
     return ok(f"{told['path']} has {size(told['free'])}")
 
 
@@ -127,6 +137,8 @@ def _overwritten(site: Site) -> str | None:
 
 def _text(path: str) -> str:
     try:
+        if not os.path.isfile(path):
+            return ""  # a pipe would wait for ever
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 20)
     except OSError:
@@ -249,7 +261,7 @@ def shared_folders(case: Case) -> list[str]:
 
     As the plan of the first node names them.
     """
-    if case.plan is None or len(case.plan.nodes) == 1:
+    if case.plan is None or len(case.plan.nodes) == 1 or not case.sites:
         return []
     first = case.sites[0]
     found = [*paths.outputs(first), *paths.resumes(case.job)]

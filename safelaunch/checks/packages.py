@@ -94,8 +94,8 @@ def _pins(root: str, folder: str) -> pins.Pins:
     def read(name: str) -> str | None:
         path = os.path.join(root, name)
         try:
-            if os.path.getsize(path) > _LARGEST:
-                return None
+            if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
+                return None  # a pipe would be waited for
             with open(path, encoding="utf-8", errors="replace") as file:
                 return file.read()
         except OSError:

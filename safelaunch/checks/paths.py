@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import case, said
+from safelaunch.checks.check import NotKnown
 from safelaunch.config.paths import HOME
 from safelaunch.source import words
 
@@ -164,9 +165,12 @@ def matches(site: Site, pattern: str) -> tuple[int, list[str]]:
     roots, at = _roots(site, pattern), travelling(site, pattern)
     if roots is None or at is None:
         return told["count"], [_below(path, site.plan.cwd) for path in told["found"]]
-    from safelaunch.runtime import factsasks  # noqa: PLC0415 - for hosts only
+    from safelaunch.runtime import factsasks, factsparts  # noqa: PLC0415 - for hosts only
 
-    here = factsasks.answer("/", "glob", [at])
+    try:
+        here = factsasks.answer("/", "glob", [at])
+    except factsparts.Skip as e:
+        raise NotKnown(str(e)) from e
     home = site.known("system", "home") or ""
     there = roots[1].replace(HOME, home, 1)
     names = {_below(path, roots[0]) for path in here["found"]}
@@ -184,8 +188,12 @@ def near(site: Site, path: str) -> str | None:
         return None
     import difflib  # noqa: PLC0415 - where something is missing
 
-    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return posixpath.join(folder, found[0]) if found else None
+    stem = posixpath.splitext(name)[0]
+    for found in difflib.get_close_matches(name, names, n=5, cutoff=0.6):
+        # a common ending such as `.jsonl` makes no name alike
+        if difflib.SequenceMatcher(None, stem, posixpath.splitext(found)[0]).ratio() >= 0.6:  # noqa: PLR2004 - as above
+            return posixpath.join(folder, found)
+    return None
 
 
 def _below(path: str, root: str) -> str:

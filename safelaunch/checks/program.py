@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from safelaunch.checks.check import Answer, NotKnown, Question, check, ok, skip, warn
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.checks.case import Case, Site
     from safelaunch.source.imports import Needed
 
 _SHOWN = 5
 _ASKED = 200  # modules
+# folders that are looked through for a module of the project: below three others hardly any is
+_DEEPEST, _MOST_FOLDERS = 3, 500
+_LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
+_NOT_OURS = ("node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist")
 
 # import name -> what to install, where PyPI has another name for it or someone else's under it
 _WHEELS = {
@@ -63,12 +68,54 @@ def imports(site: Site) -> Answer | None:
         return ok(f"all {len(wanted)} modules that the program imports are found")
     shown = ", ".join(f"`{one.name}` ({_place(site.case, one)})" for one in missing[:_SHOWN])
     more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    wheels = " ".join(_WHEELS.get(one.name, one.name) for one in missing)
-    python = quote(site.known("python", "executable") or site.interpreter or "python3")
-    return warn(
-        f"the interpreter does not find {shown}{more}",
-        f"{python} -m pip install {wheels}; or name the one that has them with `python:`",
-    )
+    return warn(f"the interpreter does not find {shown}{more}", _brought(site, missing))
+
+
+def _brought(site: Site, missing: Sequence[Needed]) -> str:
+    """Return how modules are found: a folder of the project's own has them, or pip."""
+    own = _own_folders(site.case, [one.name for one in missing])
+    hints = []
+    if own:
+        which = ", ".join(f"`{name}`" for name in own)
+        path = _search_path(site.case, own.values())
+        hints.append(f"`--set 'pythonpath={path}'` for {which} of the project")
+    rest = [_WHEELS.get(one.name, one.name) for one in missing if one.name not in own]
+    if rest:
+        python = quote(site.known("python", "executable") or site.interpreter or "python3")
+        hints.append(f"`{python} -m pip install {' '.join(rest)}`; or name the one that has them "
+                     "with `python:`")  # fmt: skip
+    return "; ".join(hints)
+
+
+def _own_folders(case: Case, names: Sequence[str]) -> dict[str, str]:
+    """Return {module: the folder of the project that holds it}."""
+    if case.project is None:
+        return {}
+    found: dict[str, str] = {}
+    for at, (folder, folders, files) in enumerate(os.walk(case.project)):
+        depth = folder[len(case.project) :].count(os.sep)
+        inside = [one for one in folders if one[:1] not in ".~" and one not in _NOT_OURS]
+        folders[:] = sorted(inside) if depth < _DEEPEST and at < _MOST_FOLDERS else []
+        for name in names if "__init__.py" not in files else ():
+            is_file = f"{name}.py" in files
+            if name not in (*found, *_LIBRARIES) and (is_file or _is_package(folder, name, inside)):
+                found[name] = folder
+    return found
+
+
+def _search_path(case: Case, folders: Iterable[str]) -> str:
+    """Return `pythonpath:` with more folders, as the job file names them: relative to itself."""
+    file = case.resolved.job_file if case.resolved is not None else ""
+    is_file = bool(file) and os.path.isfile(file)
+    base = os.path.dirname(os.path.abspath(file)) if is_file else case.here(".") or ""
+    kept = [case.here(path) or path for path in case.job.pythonpath]
+    named = [os.path.relpath(one, base).replace(os.sep, "/") if os.path.isabs(one) else one
+             for one in (*kept, *folders)]  # fmt: skip
+    return f"[{', '.join(dict.fromkeys(named))}]"
+
+
+def _is_package(folder: str, name: str, folders: Sequence[str]) -> bool:
+    return name in folders and os.path.isfile(os.path.join(folder, name, "__init__.py"))
 
 
 @check("shadowed", "project", once=True, quick=True)
@@ -94,7 +141,7 @@ def own_modules(case: Case) -> Answer | None:
     found = case.reading.imports
     if found.relative is not None:
         job = case.job
-        hint = "start it as a module: `module: package.name` instead of `script:`"
+        hint = f"start it as a module: {_as_module(case)} instead of `script:`"
         return warn(
             f"{_place_text(case, str(found.relative))}: a relative import; `{job.script}` is "
             "started as a script, not as part of a package",
@@ -105,6 +152,22 @@ def own_modules(case: Case) -> Answer | None:
         return None
     shown = ", ".join(f"`{one.name}` ({_place(case, one)})" for one in found.absent[:_SHOWN])
     return warn(f"the project has no {shown}", "correct the import, or bring the missing file")
+
+
+def _as_module(case: Case) -> str:
+    """Return how a job names its script as a part of the package that it lies in."""
+    script, root = case.reading.script or "", case.here(".") or ""
+    folder = os.path.dirname(script)
+    while os.path.isfile(os.path.join(folder, "__init__.py")) and folder != root:
+        folder = os.path.dirname(folder)
+    if folder == os.path.dirname(script):
+        folder = root  # a package without __init__.py
+    name = os.path.splitext(os.path.relpath(script, folder))[0].replace(os.sep, ".")
+    if name.startswith("..") or not all(part.isidentifier() for part in name.split(".")):
+        return "`module: package.name`"
+    if folder == root:
+        return f"`module: {name}`"
+    return f"`module: {name}` with `pythonpath: {_search_path(case, [folder])}`"
 
 
 @check("flags", "project", once=True, quick=True)
@@ -120,7 +183,7 @@ def flags(case: Case) -> Iterable[Answer] | None:
     if taken.is_open:
         return [] if case.is_quick else [skip(f"{taken.why}: options cannot be judged")]
     found = list(judge(taken, case.job.args))
-    where = case.job.origin("args")
+    where = case.job.origin("args") if "args" in case.job.origins else "`args:` of the job"
     said = [
         warn(f"{one.message} ({_place_text(case, str(one.place))})", f"{one.fix} ({where})")
         for one in found[:_SHOWN]

@@ -67,6 +67,16 @@ class Reading:
         )
 
     @cached_property
+    def unparsed(self) -> tuple[int, str] | None:
+        """Return (line, why) of the program where it is no Python; None where it is."""
+        _ = self.imports
+        self._trees.tree(self.script)
+        found = self._trees.unread.get(self.script)
+        if found is None or not found.why.startswith("syntax: "):
+            return None
+        return found.place.line, found.why.removeprefix("syntax: ")
+
+    @cached_property
     def flags(self) -> Flags | None:
         """The options that the program takes; None where it parses none. Raises NotKnown."""
         from safelaunch.source.flags import parser_of  # noqa: PLC0415 - as above
@@ -83,8 +93,10 @@ class Reading:
     def text(self, path: str) -> bytes | None:
         """Return a file of the job that lies on this machine; None where it does not."""
         at = self._case.here(path)
+        if at is None or not os.path.isfile(at):  # a pipe would be waited for
+            return None
         try:
-            with open(at or "", "rb") as file:
+            with open(at, "rb") as file:
                 return file.read(_MOST)
         except OSError:
             return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from safelaunch.checks.check import NotKnown
 from safelaunch.environ import BASICS, matches
 from safelaunch.model import Args
+from safelaunch.script import quote
 from safelaunch.source import words
 
 if TYPE_CHECKING:
@@ -80,6 +82,15 @@ def outside(site: Site) -> Mapping[str, str]:
         return site.case.environ
     environ = site.known("environ")
     return environ if isinstance(environ, dict) else {}
+
+
+def job_words(site: Site) -> str:
+    """Return the job as a command line names it: without it another interpreter is asked."""
+    resolved = site.case.resolved
+    if resolved is None:
+        raise NotKnown("there is no job")
+    line = " ".join(map(quote, resolved.line))
+    return f"-- {line}" if line else quote(resolved.job_file)
 
 
 def number(text: str | None) -> int | None:

@@ -103,7 +103,8 @@ def main() -> None:
         _say_anything()
     code = _guarded()
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # `>&-`
+            sys.stdout.flush()
     except OSError:  # a full disk behind `>`: it has been reported, Python's own end must not again
         _drop_stdout()
     sys.exit(code)
@@ -120,7 +121,8 @@ def _guarded() -> int:  # noqa: PLR0911 - one way out for each kind of end
     stdout = sys.stdout
     try:
         code = cli.main(standalone_mode=False)
-        sys.stdout.flush()
+        if stdout is not None:
+            stdout.flush()
     except SafelaunchError as e:
         report(e)
         return e.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from safelaunch.execute.resume import of_run
 from safelaunch.model import Slot
 from safelaunch.remote import assets, places
 from safelaunch.remote import start as remote
+from safelaunch.remote.agent import EARLY, AgentError
 from safelaunch.remote.shared import groups
 from safelaunch.remote.together import together
 from safelaunch.sync import LIMIT, Rules, begin_tree
@@ -101,14 +103,19 @@ class _Begun:
         self.plan = plan
         self.seen: list[Seen] = []
         self._case = case  # what is checked before anything is sent; None: nothing
+        sites = case.sites if case is not None else ()
+        self._wanted = [checks.questions(site.case, site) for site in sites]
         self._checks: list[Pending] = []
         self._asked = together(self._look, range(len(hosts)))
 
     def _look(self, rank: int) -> Pending:
         python = self.plan.nodes[rank].interpreter.path
         if self._case is not None:
-            asked = quick.request(self._case.sites[rank], python)
-            self.machines[rank].agent.ask_first("facts.begin", **asked)
+            asked = quick.request(self._case.sites[rank], self._wanted[rank], python)
+            agent = self.machines[rank].agent
+            # what is longer than a command may be is a round trip more
+            ask = agent.ask_first if len(json.dumps(asked)) < EARLY else agent.ask
+            ask("facts.begin", **asked)
         return remote.look(self.machines[rank], python, self.run_id)
 
     def see(self) -> list[Seen]:
@@ -125,7 +132,7 @@ class _Begun:
         """Make the quick checks. Raises Refused."""
         if self._case is not None:
             checks.read(self._case)
-            quick.judge(self._case, together(lambda asked: asked.result(), self._checks))
+            quick.judge(self._case, self._wanted, together(_answer, self._checks))
 
     def find_routes(self, interfaces: Sequence[str | None]) -> None:
         """Try the network between the hosts, before anything is sent or started."""
@@ -216,6 +223,15 @@ def _bring(machines: Sequence[Machine], plan: Plan, options: dict[str, Any]) -> 
         told = [line for hosts, summary in brought for line in summary.lines(hosts)]
     for line in told:
         say(line)
+
+
+def _answer(asked: Pending) -> dict[str, Any]:
+    """Return what a probe told; nothing where it failed: that keeps no job from starting."""
+    try:
+        told: dict[str, Any] = asked.result()
+    except AgentError:
+        return {}
+    return told
 
 
 _turn = threading.Lock()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch import runs
+from safelaunch import checks, runs
 from safelaunch.cli import checking, marks, print_json, say
 from safelaunch.cli import options as shared
 from safelaunch.cli.complete import complete_profile
@@ -76,7 +75,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     is_lost = any(isinstance(one, HostError) for one in told)
     if looker is not None and case.plan is not None and len(case.sites) > 1 and not is_lost:
         routes, folders = checking.ways(case, looker), checking.shared(case, looker)
-        case = replace(case, routes=routes, shared=folders)
+        case = checks.joined(case, case.sites, routes=routes, shared=folders)
     found = checking.judged(case, told)
     if options["as_json"]:
         print_json({"version": 1, "results": [one._asdict() for one in found]})
@@ -160,10 +159,11 @@ def _show(found: Sequence[Result], case: Case, *, show_all: bool) -> None:
                 if show_all and one.source and one.status in ("fail", "warn"):
                     hint = f"{hint} ({one.source})" if hint else one.source
                 marks.show(one.status, f"{one.id:<{_LABEL}} ", one.evidence, hint)
-    click.echo(_summary(found, case))
+    click.echo(summary(found, case))
 
 
-def _summary(found: Sequence[Result], case: Case) -> str:
+def summary(found: Sequence[Result], case: Case) -> str:
+    """Return what was found in one line."""
     count = Counter(one.status for one in found)
     of = case.plan.name if case.plan is not None else "this machine"
     hosts = ", ".join(site.name for site in case.sites)
@@ -171,7 +171,10 @@ def _summary(found: Sequence[Result], case: Case) -> str:
     what = f"{of} on {where}" if case.plan is not None else where
     skipped = f", {count['skip']} could not be made (--all says why)" if count["skip"] else ""
     if not count["fail"] and not count["warn"]:
-        return f"{what}: all is well, {count['ok']} checks{skipped}"
+        made = f"{count['ok']} check{'' if count['ok'] == 1 else 's'}"
+        well = "all is well" if not skipped else "nothing is wrong"
+        return f"{what}: {well}, {made}{skipped}"
     said = [f"{count['fail']} to cure before a start"] * bool(count["fail"])
     said += [f"{count['warn']} to look at"] * bool(count["warn"])
-    return f"{what}: {', '.join(said)}; {count['ok']} are well{skipped}"
+    well = f"{count['ok']} {'is' if count['ok'] == 1 else 'are'} well"
+    return f"{what}: {', '.join(said)}; {well}{skipped}"

@@ -62,22 +62,28 @@ def ask(
     case: Case, home: str, looker: Looker | None, *, deep: bool = False
 ) -> list[Told | HostError]:
     """Return what each machine told, or why it told nothing; hosts are asked beside each other."""
+    # not by several threads: each would read the project
+    wanted_of = [checks.questions(case, site) for site in case.sites]
 
-    def one(site: Site) -> Told | HostError:
-        request = checks.request(site, checks.questions(case, site))
+    def one(index: int) -> Told | HostError:
+        site, questions = case.sites[index], wanted_of[index]
+        request = checks.request(site, questions)
         wanted = Wanted(site.interpreter, deep)
         if looker is None:
-            return probe_here(home, wanted, **request)
-        try:
-            return probe_there(looker, home, site.name, wanted, **request)
-        except HostError as e:
-            return e
+            told = probe_here(home, wanted, **request)
+        else:
+            try:
+                told = probe_there(looker, home, site.name, wanted, **request)
+            except HostError as e:
+                return e
+        return told._replace(questions=questions)
 
+    everyone = range(len(case.sites))
     if looker is None:
-        return [one(site) for site in case.sites]
+        return [one(index) for index in everyone]
     from safelaunch.remote.together import together  # noqa: PLC0415 - for hosts only
 
-    return together(one, case.sites)
+    return together(one, everyone)
 
 
 def judged(case: Case, told: Sequence[Told | HostError]) -> list[Result]:
@@ -85,7 +91,9 @@ def judged(case: Case, told: Sequence[Told | HostError]) -> list[Result]:
     pairs = list(zip(case.sites, told, strict=True))
     left = [(site, one) for site, one in pairs if isinstance(one, Told)]
     lost = [_unreachable(site, one) for site, one in pairs if isinstance(one, HostError)]
-    answers = [(one.facts, one.parts, checks.questions(case, site)) for site, one in left]
+    if not left:
+        return lost  # there is no machine to judge
+    answers = [(one.facts, one.parts, one.questions) for _, one in left]
     whole = checks.with_facts(checks.joined(case, [site for site, _ in left]), answers)
     return lost + checks.run(whole)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from safelaunch.hostfacts import facts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from safelaunch.checks.check import Question
     from safelaunch.remote.look import Looker
 
 FOLDER = "facts"
@@ -32,10 +34,11 @@ class Wanted(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a probe told: the facts, and its parts as they came."""
+    """What a probe told: the facts, its parts as they came, and the questions of checks in them."""
 
     facts: dict[str, Any]
     parts: Mapping[str, Any]
+    questions: Sequence[Question] = ()
 
 
 def here(home: str, wanted: Wanted) -> dict[str, Any]:
@@ -141,6 +144,8 @@ def keep(home: str, host: str, wanted: Wanted, found: dict[str, Any]) -> None:
             json.dump({"asked": wanted._asdict(), "at": time.time(), "facts": found}, file)
         os.replace(part, path)
     except OSError as e:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
         say(f"the facts of {host} are not kept: {e.strerror or e}")
 
 

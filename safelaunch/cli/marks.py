@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import textwrap
 
 import click
 
+_QUOTED = re.compile(r"`[^`\n]*`")
+_BLANK = "\0"  # no text of ours has it
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
 
 
@@ -17,15 +20,20 @@ def width() -> int:
 
 
 def wrapped(text: str, columns: int, first: str, others: str) -> list[str]:
-    """Return a text in lines; words are never broken."""
-    return textwrap.wrap(
-        text,
+    """Return a text in lines; words are never broken, nor what stands between backquotes.
+
+    A command that is longer than a line is pasted whole all the same.
+    """
+    whole = _QUOTED.sub(lambda match: match[0].replace(" ", _BLANK), text)
+    lines = textwrap.wrap(
+        whole,
         columns,
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_BLANK, " ") for line in lines]
 
 
 def show(status: str, label: str, evidence: str, hint: str | None) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.checks import Case, Result, Site
+    from safelaunch.checks.check import Question
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
@@ -40,22 +41,27 @@ def before_run(resolved: Resolved, plan: Plan) -> None:
         return  # as above
     from safelaunch.runtime.facts import Probe  # noqa: PLC0415 - subprocess
 
-    probe = Probe(request(site, python))
+    wanted = checks.questions(case, site)
+    probe = Probe(request(site, wanted, python))
     checks.read(case)  # while that looks around
-    judge(case, [probe.told()])
+    judge(case, [wanted], [probe.told()])
 
 
-def request(site: Site, python: str | None) -> dict[str, Any]:
+def request(site: Site, wanted: Sequence[Question], python: str | None) -> dict[str, Any]:
     """Return what a machine is asked before a start."""
-    wanted = checks.questions(site.case, site)
     return {**checks.request(site, wanted), "python": python, "limit": LIMIT}
 
 
-def judge(case: Case, told: Sequence[Mapping[str, Any]]) -> None:
-    """Say what the checks warn about. Raises Refused where a start is impossible."""
+def judge(
+    case: Case, wanted: Sequence[Sequence[Question]], told: Sequence[Mapping[str, Any]]
+) -> None:
+    """Say what the checks warn about; `told` answers what was `wanted` of each machine.
+
+    Raises Refused where a start is impossible.
+    """
     answers = [
-        (facts.from_probe(site.name, one), one["parts"], checks.questions(case, site))
-        for site, one in zip(case.sites, told, strict=True)
+        (facts.from_probe(site.name, one), one.get("parts") or {}, questions)
+        for site, questions, one in zip(case.sites, wanted, told, strict=True)
     ]
     found = checks.run(checks.with_facts(case, answers))
     for one in found:

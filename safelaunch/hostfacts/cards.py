@@ -31,8 +31,8 @@ def gpus(told: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
             for at, (bus, one) in enumerate(sorted(known.items()))
         ]
     driver = query.driver or xml.driver or machine.driver(str(proc.get("version") or ""))
-    is_asked = "query" in said and not any(t.kind != "no-devices" for t in query.troubles)
-    has_none = is_asked and query.cards == () and not known
+    # a table with a head alone may have been cut: that there are none is said in words
+    has_none = not cards and any(one.kind == "no-devices" for one in query.troubles)
     if told.get("nvidia_smi") is None and told and not known and not proc.get("version"):
         has_none = True
     return {

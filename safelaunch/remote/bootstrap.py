@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import posixpath
+import threading
 from typing import TYPE_CHECKING, Protocol
 
 from safelaunch import runtime
@@ -27,6 +28,7 @@ PYTHONS = (
     "/usr/local/bin/python3",
     "/opt/conda/bin/python3",
 )
+PATIENCE = 30.0  # seconds for a login shell, or for an interpreter: one that hangs is given up
 _TOO_OLD = 93  # the exit code of _BOOT that lets the next Python try
 
 # For the host's login shell, whichever it is: plain words in single quotes, no line break, no `!`.
@@ -105,6 +107,9 @@ class Channel(Protocol):
 
     def exit_code(self, timeout: float) -> int | None:
         """Return the exit code, None if there is none within the time."""
+
+    def close(self) -> None:
+        """Close it: who reads it has its end."""
 
 
 def bundle() -> tuple[str, bytes]:
@@ -210,17 +215,40 @@ def _greeted(host: str, channel: Channel, made: Callable[[], bytes]) -> None:
 def _await(host: str, channel: Channel, mark: bytes) -> bytes:
     """Return the line behind the next mark; what stands before it is the shell's own."""
     found = b""
-    while len(found) < MOST_BEFORE:
-        part = channel.read(1)  # what follows the line is the agent's
-        if not part:
-            raise _no_answer(host, channel, found)
-        found += part
-        if found.endswith(b"\n") and mark in found:
-            return found[found.rindex(mark) + len(mark) :]
+    is_late = threading.Event()
+
+    def give_up() -> None:
+        is_late.set()
+        channel.close()
+
+    timer = threading.Timer(PATIENCE, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        while len(found) < MOST_BEFORE:
+            part = channel.read(1)  # what follows the line is the agent's
+            if not part:
+                raise _late(host) if is_late.is_set() else _no_answer(host, channel, found)
+            found += part
+            if found.endswith(b"\n") and mark in found:
+                return found[found.rindex(mark) + len(mark) :]
+    except (OSError, EOFError, HostError) as e:
+        raise _late(host) if is_late.is_set() else e from e
+    finally:
+        timer.cancel()
     raise HostError(
         "the shell there prints without end before it runs a command",
         where=host,
         hint="look at ~/.bashrc, ~/.zshenv or /etc/profile.d there: they must not print",
+    )
+
+
+def _late(host: str) -> HostError:
+    return HostError(
+        f"no Python there has answered within {PATIENCE:g} s",
+        where=host,
+        hint="an interpreter or the shell's startup files may hang there: look at the host entry's "
+        "`python:`, and at ~/.bashrc",
     )
 
 

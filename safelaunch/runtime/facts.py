@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -18,16 +19,19 @@ from safelaunch.runtime import FOLDER, factsparts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import IO, Any
 
     from safelaunch.runtime.wire import Link
 
 EACH = 10.0  # seconds for a part
 ROOM = 8.0  # seconds for all parts, beside those of the cards: two commands in a row
+START = 10.0  # seconds until an interpreter tells the first part: several need no time at all
 DEEP = 90.0  # seconds for the import of torch
 OLDEST = (3, 8)
 _TOO_OLD = 93
 _MOST = 1 << 26  # bytes of the answer
+# a line of factsparts.write; whatever else an interpreter prints is none
+_LINE = re.compile(rb'^\["[a-z_]+(?:\.\w+)?", \{.*\}\]$', re.MULTILINE)
 
 # Any Python 3 must be able to run it up to its version check. The job's own folder is no place for
 # modules here, and ours is on the path only while ours are imported.
@@ -36,7 +40,8 @@ import sys
 if sys.version_info < (3, 8):
     print("%d.%d.%d" % sys.version_info[:3])
     sys.exit(93)
-sys.path[:1] = []
+if sys.path[:1] == [""]:
+    del sys.path[0]
 sys.path.insert(0, ROOT)
 from safelaunch.runtime import factsparts
 del sys.path[0]
@@ -72,13 +77,16 @@ class Probe:
         words += ["--ask=" + json.dumps(one) for one in self._asks]
         words += ["--path=" + os.path.expanduser(one) for one in request.get("pythonpath") or []]
         self._words = words
+        self._is_quick = bool(request.get("quick"))
         self._patience = ROOM + max(2 * each, DEEP if deep else 0)
-        self._child = _fork(words) if request.get("quick") else _spawn(self._python, words)
+        if self._is_quick:  # its parts are given up at `each`: the rest is for a machine in load
+            self._patience = 2 * each
+        self._child = _fork(words) if self._is_quick else _spawn(self._python, words)
 
     def told(self) -> dict[str, Any]:
         """Return what `probe` does."""
         parts, why = _hear(self._child, self._patience)
-        if why is not None and self._python != sys.executable:
+        if why is not None and self._python != sys.executable and not self._is_quick:
             parts, other = _hear(_spawn(sys.executable, self._words), self._patience)
             skip = {"skip": "%s: %s" % (self._python, why)}
             for name in ("python", "torch", "deep"):
@@ -109,9 +117,9 @@ def begin(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
 
 
 def end(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
-    """Return what the probe that was begun has told."""
+    """Return what the probe that was begun has told; nothing where that did not succeed."""
     del request, link
-    return _begun.pop().told()
+    return _begun.pop().told() if _begun else {"parts": {}}
 
 
 def _spawn(python: str, words: list[str]) -> subprocess.Popen[bytes] | str:
@@ -119,15 +127,32 @@ def _spawn(python: str, words: list[str]) -> subprocess.Popen[bytes] | str:
     root = os.path.dirname(os.path.dirname(FOLDER))
     boot = _BOOT.replace("ROOT", repr(root))
     try:
-        return subprocess.Popen(
-            [python, "-B", "-c", boot, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        with _kept(words) as file:
+            return subprocess.Popen(
+                [python, "-B", "-c", boot, factsparts.STDIN],
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
     except (OSError, ValueError) as e:
         return getattr(e, "strerror", None) or str(e)
+
+
+def _kept(words: list[str]) -> IO[bytes]:
+    """Return a file without a name that holds the words: others may list a command's own.
+
+    And they may be more than a command can have. Raises OSError.
+    """
+    try:
+        file: IO[bytes] = os.fdopen(os.memfd_create("words"), "w+b")
+    except (AttributeError, OSError):  # no Linux, or one without
+        import tempfile  # noqa: PLC0415 - few machines; who asked closes it
+
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - as above
+    file.write(json.dumps(words).encode())
+    file.seek(0)
+    return file
 
 
 class _Forked:
@@ -144,7 +169,10 @@ class _Forked:
         """Return its exit code; raises subprocess.TimeoutExpired."""
         late = time.monotonic() + timeout
         while self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # whoever started us ignores SIGCHLD: nobody is told
+                pid, status = self.pid, 0
             if pid:
                 self.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
             elif time.monotonic() >= late:
@@ -155,12 +183,18 @@ class _Forked:
 
     def kill(self) -> None:
         """Kill it."""
-        os.kill(self.pid, signal.SIGKILL)
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 def _fork(words: list[str]) -> _Forked | str:
     """Return a child that tells the parts, or why there is none. It holds no file of ours open."""
-    ours, theirs = os.pipe()
+    try:
+        ours, theirs = os.pipe()
+    except OSError as e:
+        return e.strerror or str(e)
     try:
         pid = os.fork()
     except OSError as e:
@@ -188,43 +222,52 @@ def _hear(
     """Return the parts that an interpreter told, and why it told none."""
     if isinstance(child, str):
         return {}, child
-    text, said, is_late = _listen(child, time.monotonic() + patience)
+    data, said, is_late = _listen(child, time.monotonic() + patience)
     code = _let_go(child)
     parts: dict[str, Any] = {}
-    for line in text.splitlines():
+    for line in _LINE.finditer(data):
         try:
-            name, told = json.loads(line)
-        except (ValueError, TypeError):
+            name, told = json.loads(line.group().decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
             continue
-        parts[str(name)] = told
+        parts[name] = told
     if parts:
         return parts, None
+    if len(data) >= _MOST:
+        return {}, "the interpreter printed more than %d MiB, and no facts" % (_MOST >> 20)
     if code == _TOO_OLD:
-        wanted = "%d.%d" % OLDEST
-        return {}, "Python %s is older than %s" % (text.strip()[:20], wanted)
+        text = data.decode("utf-8", "replace").strip()
+        return {}, "Python %s is older than %s" % (text[:20], "%d.%d" % OLDEST)
     if is_late:
         return {}, "the interpreter did not answer in time"
-    last = said.strip().splitlines()[-1:] or ["no word"]
+    last = (said or data).decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
     return {}, "the interpreter ended with exit code %s: %s" % (code, last[0][:300])
 
 
-def _listen(child: subprocess.Popen[bytes] | _Forked, until: float) -> tuple[str, str, bool]:
+def _listen(
+    child: subprocess.Popen[bytes] | _Forked, until: float
+) -> tuple[bytearray, bytearray, bool]:
     """Return what a child wrote to stdout and stderr until it closed them, and if it was late."""
     streams = {one.fileno(): bytearray() for one in (child.stdout, child.stderr) if one}
     out, err = next(iter(streams)), list(streams)[-1]
-    left = list(streams)
-    while left and time.monotonic() < until and len(streams[out]) < _MOST:
-        for fd in select.select(left, [], [], max(0.0, until - time.monotonic()))[0]:
+    left, first = list(streams), min(until, time.monotonic() + START)
+    while left and len(streams[out]) < _MOST:
+        rest = first - time.monotonic()
+        if rest <= 0:
+            break
+        for fd in select.select(left, [], [], rest)[0]:
             piece = os.read(fd, 1 << 16)
             if fd == out or len(streams[err]) < 1 << 16:
                 streams[fd] += piece
             if not piece:
                 left.remove(fd)
-        if b'\n["end", ' in streams[out]:
+        news = streams[out][-(1 << 17) :]
+        if b'\n["' in news:
+            first = until  # it has told a part
+        if b'\n["end", ' in news:
             break  # the child may still be held up in the kernel, by what it gave up
-    text = streams[out].decode("utf-8", "replace")
-    said = "" if err == out else streams[err].decode("utf-8", "replace")
-    return text, said, bool(left)
+    said = bytearray() if err == out else streams[err]
+    return streams[out], said, bool(left)
 
 
 def _let_go(child: subprocess.Popen[bytes] | _Forked) -> int | None:

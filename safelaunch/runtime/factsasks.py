@@ -9,6 +9,7 @@ import functools
 import os
 import stat
 import threading
+import time
 
 from safelaunch.runtime import factsparts
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 SHOWN = 50  # matches of a pattern that are told by name
 _WALKED = 2000  # files of a folder that are looked at
+_PAUSES = (0.02, 0.05, 0.0)  # seconds: another start may try the same port, and holds it meanwhile
 _POINTER = b"version https://git-lfs.github.com/spec/v1"  # how a pointer file of Git LFS begins
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
               "sentencepiece.bpe.model", "tekken.json", "tokenizer_config.json")  # fmt: skip
@@ -56,7 +59,9 @@ class Finder:
 
         with self._lock:
             if self._told is None:
-                said = factsparts.run([*self._words, json.dumps([self._folders, self._names])])
+                # from where the start itself asks: a shim may look for its version in that folder
+                words = [*self._words, json.dumps([self._folders, self._names])]
+                said = factsparts.run(words, cwd=None)
                 lines = said["text"].splitlines()
                 try:
                     self._told = json.loads(lines[-1])
@@ -72,7 +77,8 @@ class Finder:
 _FIND = """
 import importlib.machinery, importlib.util, json, sys
 folders, names = json.loads(sys.argv[1])
-sys.path[:1] = []
+if sys.path[:1] == [""]:
+    del sys.path[0]
 found = {}
 for name in names:
     spec = None
@@ -117,10 +123,10 @@ def path(cwd: str, word: str) -> dict[str, Any]:
 
 
 def matches(cwd: str, pattern: str) -> dict[str, Any]:
-    """Return how many paths match a glob, and the first of them."""
-    import glob  # noqa: PLC0415 - few ask
+    """Return how many paths match a glob, and the first of them. Raises Skip: it takes long."""
+    from safelaunch.runtime import factsglob  # noqa: PLC0415 - few ask
 
-    found = sorted(glob.glob(place(cwd, pattern), recursive=True))
+    found = factsglob.paths(place(cwd, pattern))
     return {"count": len(found), "found": found[:SHOWN]}
 
 
@@ -150,8 +156,10 @@ def port(_: str, number: int) -> dict[str, Any]:
     """
     from safelaunch.runtime import probe  # noqa: PLC0415 - few ask
 
-    if probe.can_bind(int(number)):
-        return {"free": True}
+    for pause in _PAUSES:
+        if probe.can_bind(int(number)):
+            return {"free": True}
+        time.sleep(pause)
     from safelaunch.runtime import holders  # noqa: PLC0415 - as above
 
     return dict(holders.of(int(number)), free=False, instead=probe.free_port(int(number)))
@@ -182,7 +190,9 @@ def model(cwd: str, word: str) -> dict[str, Any]:
 def is_pointer(file: str) -> bool:
     """Whether a file is the pointer that Git LFS leaves in place of a large one."""
     try:
-        if os.path.getsize(file) > 1024:  # noqa: PLR2004 - the specification: less than 1024 bytes
+        about = os.stat(file)
+        # a pipe would wait for ever; the specification: less than 1024 bytes
+        if not stat.S_ISREG(about.st_mode) or about.st_size > 1024:  # noqa: PLR2004
             return False
         with open(file, "rb") as opened:
             return opened.read(len(_POINTER)) == _POINTER
@@ -198,10 +208,9 @@ def _missing(folder: str, names: list[str]) -> list[str]:
     for name in names:
         if name.endswith(".index.json"):
             try:
-                with open(os.path.join(folder, name), "rb") as file:
-                    index = json.loads(file.read(1 << 24).decode("utf-8", "replace"))
+                index = json.loads(factsparts.read(os.path.join(folder, name), 1 << 24))
                 found |= set(index["weight_map"].values())
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
     return sorted(str(one) for one in found if one not in names)
 
@@ -218,7 +227,10 @@ def name(_: str, host: str) -> dict[str, Any]:
 
 
 def runs(_: str) -> list[dict[str, Any]]:
-    """Return the runs that live on this machine: id, name, working folder and words."""
+    """Return the runs that live on this machine: id, name, and of their plans words and cards.
+
+    No more of those: the values of their environment concern nobody.
+    """
     from safelaunch.runtime import state  # noqa: PLC0415 - few ask
 
     base = os.environ.get("SAFELAUNCH_HOME", "")
@@ -233,8 +245,21 @@ def runs(_: str) -> list[dict[str, Any]]:
             if state.judge(at).get("state") not in ("running", "pending"):
                 continue
             plan = state.read_json(os.path.join(at, "plan.json")) or {}
-            found.append({"id": run_id, "node": node, "name": status.get("name"), "plan": plan})
+            nodes = plan.get("nodes")
+            kept = [_brief(one) for one in nodes] if isinstance(nodes, list) else []
+            told = {"id": run_id, "node": node, "name": status.get("name")}
+            found.append(dict(told, plan={"nodes": kept}))
     return found
+
+
+def _brief(node: Any) -> dict[str, Any]:
+    """Return what other jobs must know of a node's plan."""
+    if not isinstance(node, dict):
+        return {}
+    told = {key: node.get(key) for key in ("argv", "cwd", "node_rank")}
+    env = node.get("env")
+    seen = env.get(_VISIBLE) if isinstance(env, dict) else None
+    return dict(told, env={} if seen is None else {_VISIBLE: seen})
 
 
 def place(cwd: str, word: str) -> str:

@@ -3,10 +3,12 @@
 A question of a check (factsasks.py) is a part too: `--ask=` and its words as a JSON list; `ask.0`
 is the answer to the first. All parts run beside each other, in threads that nobody waits for at the
 end: one that hangs in the kernel (a dead NFS server, a wedged driver) is said to, and left behind.
+Commands that still run are killed then.
 """
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import queue
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 LIMIT = 10.0  # seconds for a part, and for a command; `--limit=` sets another
 MOST = 1 << 21  # bytes of a command's output: `-q -x` of 16 cards has 400,000
 LATE = "did not answer within %g s"
+STDIN = "-"  # in place of the words: they come on stdin, as a JSON list
+_AT_ONCE = 64  # parts; those that hang are few, and what they keep waiting is said to be late
 
 
 class Skip(Exception):  # noqa: N818 - reads as what happened
@@ -33,6 +37,18 @@ class Skip(Exception):  # noqa: N818 - reads as what happened
 
 def main(words: list[str]) -> None:
     """Print all parts, and end at once, whatever still hangs."""
+    if words == [STDIN]:
+        with open(0, "rb", closefd=False) as file:
+            words = json.loads(file.read().decode())
+    try:
+        tell(_wanted(words))
+    finally:
+        end_commands()
+    os._exit(0)  # threads in the kernel would hold up the interpreter's own end
+
+
+def _wanted(words: list[str]) -> dict[str, tuple[Callable[[], Any], float]]:
+    """Return what is to be told: {part: (what finds it, its limit in seconds)}."""
     global LIMIT  # noqa: PLW0603 - once, before any part begins
     cwd, asks, pythonpath, python, is_quick = words[0], [], [], sys.executable, False
     for word in words[1:]:
@@ -51,8 +67,7 @@ def main(words: list[str]) -> None:
         finder = factsasks.Finder(python, cwd, pythonpath)
         for name, work in factsasks.parts(cwd, asks, finder).items():
             parts[name] = (work, LIMIT)
-    tell(parts)
-    os._exit(0)  # threads in the kernel would hold up the interpreter's own end
+    return parts
 
 
 def _quick(cwd: str) -> dict[str, tuple[Callable[[], Any], float]]:
@@ -86,19 +101,8 @@ def tell(parts: dict[str, tuple[Callable[[], Any], float]]) -> None:
     """Run parts beside each other and print each as it is done, or given up."""
     begun = time.monotonic()
     done: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
-
-    def run(name: str, work: Callable[[], Any]) -> None:
-        try:
-            told = {"value": work()}
-        except Skip as e:
-            told = {"skip": str(e)}
-        except Exception as e:  # noqa: BLE001 - no part may take others with it
-            told = {"skip": "%s: %s" % (type(e).__name__, str(e)[:300])}
-        done.put((name, told))
-
     waiting = {name: begun + limit for name, (_, limit) in parts.items()}
-    for name, (work, _) in parts.items():
-        threading.Thread(target=run, args=(name, work), daemon=True).start()
+    _begin(parts, done)
     while waiting:
         try:
             name, told = done.get(timeout=max(0.0, min(waiting.values()) - time.monotonic()))
@@ -108,6 +112,42 @@ def tell(parts: dict[str, tuple[Callable[[], Any], float]]) -> None:
         if waiting.pop(name, None) is not None:
             write(name, told)
     write("end", {"value": round(time.monotonic() - begun, 3)})
+
+
+def _begin(
+    parts: dict[str, tuple[Callable[[], Any], float]],
+    done: queue.Queue[tuple[str, dict[str, Any]]],
+) -> None:
+    """Begin to find out the parts; what each tells comes out of the queue."""
+    left = collections.deque(parts.items())
+
+    def take() -> None:
+        while left:
+            try:
+                name, (work, _) = left.popleft()
+            except IndexError:
+                return  # another thread was faster
+            done.put((name, _told(work)))
+
+    for at in range(min(len(parts), _AT_ONCE)):
+        try:
+            threading.Thread(target=take, daemon=True).start()
+        except RuntimeError as e:  # the limit of processes of the user, or of a container
+            if at:
+                return  # fewer do as well
+            for name in parts:
+                done.put((name, {"skip": str(e)}))
+            left.clear()
+            return
+
+
+def _told(work: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"value": work()}
+    except Skip as e:
+        return {"skip": str(e)}
+    except Exception as e:  # noqa: BLE001 - no part may take others with it
+        return {"skip": "%s: %s" % (type(e).__name__, str(e)[:300])}
 
 
 def write(name: str, told: dict[str, Any]) -> None:
@@ -121,7 +161,16 @@ def write(name: str, told: dict[str, Any]) -> None:
         data = data[os.write(1, data) :]
 
 
-def run(words: list[str], limit: float | None = None) -> dict[str, Any]:
+_commands: set[subprocess.Popen[bytes]] = set()  # that run
+
+
+def end_commands() -> None:
+    """Kill the commands that are still waited for: nobody will."""
+    for child in list(_commands):
+        kill(child)
+
+
+def run(words: list[str], limit: float | None = None, *, cwd: str | None = "/") -> dict[str, Any]:
     """Return `exit` and `text` of a command, `why` where it did not come to an end.
 
     It is killed at its limit; if it stays (D state), it is left alone: nothing waits for it.
@@ -135,11 +184,12 @@ def run(words: list[str], limit: float | None = None) -> dict[str, Any]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            cwd="/",
+            cwd=cwd,
             env=dict(os.environ, LC_ALL="C"),
         )
     except (OSError, ValueError) as e:
         return {"exit": None, "text": "", "why": getattr(e, "strerror", None) or str(e)}
+    _commands.add(child)
     data, is_whole = _read(child, begun + limit)
     if child.stdout is not None:
         child.stdout.close()
@@ -148,6 +198,7 @@ def run(words: list[str], limit: float | None = None) -> dict[str, Any]:
         told["exit"] = _wait(child, max(0.2, begun + limit - time.monotonic()))
     if told["exit"] is None:
         told["why"] = _give_up(child, limit, is_endless=len(data) >= MOST)
+    _commands.discard(child)
     told["text"] = data[: 4096 if len(data) >= MOST else None].decode("utf-8", "replace")
     told["seconds"] = round(time.monotonic() - begun, 3)
     return told
@@ -198,11 +249,16 @@ def kill(child: Any) -> None:
 
 
 def read(path: str, most: int = 1 << 20) -> str:
-    """Return the beginning of a file, an empty text where it cannot be read."""
+    """Return the beginning of a file, an empty text where it cannot be read.
+
+    What is no regular file has none: a pipe would wait for ever.
+    """
     try:
+        if not os.path.isfile(path):
+            return ""
         with open(path, "rb") as file:
             return file.read(most).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ValueError):
         return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 
 TYPE_CHECKING = False
@@ -11,21 +12,26 @@ if TYPE_CHECKING:
     from safelaunch.runtime.wire import Link
 
 PREFIX = ".safelaunch-seen-"
+_left: dict[str, str] = {}  # token -> file
 
 
 def leave(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Leave a file for `token` in `folder`; `left` is false where that fails.
 
     The folder is made; with `make` false the nearest one above it that exists is taken instead.
+    The file goes with this process at the latest: the client may be gone before it takes it.
     """
     del link
-    folder = _folder(request)
+    folder, token = _folder(request), str(request["token"])
+    path = _path(folder, token)
     try:
         os.makedirs(folder, exist_ok=True)
-        fd = os.open(_path(folder, request["token"]), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        os.close(fd)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError:
         return {"left": False}
+    _left[token] = path
+    if len(_left) == 1:
+        atexit.register(_take_all)
     return {"left": True}
 
 
@@ -39,11 +45,22 @@ def seen(request: dict[str, Any], link: Link) -> dict[str, Any]:
 def take(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Remove the file for `token`."""
     del link
+    path = _left.pop(str(request["token"]), None)
+    if path is not None:  # the folder itself may have been made since
+        _remove(path)
+    return {}
+
+
+def _take_all() -> None:
+    for path in _left.values():
+        _remove(path)
+
+
+def _remove(path: str) -> None:
     try:
-        os.unlink(_path(_folder(request), request["token"]))
+        os.unlink(path)
     except OSError:
         pass
-    return {}
 
 
 def _folder(request: dict[str, Any]) -> str:

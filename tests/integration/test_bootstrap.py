@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from place import DEADLINE
 
 from safelaunch.errors import HostError
 from safelaunch.remote import bootstrap
@@ -43,8 +45,9 @@ class Host:
         env = {**os.environ, "PATH": str(self.path), "SAFELAUNCH_HOME": str(self.home)}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env
-        )
+            ["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env,
+            start_new_session=True,
+        )  # fmt: skip
         return self
 
     @property
@@ -70,10 +73,15 @@ class Host:
         return self.process.wait(timeout)
 
     def close(self) -> None:
+        """Close the channel, as a client may at any time: what is read of it has its end."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
         for file in (self.process.stdin, self.process.stdout, self.process.stderr):
             with contextlib.suppress(OSError):
                 file.close()  # type: ignore[union-attr]
-        self.process.wait(30)
+        self.process.wait(DEADLINE)
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     try:
         yield found
     finally:
-        found.close()
+        found.end()
 
 
 def start(host: Host, *pythons: str) -> str:
@@ -129,7 +137,7 @@ def test_no_python_at_all_is_said(host: Host) -> None:
 def test_what_was_asked_before_the_files_came_is_answered(host: Host) -> None:
     host.has("python3", GOOD)
     assert start(host) == str(host.home)
-    host.close()
+    host.end()
     assert start(host) == str(host.home)
 
 
@@ -137,4 +145,11 @@ def test_a_folder_that_cannot_be_written_is_said(host: Host) -> None:
     host.has("python3", GOOD)
     host.home.write_text("a file")
     with pytest.raises(HostError, match="folder there cannot be written: "):
+        start(host)
+
+
+def test_a_python_that_hangs_is_given_up(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "PATIENCE", 0.3)
+    host.has("python3", "#!/bin/sh\nexec /bin/sleep 600\n")
+    with pytest.raises(HostError, match=r"no Python there has answered within 0\.3 s"):
         start(host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -144,6 +145,25 @@ def test_an_input_that_is_missing_is_refused_before_the_start(place: Place) -> N
     wait_for(lambda: place.status(run)["state"] == "succeeded", "end")
 
 
+def test_a_pipe_in_the_place_of_a_settings_file_holds_up_no_start(place: Place) -> None:
+    os.mkfifo(place.project / "settings.yaml")
+    os.mkfifo(place.project / "ds.json")
+    args = {"config": "settings.yaml", "deepspeed": "ds.json"}
+    job = place.job("print('up')\n", args=args)
+    place.cli("check", job)
+    place.json("run", job)
+
+
+def test_names_that_the_terminal_cannot_show_are_no_error(place: Place) -> None:
+    for name in (b"\xff.bin", b"a\n.bin"):
+        with open(os.fsencode(place.project) + b"/" + name, "wb"):
+            pass
+    place.env["PYTHONIOENCODING"] = "utf-8:strict"
+    job = place.job("print('up')\n", inputs=["*.bin"])
+    assert "2 paths fit *.bin: a\\n.bin, \\udcff.bin" in place.cli("run", job, code=3).stderr
+    assert "a\\n.bin" in " ".join(place.cli("check", job, code=3).stdout.split())
+
+
 def test_a_dry_run_checks_nothing(place: Place) -> None:
     job = place.job("print('up')\n", inputs=["data/train.jsonl"])
     assert "data/train.jsonl" not in place.cli("run", "--dry-run", job).stderr
@@ -177,6 +197,25 @@ def test_a_remote_start_is_refused_before_anything_is_sent(far: Place, server: S
     home = server.home(USER)
     assert not (home / "safelaunch").exists()
     assert not (home / ".safelaunch" / "runs").exists()
+
+
+@needs_sshd
+def test_a_remote_start_may_ask_more_than_a_command_can_have(far: Place) -> None:
+    names = [f"data/a-folder-with-a-name-of-some-length/part-{n:05}.jsonl" for n in range(1000)]
+    for name in names:
+        far.write(name, "")
+    job = far.job("print('up')\n", python=None, inputs=names)
+    assert far.json("remote", "--host", "gpu1", job)["id"]
+
+
+@needs_sshd
+def test_folders_with_links_in_circles_hold_up_no_remote_start(far: Place) -> None:
+    for name in "abc":
+        (far.project / name).symlink_to(".")
+    far.write("data/train.json", "")
+    job = far.job("print('up')\n", python=None, inputs=["**/train.json"])
+    done = far.cli("remote", "--host", "gpu1", "--no-sync", job, code=None)
+    assert "inputs" not in done.stderr
 
 
 @needs_sshd

@@ -254,6 +254,13 @@ def joined(link: str, peers: str, *cards: tuple[str, int, str], **more: str) -> 
     return box(said={**said, **more})
 
 
+def test_links_of_other_cards_than_the_profiles_are_not_missed(project: Project) -> None:
+    job = TORCHRUN + "profile: h100\nprocesses: 2\n"
+    facts = joined("PHB", "GNS", RTX4090, RTX4090)
+    assert [each.status for each in results(project, job, facts, "profile-fits")] == ["warn"]
+    assert one(project, job, facts, "nvlink").status == "ok"
+
+
 def test_a_profile_with_nvlink_is_told_where_there_is_none(project: Project) -> None:
     job = TORCHRUN + "profile: h100\nprocesses: 2\n"
     assert one(project, job, joined("PHB", "OK", H100, H100), "nvlink").status == "warn"

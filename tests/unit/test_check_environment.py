@@ -47,6 +47,22 @@ def judged(project: Project, job: str, facts: dict[str, Any], **more: Any) -> Re
     return only(case_of(project, job, facts=facts, answers=Known(), **more), "interpreter")
 
 
+# -- what is taken from whoever starts it ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "status"),
+    [({}, "fail"), ({"A": "", "B": "x"}, "fail"), ({"A": "x", "B": "y"}, "ok")],
+)
+def test_a_start_needs_the_variables_of_env_from(
+    environ: dict[str, str], status: str, project: Project
+) -> None:
+    job = PYTHON + "env_from: [A, B]\n"
+    case = case_of(project, job, facts=box(), answers=Known(), environ=environ)
+    assert only(case, "secrets").status == status
+    assert said(case_of(project, PYTHON, facts=box(), answers=Known()), "secrets") == []
+
+
 # -- the interpreter -------------------------------------------------------------------------------
 
 BAD = {

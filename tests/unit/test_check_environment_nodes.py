@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,7 +100,7 @@ def test_one_machine_differs_from_nobody(project: Project) -> None:
 
 # -- compilers -------------------------------------------------------------------------------------
 
-DEEPSPEED = ONE + "launcher_args: {use_deepspeed: true}\n"
+DEEPSPEED = ONE + "launcher_args: {use_deepspeed: true, offload_optimizer_device: cpu}\n"
 
 
 def tools(nvcc: str | None, home: str | None = None) -> dict[str, Any]:
@@ -146,6 +147,33 @@ def test_a_cuda_home_of_the_jobs_own_is_taken_at_its_word(project: Project) -> N
 @pytest.mark.parametrize("job", [ONE, ONE + "args: {deepspeed: none}\n"])
 def test_no_compiler_is_needed_without_deepspeed(project: Project, job: str) -> None:
     assert built(project, job, tools(None), NONE) == []
+
+
+SETTINGS = {
+    "torch's optimizer": ({"zero_optimization": {"stage": 2}}, False),
+    "its own": ({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}, True),
+    "torch's by name": ({"optimizer": {"type": "Adam", "params": {"torch_adam": True}}}, False),
+    "offloading": ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, True),
+    "no offloading": ({"zero_optimization": {"offload_optimizer": {"device": "none"}}}, False),
+    "no mapping": ([1], False),
+}
+
+
+@pytest.mark.parametrize(("settings", "is_needed"), SETTINGS.values(), ids=SETTINGS)
+def test_a_compiler_is_needed_for_operators_of_deepspeeds_own(
+    project: Project, settings: Any, is_needed: bool
+) -> None:
+    (project.folder / "ds.json").write_text(json.dumps(settings))
+    found = built(project, ONE + "args: {deepspeed: ds.json}\n", tools(None), NONE)
+    assert bool(found) == is_needed
+
+
+@pytest.mark.parametrize(("name", "is_needed"), [("zero2", False), ("zero3_offload", True)])
+def test_settings_that_a_framework_has_by_name_say_so(
+    project: Project, name: str, is_needed: bool
+) -> None:
+    found = built(project, ONE + f"args: {{deepspeed: {name}}}\n", tools(None), NONE)
+    assert bool(found) == is_needed
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,76 @@ def test_an_installed_module_is_well(project: Project) -> None:
     assert only(away(project, MODULE, told), "module").status == "ok"
 
 
+def test_a_part_that_a_package_of_the_project_lacks_is_told(project: Project) -> None:
+    project.write("", "pkg/__init__.py")
+    told = {("module", "pkg"): {"found": True, "where": f"{project.folder}/pkg/__init__.py"}}
+    assert only(here(project, MODULE, answers=told), "module").status == "warn"
+    project.write("", "pkg/trains.py")
+    assert only(here(project, MODULE, answers=told), "module").hint.startswith(
+        "`module: pkg.trains`"
+    )
+
+
+def test_a_module_below_pythonpath_is_found_here(project: Project) -> None:
+    project.write("", "src/pkg/train.py")
+    told = {("module", "pkg"): {"found": True, "where": f"{project.folder}/src/pkg/__init__.py"}}
+    case = here(project, MODULE + "pythonpath: [src]\n", answers=told)
+    assert only(case, "module").status == "ok"
+
+
+# -- the file of a command, and syntax -------------------------------------------------------------
+
+COMMAND = "launcher: command\ncommand: [./run.sh]\n"
+
+
+def test_the_file_of_a_command_must_be_there_and_executable(project: Project) -> None:
+    assert only(here(project, COMMAND), "script").status == "fail"
+    project.write("", "run.sh")
+    told = only(here(project, COMMAND), "script")
+    assert (told.status, told.hint) == ("fail", f"`chmod a+x {project.folder}/run.sh`")
+    (project.folder / "run.sh").chmod(0o755)
+    assert only(here(project, COMMAND), "script").status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("[bash, run.sh]", ["fail"]),
+        ("[python3, x/run.py, a]", ["fail"]),
+        ("[bash, -c, run.sh]", []),
+        ("[bash, '$HOME/run.sh']", []),
+        ("[vllm, serve, a/b.py]", []),
+    ],
+)
+def test_the_script_of_a_shell_must_be_there(
+    command: str, expected: list[str], project: Project
+) -> None:
+    case = here(project, f"launcher: command\ncommand: {command}\n")
+    assert [one.status for one in said(case, "script")] == expected
+
+
+def test_setup_may_write_the_file_of_a_command(project: Project) -> None:
+    case = here(project, COMMAND + "setup: cp /x/run.sh .\n")
+    assert only(case, "script").status == "warn"
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "expected"),
+    [
+        ("3.8.10", "x = 1\n", "ok"),
+        ("3.8.10", "def f(:\n", "warn"),
+        ("3.99.0", "def f(:\n", "ok"),
+        ("3.8.10", "def f():\n    x = = 1\n", "warn"),
+    ],
+)
+def test_a_script_that_is_no_python_is_told_unless_a_newer_one_runs_it(
+    version: str, text: str, expected: str, project: Project
+) -> None:
+    project.write(text, "train.py")
+    case = here(project, TORCHRUN, facts={"python": {"version": version}})
+    assert only(case, "script").status == expected
+
+
 # -- configurations --------------------------------------------------------------------------------
 
 
@@ -118,7 +188,7 @@ def test_a_name_that_is_nearly_right_is_corrected(project: Project) -> None:
     project.write("{}", "conf/base.yaml")
     job = TORCHRUN + "args: {config: conf/basse.yaml}\n"
     for case in (here(project, job), away(project, job)):
-        assert only(case, "configs").hint == "did you mean `conf/base.yaml`?"
+        assert only(case, "configs").hint.startswith("did you mean `conf/base.yaml`? else put it ")
 
 
 def test_what_is_no_file_is_no_configuration(project: Project) -> None:
@@ -179,6 +249,14 @@ def test_an_input_that_is_an_asset_is_there_if_it_is_here(project: Project) -> N
 def test_a_name_with_brackets_is_also_a_path(project: Project) -> None:
     project.write("", "data[1].csv")
     assert only(here(project, TORCHRUN + "inputs: ['data[1].csv']\n"), "inputs").status == "ok"
+
+
+def test_only_a_like_name_is_taken_for_the_one_that_was_meant(project: Project) -> None:
+    project.write("", "data/b-1.jsonl")
+    case = here(project, TORCHRUN + "inputs: [data/d.jsonl, data/c-*.jsonl, data/bb-1.jsonl]\n")
+    first, second, third = said(case, "inputs")
+    assert "did you mean" not in first.hint + second.hint
+    assert "did you mean `data/b-1.jsonl`?" in third.hint
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
@@ -257,6 +335,30 @@ def test_the_folder_of_runs_must_be_writable(project: Project) -> None:
     assert only(away(project, TORCHRUN, told), "run-folder").status == "fail"
     told = {("home",): room(path="/d/runs")}
     assert only(away(project, TORCHRUN, told), "run-folder").status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("user", "more", "status"),
+    [
+        ("me", {"free": 0}, "fail"),
+        ("root", {"free": 0}, "warn"),
+        ("root", {"inodes": 0}, "fail"),
+        ("me", {"free": 1 << 20}, "warn"),
+    ],
+)
+def test_a_start_needs_room_for_its_run(
+    user: str, more: dict[str, int], status: str, project: Project
+) -> None:
+    told = {("home",): room(path="/d/runs", **more)}
+    case = here(project, TORCHRUN, answers=told, facts={"system": {"user": user}})
+    assert only(case, "run-folder").status == status
+
+
+def test_another_folder_for_results_is_written_out(project: Project) -> None:
+    told = {("room", "/srv/out"): room(writable=False)}
+    facts = {"system": {"home": "/home/me"}}
+    case = here(project, TORCHRUN + "args: {output_dir: /srv/out}\n", answers=told, facts=facts)
+    assert only(case, "outputs").hint == "name a folder of yours, such as /home/me/out"
 
 
 @pytest.mark.parametrize(("log", "status"), [

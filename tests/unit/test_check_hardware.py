@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from boxes import A100, H100, L40S, RTX4090, RTX5090, T4, Known, box, recorded
+from boxes import A100, H100, L40S, RTX4090, RTX5090, T4, Known, box, query, recorded
 from checking import case_of, only, project_at, said
 
 from safelaunch.config.hosts_facts import save
@@ -93,6 +93,12 @@ def test_what_the_hint_sets_cures_the_count(what: str, project: Project) -> None
     flags = Flags(profile=profile, sets=tuple(sets))
     found = results(project, TORCHRUN + job, facts, "gpu-count", flags=flags)
     assert [f.status for f in found] in (["ok"], [])
+
+
+def test_an_answer_that_was_cut_off_is_no_machine_without_cards(project: Project) -> None:
+    facts = box(said={"query": f"{query()}0, NVIDIA A100-SXM4-80GB, GPU-0"})
+    job = TORCHRUN + "profile: a100-sxm\nprocesses: 1\n"
+    assert one(project, job, facts, "gpu-count").status == "skip"
 
 
 def test_an_inherited_variable_that_hides_cards_is_named(project: Project) -> None:
@@ -264,6 +270,10 @@ def test_facts_that_would_lift_variables_are_asked_for(project: Project) -> None
     assert found.status == "warn"
     assert "NCCL_SHM_DISABLE" in found.evidence
     assert "nccl is 2.27.3, which does not need them" in found.evidence
+
+
+def test_what_saves_facts_names_the_job_whose_interpreter_has_them(project: Project) -> None:
+    assert facts_of(project, NEW).hint.startswith("`safelaunch check --save job.yaml` writes")
 
 
 def test_saved_facts_lift_them(project: Project) -> None:

@@ -388,6 +388,14 @@ def test_a_proxy_that_the_job_does_not_see_is_none(project: Project, more: str) 
     assert said(here(project, TORCHRUN + more, environ=PROXY), "proxies") == []
 
 
+def test_the_packages_of_a_socks_proxy_are_for_the_jobs_interpreter(project: Project) -> None:
+    answers = {("module", name): {"found": False, "where": None} for name in ("socks", "socksio")}
+    environ = {"all_proxy": "socks5://192.0.2.9:1080"}
+    facts = {"python": {"executable": "/envs/rl/bin/python"}}
+    case = here(project, TORCHRUN, environ=environ, answers=answers, facts=facts)
+    assert "/envs/rl/bin/python -m pip install PySocks 'httpx[socks]'" in only(case, "socks").hint
+
+
 @pytest.mark.parametrize(("found", "status"), [(True, "ok"), (False, "warn")])
 def test_a_socks_proxy_needs_its_packages(project: Project, found: bool, status: str) -> None:
     answers = {("module", name): {"found": found, "where": None} for name in ("socks", "socksio")}

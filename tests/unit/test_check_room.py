@@ -163,6 +163,15 @@ def test_full_disks_are_told(facts: dict[str, Any], expected: list[str], project
     assert statuses(project, "processes: 1\n", facts, "disks-full", is_quick=True) == expected
 
 
+def test_what_is_reserved_for_root_is_no_bar_for_root(project: Project) -> None:
+    facts = disks(home=0)
+    facts["system"]["user"] = "root"
+    assert statuses(project, "processes: 1\n", facts, "disks-full", is_quick=True) == ["warn"]
+    facts = disks(home=-1)
+    facts["system"]["user"] = "root"
+    assert statuses(project, "processes: 1\n", facts, "disks-full", is_quick=True) == ["fail"]
+
+
 def test_a_full_home_is_no_bar_where_runs_lie_elsewhere(project: Project) -> None:
     found = results(project, "processes: 1\n", disks(home=0), "disks-full",
                     environ={"SAFELAUNCH_HOME": "/data/safelaunch"})  # fmt: skip

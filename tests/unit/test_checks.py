@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +12,11 @@ from project import Project
 from safelaunch import checks
 from safelaunch.checks import Site, check, table
 from safelaunch.checks.case import Case
-from safelaunch.checks.check import Answer, Check, NotKnown
+from safelaunch.checks.check import Answer, Check, NotKnown, Result
+from safelaunch.cli import checking
+from safelaunch.cli.check import summary
 from safelaunch.config.resolve import Flags
+from safelaunch.errors import HostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,6 +127,43 @@ def test_a_question_is_asked_once(project: Project) -> None:
     assert ("path", "train.py") in wanted
 
 
+def test_a_check_that_cannot_say_what_it_asks_keeps_no_other_from_asking(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asks(_: Site) -> list[check.Question]:
+        raise RecursionError
+
+    broken = check._checks["ports"]._replace(asks=asks)
+    monkeypatch.setitem(check._checks, "ports", broken)
+    case = case_of(project, JOB + "inputs: [train.py]\n")
+    assert ("path", "train.py") in checks.questions(case, case.sites[0])
+
+
+def test_what_breaks_the_reading_of_a_program_is_no_error(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def needed(*_: Any, **__: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("safelaunch.source.imports.needed", needed)
+    project.write("train.py", "import os\n")
+    checks.read(case_of(project, JOB))
+
+
+def test_names_of_any_kind_are_shown_in_one_line() -> None:
+    name = os.fsdecode(b"a\nb\x1b[31m\xff") + " \u00e9"
+    (said,) = answers(lambda _: check.warn(name, "do"))
+    assert said == ("warn", "a\\nb\\x1b[31m\\udcff \u00e9")
+
+
+def test_machines_that_all_told_nothing_are_not_judged(project: Project) -> None:
+    case = case_of(project, JOB)
+    found = checking.judged(case, [HostError("it is off")])
+    assert [(one.id, one.status, one.evidence) for one in found] == [
+        ("reached", "fail", "it is off")
+    ]
+
+
 def test_a_host_is_asked_for_paths_below_its_home_folder(project: Project) -> None:
     flags = Flags(remote=True, hosts=("gpu1",), project_root="<home>/safelaunch/project")
     case = case_of(project, JOB, flags=flags)
@@ -141,3 +182,16 @@ def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> No
     assert far.here(f"{there}/train.py") == str(project.folder / "train.py")
     assert far.here("<home>/data") is None
     assert far.here("/data") is None
+
+
+@pytest.mark.parametrize(
+    ("statuses", "says"),
+    [
+        (["ok"], "all is well, 1 check"),
+        (["ok", "ok"], "all is well, 2 checks"),
+        (["ok", "skip"], "nothing is wrong, 1 check, 1 could not be made (--all says why)"),
+    ],
+)
+def test_what_could_not_be_told_is_not_called_well(statuses: list[str], says: str) -> None:
+    found = [Result("x", "project", None, status, "") for status in statuses]
+    assert summary(found, Case()) == f"this machine: {says}"

@@ -7,11 +7,12 @@ import json
 import os
 import pwd
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import factsasks, factsparts, holders
+from safelaunch.runtime import factsasks, factsparts, holders, procs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +110,13 @@ def test_a_port_that_nobody_has_is_free() -> None:
     assert ask("port", port) == {"free": True}
 
 
+def test_a_port_that_another_start_tries_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tried = server.getsockname()[1]
+        monkeypatch.setattr(time, "sleep", lambda _: server.close())
+        assert ask("port", tried) == {"free": True}
+
+
 def test_a_port_held_for_ipv6_alone_is_seen() -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
@@ -198,6 +206,41 @@ def test_no_checkpoint_is_an_answer(tmp_path: Path) -> None:
     assert ask("checkpoint", str(tmp_path / "none")) == {"kind": None}
     (tmp_path / "last.pt").touch()
     assert ask("checkpoint", str(tmp_path / "last.pt")) == {"kind": "file"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [
+    ("model", "model.safetensors.index.json"),
+    ("model", "model-1.safetensors"),
+    ("checkpoint", "latest"),
+    ("path", "x"),
+    ("size", "x"),
+])  # fmt: skip
+def test_a_pipe_where_a_file_is_expected_is_not_waited_for(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+    assert isinstance(ask(kind, str(tmp_path)), dict)
+    assert not factsasks.is_pointer(str(tmp_path / name))
+
+
+# -- other runs ------------------------------------------------------------------------------------
+
+
+def test_a_live_run_tells_its_words_and_cards_and_no_other_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path))
+    node = tmp_path / "runs" / "job-1" / "node-0"
+    node.mkdir(parents=True)
+    status = {"state": "running", "name": "job", "supervisor": procs.identity(os.getpid())}
+    (node / "status.json").write_text(json.dumps(status))
+    env = {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}, "WANDB_API_KEY": {"value": "hidden"}}
+    plan = {"nodes": [{"argv": ["python", "t.py"], "cwd": "/w", "node_rank": 0, "env": env}]}
+    (node / "plan.json").write_text(json.dumps(plan))
+    (run,) = ask("runs")
+    (told,) = run["plan"]["nodes"]
+    assert (run["id"], told["argv"], told["cwd"]) == ("job-1", ["python", "t.py"], "/w")
+    assert told["env"] == {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}}
 
 
 # -- the hub's cache -------------------------------------------------------------------------------

@@ -846,10 +846,10 @@ def test_a_log_with_a_hole_of_gigabytes_is_read_at_its_end(node: Node) -> None:
         file.seek(0, os.SEEK_END)
         file.write(b"ValueError: at the end\n")
     node.ended(0, 0, code=1)
-    begun = time.monotonic()
+    begun = time.process_time()
     found, _ = node.find()
     assert found["last_lines"] == ["ValueError: at the end"]
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 # -- the block on the screen -----------------------------------------------------------------------

@@ -420,3 +420,15 @@ def test_deep_imports_it_and_agrees() -> None:
     found = asked(deep=True)
     assert found["deep"]["version"] == found["torch"]["version"]
     assert found["deep"]["cuda"] == found["torch"]["cuda"]
+
+
+def test_a_table_that_was_cut_behind_its_head_does_not_say_that_there_are_no_cards(
+    smi: Smi,
+) -> None:
+    smi.says(query=HEAD + "compute_cap, mig.mode.current\n")
+    assert asked()["gpus"]["count"] is None
+
+
+def test_a_machine_whose_nvidia_smi_finds_no_device_has_none(smi: Smi) -> None:
+    smi.says(code=6, query="No devices were found\n")
+    assert asked()["gpus"]["count"] == 0
