@@ -459,6 +459,12 @@ class Push(Command):
         self.place.write("big.bin", self.new["big.bin"])
         self.begun = self.world.proxy.passed[UP]
 
+    def after_cut(self, case: Case, done: Done) -> None:
+        """What was on its way arrives, or is lost: a user types more slowly than this."""
+        del done
+        if case.how != "stall":  # sshd waits for more then
+            wait_for(lambda: not self.world.server.processes(), "end of what was cut")
+
     def again(self, done: Done) -> None:
         """Type it again: what has arrived does not travel twice, but for what was on its way."""
         passed = self.world.proxy.passed

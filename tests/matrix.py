@@ -114,7 +114,7 @@ def _start(place: Place, case: Case) -> str:
 def _client(place: Place, case: Case, run: str) -> None:
     (client,) = place.started
     client.send_signal(_number(case))
-    code = client.wait(timeout=10)
+    code = client.wait(timeout=LIMIT)
     wanted = 130 if case.signal == "INT" else -_number(case)
     check(code, wanted, "exit code of the client")
     _goes_on(place, run)

@@ -142,7 +142,7 @@ dist.all_reduce(torch.tensor(batch))
 name: ppo
 profile: cpu
 launcher: torchrun
-processes: 4
+processes: 2
 script: train.py
 python: {sys.executable}
 """,

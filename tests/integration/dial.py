@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from safelaunch.ssh.connection import Channel
 
 MIB = 1 << 20
+_HELD: list[socket.socket] = []  # bound, and not listening, until the tests end
 
 
 class Person:
@@ -73,6 +74,8 @@ def fails(kind: type[HostError], target: Any, **options: Any) -> HostError:
 
 
 def refused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port where nobody listens, and that nobody gets meanwhile."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    _HELD.append(held)
+    return int(held.getsockname()[1])

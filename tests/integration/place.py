@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAKE = Path(__file__).parent / "fake_torchrun.py"
 CLI = (sys.executable, "-m", "safelaunch")
-DEADLINE = 30.0
+DEADLINE = 90.0  # seconds; a test that passes never waits so long, however slow its machine is
 
 
 def wait_for(condition: Callable[[], Any], what: str, limit: float = DEADLINE) -> Any:
@@ -181,6 +181,15 @@ class Place:
             return content if text in content else None
 
         return str(wait_for(look, f"{text!r} in {name} of {run}"))
+
+    def remove(self, run: str) -> None:
+        """Remove a run's directory until it is gone: somebody may still write there."""
+
+        def is_gone() -> bool:
+            shutil.rmtree(self.home / "runs" / run, ignore_errors=True)
+            return not (self.home / "runs" / run).exists()
+
+        wait_for(is_gone, f"removal of {run}")
 
     def failed(self, job: str, *words: str) -> dict[str, Any]:
         """Run a job that fails, as a user who follows it; return what `show` tells.

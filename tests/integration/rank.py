@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from place import DEADLINE
+
 from safelaunch import runtime
 
 SITE = Path(runtime.FOLDER) / "site"
@@ -46,7 +48,7 @@ class Rank:
         """Run a program to its end; return its exit code and what it wrote."""
         with self.popen(program, *words, **options) as process:
             try:
-                out, err = process.communicate(timeout=30)
+                out, err = process.communicate(timeout=DEADLINE)
             finally:
                 process.kill()
         return process.returncode, (out or "") + (err or "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from interpreters import interpreter
-from place import need_root, wait_for
+from place import DEADLINE, need_root, wait_for
 from rank import SITE, Rank
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_an_uncaught_exception_is_recorded(rank: Rank) -> None:
     before = time.time_ns(), time.monotonic_ns()
     program = "def step(n):\n    raise ValueError(f'bad batch {n}')\nstep(17)\n"
     with rank.popen(program) as process:
-        _, shown = process.communicate(timeout=30)
+        _, shown = process.communicate(timeout=DEADLINE)
     found, end = rank.read()
     assert {k: found[k] for k in ("rank", "local_rank", "world_size", "attempt", "restart")} == {
         "rank": 1,

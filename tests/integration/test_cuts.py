@@ -10,6 +10,7 @@ import pytest
 import sshd
 from cuts import CASES, STEPS, Case, run_case
 from faults import DOWN, UP
+from place import DEADLINE
 from sshd import Sshd
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def test_a_command_waits_for_a_server_that_has_too_many_logins(place: Place) -> 
             listing = place.popen("ps", "--host", "box", "--json")
             assert listing.stderr is not None
             said = listing.stderr.readline().decode()
-        out, _ = listing.communicate(timeout=30)
+        out, _ = listing.communicate(timeout=DEADLINE)
     for word in ("sshd restarting", "MaxStartups", "fail2ban", "try 2 of 4"):
         assert word in said
     assert (listing.returncode, json.loads(out)["runs"]) == (0, [])

@@ -10,16 +10,20 @@ if TYPE_CHECKING:
 # Rank 1 is killed while rank 0 floods the log; rank 0 ends later, with a code of its own.
 FLOOD = (
     "import os, sys, time\n"
-    "end = time.monotonic() + 4\n"
-    "if os.environ['RANK'] == '1':\n"
-    "    time.sleep(1.5)\n"
-    "    os.kill(os.getpid(), 9)\n"
     "block = b'x' * 99 + b'\\n'\n"
-    "while time.monotonic() < end:\n"
-    "    os.write(1, block * 10000)\n"
+    "def flood(seconds):\n"
+    "    end = time.monotonic() + seconds\n"
+    "    while time.monotonic() < end: os.write(1, block * 10000)\n"
+    "if os.environ['RANK'] == '1':\n"
+    "    while not os.path.exists('flooded'): time.sleep(0.01)\n"
+    "    os.kill(os.getpid(), 9)\n"
+    "flood(0.7)\n"
+    "open('flooded', 'w').close()\n"
+    "while not os.path.exists('gone'): flood(0.1)\n"
+    "flood(0.7)\n"
     "sys.exit(3)\n"
 )
-BOTH = "RANK=0 python3 f.py & RANK=1 python3 f.py & wait -n; wait; exit 1"
+BOTH = "RANK=0 python3 f.py & RANK=1 python3 f.py & wait -n; touch gone; wait; exit 1"
 
 
 def test_a_rank_that_dies_in_a_flood_of_another_s_output_is_the_first_that_failed(

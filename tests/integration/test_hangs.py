@@ -22,14 +22,20 @@ if TYPE_CHECKING:
 
     from place import Place
 
-SOON = {"first_progress": "1s", "floor": "1s"}
+# steps that are known soon, so that not the time of the start counts but silence after it
+SOON = {"first_progress": "60s", "floor": "1s", "factor": 1}
+STEPS = (
+    "open('up.' + os.environ['RANK'], 'w').close()\n"
+    "while not all(os.path.exists('up.%d' % rank) for rank in (0, 1)): time.sleep(0.01)\n"
+    "for step in range(1, 6): print(f'step {step}/9 loss 0.5', flush=True); time.sleep(0.1)\n"
+)
 # rank 1 sleeps where rank 0 waits for it, as before a collective
 STUCK = (
     "import os, time\n"
     "def wait_for_the_other():\n    while not os.path.exists('go'): time.sleep(0.05)\n"
     "def load_a_batch():\n    while not os.path.exists('go'): time.sleep(0.05)\n"
-    "print('up', flush=True)\n"
-    "first = os.environ['SAFELAUNCH_ATTEMPT'] == '1'\n"
+    + STEPS
+    + "first = os.environ['SAFELAUNCH_ATTEMPT'] == '1'\n"
     "if first: wait_for_the_other() if os.environ['RANK'] == '0' else load_a_batch()\n"
     "print('on', flush=True)\n"
 )
@@ -37,7 +43,7 @@ STUCK = (
 
 def stacks(place: Place, run: str) -> str:
     """Return what was written about the ranks' stacks."""
-    hang = wait_for(lambda: (place.status(run).get("hang") or {}).get("folder"), "stacks", 40)
+    hang = wait_for(lambda: (place.status(run).get("hang") or {}).get("folder"), "stacks")
     folder = place.node(run).__class__(hang)
     assert folder.is_relative_to(place.node(run))
     return "\n".join(p.read_text(errors="replace") for p in folder.rglob("*") if p.is_file())
@@ -65,17 +71,21 @@ def test_a_hang_can_stop_the_job(place: Place) -> None:
 
 
 # rank 0 waits for what a thread of its own was to bring
-BEREFT = """
+BEREFT = (
+    """
 import os, queue, threading, time
 ready = queue.Queue()
 def prefetch():
     raise OSError("corrupt shard train-0008.tar")
-print("up", flush=True)
+"""
+    + STEPS
+    + """
 if os.environ["RANK"] == "0":
     threading.Thread(target=prefetch, daemon=True).start()
     ready.get()
 while True: time.sleep(60)
 """
+)
 
 
 def test_a_hang_for_a_dead_thread_names_its_exception(place: Place) -> None:
@@ -94,8 +104,10 @@ def test_a_hang_can_restart_the_job(place: Place) -> None:
 
 
 def test_a_job_that_goes_on_is_not_suspected(place: Place) -> None:
-    program = "import time\nfor n in range(15):\n    print('line', n)\n    time.sleep(0.1)\n"
-    place.cli("run", "--follow", place.job(program, hang={**SOON, "action": "stop"}))
+    steps = "for n in range(1, 6): print(f'step {n}/9 loss 0.5'); time.sleep(0.1)\n"
+    lines = "for n in range(25):\n    print('line', n)\n    time.sleep(0.1)\n"
+    hang = {**SOON, "floor": "1.5s", "action": "stop"}
+    place.cli("run", "--follow", place.job("import time\n" + steps + lines, hang=hang))
     assert place.events(place.json("show")["id"], "hang-suspected") == []
 
 

@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 
 needs_sshd = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 USER = "alice" if sshd.ROOT else None
+# safelaunch, which has less patience
+HURRIED = """
+from safelaunch.cli import main
+from safelaunch.runtime import facts
+facts.EACH = 2.0
+main()
+"""
 NOWHERE = "Host nowhere\n  HostName 127.0.0.1\n  Port 9\n"
 
 
@@ -79,9 +88,12 @@ def test_a_machine_whose_nvidia_smi_hangs_is_told_in_time(place: Place) -> None:
     program.chmod(0o755)
     place.env["PATH"] = f"{folder}:{place.env['PATH']}"
     begun = time.monotonic()
-    done = place.cli("facts")
-    assert time.monotonic() - begun < 20
-    assert "nvidia-smi, query: it did not end within 10 s" in " ".join(done.stdout.split())
+    done = subprocess.run(
+        [sys.executable, "-c", HURRIED, "facts"],
+        env=place.env, cwd=place.project, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert time.monotonic() - begun < 40
+    assert "nvidia-smi, query: it did not end within 2 s" in " ".join(done.stdout.split())
 
 
 # -- hosts -----------------------------------------------------------------------------------------
@@ -137,23 +149,32 @@ def test_a_host_that_does_not_answer_hides_no_other(far: Place) -> None:
     assert "warning: nowhere: " in done.stderr
 
 
+# answers once it has been asked on both hosts, each of which has a home of its own
+TOGETHER = """#!/bin/sh
+mkdir -p "$(dirname "$0")/asked/$(echo "$HOME" | tr / _)"
+until [ "$(ls "$(dirname "$0")/asked" | wc -l)" -ge 2 ]; do sleep 0.05; done
+exec python3 "$@"
+"""
+
+
 @pytest.fixture
-def slow() -> Iterator[str]:
-    """Yield an interpreter that takes its time, for whoever uses it."""
-    folder = Path(tempfile.mkdtemp(prefix="safelaunch-slow-"))
+def together() -> Iterator[str]:
+    """Yield an interpreter for whoever uses it, which is of no use to one host alone."""
+    folder = Path(tempfile.mkdtemp(prefix="safelaunch-together-"))
     folder.chmod(0o755)
     path = folder / "python"
-    path.write_text('#!/bin/sh\nsleep 6\nexec python3 "$@"\n')
+    path.write_text(TOGETHER)
     path.chmod(0o755)
+    (folder / "asked").mkdir()
+    (folder / "asked").chmod(0o777)
     yield str(path)
     shutil.rmtree(folder)
 
 
 @needs_sshd
-def test_several_hosts_are_asked_beside_each_other(far: Place, slow: str) -> None:
-    begun = time.monotonic()
-    hosts(far, "--host", "gpu1", "--host", "gpu2", "--python", slow)
-    assert 6 < time.monotonic() - begun < 12  # each takes 6 s
+def test_several_hosts_are_asked_beside_each_other(far: Place, together: str) -> None:
+    found = hosts(far, "--host", "gpu1", "--host", "gpu2", "--python", together)
+    assert [bool(host["python"]["version"]) for host in found] == [True, True]
 
 
 @needs_sshd

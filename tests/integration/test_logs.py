@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from interpreters import interpreter
-from place import wait_for
+from place import DEADLINE, wait_for
 
 if TYPE_CHECKING:
     from place import Place
@@ -158,7 +158,7 @@ def test_following_sees_lines_as_they_come(place: Place) -> None:
     assert client.stdout.readline() == b"a\n"
     place.write("go", "")
     assert client.stdout.readline() == b"b\n"
-    assert client.wait(timeout=20) == 0
+    assert client.wait(timeout=DEADLINE) == 0
 
 
 def test_children_of_a_rank_keep_to_the_ranks_file(place: Place) -> None:

@@ -79,12 +79,18 @@ def job(place: Place, program: str, **keys: object) -> str:
 
 
 def start(place: Place, file: str) -> str:
-    return str(place.json("remote", *BOTH, file, timeout=60)["id"])
+    return str(place.json("remote", *BOTH, file)["id"])
 
 
-def await_both(place: Place, run: str) -> None:
+def second(net: Lan, run: str) -> Path:
+    """Return the node directory of a run on the second host."""
+    return net.hosts[1].home("root") / ".safelaunch" / "runs" / run / "node-1"
+
+
+def await_both(net: Lan, run: str) -> None:
     """Wait until the job has met over both hosts."""
-    wait_for(lambda: "up 1" in place.cli("logs", run, code=None).stdout, "second rank", 60)
+    log = second(net, run) / "logs" / "attempt-1" / "combined.log"
+    wait_for(lambda: log.exists() and b"up 1" in log.read_bytes(), "second rank")
 
 
 def nodes(place: Place, run: str) -> list[str]:
@@ -93,7 +99,7 @@ def nodes(place: Place, run: str) -> list[str]:
 
 def stops(place: Place, run: str) -> dict[str, Any]:
     """Wait until nothing of a run is left, and return how it ended."""
-    place.cli("wait", run, code=1, timeout=60)
+    place.cli("wait", run, code=1)
     return place.json("show", run)
 
 
@@ -108,7 +114,7 @@ def test_digits_trains_over_two_hosts(tmp_path: Path) -> None:
 
 
 def test_two_hosts_meet_over_the_card_between_them(far: Place) -> None:
-    done = far.cli("remote", *BOTH, "--follow", job(far, TRAIN), timeout=60)
+    done = far.cli("remote", *BOTH, "--follow", job(far, TRAIN))
     assert "gpu1 | [0] rank 0 of 2, sum 2" in done.stdout
     assert "gpu2 | [1] rank 1 of 2, sum 2" in done.stdout
     plans = [
@@ -122,7 +128,7 @@ def test_two_hosts_meet_over_the_card_between_them(far: Place) -> None:
 
 
 def test_the_cause_is_told_with_its_host_and_the_other_is_stopped(far: Place) -> None:
-    done = far.cli("remote", *BOTH, "--follow", job(far, BAD_BATCH), code=1, timeout=60)
+    done = far.cli("remote", *BOTH, "--follow", job(far, BAD_BATCH), code=1)
     text = said(done.stderr)
     assert "rank 1 on gpu2 failed" in text
     assert "ValueError: bad batch 17" in text
@@ -134,7 +140,7 @@ def test_the_cause_is_told_with_its_host_and_the_other_is_stopped(far: Place) ->
 
 def test_a_node_that_is_killed_stops_the_others(far: Place, net: Lan) -> None:
     run = start(far, job(far, FOREVER))
-    await_both(far, run)
+    await_both(net, run)
     net.hosts[1].stop()  # with all that runs there
     try:
         found = stops(far, run)
@@ -146,16 +152,16 @@ def test_a_node_that_is_killed_stops_the_others(far: Place, net: Lan) -> None:
     assert "then rank 0" in said(told)
 
 
-def test_a_stop_ends_all_nodes(far: Place) -> None:
+def test_a_stop_ends_all_nodes(far: Place, net: Lan) -> None:
     run = start(far, job(far, FOREVER))
-    await_both(far, run)
+    await_both(net, run)
     far.cli("stop", run)
     assert nodes(far, run) == ["stopped", "stopped"]
 
 
 def test_a_stop_that_does_not_reach_a_host_says_which_it_has_stopped(far: Place, net: Lan) -> None:
     run = start(far, job(far, FOREVER))
-    await_both(far, run)
+    await_both(net, run)
     net.hosts[1].stop()
     try:
         done = far.cli("stop", run, code=4)
@@ -166,8 +172,8 @@ def test_a_stop_that_does_not_reach_a_host_says_which_it_has_stopped(far: Place,
 
 def test_a_node_that_is_stopped_there_stops_the_others(far: Place, net: Lan) -> None:
     run = start(far, job(far, FOREVER))
-    await_both(far, run)
-    status = json.loads((far.home / "runs" / run / "node-1" / "status.json").read_text())
+    await_both(net, run)
+    status = json.loads((second(net, run) / "status.json").read_text())
     net.hosts[1].run(f"kill -TERM {status['supervisor']['pid']}")
     found = stops(far, run)
     assert found["state"] == "stopped"
@@ -193,7 +199,7 @@ def test_all_or_nothing_is_started(far: Place, net: Lan) -> None:
     far.write("hosts.yaml", json.dumps({"hosts": {"gpu2": {"workdir": "/proc/none"}}}))
     words = ("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync")
     before = recorded(net)
-    done = far.cli(*words, job(far, TRAIN), code=None, timeout=60)
+    done = far.cli(*words, job(far, TRAIN), code=None)
     assert "gpu2" in done.stderr
     assert recorded(net) == before
     assert far.json("ps", "--all")["runs"] == []
@@ -216,21 +222,21 @@ if rank == 0:
 def test_success_is_asked_for_where_rank_0_is(far: Place) -> None:
     success = {"min_steps": 10, "artifacts": ["model.bin"]}
     file = job(far, STEPS, env={"STEPS": "12"}, success=success)
-    far.cli("remote", *BOTH, "--follow", file, timeout=60)
+    far.cli("remote", *BOTH, "--follow", file)
     assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
 
 
 def test_a_smoke_run_ends_all_nodes_as_asked(far: Place) -> None:
     file = job(far, STEPS, env={"STEPS": "1000"}, smoke={"success": {"min_steps": 5}})
-    done = far.cli("remote", *BOTH, "--smoke", "--follow", file, timeout=60)
+    done = far.cli("remote", *BOTH, "--smoke", "--follow", file)
     assert "smoke run, ended after" in said(done.stderr)
     assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
 
 
 def test_a_node_whose_ranks_never_write_does_not_hang(far: Place) -> None:
-    hang = {"action": "stop", "first_progress": "8s", "floor": "8s"}
-    file = job(far, STEPS, env={"STEPS": "240"}, hang=hang)
-    far.cli("remote", *BOTH, "--follow", file, timeout=60)
+    hang = {"action": "stop", "first_progress": "6s", "floor": "6s"}
+    file = job(far, STEPS, env={"STEPS": "160"}, hang=hang)
+    far.cli("remote", *BOTH, "--follow", file)
     assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
 
 
@@ -245,8 +251,8 @@ def recorded(net: Lan) -> list[set[Path]]:
 def test_a_node_that_cannot_start_leaves_no_supervisor_on_the_others(far: Place, net: Lan) -> None:
     far.write("hosts.yaml", json.dumps({"hosts": {"gpu2": {"workdir": "/proc/none"}}}))
     file = far.ranks("", 1, "job", nodes=2, profile="cpu", python=None)
-    far.cli("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync", file, code=4, timeout=60)
-    wait_for(lambda: not supervisors(net), "end of all supervisors", 10)
+    far.cli("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync", file, code=4)
+    wait_for(lambda: not supervisors(net), "end of all supervisors")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
@@ -259,7 +265,7 @@ def test_an_interrupted_start_leaves_nothing(far: Place, net: Lan, sent: signal.
     assert starts.returncode == 130, told.decode()
     assert recorded(net) == before
     assert far.json("ps", "--all")["runs"] == []
-    wait_for(lambda: not supervisors(net), "end of all supervisors", 10)
+    wait_for(lambda: not supervisors(net), "end of all supervisors")
 
 
 def test_an_interface_that_the_hosts_file_names_must_be_there(far: Place) -> None:
@@ -281,7 +287,7 @@ together()
     )
     recovery = {"max_restarts": 1, "backoff": "1s", "no_progress": 3}
     file = job(far, program, recovery=recovery)
-    done = far.cli("remote", *BOTH, "--follow", file, timeout=90)
+    done = far.cli("remote", *BOTH, "--follow", file)
     assert "gpu1 | [0] attempt 2 sum 2" in done.stdout
     assert "gpu2 | [1] attempt 2 sum 2" in done.stdout
     assert "succeeded, attempt 2" in said(done.stderr)
@@ -292,8 +298,8 @@ def test_a_node_that_is_stopped_before_a_restart_stops_the_others(far: Place, ne
     kill = MEET + "together()\nif rank == 1:\n    os.kill(os.getpid(), 9)\ntogether()\n"
     run = start(far, job(far, kill, recovery=recovery))
     waits = "attempt 2 in 60 s"
-    wait_for(lambda: far.cli("logs", run, code=None).stdout.count(waits) == 2, "waiting", 60)
-    status = json.loads((far.home / "runs" / run / "node-1" / "status.json").read_text())
+    wait_for(lambda: far.cli("logs", run, code=None).stdout.count(waits) == 2, "waiting")
+    status = json.loads((second(net, run) / "status.json").read_text())
     net.hosts[1].run(f"kill -TERM {status['supervisor']['pid']}")
     assert stops(far, run)["state"] == "stopped"
     assert nodes(far, run) == ["stopped", "stopped"]
@@ -304,7 +310,7 @@ def test_nodes_that_train_alone_have_failed(far: Place) -> None:
     own = {"config_file": "own.yaml"}
     shape = {"launcher": "accelerate", "processes": 1, "nodes": 2, "profile": "cpu"}
     file = far.job("print('alone')", "job", launcher_args=own, **shape)
-    done = far.cli("remote", *BOTH, "--follow", file, code=1, timeout=60)
+    done = far.cli("remote", *BOTH, "--follow", file, code=1)
     assert "each node has trained alone" in said(done.stderr)
 
 
@@ -321,7 +327,7 @@ def test_a_rank_of_a_smaller_world_ends_before_it_trains(
     text = launcher.read_text().replace("nodes * count", "count").replace("node * count", "0")
     ranks = WRAPPED if is_wrapped else "[sys.executable, *words]"
     launcher.write_text(text.replace("[sys.executable, *words]", ranks))
-    done = far.cli("remote", *BOTH, "--follow", file, code=1, timeout=60)
+    done = far.cli("remote", *BOTH, "--follow", file, code=1)
     assert "trains alone" not in done.stdout
     assert "WORLD_SIZE is 1, planned were 2 ranks" in done.stdout
 
@@ -332,7 +338,7 @@ def test_one_file_system_is_synced_once(far: Place, tmp_path: Path) -> None:
     entry = {"workdir": str(shared)}
     far.write("hosts.yaml", json.dumps({"hosts": {"gpu1": entry, "gpu2": entry}}))
     words = ("remote", *BOTH, "--hosts", "hosts.yaml", "--follow")
-    done = far.cli(*words, job(far, TRAIN), timeout=60)
+    done = far.cli(*words, job(far, TRAIN))
     assert "gpu1, gpu2" in done.stderr
     assert [path.name for path in shared.glob(".safelaunch-seen*")] == []
 
@@ -341,7 +347,7 @@ def test_on_one_file_system_each_node_writes_a_log_of_its_own(far: Place, tmp_pa
     entry = {"workdir": str(tmp_path / "shared")}
     far.write("hosts.yaml", json.dumps({"hosts": {"gpu1": entry, "gpu2": entry}}))
     words = ("remote", *BOTH, "--hosts", "hosts.yaml", "--follow")
-    far.cli(*words, job(far, TRAIN, log="train.log"), timeout=60)
+    far.cli(*words, job(far, TRAIN, log="train.log"))
     assert "rank 0 of 2" in (tmp_path / "shared" / "train.log").read_text()
     assert "rank 1 of 2" in (tmp_path / "shared" / "train.node-1.log").read_text()
 
@@ -354,7 +360,7 @@ def test_progress_bars_of_two_nodes_are_a_line_each_in_a_file(far: Place) -> Non
     print(f"\\nrank {rank} is done")
     """
     file = job(far, MEET + "together()\n" + textwrap.dedent(bar))
-    done = far.cli("remote", *BOTH, "--follow", file, timeout=60)
+    done = far.cli("remote", *BOTH, "--follow", file)
     for lines in (done.stdout, far.cli("logs").stdout):
         assert lines.count("/40") == 2
         assert lines.count("39/40") == 2
@@ -363,13 +369,13 @@ def test_progress_bars_of_two_nodes_are_a_line_each_in_a_file(far: Place) -> Non
 
 def test_a_rank_of_another_node_has_its_own_log(far: Place) -> None:
     file = job(far, TRAIN)
-    far.cli("remote", *BOTH, "--follow", file, timeout=60)
+    far.cli("remote", *BOTH, "--follow", file)
     assert far.cli("logs", "--rank", "1").stdout.strip().splitlines()[-1] == "rank 1 of 2, sum 2"
     assert "rank 0" not in far.cli("logs", "--node", "1").stdout
 
 
 def test_another_laptop_sees_both_nodes(far: Place, tmp_path: Path) -> None:
-    far.cli("remote", *BOTH, "--follow", job(far, TRAIN), timeout=60)
+    far.cli("remote", *BOTH, "--follow", job(far, TRAIN))
     other = tmp_path / "other"
     environment = {**far.env, "SAFELAUNCH_HOME": str(other)}
     far.cli("ps", "--host", "gpu2", env=environment)
@@ -382,7 +388,7 @@ def test_another_laptop_sees_both_nodes(far: Place, tmp_path: Path) -> None:
 
 
 def test_who_knows_one_host_alone_is_told_of_the_other(far: Place, tmp_path: Path) -> None:
-    far.cli("remote", *BOTH, "--follow", job(far, BAD_BATCH), code=1, timeout=60)
+    far.cli("remote", *BOTH, "--follow", job(far, BAD_BATCH), code=1)
     environment = {**far.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
     far.cli("ps", "--host", "gpu2", env=environment)
     shown = said(far.cli("show", env=environment).stdout)
@@ -394,9 +400,11 @@ def test_who_knows_one_host_alone_is_told_of_the_other(far: Place, tmp_path: Pat
     assert "then rank 0" in said(far.cli("show", env=environment).stdout)
 
 
-def test_who_knows_the_second_host_alone_is_told_how_to_attach(far: Place, tmp_path: Path) -> None:
+def test_who_knows_the_second_host_alone_is_told_how_to_attach(
+    far: Place, net: Lan, tmp_path: Path
+) -> None:
     run = start(far, job(far, FOREVER))
-    await_both(far, run)
+    await_both(net, run)
     environment = {**far.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
     far.cli("ps", "--host", "gpu2", env=environment)
     shown = said(far.cli("show", run, env=environment).stdout)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import sshd
 from faults import Faults
-from place import CLI, Place, wait_for
+from place import CLI, DEADLINE, Place, wait_for
 from sshd import Sshd
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_a_followed_log_goes_on_after_a_cut_without_a_lost_or_doubled_byte(
         first = follow.stdout.readline()
         proxy.reset()
         rest = follow.stdout.read()
-        assert follow.wait(30) == 0
+        assert follow.wait(DEADLINE) == 0
     lines = (first + rest).decode().splitlines()
     assert lines == [f"step {i}/40 loss {1 / i:.3f}" for i in range(1, 41)]
 
@@ -185,7 +185,7 @@ def test_the_only_job_file_of_a_folder_is_meant(far: Place) -> None:
 
 def read_until(fd: int, mark: bytes | None) -> bytes:
     """Read a terminal until a word comes, or to its end."""
-    seen, deadline = b"", time.monotonic() + 20
+    seen, deadline = b"", time.monotonic() + DEADLINE
     with contextlib.suppress(OSError):  # EIO: the other side is gone
         while (mark is None or mark not in seen) and time.monotonic() < deadline:
             if select.select([fd], [], [], 0.2)[0]:
@@ -204,10 +204,15 @@ def test_attach_is_a_terminal_of_the_pane(far: Place) -> None:
     seen = read_until(fd, b"up")
     os.write(fd, b"\x02d")  # Ctrl-B D
     seen += read_until(fd, None)
-    ended = wait_for(lambda: os.waitpid(pid, os.WNOHANG), "end of attach")
+
+    def over() -> tuple[int, int] | None:
+        found = os.waitpid(pid, os.WNOHANG)
+        return found if found[0] else None
+
+    _, code = wait_for(over, "end of attach")
     os.close(fd)  # not before: it would hang up on it
     assert b"up" in seen
-    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    assert os.waitstatus_to_exitcode(code) == 0
     assert state_of(far, run) == "running"
     far.cli("stop", run)
 

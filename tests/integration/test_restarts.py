@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ FLAKY = (
     f"    print({NCCL!r}, file=sys.stderr, flush=True)\n"
     "    os.abort()\n"
 )
+AT_GO = FLAKY.replace("time.sleep(0.2)", "while not os.path.exists('go'): time.sleep(0.01)")
 QUICK = {"backoff": "0.1s"}
 
 
@@ -131,11 +131,11 @@ def test_the_ladder_is_climbed_and_its_lesson_told(place: Place) -> None:
 
 
 def test_a_run_whose_directory_was_removed_is_still_tried_again(place: Place) -> None:
-    wait = "    while not os.path.exists('go'): time.sleep(.01)\n"
-    job = place.ranks(FLAKY.replace("    time.sleep(0.2)\n", wait), args=["1"], recovery=QUICK)
+    job = place.ranks(AT_GO, args=["1"], recovery=QUICK)
     run = place.start(job)
-    place.said(run, "attempt 1")
-    shutil.rmtree(place.home / "runs" / run, ignore_errors=True)
+    place.said(run, "[0] attempt 1")
+    place.said(run, "[1] attempt 1")
+    place.remove(run)
     wait_for((place.node(run) / "status.json").exists, "directory")
     place.write("go", "")
     status = place.ended(run)
@@ -146,8 +146,9 @@ def test_a_run_whose_directory_was_removed_is_still_tried_again(place: Place) ->
 
 def test_an_attempt_that_cannot_start_leaves_no_process_behind(place: Place) -> None:
     """Where its script cannot be written, as on a full disk."""
-    run = waiting(place, backoff="3s")
+    run = place.start(place.ranks(AT_GO, args=["9"], recovery=QUICK))
     (place.node(run) / "launch.2.sh").mkdir()
+    place.write("go", "")
     status = place.ended(run)
     assert status["state"] == "failed"
     assert "attempt 2 cannot be started" in status["warning"]
@@ -183,14 +184,14 @@ def test_max_duration_also_ends_the_wait_for_the_next_attempt(place: Place) -> N
     assert (status["state"], status["stopped_by"]) == ("stopped", "max_duration")
     assert status["reason"] == ("its max_duration of 6 s had passed while waiting for attempt 2")
     assert len(status["attempts"]) == 1
-    assert 6 <= status["elapsed"] < 20
+    assert 6 <= status["elapsed"] < 60
     said = place.said(run, "max_duration of 6 s reached while waiting for attempt 2")
     assert "[safelaunch]" in said
 
 
 def test_a_run_directory_that_is_removed_in_the_pause_comes_back(place: Place) -> None:
     run = waiting(place)
-    shutil.rmtree(place.home / "runs" / run, ignore_errors=True)
+    place.remove(run)
     assert place.status(run)["state"] == "running"
     wait_for((place.node(run) / "again.0.sh").exists, "directory")
     wait_for((place.node(run) / "status.json").exists, "status")

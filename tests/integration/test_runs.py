@@ -9,7 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from place import wait_for
+from place import DEADLINE, wait_for
 
 from safelaunch.runtime import procs
 
@@ -81,7 +81,7 @@ def test_wait_says_how_it_ended(place: Place) -> None:
         assert "still runs" in place.cli("wait", "--timeout", "0.2", run, code=1).stderr
         client = place.popen("wait", run)
         place.write("go", "")
-        assert client.wait(timeout=20) == code
+        assert client.wait(timeout=DEADLINE) == code
         (place.project / "go").unlink()
 
 
@@ -108,7 +108,7 @@ def test_what_a_run_was_made_of_is_recorded(place: Place) -> None:
 def no_orphan(place: Place, run: str) -> None:
     """Check that a start that was cut off is a run that is known, or nothing at all."""
     settled = ("running", "lost", "stopped", "succeeded", "failed")
-    wait_for(lambda: place.json("show", run)["state"] in settled, "a state that stays", 10)
+    wait_for(lambda: place.status(run)["state"] in settled, "a state that stays")
     state = place.json("show", run)["state"]
     assert bool(procs.marked(run)) == (state == "running")
 
@@ -131,7 +131,7 @@ def cut_off(place: Place, job: str, moment: float, signum: int) -> tuple[set[str
         client.wait(timeout=moment)  # a moment of the start, not a pause
     except subprocess.TimeoutExpired:
         client.send_signal(signum)
-    out, _ = client.communicate(timeout=20)
+    out, _ = client.communicate(timeout=DEADLINE)
     return set(os.listdir(runs)) - before, client.returncode, out
 
 
@@ -142,9 +142,10 @@ def test_killing_the_client_in_the_middle_of_a_start_leaves_no_orphan(
     if backend == "setsid":
         request.getfixturevalue("no_tmux")
     job = place.job(FOREVER)
-    for moment in (0.0, 0.008, 0.016, 0.024, 0.05):
-        for run in cut_off(place, job, moment, signal.SIGKILL)[0]:
-            no_orphan(place, run)
+    moments = (0.0, 0.008, 0.016, 0.024, 0.05)
+    left = [cut_off(place, job, moment, signal.SIGKILL)[0] for moment in moments]
+    for run in set().union(*left):
+        no_orphan(place, run)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

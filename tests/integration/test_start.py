@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from place import interrupt, wait_for
+from place import DEADLINE, interrupt, wait_for
 
 from safelaunch.runtime import procs
 
@@ -88,7 +88,7 @@ def test_interrupting_a_follower_leaves_the_job_running(place: Place) -> None:
     assert client.stdout is not None
     assert client.stdout.readline() == b"up\n"
     interrupt(client)
-    _, said = client.communicate(timeout=20)
+    _, said = client.communicate(timeout=DEADLINE)
     assert client.returncode == 130
     run = place.json("show")["id"]
     assert f"{run} goes on" in said.decode()
@@ -105,7 +105,7 @@ def test_a_signal_to_the_foreground_stops_the_job(
     assert client.stdout is not None
     assert client.stdout.readline() == b"up\n"
     client.send_signal(signum)
-    client.communicate(timeout=20)
+    client.communicate(timeout=DEADLINE)
     assert client.returncode == code
     run = place.json("show")["id"]
     assert place.status(run)["state"] == "stopped"
@@ -153,7 +153,7 @@ def test_a_follower_whose_reader_has_gone_leaves_the_job_running(place: Place) -
     assert client.stdout is not None
     client.stdout.readline()
     client.stdout.close()
-    assert client.wait(timeout=20) == 0
+    assert client.wait(timeout=DEADLINE) == 0
     client.stdout = None
     assert place.json("show")["state"] == "running"
 

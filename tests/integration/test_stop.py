@@ -11,13 +11,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from place import wait_for
+from place import DEADLINE, wait_for
 
 from safelaunch.runtime import begin, journal, procs, state
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from place import Place
 
 FOREVER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)\n"
@@ -32,6 +30,14 @@ def up(place: Place, job: str, *words: str, **options: Any) -> str:
     """Start a job and wait until its program is up."""
     run = place.start(job, *words, **options)
     place.said(run, "up")
+    return run
+
+
+def both_up(place: Place, job: str) -> str:
+    """Start a job of two ranks and wait until both are up."""
+    run = place.start(job)
+    place.said(run, "[0] up")
+    place.said(run, "[1] up")
     return run
 
 
@@ -65,7 +71,7 @@ def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
 
 
 def test_stop_kills_after_the_grace(place: Place) -> None:
-    run = up(place, place.ranks(STUBBORN))
+    run = both_up(place, place.ranks(STUBBORN))
     said = place.cli("stop", "--grace", "0.5", run).stdout
     assert "no process is left" in said
     assert place.status(run)["signal"] == "SIGKILL" or place.status(run)["exit_code"] is not None
@@ -77,7 +83,7 @@ def test_a_second_stop_with_less_grace_counts(place: Place) -> None:
     patient = place.popen("stop", "--grace", "600", run)
     wait_for(lambda: any(e["event"] == "stopping" for e in place.events(run)), "stop")
     assert place.json("stop", "--grace", "0", run)["state"] == "stopped"
-    assert patient.wait(timeout=20) == 0
+    assert patient.wait(timeout=DEADLINE) == 0
 
 
 def test_a_stopped_process_is_woken_to_stop(place: Place) -> None:
@@ -114,8 +120,9 @@ def test_what_outlives_the_launcher_is_owned(place: Place) -> None:
 
 
 def test_leftovers_are_ended_and_told(place: Place) -> None:
-    run = place.start(place.shell("env -i setsid sleep 12345 & exit 0"))
-    status = place.ended(run, limit=40)
+    is_up = "until grep -qx sleep /proc/$!/comm; do sleep 0.01; done"
+    run = place.start(place.shell(f"env -i setsid sleep 12345 & {is_up}; exit 0"))
+    status = place.ended(run)
     assert (status["state"], status["leftovers"]) == ("succeeded", 1)
     event = next(e for e in place.events(run) if e["event"] == "leftovers")
     assert event["names"][0].endswith(" sleep")
@@ -125,8 +132,7 @@ def test_leftovers_are_ended_and_told(place: Place) -> None:
 def test_a_lost_run_is_told_and_can_be_stopped(place: Place) -> None:
     program = "import subprocess\nsubprocess.Popen(['env', '-i', 'setsid', 'sleep', '12345'])\n"
     run = up(place, place.job(program + FOREVER))
-    recorded = place.node(run) / "processes.jsonl"
-    wait_for(lambda: recorded.exists() and len(recorded.read_text().splitlines()) >= 2, "record")
+    wait_for(lambda: len(state.recorded(str(place.node(run)))) == 2, "record")
     end_supervisor(place, run)
     shown = place.json("show", run)
     assert (shown["state"], shown["alive"]) == ("lost", 2)
@@ -139,7 +145,7 @@ def test_a_lost_run_is_told_and_can_be_stopped(place: Place) -> None:
 
 def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
     steps = "for n in range(1, 4): print(f'step {n}/9 loss 0.5', flush=True)\n"
-    run = up(place, place.ranks(steps + FOREVER))
+    run = both_up(place, place.ranks(steps + FOREVER))
     wait_for(lambda: (place.status(run).get("progress") or {}).get("step") == 3, "progress")
     end_supervisor(place, run)
     at = place.status(run)["as_of"]
@@ -172,7 +178,7 @@ def test_who_follows_a_run_that_loses_its_supervisor_is_told_once(place: Place) 
     end_supervisor(place, run)
     wait_for(lambda: b"the combined log ends" in err.read_bytes(), "word of it")
     assert place.json("stop", run)["state"] == "stopped"
-    assert client.wait(timeout=20) == 0
+    assert client.wait(timeout=DEADLINE) == 0
     assert err.read_bytes().count(b"the combined log ends") == 1
 
 
@@ -236,8 +242,8 @@ def test_a_hangup_is_ignored(place: Place) -> None:
 
 
 def test_two_jobs_do_not_disturb_each_other(place: Place) -> None:
-    one = up(place, place.ranks(FOREVER, name="one"))
-    two = up(place, place.ranks(FOREVER, name="two"))
+    one = both_up(place, place.ranks(FOREVER, name="one"))
+    two = both_up(place, place.ranks(FOREVER, name="two"))
     place.cli("stop", one)
     assert procs.marked(one) == {}
     assert place.json("show", two)["state"] == "running"
@@ -261,19 +267,9 @@ def test_a_run_started_by_a_run_is_its_own(place: Place) -> None:
     assert place.json("show", inner_run)["state"] == "running"
 
 
-def remove(folder: Path) -> None:
-    """As `rm -rf`, said again where a rank that starts has put a file there meanwhile."""
-
-    def is_gone() -> bool:
-        shutil.rmtree(folder, ignore_errors=True)
-        return not folder.exists()
-
-    wait_for(is_gone, "removal")
-
-
 def test_a_removed_run_directory_comes_back(place: Place) -> None:
     run = up(place, place.job(FOREVER))
-    remove(place.home / "runs" / run)
+    place.remove(run)
     wait_for((place.node(run) / "status.json").exists, "directory")
     assert place.json("ps")["runs"][0]["state"] == "running"
     assert "earlier logs are lost" in " ".join(place.cli("show", run).stdout.split())
@@ -281,12 +277,14 @@ def test_a_removed_run_directory_comes_back(place: Place) -> None:
     assert place.json("show", run)["state"] == "stopped"
 
 
-def test_while_its_directory_is_gone_a_run_is_not_called_lost(place: Place) -> None:
+def test_while_its_directory_is_gone_a_run_is_not_called_lost(no_tmux: Place) -> None:
+    place = no_tmux  # a tmux wakes what stops in its panes
     run = up(place, place.job(FOREVER))
     who = place.status(run)["supervisor"]
     procs.send(who["pid"], who["start"], signal.SIGSTOP)  # it cannot make it again
     try:
-        remove(place.home / "runs" / run)
+        wait_for(lambda: (procs.stat_of(who["pid"]) or "?")[0] == "T", "stop of the supervisor")
+        place.remove(run)
         found = state.judge(str(place.node(run)))
         assert (found["state"], found["supervisor"]) == ("running", who)
         assert "the run directory was removed" in str(found["reason"])
@@ -297,9 +295,9 @@ def test_while_its_directory_is_gone_a_run_is_not_called_lost(place: Place) -> N
 
 
 def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(place: Place) -> None:
-    run = up(place, place.ranks(FOREVER))
+    run = both_up(place, place.ranks(FOREVER))
     end_supervisor(place, run)
-    remove(place.home / "runs" / run)
+    place.remove(run)
     found = state.judge(str(place.node(run)))
     assert (found["state"], found["alive"]) == ("lost", 3)
     assert state.stop(str(place.node(run)), 5.0)["alive"] == 0

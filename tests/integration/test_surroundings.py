@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from place import Place, wait_for
+from place import DEADLINE, Place, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def with_few_descriptors(place: Place, hard: int) -> tuple[str, dict[str, Any]]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (32, hard))
 
     run = place.start(place.ranks(MANY, 24, env={"OMP_NUM_THREADS": "1"}), preexec_fn=lower)
-    return run, place.ended(run, limit=60)
+    return run, place.ended(run)
 
 
 def test_a_run_with_more_ranks_than_descriptors_is_followed_whole(place: Place) -> None:
@@ -194,14 +194,14 @@ def test_attach_in_a_terminal_shows_the_job_and_detach_leaves_it(
     place: Place, terminal: Any
 ) -> None:
     """Also inside tmux: the user's terminal here is a tmux pane."""
-    terminal("send-keys", f"cd {place.project}; {sys.executable} -m safelaunch run job.yaml", "C-m")
     place.job(FOREVER)
+    terminal("send-keys", f"cd {place.project}; {sys.executable} -m safelaunch run job.yaml", "C-m")
     wait_for(lambda: "follow " in terminal("capture-pane", "-p") or None, "start")
     run = place.json("show")["id"]
     assert place.status(run)["backend"] == "tmux"
     terminal("send-keys", "clear", "C-m", f"{sys.executable} -m safelaunch attach", "C-m")
     wait_for(lambda: f"[{run[:9]}" in terminal("capture-pane", "-p"), "the run's pane")
-    assert "\nup" in "\n" + terminal("capture-pane", "-p")
+    wait_for(lambda: "\nup" in "\n" + terminal("capture-pane", "-p"), "its log in the pane")
     terminal("send-keys", "C-b", "d")
     wait_for(lambda: "[detached" in terminal("capture-pane", "-p"), "detaching")
     assert place.json("show")["state"] == "running"
@@ -245,7 +245,7 @@ def test_interrupting_a_follower_in_a_terminal_leaves_the_job(place: Place) -> N
 
 def read_until(fd: int, wanted: bytes) -> bytes:
     """Read a terminal until it has shown something."""
-    seen, deadline = b"", time.monotonic() + 20
+    seen, deadline = b"", time.monotonic() + DEADLINE
     while wanted not in seen and time.monotonic() < deadline:
         if select.select([fd], [], [], 0.1)[0]:
             try:

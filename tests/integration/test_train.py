@@ -35,15 +35,6 @@ def test_torchrun_trains_and_stops_without_a_trace(place: Place) -> None:
     assert procs.marked(run) == {}
 
 
-def test_a_rank_that_fails_fails_the_run(place: Place) -> None:
-    program = SUM + "dist.barrier()\nif dist.get_rank() == 1: raise ValueError('bad batch')\n"
-    run = place.start(place.job(program, launcher="torchrun", processes=2, profile="cpu"))
-    status = place.ended(run)
-    assert (status["state"], status["exit_code"]) == ("failed", 1)
-    assert "ValueError: bad batch" in (place.logs(run) / "rank-1.log").read_text()
-    assert "ValueError" not in (place.logs(run) / "rank-0.log").read_text()
-
-
 def test_accelerate_trains_two_processes(place: Place) -> None:
     program = (
         "import torch\nfrom accelerate import Accelerator\na = Accelerator()\n"

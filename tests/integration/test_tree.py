@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from place import wait_for
+from place import DEADLINE, wait_for
 
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.remote.agent import Agent
@@ -97,7 +97,7 @@ class Box:
             for file in (process.stdin, process.stdout):
                 with contextlib.suppress(OSError):
                     file.close()  # type: ignore[union-attr]
-            process.wait(30)
+            process.wait(DEADLINE)
 
     def write(self, name: str, text: str | bytes, mode: int | None = None) -> Path:
         path = self.project / name

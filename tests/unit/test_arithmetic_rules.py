@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import re
 import shlex
-import time
 from pathlib import Path
 from typing import Any
 
@@ -218,13 +217,3 @@ def test_the_rules_are_read_without_the_c_library_too(monkeypatch: pytest.Monkey
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     rules.cache_clear()
     assert rules() == known
-
-
-def test_reading_the_rules_stays_cheap() -> None:
-    took = []
-    for _ in range(5):
-        rules.cache_clear()
-        start = time.process_time()
-        rules()
-        took.append(time.process_time() - start)
-    assert min(took) < 0.03  # about 6 ms where it was written; other machines are slower
