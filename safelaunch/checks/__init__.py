@@ -13,7 +13,7 @@ from safelaunch.checks.check import Answer, Check, NotKnown, Question, Result
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Case", "Result", "Site", "made", "questions", "read", "request", "run", "with_facts"]
+__all__ = ["Case", "Result", "Site", "early", "made", "questions", "request", "run", "with_facts"]
 
 
 def questions(case: Case, site: Site) -> list[Question]:
@@ -73,16 +73,20 @@ def joined(case: Case, sites: Sequence[Site], **known: Any) -> Case:
     return made
 
 
-def read(case: Case) -> None:
-    """Read what the project says, so that it need not be read once the machines have answered."""
-    with contextlib.suppress(Exception):  # as above
-        if case.plan is not None and case.reading.script is not None:
-            _ = case.reading.flags
+def early(case: Case) -> list[Result]:
+    """Return what the checks of all machines at once say, where no answer is needed for that.
+
+    Before a start none of them needs one: they are made while the machines look around.
+    """
+    return [result for one in _wanted(case) if one.once for result in made(one, case)]
 
 
-def run(case: Case) -> list[Result]:
-    """Return what all checks say: what matters most first."""
-    found = [result for one in _wanted(case) for result in made(one, case)]
+def run(case: Case, said: Sequence[Result] | None = None) -> list[Result]:
+    """Return what all checks say: what matters most first. `said`: what `early` has returned."""
+    found = list(said or ())
+    for one in _wanted(case):
+        if said is None or not one.once:
+            found += made(one, case)
     return sorted(found, key=lambda result: checks.STATUSES.index(result.status))
 
 

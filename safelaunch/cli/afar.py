@@ -131,8 +131,8 @@ class _Begun:
     def check(self) -> None:
         """Make the quick checks. Raises Refused."""
         if self._case is not None:
-            checks.read(self._case)
-            quick.judge(self._case, self._wanted, together(_answer, self._checks))
+            said = quick.early(self._case)
+            quick.judge(self._case, self._wanted, together(_answer, self._checks), said)
 
     def find_routes(self, interfaces: Sequence[str | None]) -> None:
         """Try the network between the hosts, before anything is sent or started."""

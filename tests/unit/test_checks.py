@@ -147,7 +147,7 @@ def test_what_breaks_the_reading_of_a_program_is_no_error(
 
     monkeypatch.setattr("safelaunch.source.imports.needed", needed)
     project.write("train.py", "import os\n")
-    checks.read(case_of(project, JOB))
+    checks.early(case_of(project, JOB))
 
 
 def test_names_of_any_kind_are_shown_in_one_line() -> None:
