@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import checks
 from safelaunch.cli import checking, say, warn
+from safelaunch.cli.facts_asked import active
 from safelaunch.config.paths import Paths
-from safelaunch.errors import Refused, StartError
-from safelaunch.execute import facts as machine
+from safelaunch.errors import Refused
 from safelaunch.hostfacts import facts
 
 if TYPE_CHECKING:
@@ -24,27 +24,35 @@ if TYPE_CHECKING:
     from safelaunch.checks.check import Question
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
+    from safelaunch.runtime.facts import Probe
 
 LIMIT = 2.0  # seconds that a question may take: a file system that hangs is not waited for
 
 
-def before_run(resolved: Resolved, plan: Plan) -> None:
-    """Check a job that is about to be started on this machine. Raises Refused."""
+class Begun(NamedTuple):
+    """Checks on their way: what is asked of this machine is looked up beside us."""
+
+    case: Case
+    wanted: Sequence[Question]
+    probe: Probe
+
+    def judge(self) -> None:
+        """Say what they warn about. Raises Refused."""
+        said = early(self.case)
+        judge(self.case, [self.wanted], [self.probe.told()], said)
+
+
+def begin(resolved: Resolved, plan: Plan) -> Begun | None:
+    """Begin to check a job that is about to be started here; None: the start refuses it anyway."""
     if not sys.platform.startswith("linux") or len(plan.nodes) > 1:
-        return  # the start says what is wrong
+        return None
     root = Paths.of(resolved.job_file or "-", os.getcwd(), None).root
     case = checking.of_plan(resolved, plan, checking.Lies(root), is_quick=True)
     site = case.sites[0]
-    try:
-        python = machine.find_interpreter(site.plan, os.environ)
-    except StartError:
-        return  # as above
     from safelaunch.runtime.facts import Probe  # noqa: PLC0415 - subprocess
 
     wanted = checks.questions(case, site)
-    probe = Probe(request(site, wanted, python))
-    said = early(case)  # while that looks around
-    judge(case, [wanted], [probe.told()], said)
+    return Begun(case, wanted, Probe(request(site, wanted, site.interpreter or active())))
 
 
 def request(site: Site, wanted: Sequence[Question], python: str | None) -> dict[str, Any]:

@@ -53,17 +53,21 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
-    from safelaunch.cli.start import start  # noqa: PLC0415 - a dry-run must not pay for it
-    from safelaunch.runs import home  # noqa: PLC0415
-
     resolved = resolve_target(files, line, flags)
     plan = make_plan(resolved)
+    begun = None
+    if not options["no_check"]:
+        from safelaunch.cli.quick import begin  # noqa: PLC0415 - a dry-run must not pay for it
+
+        begun = begin(resolved, plan)
+    # while the machine is looked at
+    from safelaunch.cli.start import start  # noqa: PLC0415 - as above
+
     if shared.resumes(options):
         from safelaunch.execute.resume import of_run  # noqa: PLC0415 - as above
+        from safelaunch.runs import home  # noqa: PLC0415 - as above
 
         plan = of_run(plan, home(os.environ), options["resume_from"])
-    if not options["no_check"]:
-        from safelaunch.cli.quick import before_run  # noqa: PLC0415 - as above
-
-        before_run(resolved, plan)
+    if begun is not None:
+        begun.judge()
     return start(plan, options)
