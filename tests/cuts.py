@@ -471,9 +471,7 @@ class Push(Command):
         before = passed[UP]
         arrived = before - self.begun
         super().again(done)
-        # all of a window (2 MiB, openssh: channels.h) may be lost that was on its way, and a login
-        # and the agent's command are sent again with it
-        most = max(MIB, self.size - arrived + 2 * MIB + MIB // 2)
+        most = max(MIB, self.size - arrived + 2 * MIB)
         check(passed[UP] - before < most, True, f"less than {most} bytes sent again")
 
     def right(self, done: Done) -> None:

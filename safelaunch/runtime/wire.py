@@ -81,7 +81,10 @@ class Link(object):
         self._frame(FILES, data)
 
     def views(self) -> Iterator[memoryview]:
-        """Yield data up to its end, each piece in the same memory as the last. Raises Broken."""
+        """Yield data up to its end, each piece in the same memory as the last. Raises Broken.
+
+        What came of a frame that breaks off comes before that: it need not travel again.
+        """
         memory = memoryview(bytearray(PIECE))
         while True:
             kind, length = self._head()
@@ -89,8 +92,10 @@ class Link(object):
                 return
             if kind != DATA or length > len(memory):
                 raise Broken("expected data, got %r" % kind)
-            self._fill(memory[:length])
-            yield memory[:length]
+            count = self._fill(memory[:length])
+            yield memory[:count]
+            if count < length:
+                raise Broken("the other side is gone")
 
     def _frame(self, kind: bytes, body: bytes | memoryview) -> None:
         head = HEAD.pack(kind, len(body))
@@ -105,12 +110,15 @@ class Link(object):
             raise Broken("what came is no frame: %r" % kind)
         return kind, length
 
-    def _fill(self, memory: memoryview) -> None:
-        while memory:
-            count = self._into(memory)
+    def _fill(self, memory: memoryview) -> int:
+        """Return how many bytes came: fewer than there is room for at the end of the stream."""
+        filled = 0
+        while filled < len(memory):
+            count = self._into(memory[filled:])
             if not count:
-                raise Broken("the other side is gone")
-            memory = memory[count:]
+                break
+            filled += count
+        return filled
 
     def _into(self, memory: memoryview) -> int:
         data = self._read(len(memory))

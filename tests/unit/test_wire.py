@@ -90,3 +90,13 @@ def test_a_request_that_waits_is_not_the_end_of_the_client() -> None:
         input=bytes(line.data), cwd=folder, capture_output=True, check=True,
     )  # fmt: skip
     assert done.stdout.decode().strip() == "[False, {'verb': 'a'}, {'verb': 'b'}, True]"
+
+
+def test_what_came_of_a_frame_that_breaks_off_is_given_before_the_error() -> None:
+    line = Line(99)
+    wire.Link(line.read, line.write).data(b"x" * 1000)
+    del line.data[-400:]
+    views = wire.Link(line.read, line.write).views()
+    assert bytes(next(views)) == b"x" * 600
+    with pytest.raises(wire.Broken):
+        next(views)
