@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "safelaunch"
 LAYERS = (
     ("errors", "__init__"),
     ("model",),
-    ("environ", "secret"),
+    ("environ", "secret", "given"),
     ("script", "launchers", "transports", "diagnose", "lint", "arithmetic", "source", "runtime"),
     ("gates", "serial", "config"),
     ("notices", "nodes"),

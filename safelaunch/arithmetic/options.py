@@ -1,21 +1,19 @@
-"""Words of a command line as options with their values, in the spellings that programs take.
+"""A program's options by name: the last of several counts, as in argparse and Hydra.
 
-`--key value`, `--key=value`, `-k value`, `--switch`; Hydra's `key.sub=value`, `+key=value`,
-`++key=value`. Dashes and underscores are one. The last of several counts, as in argparse and Hydra.
+Dashes and underscores are one.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch import given
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from safelaunch.model import Args
 
-_NEGATIVE = re.compile(r"-\.?\d")
-_OVERRIDE = re.compile(r"(\+{0,2}[A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
 _SETTINGS_FILE = (".yaml", ".yml", ".json")
 
 
@@ -46,29 +44,16 @@ def plain(name: str) -> str:
 
 def read(args: Args) -> dict[str, Option]:
     """Return the options of arguments by their plain names, in either form."""
-    if args.is_mapping:
-        return {plain(key): Option(values, key) for key, values in args.options}
-    return of_words(args.words)
+    return _by_name(given.options(args))
 
 
 def of_words(words: Iterable[str]) -> dict[str, Option]:
     """Return the options among words by their plain names."""
-    found: dict[str, Option] = {}
-    name, values = "", list[str]()
-    for word in (*words, "--"):
-        if word.startswith("-") and not _NEGATIVE.match(word):
-            if name:
-                found[plain(name)] = Option(tuple(values) or True, name)
-            head, equals, value = word.partition("=")
-            name, values = head.lstrip("-"), [value] if equals else []
-            continue
-        override = _OVERRIDE.fullmatch(word)
-        if override is not None:
-            key = override[1].lstrip("+")
-            found[plain(key)] = Option((override[2],), key)
-        if override is None or not values:  # `--switch key=value` may be either
-            values.append(word)
-    return found
+    return _by_name(given.of_words(words))
+
+
+def _by_name(found: Iterable[given.Given]) -> dict[str, Option]:
+    return {plain(one.name): Option(one.values, one.name) for one in found if one.name}
 
 
 def positional_files(words: Iterable[str]) -> Iterator[str]:

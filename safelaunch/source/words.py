@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch import given
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -87,28 +89,9 @@ def named(args: Args) -> Iterator[Named]:
 
     An option without a value is `true`, or `false` where the mapping says so.
     """
-    if args.is_mapping:
-        for key, values in args.options:
-            given = (str(values).lower(),) if isinstance(values, bool) else values
-            yield from (Named(key.lstrip("+~"), value) for value in given)
-        return
-    option = ""
-    has_value = True
-    for word in args.words:
-        name, equals, value = word.partition("=")
-        is_option = word.startswith("-") and not _is_number(word)
-        if is_option and not has_value:
-            yield Named(option, "true")
-        if is_option:
-            option, has_value = name.lstrip("-"), bool(equals)
-        elif equals and re.fullmatch(r"[+~]{0,2}[A-Za-z_][\w./@-]*", name):
-            name, option, has_value = name.lstrip("+~"), "", True
-        else:
-            name, value, has_value = option, word, True
-        if has_value and (equals or not is_option):
-            yield Named(name.lstrip("-"), value)
-    if not has_value:
-        yield Named(option, "true")
+    for name, values in given.options(args):
+        said = (str(values).lower(),) if isinstance(values, bool) else values
+        yield from (Named(name, value) for value in said)
 
 
 def config_files(args: Args) -> list[Named]:
@@ -145,7 +128,7 @@ def dataset_paths(args: Args) -> list[Named]:
 def hub_ids(args: Args) -> list[Named]:
     """Return the models and datasets that would come from the hub unless a folder has that name."""
     found = (*model_paths(args), *dataset_paths(args))
-    return [given for given in found if looks_like_hub_id(given.value)]
+    return [one for one in found if looks_like_hub_id(one.value)]
 
 
 def output_folders(args: Args, env: Mapping[str, str]) -> list[Named]:
@@ -155,8 +138,8 @@ def output_folders(args: Args, env: Mapping[str, str]) -> list[Named]:
     all experiments, so see `experiment` for what two runs must not share. `ckpt_path` is the
     folder that LightRFT and OpenRLHF save into, unless it is a file as with Lightning.
     """
-    paths = [given for given in _of(args, {"ckpt_path"}) if not _is_checkpoint(given)]
-    found = [given for given in (*_of(args, _OUTPUTS), *paths) if "://" not in given.value]
+    paths = [one for one in _of(args, {"ckpt_path"}) if not _is_checkpoint(one)]
+    found = [one for one in (*_of(args, _OUTPUTS), *paths) if "://" not in one.value]
     by_env = (Named(name, env[name], "env") for name in _ENV_OUTPUTS if env.get(name))
     return [*found, *by_env]
 
@@ -167,7 +150,7 @@ def experiment(args: Args) -> tuple[Named, ...]:
     Two runs with the same ones, in the same `fileroot`, destroy each other's.
     """
     wanted = {"experiment_name", "trial_name", "trainer.experiment_name", "trainer.project_name"}
-    return tuple(given for given in named(args) if _plain(given) in wanted)
+    return tuple(one for one in named(args) if _plain(one) in wanted)
 
 
 def resume_paths(args: Args) -> list[Named]:
@@ -195,11 +178,3 @@ def _of(args: Args, names: frozenset[str] | set[str]) -> list[Named]:
 
 def _plain(found: Named) -> str:
     return found.option.replace("-", "_")
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

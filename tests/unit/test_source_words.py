@@ -32,6 +32,11 @@ def test_every_form_of_an_option_is_read() -> None:
     ]
 
 
+def test_a_switch_before_an_override_is_not_lost() -> None:
+    found = pairs(list(words.named(args("--resume trainer.steps=3"))))
+    assert found == [("resume", "trainer.steps=3"), ("trainer.steps", "3")]
+
+
 def test_a_mapping_is_read_as_it_stands() -> None:
     given = Args(options=(("a", ("1", "2")), ("b", False), ("+c.d", ("x",))), is_mapping=True)
     assert pairs(list(words.named(given))) == [("a", "1"), ("a", "2"), ("b", "false"), ("c.d", "x")]
