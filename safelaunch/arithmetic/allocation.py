@@ -12,9 +12,7 @@ from __future__ import annotations
 import re
 from math import prod
 
-_PART = re.compile(
-    r"(?:(?P<backend>[a-z]+)(?:\[[\w-]+\]|\([\w-]+\))?[.:])?(?P<sizes>(?:[dptmce]\d{1,6})+)"
-)
+_PART = r"(?:(?P<backend>[a-z]+)(?:\[[\w-]+\]|\([\w-]+\))?[.:])?(?P<sizes>(?:[dptmce]\d{1,6})+)"
 _SERVERS = ("sglang", "vllm")
 
 
@@ -23,7 +21,7 @@ def allocated(text: str) -> dict[str, int] | None:
 
     None where the text is not one of the forms above.
     """
-    parts = [_PART.fullmatch(part) for part in text.strip().strip("\"'").split("+")]
+    parts = [re.fullmatch(_PART, part) for part in text.strip().strip("\"'").split("+")]
     found = {"generate": 0, "train": 0, "generate_tensor": 1, "generate_pipeline": 1}
     seen = set()
     for part in parts:

@@ -65,7 +65,7 @@ def judged(rule: Rule, subject: Subject) -> Problem | None:
     is_sure = _is_one_of(subject.program, rule.sure) or any(
         _has(subject, name, values) for name, values in rule.sure_given.items()
     )
-    found = _found(rule, subject, is_sure=is_sure)
+    found = _found(rule, subject, is_known=is_sure or subject.parsed in rule.classes)
     if found is None:
         return None
     numbers = _numbers(found, subject)
@@ -92,7 +92,10 @@ def _concerns(rule: Rule, subject: Subject) -> bool:
     """Whether the rule is about this program, with these options."""
     if not all(_has(subject, name, values) for name, values in rule.given.items()):
         return False
-    if rule.programs and not _is_one_of(subject.program, rule.programs):
+    if rule.classes and subject.classes is not None and subject.classes.isdisjoint(rule.classes):
+        return False
+    is_parsed = subject.parsed in rule.classes
+    if rule.programs and not is_parsed and not _is_one_of(subject.program, rule.programs):
         return False
     if _is_one_of(subject.program, rule.not_programs) or _is_since(rule, subject) is False:
         return False
@@ -177,12 +180,12 @@ def _setting(subject: Subject, role: str, key: str) -> tuple[Any, str, str] | No
     return None
 
 
-def _found(rule: Rule, subject: Subject, *, is_sure: bool) -> dict[str, Found] | None:
+def _found(rule: Rule, subject: Subject, *, is_known: bool) -> dict[str, Found] | None:
     """Return what the names of a rule stand for; None where one of them is not known."""
     found = {}
     for name, spec in rule.names.items():
         raw = next((r for r in (_raw(subject, n) for n in spec.read) if r is not None), None)
-        one = _default(subject, spec, is_sure=is_sure) if raw is None else _parsed(spec, raw)
+        one = _default(subject, spec, is_known=is_known) if raw is None else _parsed(spec, raw)
         if one is None:
             return None
         found[name] = one
@@ -201,9 +204,9 @@ def _parsed(spec: Name, raw: tuple[Any, str, str]) -> Found | None:
     return None if value is None else Found(value, label, where, str(value))
 
 
-def _default(subject: Subject, spec: Name, *, is_sure: bool) -> Found | None:
+def _default(subject: Subject, spec: Name, *, is_known: bool) -> Found | None:
     """Return the default of a known program, where nothing can hide another value."""
-    if spec.default is None or not is_sure or not subject.is_complete:
+    if spec.default is None or not is_known or not subject.is_complete:
         return None
     names = [plain(name.partition(":")[2] or name) for name in spec.read]
     if any(name.startswith(given) for name in names for given in subject.options):

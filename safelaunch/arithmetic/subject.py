@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.arithmetic import options as given
 from safelaunch.arithmetic.options import Option
@@ -29,25 +29,27 @@ _RANKS = ("accelerate", "torchrun")
 _PYTHON = ("python", "python3")
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """A program as far as it is known; None is not known.
 
     `program` are its words (`swift rlhf`, `areal 0.3 local SCRIPT`, a script, a module). `configs`
-    holds the content of settings files by the name that the arguments give them.
+    holds the content of settings files by the name that the arguments give them. `classes` are the
+    framework's configurations that its text uses, `parsed` the one that reads the command line.
     """
 
     launcher: str
     program: tuple[str, ...]
-    options: Mapping[str, Option] = field(default_factory=dict)
-    launcher_options: Mapping[str, Option] = field(default_factory=dict)
-    configs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Option] = MappingProxyType({})
+    launcher_options: Mapping[str, Option] = MappingProxyType({})
+    configs: Mapping[str, Any] = MappingProxyType({})
     files: tuple[str, ...] = ()  # settings files among the words, without an option
     nodes: int | None = 1
     processes: int | None = None  # per node
     gpus: int | None = None  # per node
-    versions: Mapping[str, str] = field(default_factory=dict)  # of the job's own packages
-    origins: Mapping[str, str] = field(default_factory=dict)  # job key -> file:line:column
+    versions: Mapping[str, str] = MappingProxyType({})  # of the job's own packages
+    origins: Mapping[str, str] = MappingProxyType({})  # job key -> file:line:column
+    classes: frozenset[str] | None = None
+    parsed: str | None = None
 
     def option(self, name: str) -> Option | None:
         """Return an option; `launcher:NAME` is one of the launcher's."""

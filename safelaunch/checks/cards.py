@@ -109,7 +109,8 @@ def wants(site: Site) -> bool | None:
     var = site.node.env.get("ACCELERATE_USE_CPU")
     if site.case.job.launcher_args.has("cpu") or (var is not None and var.value == "true"):
         return False
-    return True if "gpus" in site.case.job.origins else None
+    is_said = "gpus" in site.case.job.origins or site.case.job.needs.gpu_memory is not None
+    return True if is_said else None
 
 
 def is_other(site: Site) -> bool:

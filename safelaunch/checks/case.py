@@ -28,7 +28,7 @@ class Ways(NamedTuple):
     interfaces: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """All that a check may know. Without a job `resolved` and `plan` are None."""
 
@@ -75,7 +75,7 @@ class Case:
         return os.path.normpath(os.path.join(self.project, posixpath.relpath(path, root)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """A machine, as far as it is known. Without a job `node` is None."""
 

@@ -14,7 +14,7 @@ BINARIES = "https://docs.nvidia.com/cuda/cuda-programming-guide/01-introduction/
 DRIVERS = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 NCCL = "NVIDIA/nccl issue 1637; nccl-tests issue 287; pytorch issue 152780"
 
-_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+_ARCH = r"(sm|compute)_(\d+)(\d)([af]?)"
 # From 11 on a driver runs what was built with any release of the same major version.
 _OLDEST_DRIVER = {
     (10, 0): "410.48",
@@ -50,7 +50,7 @@ class Arch(NamedTuple):
 
 def arch(word: str) -> Arch | None:
     """Return `sm_90a` or `compute_120` read; None for anything else."""
-    match = _ARCH.fullmatch(word)
+    match = re.fullmatch(_ARCH, word)
     if match is None:
         return None
     return Arch(match[1] == "compute", int(match[2]), int(match[3]), match[4])

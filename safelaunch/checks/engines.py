@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ANY = ("0.0.0.0", "::", "")  # noqa: S104 - what servers call all interfaces
 _LOCAL = ("localhost", "127.0.0.1", "::1", *ANY)
-_URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[\w.-]+):(\d{1,5})(/.*)?")
+_URL = r"https?://(\[[0-9a-fA-F:]+\]|[\w.-]+):(\d{1,5})(/.*)?"
 _STATIC = 29500  # torchrun, accelerate, deepspeed: their common default
 _GROUP = 51216  # trl and ms-swift: where trainer and server meet for the weights
 _LIGHTRFT = 40000  # LightRFT: SGLang engines at 40000 + local rank
@@ -215,7 +215,7 @@ def servers(job: Job) -> list[Server]:
                 found.append(Server(name, port, "vllm_server_port"))
     for name, values in given.items():
         for value in values:
-            match = _URL.fullmatch(value)
+            match = re.fullmatch(_URL, value)
             port = said.number(match[2]) if match is not None else None
             if match is not None and port is not None:
                 host = match[1].strip("[]")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from safelaunch.checks.case import Case, Site
 
 # why the probe (runtime/facts.py) got no answer from an interpreter; others may be a slow disk
-_NO_START = re.compile(
-    r"No such file|Not a directory|[Pp]ermission denied|Exec format|is older than|ended with exit",
+_NO_START = (
+    r"No such file|Not a directory|[Pp]ermission denied|Exec format|is older than|ended with exit"
 )
-_TOO_OLD = re.compile(r"(Python [\d.]+) is older than ([\d.]+)")
+_TOO_OLD = r"(Python [\d.]+) is older than ([\d.]+)"
 _KINDS = {"venv": "virtual environment", "conda": "conda environment"}
 _FOLDER = "a namespace"  # a folder of that name without __init__.py (factsasks.py)
 _ACCELERATE = "huggingface/accelerate: commands/launch.py"
@@ -45,11 +45,11 @@ def _refused(site: Site) -> Answer:
         raise NotKnown(why or "`python` of the host is not known")
     other = wheels.elsewhere(site, ["torch"])
     hint = other or "name one that exists with `python:`, `venv:` or `conda:`"
-    old = _TOO_OLD.search(reason)
+    old = re.search(_TOO_OLD, reason)
     if old is not None:
         hint = other or f"name a Python {old[2]} or newer with `python:`, `venv:` or `conda:`"
         return fail(f"{path} is {old[1]}; safelaunch needs {old[2]} or newer there", hint)
-    if _NO_START.search(reason):
+    if re.search(_NO_START, reason):
         return fail(f"the interpreter {path} does not run: {reason}", hint)
     return warn(
         f"the interpreter {path} did not answer: {reason}",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import paths, said
+from safelaunch.checks import commands, paths, said
 from safelaunch.checks.check import Answer, Question, check, fail, ok, warn
 from safelaunch.config.paths import HOME
 
@@ -15,13 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from safelaunch.checks.case import Site
-    from safelaunch.model import Input, Job
+    from safelaunch.model import Input
 
 _SHOWN = 5  # of several paths
 
 
 def bring(site: Site, path: str) -> str:
     """Return how a path gets to where the job runs."""
+    other = paths.from_project(site, path)
+    if other is not None:
+        return f"write `{other}`: paths begin at `workdir:`"
     near = None if paths.is_glob(path) else paths.near(site, path)
     if near is not None and all(near != one.path for one in site.case.job.inputs):
         return f"did you mean `{near}`? else {_put(site, path)}"
@@ -29,6 +31,8 @@ def bring(site: Site, path: str) -> str:
 
 
 def _put(site: Site, path: str) -> str:
+    if paths.is_glob(path) and site.case.is_here:
+        return f"put a file there that fits {paths.asked(site, path)}, or correct the path"
     if site.case.is_here:
         return f"put it at {paths.asked(site, path)}, or correct the path"
     if paths.travelling(site, path) is not None:
@@ -41,31 +45,35 @@ def _put(site: Site, path: str) -> str:
 # -- the program -----------------------------------------------------------------------------------
 
 
-_SHELLS = re.compile(r"(ba|da|z)?sh|python[\d.]*")
-_PROGRAM = re.compile(r"[\w./-]+\.(sh|py)")
+@check("workdir", "project", asks=lambda _: [("path", ".")])
+def workdir(site: Site) -> Answer | None:
+    """Whether the folder that the job runs in is there: a start refuses without.
 
-
-def _commands(job: Job) -> tuple[str | None, bool]:
-    """Return the file that a `command:` runs, and whether it must be executable itself."""
-    words = (*job.command, *(() if job.args.is_mapping else job.args.words))
-    if job.launcher != "command" or not words:
-        return None, False
-    if "/" in words[0] and re.fullmatch(r"[\w./-]+", words[0]):
-        return words[0], True
-    is_shell = len(words) > 1 and _SHELLS.fullmatch(words[0]) and _PROGRAM.fullmatch(words[1])
-    return (words[1], False) if is_shell else (None, False)
+    A host gets the project's own with the project.
+    """
+    if paths.travelling(site, ".") is not None:
+        return None
+    kind, folder = site.told("path", ".")["kind"], paths.asked(site, site.plan.cwd)
+    if kind == "folder":
+        return ok(f"{folder} is there")
+    what = "does not exist" if kind is None else "is no folder"
+    origin = site.case.job.origins.get("workdir")
+    where = "of the host's entry" if origin is None else f"({origin})"
+    near = paths.near(site, site.plan.cwd) if site.case.is_here else None
+    hint = f"did you mean `{near}`? else correct it" if near else "correct it"
+    return fail(f"`workdir` {where}: {folder} {what}", f"{hint}, or `mkdir -p {folder}`")
 
 
 def _script(site: Site) -> Iterable[Question]:
-    script = site.case.job.script or _commands(site.case.job)[0]
-    return [] if script is None else [("path", script)]
+    script = site.case.job.script
+    return commands.questions(site) if script is None else [("path", script)]
 
 
 @check("script", "project", asks=_script)
 def script(site: Site) -> Answer | None:
-    """Whether the job's script is there, and can be read."""
+    """Whether the job's script, or what its `command:` runs, is there, and can be read."""
     if site.case.job.script is None:
-        return _command(site)
+        return commands.judge(site)
     name = site.case.job.script
     told = paths.look(site, "path", name)
     if told["kind"] == "file" and told.get("readable", True):
@@ -76,27 +84,11 @@ def script(site: Site) -> Answer | None:
     if told["kind"] is None:
         link = f", a link to {told['link']}" if told.get("link") else ""
         what = f"script `{name}`{link} does not exist in {where}"
-        return fail(what, f"`script:` is relative to `workdir:`; {bring(site, name)}")
+        said_at = site.case.job.origin("script")
+        return fail(what, f"`script:` ({said_at}) is relative to `workdir:`; {bring(site, name)}")
     return fail(
         f"script `{name}` cannot be read", f"`chmod a+r {paths.asked(site, name)}`, as its owner"
     )
-
-
-def _command(site: Site) -> Answer | None:
-    """Judge the file that a `command:` runs; `setup` may bring it."""
-    name, must_run = _commands(site.case.job)
-    if name is None:
-        return None
-    told = paths.look(site, "path", name)
-    answer = warn if site.plan.setup else fail
-    if told["kind"] is None:
-        where = paths.asked(site, site.plan.cwd)
-        return answer(f"`command:` runs {name}, which is not in {where}", bring(site, name))
-    if told["kind"] == "folder":
-        return answer(f"`command:` runs {name}, which is a folder", "name a file in it")
-    if must_run and not told.get("executable", True):
-        return answer(f"{name} is not executable", f"`chmod a+x {paths.asked(site, name)}`")
-    return ok(f"{name} is there")
 
 
 def _syntax(site: Site) -> Answer | None:

@@ -64,7 +64,8 @@ def _none(site: Site) -> Answer:
     if tool and not site.known("gpus", "troubles"):  # it would say that there are none
         raise NotKnown(f"{tool} tells of no card, and not that there is none")
     profile = site.profile
-    who = f"profile `{profile.name}`" if profile else "`gpus:`"
+    said = "`gpus:`" if "gpus" in site.case.job.origins else "`needs.gpu_memory`"
+    who = f"profile `{profile.name}`" if profile else said
     cure = "install NVIDIA's driver, until `nvidia-smi` lists the cards"
     if site.known("system", "container"):
         cure = "start the container with its cards: `docker run --gpus all ...`"

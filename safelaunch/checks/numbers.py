@@ -9,6 +9,7 @@ from safelaunch.checks.check import FAIL, WARN, Answer, check, ok
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from safelaunch import arithmetic
     from safelaunch.checks.case import Case
 
 
@@ -25,16 +26,27 @@ def numbers(case: Case) -> Iterable[Answer]:
             if name not in configs:
                 configs[name] = case.reading.settings(_file(name))
         subject = arithmetic.subject_of(case.job, configs, versions)
+    used = case.reading.configs
+    if used is not None:
+        subject = subject._replace(classes=used.named, parsed=used.parsed)
     found = [
         Answer(
             FAIL if one.severity == arithmetic.FAIL else WARN,
             one.message,
-            f"{one.fix} ({one.origin or one.where})" if one.origin or one.where else one.fix,
+            _cure(one),
             one.source,
         )
         for one in arithmetic.problems(subject)
     ]
     return found or [ok("no rule of its framework is broken")]
+
+
+def _cure(problem: arithmetic.Problem) -> str:
+    """Return what to change and where, the file once: a setting's own is named in the fix."""
+    where = problem.origin or problem.where
+    file = "" if problem.origin else where.partition(": ")[0]
+    is_said = not where or (file and f" of {file}" in problem.fix)
+    return problem.fix if is_said else f"{problem.fix} ({where})"
 
 
 def _file(name: str) -> str:

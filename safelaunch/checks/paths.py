@@ -156,7 +156,16 @@ def look(site: Site, kind: str, path: str) -> Any:
             found = None
         if found is not None and found.get("kind", "") is not None:
             return found
+    elif not path.startswith(("/", "~", HOME)):
+        check_workdir(site)
     return site.told(kind, path)
+
+
+def check_workdir(site: Site) -> None:
+    """Raise NotKnown where the folder that paths begin at is known to be missing: that is told."""
+    told = site.answers.get(("path", "."), {}).get("value")
+    if told is not None and told["kind"] is None:
+        raise NotKnown(f"{asked(site, '.')} does not exist, where the path begins")
 
 
 def matches(site: Site, pattern: str) -> tuple[int, list[str]]:
@@ -193,6 +202,24 @@ def near(site: Site, path: str) -> str | None:
         # a common ending such as `.jsonl` makes no name alike
         if difflib.SequenceMatcher(None, stem, posixpath.splitext(found)[0]).ratio() >= 0.6:  # noqa: PLR2004 - as above
             return posixpath.join(folder, found)
+    return None
+
+
+def from_project(site: Site, path: str) -> str | None:
+    """Return how the job names a path that lies where its file or its project begins.
+
+    None where it does not lie there, or paths begin there.
+    """
+    of, base = site.case, site.case.here(".", site.rank)
+    if base is None or of.project is None or path.startswith(("/", "~", HOME)):
+        return None
+    import glob  # noqa: PLC0415 - where something is missing
+
+    file = of.resolved.job_file if of.resolved is not None else ""
+    for folder in ([os.path.dirname(os.path.abspath(file))] if file else []) + [of.project]:
+        at = os.path.join(folder, path)
+        if os.path.lexists(at) or (is_glob(path) and any(glob.iglob(at))):
+            return os.path.relpath(at, base).replace(os.sep, "/")
     return None
 
 

@@ -21,6 +21,15 @@ _DEEPEST, _MOST_FOLDERS = 3, 500
 _LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
 _NOT_OURS = ("node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist")
 
+# names that many projects give a file of their own; on PyPI they are something else
+_OUR_OWN = frozenset(
+    {
+        *("utils", "util", "helpers", "helper", "common", "config", "configs", "constants", "core"),
+        *("src", "lib", "tools", "scripts", "models", "model", "data", "dataset", "dataloader"),
+        *("trainer", "train", "eval", "arguments", "args", "losses", "modules", "layers"),
+    }
+)
+
 # import name -> what to install, where PyPI has another name for it or someone else's under it
 _WHEELS = {
     "cv2": "opencv-python",
@@ -79,10 +88,14 @@ def _brought(site: Site, missing: Sequence[Needed]) -> str:
         which = ", ".join(f"`{name}`" for name in own)
         path = _search_path(site.case, own.values())
         hints.append(f"`--set 'pythonpath={path}'` for {which} of the project")
-    rest = [_WHEELS.get(one.name, one.name) for one in missing if one.name not in own]
-    if rest:
+    rest = [one.name for one in missing if one.name not in own]
+    lost = [f"`{name}`" for name in rest if name in _OUR_OWN]
+    if lost:
+        hints.append(f"bring the project's {', '.join(lost)}, or name its folder: `pythonpath:`")
+    wheels = [_WHEELS.get(name, name) for name in rest if name not in _OUR_OWN]
+    if wheels:
         python = quote(site.known("python", "executable") or site.interpreter or "python3")
-        hints.append(f"`{python} -m pip install {' '.join(rest)}`; or name the one that has them "
+        hints.append(f"`{python} -m pip install {' '.join(wheels)}`; or name the one that has them "
                      "with `python:`")  # fmt: skip
     return "; ".join(hints)
 

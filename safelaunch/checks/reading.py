@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from safelaunch.checks.case import Case
     from safelaunch.source.flags import Flags
     from safelaunch.source.imports import Imports
+    from safelaunch.source.trl import Configs
 
 QUICK = 0.03  # seconds for the imports before a start, of the 0.1 s that all checks may take
 WHOLE = 2.0
@@ -89,6 +90,15 @@ class Reading:
             trees=self._trees,
             is_module=self._case.job.module is not None,
         )
+
+    @cached_property
+    def configs(self) -> Configs | None:
+        """The configurations of TRL that the program uses; None where that cannot be told."""
+        from safelaunch.source.trl import configs  # noqa: PLC0415 - as above
+
+        if self.script is None:
+            return None
+        return configs(self.script, self.imports, self._trees)
 
     def text(self, path: str) -> bytes | None:
         """Return a file of the job that lies on this machine; None where it does not."""

@@ -76,6 +76,8 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     if looker is not None and case.plan is not None and len(case.sites) > 1 and not is_lost:
         routes, folders = checking.ways(case, looker), checking.shared(case, looker)
         case = checks.joined(case, case.sites, routes=routes, shared=folders)
+    if is_lost:
+        checking.explain(told, home, options["hosts_path"])
     found = checking.judged(case, told)
     if options["as_json"]:
         print_json({"version": 1, "results": [one._asdict() for one in found]})
@@ -93,16 +95,21 @@ def _case(
 ) -> Case:
     """Return what is to be checked. Raises ConfigError."""
     names = options["names"]
+    checking.check_names(names)
     if file is None and not line:
         from safelaunch.remote.session import known_hosts  # noqa: PLC0415 - machines alone
 
         return checking.of_machines(names, known_hosts(home, path), options["profile"])
     flags = Flags(
-        options["profile"], options["sets"], options["hosts_path"], smoke=options["smoke"]
+        options["profile"],
+        options["sets"],
+        options["hosts_path"],
+        smoke=options["smoke"],
+        only_checked=True,
     )
     if not names:
         resolved = resolve_target(() if file is None else (file,), line, flags)
-        if not resolved.job.hosts:
+        if resolved.job.hosts in ((), (hosts_file.LOCAL,)):
             root = Paths.of(file or "-", os.getcwd(), None).root
             return checking.of_plan(resolved, make_plan(resolved), checking.Lies(root))
     from safelaunch.cli.remote import Ordered  # noqa: PLC0415 - for hosts only
@@ -118,27 +125,31 @@ def _case(
 def _save(home: str, path: str | None, case: Case, told: Sequence[Told | HostError]) -> None:
     """Write the facts that profiles are gated on into the hosts file. Raises ConfigError."""
     from safelaunch.cli.hosts import file_of  # noqa: PLC0415 - few save
-    from safelaunch.cli.hosts_entry import write  # noqa: PLC0415 - as above
+    from safelaunch.cli.hosts_lock import change  # noqa: PLC0415 - as above
     from safelaunch.config.hosts_facts import save  # noqa: PLC0415 - as above
-    from safelaunch.config.load import read_text  # noqa: PLC0415 - as above
     from safelaunch.hostfacts.detect import gate_facts  # noqa: PLC0415 - as above
 
     file = file_of(home, path)
-    before = text = read_text(file, file) if os.path.lexists(file) else ""
-    for site, one in zip(case.sites, told, strict=True):
-        facts = gate_facts(one.facts) if isinstance(one, Told) else {}
-        if not facts:
-            say(f"{site.name}: no version of NCCL, torch, CUDA or the driver is known to save")
-            continue
-        text = save(text, file, site.name, facts)
-        said = ", ".join(f"{key} {value}" for key, value in facts.items())
-        say(f"{site.name}: {said} -> {file}")
-    if text == before:
+    found = {
+        site.name: gate_facts(one.facts) if isinstance(one, Told) else {}
+        for site, one in zip(case.sites, told, strict=True)
+    }
+    known = {name: facts for name, facts in found.items() if facts}
+    for name in found:
+        if name not in known:
+            say(f"{name}: no version of NCCL, torch, CUDA or the driver is known to save")
+    if not known:
         return
-    try:
-        write(file, text)
-    except OSError as e:
-        raise ConfigError(f"cannot be written: {e.strerror}", where=file) from e
+
+    def with_facts(text: str) -> str:
+        for name, facts in known.items():
+            text = save(text, file, name, facts)
+        return text
+
+    change(file, with_facts)
+    for name, facts in known.items():
+        said = ", ".join(f"{key} {value}" for key, value in facts.items())
+        say(f"{name}: {said} -> {file}")
     if case.is_here:
         say(f"`safelaunch run` reads it with --hosts {quote(file)}")
 
@@ -149,12 +160,13 @@ def _save(home: str, path: str | None, case: Case, told: Sequence[Told | HostErr
 def _show(found: Sequence[Result], case: Case, *, show_all: bool) -> None:
     """Print what is wrong, what matters most first; one line when all is well."""
     shown = [one for one in found if show_all or one.status in ("fail", "warn")]
+    # of one machine all in one list: what matters most may be about it, or about the job
     several = len(case.sites) > 1
-    for host in dict.fromkeys(one.host for one in shown):
+    for group in dict.fromkeys(one.host for one in shown) if several else [None]:
         if several:
-            click.echo(f"{host or 'all hosts'}")
+            click.echo(f"{group or 'all hosts'}")
         for one in shown:
-            if one.host == host:
+            if not several or one.host == group:
                 hint = one.hint
                 if show_all and one.source and one.status in ("fail", "warn"):
                     hint = f"{hint} ({one.source})" if hint else one.source
@@ -165,10 +177,8 @@ def _show(found: Sequence[Result], case: Case, *, show_all: bool) -> None:
 def summary(found: Sequence[Result], case: Case) -> str:
     """Return what was found in one line."""
     count = Counter(one.status for one in found)
-    of = case.plan.name if case.plan is not None else "this machine"
-    hosts = ", ".join(site.name for site in case.sites)
-    where = hosts if not case.is_here else "this machine"
-    what = f"{of} on {where}" if case.plan is not None else where
+    where = "this machine" if case.is_here else ", ".join(site.name for site in case.sites)
+    what = where if case.plan is None else f"{case.plan.name} on {where}"
     skipped = f", {count['skip']} could not be made (--all says why)" if count["skip"] else ""
     if not count["fail"] and not count["warn"]:
         made = f"{count['ok']} check{'' if count['ok'] == 1 else 's'}"

@@ -10,8 +10,9 @@ from safelaunch.checks.case import Ways, asked
 from safelaunch.cli.facts_asked import Told, Wanted, probe_here, probe_there
 from safelaunch.config import hosts as hosts_file
 from safelaunch.config import profiles
-from safelaunch.errors import HostError, StartError
+from safelaunch.errors import ConfigError, HostError, StartError, did_you_mean
 from safelaunch.model import Host, Origin, Slot
+from safelaunch.script import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
     from safelaunch.remote.look import Looker
+
+_SHOWN = 5  # hosts that are named in a hint
 
 
 class Lies(NamedTuple):
@@ -84,6 +87,46 @@ def ask(
     from safelaunch.remote.together import together  # noqa: PLC0415 - for hosts only
 
     return together(one, everyone)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse this machine as a host. Raises ConfigError."""
+    if hosts_file.LOCAL in names:
+        raise ConfigError(
+            f"`{hosts_file.LOCAL}` is this machine",
+            hint="leave `--host` out: this machine is meant then",
+        )
+
+
+def explain(told: Sequence[Told | HostError], home: str, path: str | None) -> None:
+    """Let the error of a host that nobody knows say what makes it known. Raises ConfigError."""
+    from safelaunch.ssh.explain import Unknown  # noqa: PLC0415 - for hosts only
+
+    for one in told:
+        if isinstance(one, Unknown):
+            one.hint = _making_known(str(one.where), home, path)
+
+
+def _making_known(name: str, home: str, path: str | None) -> str:
+    """Return what to do about a host whose name leads nowhere. Raises ConfigError."""
+    from safelaunch.remote.session import known_hosts  # noqa: PLC0415 - where one is not known
+    from safelaunch.ssh import config, local  # noqa: PLC0415 - as above
+
+    hosts, here = known_hosts(home, path), local.here(os.environ)
+    file = path or here.shown(os.path.join(home, hosts_file.FILE))
+    host = hosts.machines.get(name)
+    if host is not None:
+        key = "ssh" if host.ssh else "address"
+        return f"correct `{key}:` of `{name}` in {file}, or bring the VPN up that knows it"
+    known = dict.fromkeys((*hosts.machines, *hosts.groups, *config.names(here)))
+    option = f" --hosts {quote(path)}" if path else ""
+    added = f"`safelaunch hosts add {name} USER@ADDRESS{option}`"
+    near = did_you_mean(name, known)
+    if near is not None:
+        return f"{near} else {added}"
+    listed = ", ".join(list(known)[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    start = f"known are {listed}; " if known else ""
+    return f"{start}{added} says where it is; a VPN that knows the name may be down"
 
 
 def judged(case: Case, told: Sequence[Told | HostError]) -> list[Result]:

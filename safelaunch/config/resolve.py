@@ -61,6 +61,7 @@ class Flags(NamedTuple):
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
     home: str = HOME  # the home folder on them
+    only_checked: bool = False  # a script that is missing is a finding, no error
 
 
 class Resolved(NamedTuple):
@@ -152,7 +153,7 @@ def resolve(
         inputs=values.get("inputs", ()),
     )
     machines = _machines(job, known, remote=flags.remote)
-    if _lies_here(values, machines, paths, remote=flags.remote):
+    if not flags.only_checked and _lies_here(values, machines, paths, remote=flags.remote):
         _check_script(values, origins, paths)
     profile, profile_origin, several = _profile(values, origins, machines, known, paths)
     if flags.ladder is not None and profile is None:

@@ -32,6 +32,14 @@ class _Shape(NamedTuple):
 
 def options(modules: Modules, module: Module, call: ast.Call) -> list[Option]:
     """Return the options of `HfArgumentParser(...)`; raise Unclear where a class is not known."""
+    found: dict[str, Option] = {}
+    for node in classes(module, call):
+        found.update(_fields(modules, module, node, _BASES))
+    return list(found.values())
+
+
+def classes(module: Module, call: ast.Call) -> list[ast.expr]:
+    """Return the dataclasses that a parser is given; raise Unclear if the call has none."""
     given = [*call.args[:1], *(w.value for w in call.keywords if w.arg == "dataclass_types")]
     if len(given) != 1 or len(call.args) > 1:
         raise Unclear("the dataclasses are not in the call", module.place(call))
@@ -43,11 +51,7 @@ def options(modules: Modules, module: Module, call: ast.Call) -> list[Option]:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == first.id
         ]
         first = stores[0] if len(stores) == 1 else first
-    classes = first.elts if isinstance(first, ast.Tuple | ast.List) else [first]
-    found: dict[str, Option] = {}
-    for node in classes:
-        found.update(_fields(modules, module, node, _BASES))
-    return list(found.values())
+    return list(first.elts) if isinstance(first, ast.Tuple | ast.List) else [first]
 
 
 def _fields(modules: Modules, module: Module, node: ast.expr, depth: int) -> dict[str, Option]:

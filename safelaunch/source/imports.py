@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.source import pathwords, shadows, standard, statements
 from safelaunch.source.project import Found, find, holds_python, is_built, search_path
@@ -14,7 +14,7 @@ from safelaunch.source.statements import REQUIRED, TYPING, Statement, weaker
 from safelaunch.source.trees import Place, Trees, Unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.source.shadows import Shadow
 
@@ -22,8 +22,7 @@ MAX_FILES = 400
 SECONDS = 0.06  # of the 0.1 s that a start may spend on checks
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(NamedTuple):
     """A name that something imports, where first, and what decides whether that happens.
 
     `kind` is `required`, or names why it may not happen or not matter: `function`, `try`,
@@ -40,8 +39,7 @@ class Needed:
         return self.kind == REQUIRED
 
 
-@dataclass(frozen=True, slots=True)
-class Imports:
+class Imports(NamedTuple):
     """What a script imports, as far as its text says.
 
     `needed` are top-level names of neither the project nor the standard library. `standard` are
@@ -59,7 +57,7 @@ class Imports:
     relative: Place | None = None
     path_changed: Place | None = None
     unread: tuple[Unread, ...] = ()
-    files: dict[str, str] = field(default_factory=dict)  # path -> kind of the import of it
+    files: Mapping[str, str] = MappingProxyType({})  # path -> kind of the import of it
     is_whole: bool = True
 
 

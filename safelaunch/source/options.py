@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,7 @@ BOOL = "bool"  # argparse's `type=bool`: any text but an empty one is true
 TRUTH = "truth"  # a word that the framework knows as true or false
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """One option, or a positional word (`names` empty).
 
     `names` as typed, with their dashes. `least` and `most` values follow it, `most` None without
@@ -52,8 +51,7 @@ class Option:
         return max(self.names, key=len) if self.names else self.dest
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(NamedTuple):
     """The options of a script. With `is_open` there may be more, and `why` says what hides them.
 
     `commands`: the first word chooses among these (Fire).
@@ -65,7 +63,7 @@ class Flags:
     is_open: bool = False
     why: str = ""
     abbreviates: bool = True  # `--learn` for `--learning_rate`
-    commands: Mapping[str, Flags] = field(default_factory=dict)
+    commands: Mapping[str, Flags] = MappingProxyType({})
 
     @property
     def positionals(self) -> tuple[Option, ...]:

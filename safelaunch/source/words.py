@@ -60,12 +60,11 @@ _FALSE = frozenset({"", "none", "null", "false", "true", "no", "yes", "auto", "0
 # huggingface_hub/utils/_validators.py, validate_repo_id: letters, digits, `-`, `_`, `.`, at most
 # 96 in all, neither at an end, none doubled.
 _PART = r"[A-Za-z0-9_](?:[\w.-]*[A-Za-z0-9_])?"
-_HUB_ID = re.compile(rf"{_PART}/{_PART}", re.ASCII)
+_HUB_ID = rf"(?a){_PART}/{_PART}"
 _HUB_LENGTH = 96
-_FILE_ENDS = re.compile(
-    r"\.(?:jsonl?|ya?ml|toml|csv|tsv|txt|parquet|arrow|pkl|npz|npy|pt|pth|bin|ckpt|safetensors"
-    r"|gguf|py|sh|gz|zip|tar|model)$",
-    re.IGNORECASE,
+_FILE_ENDS = (
+    r"(?i)\.(?:jsonl?|ya?ml|toml|csv|tsv|txt|parquet|arrow|pkl|npz|npy|pt|pth|bin|ckpt|safetensors"
+    r"|gguf|py|sh|gz|zip|tar|model)$"
 )
 _FOLDERS = frozenset(
     {
@@ -110,9 +109,9 @@ def config_files(args: Args) -> list[Named]:
 
 def looks_like_hub_id(word: str) -> bool:
     """Whether a word is `org/name` as the hub has it, and no path by its look."""
-    if len(word) > _HUB_LENGTH or not _HUB_ID.fullmatch(word) or "--" in word or ".." in word:
+    if len(word) > _HUB_LENGTH or not re.fullmatch(_HUB_ID, word) or "--" in word or ".." in word:
         return False
-    return not _FILE_ENDS.search(word) and word.partition("/")[0].lower() not in _FOLDERS
+    return not re.search(_FILE_ENDS, word) and word.partition("/")[0].lower() not in _FOLDERS
 
 
 def model_paths(args: Args) -> list[Named]:

@@ -104,6 +104,15 @@ class Place:
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / "config").write_text(text)
 
+    def hanging(self, name: str) -> None:
+        """Put a program of this name first on PATH that does not end by itself."""
+        folder = self.root / "bin"
+        folder.mkdir(exist_ok=True)
+        program = folder / name
+        program.write_text("#!/bin/sh\nexec sleep 60\n")
+        program.chmod(0o755)
+        self.env["PATH"] = f"{folder}:{self.env['PATH']}"
+
     # -- commands
 
     def cli(

@@ -83,6 +83,20 @@ def test_what_matters_most_stands_first(place: Place) -> None:
     assert {"fail", "warn"} <= set(statuses)
 
 
+def test_what_is_shown_of_one_machine_has_all_failures_first(place: Place) -> None:
+    place.env |= {"COLUMNS": "80", "NO_COLOR": "1"}
+    # about the job: a secret, an option; about the machine: a launcher, an import
+    program = "import argparse, nothing_of_this_name\nargparse.ArgumentParser().parse_args()\n"
+    keys: dict[str, Any] = {"env_from": ["NOT_SET"], "args": {"lr": 1}, "processes": 1}
+    job = place.job(program, launcher="torchrun", python=str(bare_python(place)), **keys)
+    shown = place.cli("check", job, code=3).stdout
+    marks = [
+        line.split()[0] for line in shown.splitlines() if line.startswith(("  fail", "  warn"))
+    ]
+    assert marks == sorted(marks)
+    assert (marks.count("fail") > 1, marks.count("warn") > 1) == (True, True)
+
+
 def test_lines_of_a_check_fit_the_terminal(place: Place) -> None:
     place.env |= {"COLUMNS": "80", "NO_COLOR": "1"}
     job = place.job("import nothing_of_this_name\n", python=str(bare_python(place)))
@@ -98,13 +112,44 @@ def test_a_check_changes_nothing_in_the_project(place: Place) -> None:
     assert sorted(place.project.rglob("*")) == before
 
 
+def test_a_script_that_is_missing_is_found_beside_all_else(place: Place) -> None:
+    job = place.job("", script="trian.py", inputs=["data/train.jsonl"])
+    place.write("train.py", "")
+    found = results(place, job, code=3)
+    assert {found[one]["status"] for one in ("script", "inputs")} == {"fail"}
+    assert "did you mean `train.py`?" in found["script"]["hint"]
+    assert "trian.py" in place.cli("run", job, code=2).stderr
+
+
+def test_a_job_that_is_no_job_is_a_wrong_use(place: Place) -> None:
+    place.write("job.yaml", "launcher: python\nscript: [a, {b\n")
+    assert "job.yaml:" in place.cli("check", "job.yaml", code=2).stderr
+
+
+def test_a_job_for_this_machine_by_name_is_checked_here(place: Place) -> None:
+    assert results(place, place.job("print('up')\n", hosts=["localhost"]))["script"]
+    refused = place.cli("check", "--host", "localhost", code=2)
+    assert "hint: leave `--host` out" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpu7.invalid", "did you mean `gpu1.invalid`? else `safelaunch hosts add gpu7.invalid "),
+        ("some-workstation.lab.invalid", "known are gpu1.invalid; `safelaunch hosts add some-"),
+        ("gpu1.invalid", "correct `address:` of `gpu1.invalid` in hosts.yaml"),
+    ],
+)
+def test_a_host_that_nobody_knows_is_named_with_what_cures_it(
+    name: str, said: str, place: Place
+) -> None:
+    place.write("hosts.yaml", "hosts: {gpu1.invalid: {address: nowhere.invalid}}\n")
+    found = results(place, "--hosts", "hosts.yaml", "--host", name, code=4)
+    assert found["reached"]["hint"].startswith(said)
+
+
 def test_an_nvidia_smi_that_hangs_does_not_hold_up_a_check(place: Place) -> None:
-    folder = place.root / "bin"
-    folder.mkdir()
-    program = folder / "nvidia-smi"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
-    place.env["PATH"] = f"{folder}:{place.env['PATH']}"
+    place.hanging("nvidia-smi")
     begun = time.monotonic()
     found = place.json("check", code=None)["results"]
     assert time.monotonic() - begun < 20
@@ -178,6 +223,15 @@ def test_a_host_is_checked_for_a_job_of_this_machine(far: Place) -> None:
     found = results(far, "--host", "gpu1", job)
     assert {one["host"] for one in found.values()} <= {"gpu1", None}
     assert found["script"]["status"] == "ok"
+
+
+@needs_sshd
+def test_a_script_that_is_missing_is_found_for_a_host_too(far: Place) -> None:
+    job = far.job("", python=None, script="trian.py")
+    far.write("train.py", "")
+    found = results(far, "--host", "gpu1", job, code=3)
+    assert found["script"]["status"] == "fail"
+    assert "did you mean `train.py`?" in found["script"]["hint"]
 
 
 @needs_sshd

@@ -81,12 +81,7 @@ def test_an_interpreter_that_does_not_exist_is_told_and_no_failure(place: Place)
 
 
 def test_a_machine_whose_nvidia_smi_hangs_is_told_in_time(place: Place) -> None:
-    folder = place.root / "bin"
-    folder.mkdir()
-    program = folder / "nvidia-smi"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
-    place.env["PATH"] = f"{folder}:{place.env['PATH']}"
+    place.hanging("nvidia-smi")
     begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", HURRIED, "facts"],

@@ -41,6 +41,8 @@ def subject(sample: dict[str, Any]) -> Subject:
         gpus=sample.get("gpus"),
         versions=sample.get("versions", {}),
         origins={"args": "job.yaml:4:7"},
+        classes=frozenset(sample["classes"]) if "classes" in sample else None,
+        parsed=sample.get("parsed"),
     )
 
 

@@ -61,8 +61,10 @@ def test_a_script_of_the_project_travels_to_the_host(project: Project) -> None:
 
 def test_a_script_of_the_hosts_own_is_looked_for_there(project: Project) -> None:
     job = TORCHRUN + "workdir: /srv/code\n"
-    assert only(away(project, job), "script").status == "fail"
-    assert only(away(project, job, {("path", "train.py"): FILE}), "script").status == "ok"
+    there = {("path", "."): FOLDER}
+    assert only(away(project, job, there), "script").status == "fail"
+    there[("path", "train.py")] = FILE
+    assert only(away(project, job, there), "script").status == "ok"
 
 
 def test_a_module_of_the_project_is_found_here_for_a_host(project: Project) -> None:

@@ -69,6 +69,12 @@ COUNTS = {
     ),
     "none": ("profile: a100-sxm\nprocesses: 4\n", box(), "fail", "--profile cpu"),
     "none for auto": ("gpus: auto\n", box(), "fail", "--set processes=1"),
+    "none for its memory": (
+        "processes: 4\nneeds: {gpu_memory: 24GiB}\n",
+        box(),
+        "fail",
+        "--profile cpu",
+    ),
     "nothing says cards": ("processes: 4\n", box(A100), "warn", "--set processes=1"),
 }
 

@@ -98,3 +98,9 @@ def test_a_settings_file_that_is_a_pipe_is_not_waited_for(project: Project) -> N
         facts={"python": {"version": "3.11", "packages": {"torch": "2.8.0"}}},
     )
     assert said(case, "settings-files") == []
+
+
+def test_a_name_that_every_project_has_is_not_fetched_from_elsewhere(project: Project) -> None:
+    hint = only(missing(project, "utils", "cv2"), "imports").hint
+    assert hint.startswith("bring the project's `utils`, or name its folder: `pythonpath:`; ")
+    assert "pip install opencv-python`" in hint

@@ -1,36 +1,13 @@
 from __future__ import annotations
 
-from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from safelaunch.source.flags import Flags, parser_of
+from sources import ARGPARSE, flags, known
+
+from safelaunch.source.flags import parser_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-ARGPARSE = """
-import argparse
-parser = argparse.ArgumentParser()
-parser.add_argument("--lr", type=float)
-{}
-args = parser.parse_args()
-"""
-
-
-def flags(folder: Path, text: str, **files: str) -> Flags | None:
-    for name, content in {"train": text, **files}.items():
-        path = folder / (name.replace("__", "/").replace("/init", "/__init__") + ".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(content), encoding="utf-8")
-    return parser_of(folder / "train.py", [folder], seconds=30)
-
-
-def known(folder: Path, text: str, **files: str) -> set[str]:
-    """Return the options that are read for sure, without the help's."""
-    found = flags(folder, text, **files)
-    assert found is not None
-    assert not found.is_open, found.why
-    return set(found.names()) - {"-h", "--help"}
 
 
 def test_a_script_without_options_has_none(tmp_path: Path) -> None:
