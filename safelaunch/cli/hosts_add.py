@@ -8,7 +8,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.cli import say, warn
+from safelaunch.cli import hosts_lock, say, warn
 from safelaunch.cli.hosts import brief, way_there
 from safelaunch.cli.hosts_entry import File, Wish
 from safelaunch.errors import ConfigError, HostError
@@ -33,14 +33,24 @@ def run(wish: Wish) -> int:
     file = File(wish, here(os.environ))
     _, host = file.planned()
     _Door(host, file.local).open()
-    text, _ = file.planned()  # again: it may have been edited while a person was asked
-    if text is None:
-        say(f"{wish.name}: is in {file.shown} already")
-    else:
-        file.write(text)
+    if _write(file):
         say(f"{wish.name}: written to {file.shown}")
+    else:
+        say(f"{wish.name}: is in {file.shown} already")
     say(f"next: safelaunch hosts test {wish.name}")
     return 0
+
+
+def _write(file: File) -> bool:
+    """Write the host, and tell whether it was not there yet."""
+    try:
+        with hosts_lock.alone(file.path):
+            text, _ = file.planned()  # again: it may have been edited while a person was asked
+            if text is not None:
+                file.write(text)
+            return text is not None
+    except OSError as e:
+        raise ConfigError(f"cannot be written: {e.strerror}", where=file.shown) from e
 
 
 def _with_usual_keys(found: Target, host: Host, local: Local) -> Target:

@@ -6,6 +6,7 @@ is refused, with nothing begun.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,6 +47,7 @@ def begin(resolved: Resolved, plan: Plan) -> Begun | None:
     """Begin to check a job that is about to be started here; None: the start refuses it anyway."""
     if not sys.platform.startswith("linux") or len(plan.nodes) > 1:
         return None
+    gc.freeze()  # nothing here is garbage yet: not to look through it again, nor the fork's child
     root = Paths.of(resolved.job_file or "-", os.getcwd(), None).root
     case = checking.of_plan(resolved, plan, checking.Lies(root), is_quick=True)
     site = case.sites[0]

@@ -47,7 +47,8 @@ class Finder:
         self._folders = [place(cwd, one) for one in pythonpath]
         self._names: list[str] = []
         self._lock = threading.Lock()
-        self._told: dict[str, Any] | None = None
+        self._told: dict[str, str] | None = None
+        self._why = ""
 
     def add(self, name: str) -> Callable[[], Any]:
         """Return what answers whether and where a top-level module is found."""
@@ -55,41 +56,42 @@ class Finder:
         return functools.partial(self._find, name)
 
     def _find(self, name: str) -> dict[str, Any]:
-        import json  # noqa: PLC0415 - few ask
-
         with self._lock:
             if self._told is None:
+                count = str(len(self._names))
+                words = [*self._words, count, *self._names, *self._folders]
                 # from where the start itself asks: a shim may look for its version in that folder
-                words = [*self._words, json.dumps([self._folders, self._names])]
                 said = factsparts.run(words, cwd=None)
-                lines = said["text"].splitlines()
-                try:
-                    self._told = json.loads(lines[-1])
-                except (ValueError, IndexError):
-                    why = said.get("why") or (lines or ["exit code %s" % said["exit"]])[-1]
-                    self._told = {"": str(why)[:300]}
+                cells = said["text"].split("\0")[1:-1]  # what else it printed stands around them
+                self._told = dict(zip(cells[::2], cells[1::2]))  # noqa: B905 - Python 3.8
+                lines = said["text"].splitlines() or ["exit code %s" % said["exit"]]
+                self._why = str(said.get("why") or lines[-1])[:300]
         if name not in self._told:
-            raise factsparts.Skip("%s: %s" % (self._words[0], self._told.get("", "no word")))
-        return {"found": self._told[name] is not None, "where": self._told[name]}
+            raise factsparts.Skip("%s: %s" % (self._words[0], self._why))
+        return {"found": bool(self._told[name]), "where": self._told[name] or None}
 
 
-# Any Python 3 runs it. What it imports itself comes first: the job's folders may hold a json.py.
+# Any Python 3 runs it; the folder that it is started in is no place for modules. No importlib.util
+# and no json: they double what the start of an interpreter takes.
 _FIND = """
-import importlib.machinery, importlib.util, json, sys
-folders, names = json.loads(sys.argv[1])
+import sys
 if sys.path[:1] == [""]:
     del sys.path[0]
-found = {}
+import importlib.machinery, os
+count = int(sys.argv[1])
+names, folders = sys.argv[2:count + 2], sys.argv[count + 2:]
+finders = [(importlib.machinery.PathFinder, folders + sys.path)]
+finders += [(one, None) for one in sys.meta_path]
+os.write(1, b"\\0")
 for name in names:
     spec = None
-    try:
-        spec = importlib.machinery.PathFinder.find_spec(name, folders + sys.path)
-        spec = spec or importlib.util.find_spec(name)
-    except Exception:
-        pass
-    found[name] = None if spec is None else spec.origin or "a namespace"
-print()
-print(json.dumps(found))
+    for finder, path in finders:
+        try:
+            spec = spec or finder.find_spec(name, path)
+        except Exception:
+            pass
+    where = "" if spec is None else spec.origin or "a namespace"
+    os.write(1, os.fsencode(name + "\\0" + where + "\\0"))
 """
 
 

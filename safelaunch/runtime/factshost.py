@@ -53,8 +53,9 @@ _V1 = {
     "pids": ("pids.max",),
 }
 _CONFIGS = ("~/.nccl.conf", "/etc/nccl.conf")
-_NAMED = re.compile(r"(NCCL|TORCH_NCCL|GLOO|CUDA|NVIDIA|HIP|ROCR|HF|TRANSFORMERS)_[A-Z0-9_]+$")
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW", re.IGNORECASE)
+# not compiled yet: a quick probe reads no environment
+_NAMED = r"(NCCL|TORCH_NCCL|GLOO|CUDA|NVIDIA|HIP|ROCR|HF|TRANSFORMERS)_[A-Z0-9_]+$"
+_HIDDEN = r"(?i)TOKEN|KEY|SECRET|PASSW"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _SPARE = 1 << 14
 
@@ -319,7 +320,7 @@ def config() -> dict[str, str]:
 def environ() -> dict[str, str]:
     """Return the variables that a login has set and that decide over training."""
     return {
-        name: "***" if _SECRET.search(name) else value[:1000]
+        name: "***" if re.search(_HIDDEN, name) else value[:1000]
         for name, value in sorted(os.environ.items())
-        if _NAMED.match(name) or name in ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+        if re.match(_NAMED, name) or name in ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
     }

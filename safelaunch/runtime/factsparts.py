@@ -60,13 +60,14 @@ def _wanted(words: list[str]) -> dict[str, tuple[Callable[[], Any], float]]:
             pythonpath.append(word[7:])
         elif word.startswith("--quick="):
             python, is_quick = word[8:], True
-    parts = _quick(cwd) if is_quick else _all(cwd, "--deep" in words)
-    if asks:
+    parts: dict[str, tuple[Callable[[], Any], float]] = {}
+    if asks:  # first: an interpreter that is asked for modules takes longer than all else
         from safelaunch.runtime import factsasks  # noqa: PLC0415 - a cycle
 
         finder = factsasks.Finder(python, cwd, pythonpath)
         for name, work in factsasks.parts(cwd, asks, finder).items():
             parts[name] = (work, LIMIT)
+    parts.update(_quick(cwd) if is_quick else _all(cwd, "--deep" in words))
     return parts
 
 
