@@ -23,6 +23,8 @@ _LEAST = 40  # columns that a block wants, however narrow the terminal
 _WHAT = 3  # lines of the message
 _GROUPS = 3  # lines about the other ranks
 _OUTPUT = 4  # last lines of output, where nothing better tells
+_STEPS = 4  # of a remedy in a run's block; `diagnose` shows all
+_STEP = 6  # lines of one
 _CODE = 3  # lines of the user's line of code
 _PROOF = 6  # lines of proof: of a hang it says what each rank does
 
@@ -35,6 +37,7 @@ def block(failure: Mapping[str, Any], width: int, run: str = "") -> list[str]:
     width = max(width, _LEAST)
     lines = folded("failure", _headline(failure), width, _WHAT, break_words=True)
     lines += _kind(failure, width)
+    lines += _why(failure, width)
     lines += _place(failure, width)
     lines += _stack(failure, width)
     lines += _causes(failure, width)
@@ -43,8 +46,33 @@ def block(failure: Mapping[str, Any], width: int, run: str = "") -> list[str]:
         lines += folded("proof", str(failure["proof"]), width, _PROOF)
     lines += _output(failure, width)
     lines += _log(failure, width, run)
-    if failure.get("advice"):
-        lines += folded("next", str(failure["advice"]), width, 5)
+    return lines + _next(failure, width)
+
+
+def _why(failure: Mapping[str, Any], width: int) -> list[str]:
+    """Return what the signature that recognised a failure says of its cause."""
+    why = str(failure.get("why") or "")
+    known = classes.meaning(str(failure.get("class")))
+    return folded("why", why, width, 5) if why and why != known else []
+
+
+def _next(failure: Mapping[str, Any], width: int) -> list[str]:
+    remedy = failure.get("remedy")
+    if isinstance(remedy, list) and remedy:
+        return steps([str(step) for step in remedy[:_STEPS]], width)
+    advice = str(failure.get("advice") or "")
+    return folded("next", advice, width, 5) if advice else []
+
+
+def steps(remedy: Sequence[str], width: int) -> list[str]:
+    """Return what to do as a numbered list behind the label `next`; a single step has no number."""
+    if len(remedy) == 1:
+        return folded("next", remedy[0], width, _STEP)
+    lines: list[str] = []
+    for index, step in enumerate(remedy):
+        first, *rest = folded("", step, width - 3, _STEP)
+        lines.append(f"{'' if index else 'next':<{_LABEL}}{index + 1}. {first[_LABEL:]}")
+        lines += [" " * 3 + line for line in rest]
     return lines
 
 

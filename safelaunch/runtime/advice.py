@@ -122,13 +122,13 @@ _HANG = "read the stacks of all ranks: who is somewhere else than the others?"
 
 
 def of(name: str, signal: str = "", has_frame: bool = True, cuda: bool = True) -> str:
-    """Return the advice for a class, with regard to the signal and to what is known and used."""
+    """Return what regard to the signal and to what is known and used tells beyond the class."""
     if name == "user-code-exception" and not has_frame:
         return _UNSEEN
     if name == "killed-by-signal":
         said = _SIGNALS.get(signal, ADVICE[name])
         return said + (_BLOCKING if cuda and signal in _CRASHES else "")
-    return ADVICE.get(name, OTHER)
+    return ""
 
 
 def left() -> str:

@@ -7,16 +7,20 @@ No file is opened here, and nothing is decided about a run.
 
 from __future__ import annotations
 
-from safelaunch.runtime import advice, signs
+from safelaunch.runtime import advice, conditions, signs, tracebacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from safelaunch.runtime.table import Signature
 
 USER = "user-code-exception"
+NAN = "nan-loss"
 # role -> how much a finding counts; an uncaught exception that no sign knows counts 3
-WEIGHT = {"root": 5, "unknown": 4, "late": 2, "cascade": 1, "warning": 0}
+WEIGHT = {"root": 5, "unknown": 4, "late": 2, "cascade": 1, "warning": 0, "confirmation": -1}
 PLAIN = 3
+PROBED = 2  # of an exception that was expected: the program went on to another one
 
 
 class Kind(object):
@@ -41,15 +45,19 @@ class Match(object):
     """A class found in text: the line that shows it, its number (from 1), and its role.
 
     `role` is root, unknown (it may be a consequence), cascade, or warning (harmless by itself).
+    `signature` is None for an exception that none knows.
     """
 
-    __slots__ = ("line", "name", "number", "role")
+    __slots__ = ("line", "name", "number", "role", "signature")
 
-    def __init__(self, name: str, line: str, number: int, role: str) -> None:
+    def __init__(
+        self, name: str, line: str, number: int, role: str, signature: Signature | None = None
+    ) -> None:
         self.name = name
         self.line = line
         self.number = number
         self.role = role
+        self.signature = signature
 
 
 CASCADES = ("peer-lost", "ray-node-dead")
@@ -165,52 +173,82 @@ def classify(text: str, failed: bool = True) -> Match | None:
     shows progress, and a mere warning, count for nothing.
     """
     lines = signs.clean(text)
-    went_on = signs.last_progress(lines)
+    went_on, finite = signs.last_progress(lines), signs.last_loss(lines)
     best = None  # type: tuple[tuple[int, int], Match] | None
-    for weight, match in _findings(lines):
-        overtaken = match.number <= went_on
-        if not failed and (overtaken or not weight):
+    for weight, match in findings(lines):
+        # bars go on with a loss that is none
+        overtaken = match.number <= (finite if match.name == NAN else went_on)
+        if weight < 0 or (not failed and (overtaken or not weight)):
             continue
         # another rank may print progress after the failure of this one: it only counts less
         key = (2 * weight - (3 if overtaken else 0), -match.number)
         if best is None or key > best[0]:
             best = (key, match)
     if best is None and failed:
-        return _cut_traceback(lines)
+        return cut_traceback(lines)
     return best[1] if best is not None else None
 
 
-def _cut_traceback(lines: list[str]) -> Match | None:
+def cut_traceback(lines: list[str]) -> Match | None:
     """Return the last line of a text that holds a traceback, though no exception to be read."""
-    if not any(signs.is_frame(line) for line in lines):
+    if not any(tracebacks.is_frame(line) for line in lines):
         return None
     index = max(index for index, line in enumerate(lines) if line.strip())
     return Match(USER, lines[index].strip(), index + 1, "unknown")
 
 
-def _findings(lines: list[str]) -> Iterator[tuple[int, Match]]:
-    known = set()
-    for name, role, index in signs.search(lines):
-        known.add(index)
-        shown = "unknown" if role == "late" else role
-        yield WEIGHT[role], Match(name, lines[index].strip(), index + 1, shown)
-    for index in signs.exceptions(lines):
-        if index not in known:
-            yield PLAIN, Match(USER, lines[index].strip(), index + 1, "unknown")
+def findings(
+    lines: list[str],
+    rank: int | None = None,
+    known: conditions.Known | None = None,
+    find: signs.Find | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> Iterator[tuple[int, Match]]:
+    """Yield (weight, match) of what cleaned lines show; of several on a line the one to tell first.
+
+    A signature whose conditions hold comes before the general ones. `groups` are the indexes of the
+    lines of each rank, where that is known.
+    """
+    told = conditions.Told(lines, known)
+    exceptional, general = [], []  # type: list[signs.Hit], list[signs.Hit]
+    for hit in signs.search(lines, find):
+        when = hit.signature.when
+        if conditions.holds(when, lines, hit.index, rank, told):
+            # what only must not stand nearby makes nothing more particular
+            (exceptional if when.keys() - {"not_near"} else general).append(hit)
+    traces = tracebacks.Tracebacks(lines, groups)
+    seen, moved = set(), []  # type: set[int], list[tuple[int, Match]]
+    for hit in exceptional + general:
+        shown = "unknown" if hit.role == "late" else hit.role
+        index = traces.end_of(hit.index)
+        match = Match(hit.signature.name, lines[index].strip(), index + 1, shown, hit.signature)
+        weight = WEIGHT[hit.role]
+        weight = min(weight, PROBED) if index in traces.passed else weight
+        if index != hit.index:  # what the exception's own line tells comes before it
+            moved.append((weight, match))
+            continue
+        seen.add(index)
+        yield weight, match
+    yield from moved
+    seen.update(match.number - 1 for weight, match in moved if weight > PLAIN)
+    for index in traces.ends:
+        if index not in seen:
+            weight = PROBED if index in traces.passed else PLAIN
+            yield weight, Match(USER, lines[index].strip(), index + 1, "unknown")
 
 
 def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     """Return the class of an uncaught exception, chained causes included.
 
-    One that no sign knows is the user's own. Its role is root, or unknown where it came out of
+    One that no signature knows is the user's own. Its role is root, or unknown where it came out of
     communication with other ranks: such an exception may be a consequence of theirs.
     """
     last = "%s: %s" % (kind, message) if message else kind
     lines = signs.clean(traceback)
-    ends = "\n".join(lines[index] for index in signs.exceptions(lines))
+    ends = "\n".join(lines[index] for index in tracebacks.exceptions(lines))
     best = (0, None)  # type: tuple[int, Match | None]
     for text in (last, ends, traceback):
-        found = [pair for pair in _findings(signs.clean(text)) if pair[0] not in (0, PLAIN)]
+        found = [pair for pair in findings(signs.clean(text)) if pair[0] not in (0, -1, PLAIN)]
         if found:
             best = max([best, *found], key=lambda pair: pair[0])
         if best[0] > PLAIN or (best[1] is not None and text is ends):
@@ -221,7 +259,12 @@ def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     return Match(USER, last.split("\n", 1)[0], 1, role)
 
 
-def restarts(name: str) -> bool:
-    """Whether another attempt may help after a class; unknown names are not retried."""
+def restarts(name: str, said: str = "") -> bool:
+    """Whether another attempt may help after a class; unknown names are not retried.
+
+    `said` is what the signature says of it, where that differs from its class.
+    """
+    if said:
+        return said != "useless"
     kind = TABLE.get(name)
     return kind is not None and kind.restart

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime import advice, block, classes, ends, memory, setting, tails, verdict
+from safelaunch.runtime import (
+    advice,
+    block,
+    classes,
+    ends,
+    memory,
+    setting,
+    tails,
+    tracebacks,
+    verdict,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +33,6 @@ OTHERS = 64  # ranks that are told of beside the first
 STACK = 8  # frames of a fatal signal's stack
 CAUSES = 2  # exceptions behind the one that ended a rank
 CAUSE = 500  # characters that are kept of the message of each
-# an exception of a library's that it expected and went on from says nothing
-PROBES = ("AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError")
 
 
 class Attempt(object):
@@ -219,7 +227,8 @@ def _consult(first: verdict.Finding, logs: Sequence[str]) -> None:
     for path in logs:
         match = classes.classify(tails.read(path, tails.CLASSIFIED))
         if match is not None and match.role == "root":
-            first.name, first.role = match.name, "root"
+            first.take(match)
+            first.role = "root"
             first.what = verdict.one_line(match.line)
             first.log = path
             first.error = tails.exception(path)
@@ -260,7 +269,26 @@ def _told(
         "disk": disk,
         "proof": first.proof or (more.disk_words(disk) if disk else None),
         "others": [_other(finding, first) for finding in others[:OTHERS]],
-        "advice": _advice(first, frame, more, kills, disk),
+        **_diagnosis(first, _advice(first, frame, more, kills, disk)),
+    }
+
+
+def _diagnosis(first: verdict.Finding, told: str) -> dict[str, Any]:
+    """Return what to do, and what the signature says that recognised a failure, if one has.
+
+    `told` is what is known to help here; it counts more than the steps of the signature.
+    """
+    signature = first.recognised
+    if signature is None:
+        return {"advice": told or classes.TABLE[first.name].advice}
+    remedy = [told] if told else signature.remedy
+    return {
+        "advice": remedy[0],
+        "signature": signature.id,
+        "why": ("likely: " if signature.likely else "") + signature.cause,
+        "remedy": remedy,
+        "restart": signature.restart,
+        "source": signature.source,
     }
 
 
@@ -271,6 +299,7 @@ def _advice(
     kills: memory.Kills,
     disk: str | None,
 ) -> str:
+    """Return what to do where more is known than class and signature tell, else ""."""
     if first.left:
         return advice.left()
     if first.name == "killed":
@@ -351,7 +380,9 @@ def _causes(error: dict[str, Any] | None, roots: list[str]) -> list[dict[str, An
 def _is_probe(one: dict[str, Any], roots: list[str]) -> bool:
     """Whether a library had tried something, and was in the midst of going on without it."""
     caught_at = str(one["frames"][0]["file"]) if one["frames"] else ""
-    return one["type"].rpartition(".")[2] in PROBES and not tails.is_own(caught_at, roots)
+    return one["type"].rpartition(".")[2] in tracebacks.PROBES and not tails.is_own(
+        caught_at, roots
+    )
 
 
 def _has_output(log: str) -> bool:

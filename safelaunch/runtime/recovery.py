@@ -55,7 +55,7 @@ def decide(  # noqa: PLR0917 - all the grounds of one decision
     if on_ladder and asked is None and not climbs:
         why = "no restart: `%s` also at the top of the NCCL ladder; %s" % (name, NCCL_BUILD)
     else:
-        why = "" if climbs else _never(asked, name, attempts) or _stalled(policy, attempts)
+        why = "" if climbs else _never(asked, failure, attempts) or _stalled(policy, attempts)
     made = max(0, len(attempts) - 1)
     delay = _delay(policy, made)
     why = why or _exhausted(policy, made, max(0.0, now - started_at) + delay)
@@ -74,8 +74,9 @@ def _stop(rung: int, why: str) -> dict[str, Any]:
     return {"action": "stop", "delay": 0.0, "rung": rung, "why": why}
 
 
-def _never(asked: object, name: Any, attempts: list[dict[str, Any]]) -> str:
-    """Say why a failure of this class is not retried; nothing if it is."""
+def _never(asked: object, failure: dict[str, Any], attempts: list[dict[str, Any]]) -> str:
+    """Say why a failure is not retried; nothing if it is."""
+    name = failure.get("class")
     if asked == "stop":
         return "no restart: `recovery.classes` says so for `%s`" % name
     if asked == "restart":
@@ -84,7 +85,7 @@ def _never(asked: object, name: Any, attempts: list[dict[str, Any]]) -> str:
         from safelaunch.runtime import classes  # noqa: PLC0415 - its table is large, and needed only here
 
         said = "no restart: `%s` would fail again; `recovery.classes` can allow it"
-        return "" if classes.restarts(name) else said % name
+        return "" if classes.restarts(name, str(failure.get("restart") or "")) else said % name
     # no known cause: a job that once worked may have met with bad luck, one that never did is
     # most likely wrong by itself
     if any(_moved(attempts)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime import signs
+from safelaunch.runtime import signs, tracebacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def last_exception(text: str) -> dict[str, Any] | None:
     """Return {type, message, traceback} of the last traceback in a text, or None."""
     lines = signs.clean(text)
     begins = [index for index, line in enumerate(lines) if line.strip() == _BEGIN]
-    ends = list(signs.exceptions(lines))
+    ends = list(tracebacks.raised(lines))
     for begin in reversed(begins):
         end = next((index for index in ends if index > begin), None)
         if end is None:
@@ -160,7 +160,7 @@ def _cause(lines: list[str]) -> dict[str, Any] | None:
     """Return the exception at the end of one traceback of a chain."""
     if any("RemoteTraceback:" in line for line in lines):
         return None  # the same exception, as the worker saw it
-    last = max([index for index, line in enumerate(lines) if signs.is_frame(line)], default=-1)
+    last = max([index for index, line in enumerate(lines) if tracebacks.is_frame(line)], default=-1)
     for index in range(last + 1, len(lines)):
         if not lines[index] or lines[index][0].isspace() or lines[index] in (_BEGIN, _ORIGINAL):
             continue

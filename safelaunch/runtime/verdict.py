@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from safelaunch.runtime.classes import Match
     from safelaunch.runtime.ends import End
+    from safelaunch.runtime.table import Signature
 
 
 ORDER = {"root": 0, "unknown": 1, "cascade": 2}
@@ -52,6 +54,7 @@ class Finding(object):
         self.end = end
         self.log = log
         self.name = classes.USER
+        self.signature = None  # type: Signature | None
         self.role = "unknown"
         self.what = ""
         self.time_ns = end.time_ns if end is not None else 0
@@ -61,6 +64,15 @@ class Finding(object):
         self.proof = None  # type: str | None
         self.left = False  # it ended well, and too early
         self.owns_log = False  # nobody else writes there, but a launcher at its end
+
+    def take(self, match: Match) -> None:
+        """Take the class from what was recognised."""
+        self.name, self.signature = match.name, match.signature
+
+    @property
+    def recognised(self) -> Signature | None:
+        """The signature by which the class is known, None where something else told it."""
+        return self.signature if self.signature and self.signature.name == self.name else None
 
     @property
     def order(self) -> tuple[int, int, bool, int]:
@@ -160,7 +172,8 @@ def _exception(
     kind, message = str(error.get("type") or "exception"), str(error.get("message") or "")
     finding.what = in_short(error)
     match = classes.classify_exception(kind, message, str(error.get("traceback") or ""))
-    finding.name, finding.role = match.name, match.role
+    finding.take(match)
+    finding.role = match.role
     if kind.rpartition(".")[2] in INTERRUPTS:
         finding.name, finding.role = "killed-by-signal", "root" if first else "cascade"
     if finding.name == "dataloader-worker-killed":
@@ -190,7 +203,7 @@ def _signalled(
     elif end.signal == "SIGABRT":
         match = classes.classify(tails.read(end.log, tails.CLASSIFIED))
         if match is not None and match.name.startswith(("nccl-", "cuda-", "device-", "peer-")):
-            finding.name = match.name
+            finding.take(match)
             finding.what = one_line("%s: %s" % (finding.what, match.line))
             first = first and match.role != "cascade"
     if finding.proof:
@@ -230,7 +243,7 @@ def _exited(finding: Finding, end: End, first: bool) -> None:
         finding.error = error
         finding.what = "exited with code %s%s after %s" % (end.code, how, finding.what)
     elif match is not None and (match.role == "root" or (own and match.role == "unknown")):
-        finding.name = match.name
+        finding.take(match)
         finding.role = match.role if not first else finding.role
         finding.what = one_line("%s: %s" % (finding.what, match.line))
 
@@ -239,7 +252,7 @@ def _refine(finding: Finding) -> None:
     """Take the class from a rank's log where that names a cause; the exception stays what it is."""
     match = classes.classify(tails.read(finding.log, tails.CLASSIFIED))
     if match is not None and match.role == "root":
-        finding.name = match.name
+        finding.take(match)
         finding.role = "unknown" if finding.role == "cascade" else finding.role
 
 
@@ -276,7 +289,8 @@ def _by_its_words(finding: Finding) -> Finding:
     match = classes.classify(text)
     finding.error = tails.exception(finding.log)
     if match is not None and match.role != "warning":
-        finding.name, finding.role = match.name, match.role
+        finding.take(match)
+        finding.role = match.role
         finding.what = one_line(match.line)
     elif finding.error is not None:
         finding.what = one_line("%s: %s" % (finding.error["type"], finding.error["message"]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from safelaunch.cli.failure import block as on_screen
-from safelaunch.runtime import exits, failure, memory
+from safelaunch.runtime import exits, failure, memory, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -812,6 +812,33 @@ def test_the_frameworks_own_log_names_the_cause_of_a_lost_actor(node: Node, tmp_
     node.raised(0, "ray.exceptions.ActorDiedError", "The actor died unexpectedly")
     found, _ = node.find(logs=[str(own)])
     assert (found["class"], found["log"]) == ("cuda-oom", str(own))
+
+
+# -- the signature ---------------------------------------------------------------------------------
+
+
+def test_the_signature_that_recognised_a_failure_tells_why_and_what_to_do(node: Node) -> None:
+    node.raised(0, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB")
+    found, _ = node.find()
+    known = table.load().by_id[found["signature"]]
+    assert known.name == "cuda-oom"
+    assert (found["remedy"], found["advice"]) == (known.remedy, known.remedy[0])
+    assert known.cause in found["why"]
+
+
+def test_an_exception_that_no_signature_knows_has_the_advice_of_its_class(node: Node) -> None:
+    node.raised(0, "ValueError", "bad batch 17")
+    found, _ = node.find()
+    assert "signature" not in found
+    assert found["advice"]
+
+
+def test_what_is_known_here_counts_more_than_the_steps_of_the_signature(node: Node) -> None:
+    text = "The server socket has failed to listen on any local network address. port: 29511"
+    node.raised(0, "RuntimeError", f"{text}, useIpv6: false, code: -98, name: EADDRINUSE")
+    found, _ = node.find()
+    assert found["remedy"] == [found["advice"]]
+    assert "signature" in found
 
 
 # -- bad evidence ----------------------------------------------------------------------------------

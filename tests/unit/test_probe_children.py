@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -88,9 +89,11 @@ def test_questions_are_not_in_the_list_of_processes(tmp_path: Path) -> None:
 
 
 def test_questions_may_be_more_than_a_command_can_have() -> None:
-    # Linux: 2 MiB of words and environment
-    asks = [["path", f"/{'x' * 200}/{number}"] for number in range(12_000)]
-    assert probe(asks=asks, limit=20.0)["ask.11999"]["value"]["kind"] is None
+    # Linux: 2 MiB of words and environment; a path may have 4 KiB
+    long = f"/{'x' * 200}" * 15
+    asks = [["path", f"{long}/{number}"] for number in range(800)]
+    assert len(json.dumps(asks)) > 2 << 20
+    assert probe(asks=asks, limit=20.0)["ask.799"]["value"]["kind"] is None
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 brought PYTHONSAFEPATH")

@@ -44,6 +44,17 @@ def decide(
     return found
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "action"),
+    [("nccl-timeout", "useless", "stop"), ("cuda-unavailable", "may-help", "restart")],
+)
+def test_what_the_signature_says_of_a_restart_counts_more_than_its_class(
+    name: str, said: str, action: str
+) -> None:
+    failure = {"class": name, "restart": said}
+    assert recovery.decide(POLICY, [attempt()], failure, 1000.0, 100.0, 0)["action"] == action
+
+
 def test_without_a_policy_nothing_is_restarted() -> None:
     found = recovery.decide(None, [attempt()], {"class": "nccl-timeout"}, 1.0, 0.0, 0)
     assert (found["action"], found["why"]) == ("stop", "no restart: the job has no `recovery:`")

@@ -1,0 +1,110 @@
+"""`safelaunch diagnose`: the root cause in any training log, or in a run's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from safelaunch import runs
+from safelaunch.cli import looking, print_json, say
+from safelaunch.cli.diagnosis import screen, to_json
+from safelaunch.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.diagnose.sources import Reader
+    from safelaunch.runtime.table import Table
+
+
+@click.command("diagnose", options_metavar="[OPTIONS]")
+@click.argument("logs", nargs=-1, metavar="LOGS|RUN...")
+@click.option("--all", "show_all", is_flag=True, help="List every finding, not only the cause.")
+@click.option(
+    "--signatures",
+    multiple=True,
+    metavar="PATH",
+    help="Signatures of your own: a YAML file or a folder of them. May be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    *, logs: tuple[str, ...], show_all: bool, signatures: tuple[str, ...], as_json: bool
+) -> int:
+    """Name the root cause in logs: what happened, where, the proof, what to do.
+
+    LOGS are files of any size (also .gz), folders with the logs of all ranks or nodes, `-` for
+    standard input, or one RUN of safelaunch's own. Exit code 0: no failure found, 1: one found.
+    """
+    from safelaunch.diagnose.engine import diagnose  # noqa: PLC0415 - the tables take time to read
+
+    table = _table(signatures)
+    readers = _readers(logs)
+    told = diagnose(readers, signatures=table)
+    if as_json:
+        print_json(to_json(told, show_all=show_all))
+        return int(told.failed)
+    for note in told.notes:
+        say(f"note: {note}")
+    width = shutil.get_terminal_size().columns
+    for line in screen(told, width, show_all=show_all):
+        click.echo(line)
+    return int(told.failed)
+
+
+def _readers(logs: tuple[str, ...]) -> list[Reader]:
+    from safelaunch.diagnose import sources  # noqa: PLC0415 - as the engine
+
+    names = list(logs)
+    if not names and not sys.stdin.isatty():
+        names = ["-"]
+    run = _run(names)
+    if run is not None:
+        return [sources.Reader(sources.Source(run.id), sources.Pieces(_log_of(run)))]
+    found = sources.choose(names)
+    return [sources.Reader(one, sys.stdin.buffer if one.path == "-" else None) for one in found]
+
+
+def _run(names: list[str]) -> runs.Run | None:
+    """Return the run that is meant: the newest where nothing is named, else one that is no path."""
+    base = runs.home(os.environ)
+    if not names:
+        return runs.find(base, None)
+    if len(names) > 1 or names[0] == "-" or os.path.exists(names[0]):
+        return None
+    try:
+        return runs.find(base, names[0])
+    except RunError:
+        return None  # then it is a path that is not there
+
+
+def _log_of(run: runs.Run) -> Iterator[bytes]:
+    if looking.is_remote(run):
+        looking.judge(run)  # what is known of its attempts may be old
+    attempt = max(looking.attempts(run), default=1)
+    return looking.log(run, looking.Log(attempt, None, None, False, None, settled=False))
+
+
+def _table(paths: tuple[str, ...]) -> Table | None:
+    """Return the table with the user's own signatures before ours. Raises ConfigError."""
+    if not paths:
+        return None
+    from safelaunch.diagnose import catalogue  # noqa: PLC0415 - only own signatures pay for it
+    from safelaunch.runtime import table  # noqa: PLC0415 - as the engine
+
+    files: list[str] = []
+    for path in paths:
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else [""]
+        files += [
+            os.path.join(path, name) if name else path
+            for name in names
+            if not name or name.endswith((".yaml", ".yml"))
+        ]
+    try:
+        own = catalogue.records(catalogue.of_files(files))
+    except catalogue.BadSignature as e:
+        raise ConfigError(str(e), hint="docs/signatures.md describes a signature") from None
+    return table.Table([*own, *table.records()])

@@ -1,0 +1,270 @@
+"""Names the root cause in logs: candidates of all lines of all ranks, and which of them counts.
+
+A root comes before what may be a consequence, that before an exception that no signature knows,
+that before a consequence; of equal ones the earliest over all ranks. An alarm after which the same
+stream shows progress is none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from safelaunch.diagnose import proof, when
+from safelaunch.diagnose.scan import Excerpt, Finder, Scan
+from safelaunch.runtime import classes, signs, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from safelaunch.diagnose.sources import Reader, Source
+    from safelaunch.runtime.classes import Match
+    from safelaunch.runtime.conditions import Known
+    from safelaunch.runtime.table import Table
+
+HIGH, MEDIUM, LOW = "high", "medium", "low"
+FAILURES = (5, 4, 2, 1)  # weights that say that a run has failed, and that of an exception
+RIVALS = 2  # runner-up causes that are told
+CLOSE = 2  # of the score, within which a runner-up is worth telling
+_RANK = re.compile(r"\[?[Rr]ank[ :=]?(\d{1,5})\b")
+
+
+class Part:
+    """Lines of one log that stand together, as they are and cleaned, and whose each is."""
+
+    def __init__(self, source: Source, excerpt: Excerpt) -> None:
+        self.source = source
+        self.number = excerpt.number  # of the first line
+        text = excerpt.text.decode("utf-8", "replace").removesuffix("\n")
+        self.raw = signs.plain(text)
+        parted = [signs.parted(line) for line in self.raw]
+        self.lines = [line for line, _ in parted]
+        self.streams = [whose for _, whose in parted]
+        self.by_stream: dict[str, list[int]] = {}
+        for index, whose in enumerate(self.streams):
+            self.by_stream.setdefault(whose, []).append(index)
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A line that may be the cause: how much it counts, where it stands."""
+
+    weight: int
+    match: Match
+    part: Part
+    index: int
+    overtaken: bool = False
+    time: str = ""
+    log: int = 0  # the place of its log among the logs
+
+    @property
+    def number(self) -> int:
+        """The number of the line in its log, from 1."""
+        return self.part.number + self.index
+
+    @property
+    def score(self) -> int:
+        """Another rank may print progress after the failure of this one: it only counts less."""
+        return 2 * self.weight - (3 if self.overtaken else 0)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that wrote the line, as its prefix, its words or its file tell."""
+        stream = self.part.streams[self.index]
+        if stream.isdigit():
+            return int(stream)
+        said = _RANK.search(self.part.raw[self.index])
+        return int(said[1]) if said else self.part.source.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One recognised problem in a log; `docs/diagnose.md` tells its parts."""
+
+    id: str
+    name: str  # of the class
+    role: str
+    path: str
+    line: str
+    number: int
+    rank: int | None
+    host: str
+    cause: str
+    remedy: tuple[str, ...]
+    restart: str
+    confidence: str
+    source: tuple[str, ...]
+    likely: bool = False
+    frame: proof.Frame | None = None
+    evidence: tuple[proof.Line, ...] = ()
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """What was found: the cause first, then what else it may be, then all else."""
+
+    causes: list[Finding] = field(default_factory=list)
+    others: list[Finding] = field(default_factory=list)
+    went_on: list[Finding] = field(default_factory=list)  # alarms that were none
+    notes: list[str] = field(default_factory=list)
+    lines: int = 0
+    logs: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether a failure was found; a warning is none."""
+        return bool(self.causes) and self.causes[0].role != "warning"
+
+
+def diagnose(
+    readers: Iterable[Reader],
+    known: Known | None = None,
+    signatures: Table | None = None,
+    roots: list[str] | None = None,
+) -> Diagnosis:
+    """Return what logs tell. `roots` are folders of the user's own code, where they are known."""
+    finder = Finder(signatures or table.load())
+    told = Diagnosis()
+    found: list[Candidate] = []
+    for reader in readers:
+        scan = Scan(reader, finder)
+        excerpts = scan.run()
+        parts = [Part(reader.source, one) for one in excerpts]
+        for one in _candidates(parts, scan.went_on, finder, known):
+            one.log = told.logs
+            found.append(one)
+        told.notes += reader.notes
+        told.lines += reader.lines
+        told.logs += 1
+    _judge(told, found, roots or [])
+    return told
+
+
+def _candidates(
+    parts: list[Part], went_on: int, find: Finder, known: Known | None
+) -> list[Candidate]:
+    found: list[Candidate] = []
+    progress: dict[str, int] = {"": went_on}
+    finite = 0
+    for part in parts:
+        for stream, indexes in part.by_stream.items():
+            last = signs.last_progress([part.lines[index] for index in indexes])
+            if last:
+                progress[stream] = part.number + indexes[last - 1]
+        last = signs.last_loss(part.lines)
+        finite = part.number + last - 1 if last else finite
+        groups = list(part.by_stream.values())
+        told = classes.findings(part.lines, part.source.rank, known, find, groups)
+        found += [Candidate(weight, match, part, match.number - 1) for weight, match in told]
+    latest = max(progress.values())
+    if not any(one.weight > 0 for one in found):
+        found += _cut(parts)
+    for one in found:
+        stream = one.part.streams[one.index]
+        since = progress.get(stream, 0) if stream else latest
+        # bars go on with a loss that is none
+        one.overtaken = one.number <= (finite if one.match.name == classes.NAN else since)
+    return found
+
+
+def _cut(parts: list[Part]) -> list[Candidate]:
+    """Return the end of a traceback whose exception cannot be read: cut off, or garbled."""
+    found = []
+    for part in parts:
+        match = classes.cut_traceback(part.lines)
+        if match is not None:
+            found.append(Candidate(classes.PLAIN, match, part, match.number - 1))
+    return found[:1]
+
+
+def _judge(told: Diagnosis, found: list[Candidate], roots: list[str]) -> None:
+    causes = [one for one in found if one.weight >= 0]
+    failed = any(one.weight > 0 and not one.overtaken for one in causes)
+    if not failed:
+        told.went_on = _findings([one for one in causes if one.weight > 0], roots)
+        causes = [one for one in causes if not one.weight and not one.overtaken]
+    ordered = _ordered(causes)
+    if not ordered:
+        return
+    best = ordered[0]
+    rivals = [one for one in ordered if _is_rival(one, best)]
+    confidence = _confidence(best, rivals)
+    told.causes = [_finding(best, confidence, ordered, roots)]
+    shown = {best.match.name}
+    for one in rivals:
+        if one.match.name not in shown and len(told.causes) <= RIVALS and confidence != HIGH:
+            shown.add(one.match.name)
+            told.causes.append(_finding(one, LOW, ordered, roots))
+    told.others = _findings([one for one in ordered if one.match.name not in shown], roots)
+
+
+def _ordered(found: list[Candidate]) -> list[Candidate]:
+    """Sort: the one to blame first. Times are compared where all of the best tell them."""
+    most = max((one.score for one in found), default=0)
+    best = [one for one in found if one.score == most]
+    logs = {one.part.source.path for one in best}
+    if len(logs) > 1:
+        for one in best:
+            one.time = when.written(one.part.raw, one.index)
+        if not all(one.time for one in best):
+            for one in best:
+                one.time = ""
+    return sorted(found, key=lambda one: (-one.score, one.time, one.log, one.number))
+
+
+def _is_rival(one: Candidate, best: Candidate) -> bool:
+    if one is best or one.match.name == best.match.name or one.weight <= 0:
+        return False
+    return best.score - one.score <= CLOSE
+
+
+def _confidence(best: Candidate, rivals: list[Candidate]) -> str:
+    signature = best.match.signature
+    if best.weight <= 2 or best.overtaken:  # noqa: PLR2004 - late, a consequence, a warning
+        return LOW
+    if signature is not None and signature.likely:
+        return MEDIUM
+    if best.weight == classes.WEIGHT["root"]:
+        return MEDIUM if any(one.score == best.score for one in rivals) else HIGH
+    if best.weight == classes.PLAIN:
+        return HIGH if not rivals else MEDIUM
+    return MEDIUM
+
+
+def _findings(found: list[Candidate], roots: list[str]) -> list[Finding]:
+    """Return one finding for each signature, where it stands first."""
+    first: dict[str, Candidate] = {}
+    for one in found:
+        signature = one.match.signature
+        first.setdefault(signature.id if signature else one.match.line, one)
+    return [_finding(one, LOW, [], roots) for one in first.values()]
+
+
+def _finding(
+    one: Candidate, confidence: str, ordered: list[Candidate], roots: list[str]
+) -> Finding:
+    signature, name = one.match.signature, one.match.name
+    kind = classes.TABLE[name]
+    restart = (signature.restart if signature else "") or (
+        "may-help" if kind.restart else "useless"
+    )
+    frame = proof.user_frame(one, roots)
+    return Finding(
+        id=signature.id if signature else name,
+        name=name,
+        role=one.match.role,
+        path=one.part.source.path,
+        line=one.part.raw[one.index].strip(),
+        number=one.number,
+        rank=one.rank,
+        host=one.part.source.host,
+        cause=(signature.cause if signature else "") or kind.meaning,
+        remedy=tuple(signature.remedy if signature else ()) or (kind.advice,),
+        restart=restart,
+        confidence=confidence,
+        source=tuple(signature.source) if signature else (),
+        likely=bool(signature and signature.likely),
+        frame=frame,
+        evidence=proof.lines_of(one, ordered) if ordered else (),
+    )

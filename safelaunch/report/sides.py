@@ -1,0 +1,72 @@
+"""Two runs side by side: what is known of each, and changes between values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Change(NamedTuple):
+    """One thing that is not the same; None where a run has nothing of it."""
+
+    what: str
+    was: str | None
+    now: str | None
+
+
+class Group(NamedTuple):
+    """Changes of one kind; `unknown` says for which run nothing is known."""
+
+    name: str
+    changes: tuple[Change, ...] = ()
+    unknown: str = ""
+
+
+class Node(NamedTuple):
+    """What a node of a run left: its files as data, empty where there is none."""
+
+    plan: Mapping[str, Any]
+    run: Mapping[str, Any]
+    record: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+
+class Side(NamedTuple):
+    """A run to compare."""
+
+    id: str
+    status: Mapping[str, Any]
+    failure: Mapping[str, Any] | None
+    nodes: tuple[Node, ...]
+
+
+def between(was: Mapping[str, Any], now: Mapping[str, Any], head: str = "") -> list[Change]:
+    """Return the changes between two mappings, a key each."""
+    return [
+        Change(head + str(key), text(was.get(key)), text(now.get(key)))
+        for key in dict.fromkeys([*was, *now])
+        if was.get(key) != now.get(key)
+    ]
+
+
+def text(value: object) -> str | None:
+    """Return a value as it is shown; None for none."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {text(v)}" for k, v in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """Return a mapping; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[Any]:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []

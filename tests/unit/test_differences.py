@@ -1,0 +1,163 @@
+"""What `diff` finds between two runs, and what it leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from safelaunch.report.differences import compare
+from safelaunch.report.sides import Group, Node, Side
+
+PLAN: dict[str, Any] = {
+    "launcher": "torchrun",
+    "profile": "rtx5090",
+    "nodes": [
+        {
+            "host": "localhost",
+            "node_rank": 0,
+            "cwd": "/p",
+            "argv": ["python", "-m", "torch", "train.py", "--lr", "1e-3", "--seed", "1"],
+            "env": {
+                "NCCL_DEBUG": {"value": "WARN", "origin": "job.yaml:5:3"},
+                "HF_TOKEN": {"value": "***", "origin": "env_from"},
+            },
+            "unset": [],
+            "setup": [],
+            "files": {"accelerate.yaml": "a: 1\nb: 2\n"},
+            "script": "exec",
+        }
+    ],
+    "supervision": {"capture": True},
+}
+RUN = {"hostname": "h1", "hosts": ["localhost"], "world_size": 2, "safelaunch": "0.1.0"}
+RECORD = {
+    "python": "3.11.7",
+    "packages": {"torch": "2.6.0"},
+    "git": {"commit": "a" * 40, "changed": [], "more_changed": 0},
+}
+ORDER = ("outcome", "code", "command", "topology", "variables", "versions", "host", "settings")
+
+
+def side(name: str = "a", **changes: Any) -> Side:
+    plan = {**PLAN, "nodes": [{**PLAN["nodes"][0], **changes.pop("node", {})}]}
+    plan.update(changes.pop("plan", {}))
+    run, record = {**RUN, **changes.pop("run", {})}, {**RECORD, **changes.pop("record", {})}
+    status = changes.pop("status", {"state": "succeeded", "exit_code": 0})
+    node = Node(plan, run, record, changes.pop("facts", {}))
+    return Side(name, status, changes.pop("failure", None), (node,))
+
+
+def changed(one: Side, other: Side) -> dict[str, list[tuple[str, str | None, str | None]]]:
+    found: list[Group] = compare(one, other)
+    return {
+        group.name: [(c.what, c.was, c.now) for c in group.changes]
+        for group in found
+        if group.changes
+    }
+
+
+def test_two_runs_of_the_same_plan_have_no_difference() -> None:
+    assert changed(side(), side("b")) == {}
+
+
+def test_the_groups_have_one_order() -> None:
+    assert tuple(group.name for group in compare(side(), side())) == ORDER
+
+
+def test_a_changed_value_is_shown_with_its_option() -> None:
+    argv = ["python", "-m", "torch", "train.py", "--lr", "2e-3", "--seed", "1", "--amp"]
+    assert changed(side(), side(node={"argv": argv})) == {
+        "command": [("command", "--lr 1e-3", "--lr 2e-3"), ("command", None, "--amp")]
+    }
+
+
+def test_a_variable_is_shown_with_its_origins() -> None:
+    env = {
+        "NCCL_DEBUG": {"value": "INFO", "origin": "--set"},
+        "HF_TOKEN": PLAN["nodes"][0]["env"]["HF_TOKEN"],
+    }
+    assert changed(side(), side(node={"env": env})) == {
+        "variables": [("NCCL_DEBUG", "WARN (job.yaml:5:3)", "INFO (--set)")]
+    }  # fmt: skip
+
+
+def test_other_values_come_before_other_origins() -> None:
+    was = {"A": {"value": "1", "origin": "x"}, "B": {"value": "1", "origin": "x"}}
+    now = {"A": {"value": "1", "origin": "y"}, "B": {"value": "2", "origin": "x"}}
+    found = changed(side(node={"env": was}), side(node={"env": now}))
+    assert [name for name, *_ in found["variables"]] == ["B", "A"]
+
+
+def test_a_secret_that_differs_is_said_to_and_not_shown() -> None:
+    envs = [{"MY_PASSWORD": {"value": f"hunter{n}", "origin": "x"}} for n in (1, 2)]
+    found = changed(side(node={"env": envs[0]}), side(node={"env": envs[1]}))
+    assert found == {"variables": [("MY_PASSWORD", "<secret-1> (x)", "<secret-2> (x)")]}
+
+
+def test_a_secret_among_the_words_is_not_shown() -> None:
+    argv = ["train.py", "--token", "abc123def456"]
+    assert "abc123" not in str(changed(side(), side(node={"argv": argv})))
+
+
+def test_code_is_its_commit_and_its_changed_files() -> None:
+    git = {"commit": "b" * 40, "changed": [" M train.py"], "more_changed": 0}
+    assert changed(side(), side(record={"git": git})) == {
+        "code": [("commit", "a" * 40, "b" * 40), ("changed file", None, " M train.py")]
+    }
+
+
+def test_versions_differ_by_package() -> None:
+    found = changed(side(), side(record={"packages": {"torch": "2.7.0", "trl": "0.9"}}))
+    assert found == {"versions": [("torch", "2.6.0", "2.7.0"), ("trl", None, "0.9")]}
+
+
+def test_the_outcome_comes_with_what_failed() -> None:
+    failure = {"what": "ValueError: x", "rank": 1, "class": "user-code-exception"}
+    other = side(status={"state": "failed", "exit_code": 1}, failure=failure)
+    assert changed(side(), other) == {
+        "outcome": [
+            ("state", "succeeded", "failed"),
+            ("exit code", "0", "1"),
+            ("failure", None, "rank 1: ValueError: x (user-code-exception)"),
+        ]
+    }
+
+
+def test_topology_and_launcher_are_compared() -> None:
+    found = changed(side(), side(plan={"launcher": "accelerate"}, run={"world_size": 4}))
+    assert found == {"topology": [("launcher", "torchrun", "accelerate"), ("world size", "2", "4")]}
+
+
+def test_lines_of_a_config_file_are_compared() -> None:
+    found = changed(side(), side(node={"files": {"accelerate.yaml": "a: 1\nb: 3\n"}}))
+    assert found == {"command": [("accelerate.yaml", "b: 2", "b: 3")]}
+
+
+def test_another_machine_is_told_with_what_is_known_of_both() -> None:
+    facts = {"gpus": {"driver": "550.1", "cards": []}, "system": {"kernel": "6.1"}}
+    other = {"gpus": {"driver": "560.2", "cards": []}}
+    found = changed(side(facts=facts), side(run={"hostname": "h2"}, facts=other))
+    assert found == {"host": [("machine", "h1", "h2"), ("driver", "550.1", "560.2")]}
+
+
+def test_ids_times_and_processes_are_no_difference() -> None:
+    run = {"id": "x", "created_at": 1.0, "starter": {"pid": 1}, "socket": "/tmp/s"}
+    assert changed(side(), side("b", run=run)) == {}
+
+
+def test_what_was_never_recorded_is_said_to_be_unknown() -> None:
+    empty = Side("b", {}, None, (Node({}, {}, {}, {}),))
+    unknown = {group.name: group.unknown for group in compare(side(), empty) if group.unknown}
+    assert unknown["versions"] == "nothing is recorded for b"
+    assert set(unknown) == {"code", "command", "topology", "variables", "versions", "settings"}
+
+
+def test_damaged_files_make_no_traceback() -> None:
+    odd: dict[str, Any] = {
+        "nodes": [None, 3, {"env": [], "argv": 7, "files": "x"}],
+        "supervision": 1,
+    }
+    status = {"attempts": 3, "progress": []}
+    node = Node(odd, {"gpus": {}}, {"git": 5, "packages": []}, {"gpus": 3})
+    broken = Side("b", status, {"what": 7}, (node,))
+    assert compare(side(), broken)
+    assert compare(broken, broken)
