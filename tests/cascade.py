@@ -41,6 +41,14 @@ all_reduce()
 """
 
 
+def _diagnosed(place: Place, rank: int, token: str) -> None:
+    """Check that `diagnose` names the same of the merged log alone."""
+    log = place.json("show")["run_dir"] + "/logs/attempt-1/combined.log"
+    first = place.json("diagnose", log, code=1)["findings"][0]
+    check((first["rank"], first["class"]), (rank, "user-code-exception"), "diagnosis of the log")
+    holds(f"bad batch {token}", first["line"], "line of the diagnosis")
+
+
 def one_cascade(rank: int, root: str | None = None, *, real: bool = True) -> str | None:
     """Let that rank fail first; return None, or what was told wrongly.
 
@@ -61,5 +69,6 @@ def one_cascade(rank: int, root: str | None = None, *, real: bool = True) -> str
         check(len(failure["others"]), RANKS - 1, "number of the others")
         roles = {other["role"] for other in failure["others"]}
         check(roles - {"cascade", "unknown"}, set(), "roles of the others")
+        _diagnosed(place, rank, token)
 
     return what_is_wrong(act, root)

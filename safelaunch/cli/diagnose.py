@@ -42,8 +42,16 @@ def command(
     from safelaunch.diagnose.engine import diagnose  # noqa: PLC0415 - the tables take time to read
 
     table = _table(signatures)
-    readers = _readers(logs)
-    told = diagnose(readers, signatures=table)
+    names = list(logs)
+    if not names and not sys.stdin.isatty():
+        names = ["-"]
+    run = _run(names)
+    failure = None if run is None else runs.failure(run, looking.judge(run))
+    told = diagnose(_readers(names, run), signatures=table)
+    if run is not None and failure is not None:
+        from safelaunch.diagnose import recorded  # noqa: PLC0415 - as the engine
+
+        recorded.first(told, failure, run.id)
     if as_json:
         print_json(to_json(told, show_all=show_all))
         return int(told.failed)
@@ -55,13 +63,9 @@ def command(
     return int(told.failed)
 
 
-def _readers(logs: tuple[str, ...]) -> list[Reader]:
+def _readers(names: list[str], run: runs.Run | None) -> list[Reader]:
     from safelaunch.diagnose import sources  # noqa: PLC0415 - as the engine
 
-    names = list(logs)
-    if not names and not sys.stdin.isatty():
-        names = ["-"]
-    run = _run(names)
     if run is not None:
         return [sources.Reader(sources.Source(run.id), sources.Pieces(_log_of(run)))]
     found = sources.choose(names)
@@ -82,8 +86,6 @@ def _run(names: list[str]) -> runs.Run | None:
 
 
 def _log_of(run: runs.Run) -> Iterator[bytes]:
-    if looking.is_remote(run):
-        looking.judge(run)  # what is known of its attempts may be old
     attempt = max(looking.attempts(run), default=1)
     return looking.log(run, looking.Log(attempt, None, None, False, None, settled=False))
 

@@ -74,7 +74,8 @@ def _cause(one: Finding, width: int, *, several: bool) -> Iterator[str]:
 
 def _place(one: Finding) -> str:
     name = "standard input" if one.path == "-" else os.path.relpath(one.path)
-    return f"{name if len(name) <= len(one.path) else one.path}:{one.number}"
+    name = name if len(name) <= len(one.path) else one.path
+    return f"{name}:{one.number}" if one.number else name
 
 
 def _at(frame: Frame, width: int) -> Iterator[str]:
@@ -129,7 +130,7 @@ def _finding(one: Finding) -> dict[str, Any]:
         "role": one.role,
         "file": one.path,
         "line": one.line,
-        "line_number": one.number,
+        "line_number": one.number or None,
         "rank": one.rank,
         "host": one.host or None,
         "cause": one.cause,

@@ -210,7 +210,12 @@ def _ordered(found: list[Candidate]) -> list[Candidate]:
         if not all(one.time for one in best):
             for one in best:
                 one.time = ""
-    return sorted(found, key=lambda one: (-one.score, one.time, one.log, one.number))
+    return sorted(found, key=_order)
+
+
+def _order(one: Candidate) -> tuple[int, str, bool, int, int]:
+    # a launcher's log repeats what stands in the log of a rank
+    return -one.score, one.time, one.part.source.rank is None, one.log, one.number
 
 
 def _is_rival(one: Candidate, best: Candidate) -> bool:
