@@ -5,6 +5,7 @@ Used by tests/golden/test_hostile.py with few values and by `scripts/bench hosti
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -68,6 +69,7 @@ with open(path, "x") as file:
 ROOT = "hostile-"  # of the temporary folder
 
 
+@functools.cache
 def generate(count: int, seed: int) -> list[str]:
     """Return so many different values, the classics first; the same for the same seed."""
     found = dict.fromkeys(CLASSICS)

@@ -21,8 +21,11 @@ from importlib import metadata
 from statistics import median
 from typing import TYPE_CHECKING
 
+from bad_input import bad_input
 from check import check
+from diagnose import diagnose
 from facts import facts
+from failures import failures
 from flood import flood
 from kills import ROOT, matrix, tests
 from lint import lint
@@ -248,6 +251,9 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "lint": lint,
     "facts": facts,
     "check": check,
+    "failures": failures,
+    "diagnose": diagnose,
+    "bad-input": bad_input,
 }
 
 

@@ -113,10 +113,13 @@ def of_launcher(words: Sequence[str], launch: Launch) -> dict[str, str]:
     return flags([w for w in words[1 : words.index(launch.program)] if w != "launch"])
 
 
-@pytest.fixture(params=sorted(LAUNCHES))
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Launch, Any, Any]:
+@pytest.fixture(scope="module", params=sorted(LAUNCHES))
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Launch, Any, Any]:
     launch = LAUNCHES[request.param]
-    return launch, recorded(launch.recorded), planned(request.param, tmp_path / "checkout")
+    checkout = tmp_path_factory.mktemp("launches") / "checkout"
+    return launch, recorded(launch.recorded), planned(request.param, checkout)
 
 
 Case = tuple[Launch, Any, Any]

@@ -154,12 +154,28 @@ def test_a_key_of_the_agent_opens(server: Sshd, tmp_path: Path, kind: str) -> No
 
 
 def test_the_public_half_chooses_a_key_of_the_agent(server: Sshd, tmp_path: Path) -> None:
-    keys = [keygen(tmp_path / f"key{n}") for n in range(8)]
+    keys = [keygen(tmp_path / f"key{n}", "ed25519", "-C", f"key{n}") for n in range(8)]
     server.authorize(keys[7].with_suffix(".pub").read_text())
     with agent(tmp_path, *keys) as path:
         keys[7].unlink()
         for name in (str(keys[7]), f"{keys[7]}.pub"):
-            connect(server.target(identities=(name,), agent=path, identities_only=True)).close()
+            target = server.target(identities=(name,), agent=path, identities_only=True)
+            with connect(target) as connection:
+                assert connection.proof.startswith("agent: key7 (")
+
+
+@pytest.mark.parametrize("named_only", [False, True])
+def test_identities_only_keeps_the_agent_s_other_keys_back(
+    server: Sshd, tmp_path: Path, named_only: bool
+) -> None:
+    named, other = (keygen(tmp_path / name) for name in ("named", "other"))
+    server.authorize(other.with_suffix(".pub").read_text())
+    with agent(tmp_path, named, other) as path:
+        target = server.target(identities=(str(named),), agent=path, identities_only=named_only)
+        if named_only:
+            assert str(other) not in fails(LoginFailed, target).message
+        else:
+            connect(target).close()
 
 
 def test_too_many_keys_in_the_agent_are_called_so(server: Sshd, tmp_path: Path) -> None:
@@ -511,4 +527,6 @@ def test_a_made_key_is_one_of_openssh_and_private(tmp_path: Path) -> None:
 def test_a_made_key_can_have_a_passphrase(server: Sshd, tmp_path: Path) -> None:
     path = tmp_path / "key"
     server.authorize(enroll.make_key(str(path), comment="me", passphrase=SESAME))
-    connect(server.target(identities=(str(path),)), ask=Person(SESAME)).close()
+    person = Person(SESAME)
+    connect(server.target(identities=(str(path),)), ask=person).close()
+    assert [secret for _, secret in person.prompts] == [True]

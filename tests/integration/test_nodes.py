@@ -14,6 +14,8 @@ from lan import Lan
 from pairs import BOTH
 from place import Place, wait_for
 
+from safelaunch.runtime import peers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -195,12 +197,21 @@ def test_hosts_that_do_not_reach_each_other_start_nothing(far: Place, net: Lan) 
     assert far.json("ps", "--all")["runs"] == []
 
 
-def test_all_or_nothing_is_started(far: Place, net: Lan) -> None:
-    far.write("hosts.yaml", json.dumps({"hosts": {"gpu2": {"workdir": "/proc/none"}}}))
-    words = ("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync")
+@pytest.fixture
+def by_halves(far: Place, net: Lan) -> tuple[str, ...]:
+    """Return the words of a start that the first host can make, and the second cannot."""
+    folder = net.hosts[0].home("root") / "work"
+    folder.mkdir(exist_ok=True)
+    (folder / "job.py").touch()
+    hosts = {"gpu1": {"workdir": str(folder)}, "gpu2": {"workdir": "/proc/none"}}
+    far.write("hosts.yaml", json.dumps({"hosts": hosts}))
+    return ("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync")
+
+
+def test_all_or_nothing_is_started(far: Place, net: Lan, by_halves: tuple[str, ...]) -> None:
     before = recorded(net)
-    done = far.cli(*words, job(far, TRAIN), code=None)
-    assert "gpu2" in done.stderr
+    done = far.cli(*by_halves, job(far, TRAIN), code=4)
+    assert "error: gpu2: the working directory does not exist" in done.stderr
     assert recorded(net) == before
     assert far.json("ps", "--all")["runs"] == []
 
@@ -248,11 +259,13 @@ def recorded(net: Lan) -> list[set[Path]]:
     return [set((host.home("root") / ".safelaunch" / "runs").glob("*")) for host in net.hosts]
 
 
-def test_a_node_that_cannot_start_leaves_no_supervisor_on_the_others(far: Place, net: Lan) -> None:
-    far.write("hosts.yaml", json.dumps({"hosts": {"gpu2": {"workdir": "/proc/none"}}}))
-    file = far.ranks("", 1, "job", nodes=2, profile="cpu", python=None)
-    far.cli("remote", *BOTH, "--hosts", "hosts.yaml", "--no-sync", file, code=4)
-    wait_for(lambda: not supervisors(net), "end of all supervisors")
+def test_a_node_that_cannot_start_leaves_no_supervisor_on_the_others(
+    far: Place, net: Lan, by_halves: tuple[str, ...]
+) -> None:
+    done = far.cli(*by_halves, job(far, FOREVER), code=4)
+    assert "error: gpu2: the working directory does not exist" in done.stderr
+    # one that is not told waits for the other node until it gives that up
+    wait_for(lambda: not supervisors(net), "end of all supervisors", peers.DEAF / 2)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])

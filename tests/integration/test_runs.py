@@ -144,6 +144,7 @@ def test_killing_the_client_in_the_middle_of_a_start_leaves_no_orphan(
     job = place.job(FOREVER)
     moments = (0.0, 0.008, 0.016, 0.024, 0.05)
     left = [cut_off(place, job, moment, signal.SIGKILL)[0] for moment in moments]
+    assert all(left)  # a client that is killed takes nothing away
     for run in set().union(*left):
         no_orphan(place, run)
 

@@ -45,8 +45,13 @@ def test_the_plain_tmux_command_works(place: Place) -> None:
 
 @pytest.mark.tmux
 def test_the_socket_is_removed_at_the_end(place: Place) -> None:
-    run = place.start(place.job("print('x')"))
-    socket = place.ended(run)["socket"]
+    run = place.start(
+        place.job("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
+    )
+    socket = place.status(run)["socket"]
+    assert os.path.lexists(socket)
+    place.write("go", "")
+    place.ended(run)
     wait_for(lambda: not os.path.lexists(socket), "removal of the socket")
 
 
