@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,15 @@ import click
 from safelaunch import runs
 from safelaunch.cli import looking, print_json, say
 from safelaunch.cli.diagnosis import screen, to_json
-from safelaunch.errors import ConfigError, RunError
+from safelaunch.errors import ConfigError, RunNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.diagnose.sources import Reader
     from safelaunch.runtime.table import Table
+
+_FEW = 10  # notes that are shown
 
 
 @click.command("diagnose", options_metavar="[OPTIONS]")
@@ -37,14 +40,13 @@ def command(
     """Name the root cause in logs: what happened, where, the proof, what to do.
 
     LOGS are files of any size (also .gz), folders with the logs of all ranks or nodes, `-` for
-    standard input, or one RUN of safelaunch's own. Exit code 0: no failure found, 1: one found.
+    standard input, or one RUN of safelaunch's own. Ctrl-C ends the reading: what was read so far
+    is judged. Exit code 0: no failure found, 1: one found, 2: nothing could be read, 130: Ctrl-C.
     """
     from safelaunch.diagnose.engine import diagnose  # noqa: PLC0415 - the tables take time to read
 
     table = _table(signatures)
-    names = list(logs)
-    if not names and not sys.stdin.isatty():
-        names = ["-"]
+    names = _names(logs)
     run = _run(names)
     failure = None if run is None else runs.failure(run, looking.judge(run))
     told = diagnose(_readers(names, run), signatures=table)
@@ -52,15 +54,40 @@ def command(
         from safelaunch.diagnose import recorded  # noqa: PLC0415 - as the engine
 
         recorded.first(told, failure, run.id)
+    if names == ["-"] and not logs and not told.lines:
+        raise ConfigError("standard input is empty", hint="name a log, a folder of logs, or a run")
+    if told.refused == told.logs and not told.causes:
+        raise ConfigError("; ".join(told.notes[:_FEW]), hint=_hint(told.logs))
+    code = 130 if told.interrupted else int(told.failed)
     if as_json:
         print_json(to_json(told, show_all=show_all))
-        return int(told.failed)
-    for note in told.notes:
+        return code
+    for note in told.notes[:_FEW]:
         say(f"note: {note}")
+    if len(told.notes) > _FEW:
+        say(f"note: {len(told.notes) - _FEW} more logs of which not all was read: --json has them")
     width = shutil.get_terminal_size().columns
     for line in screen(told, width, show_all=show_all):
         click.echo(line)
-    return int(told.failed)
+    return code
+
+
+def _hint(logs: int) -> str:
+    return "name a text file with its output" if logs == 1 else "none of the logs can be read"
+
+
+def _names(logs: tuple[str, ...]) -> list[str]:
+    """Return what is named; standard input where nothing is and something may come from there."""
+    names = list(logs)
+    if sys.stdin is None:  # `<&-`
+        if "-" in names:
+            raise ConfigError("standard input is closed", hint="name a log")
+        return names
+    if not names and not stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
+        return ["-"]  # neither a terminal nor /dev/null: those mean the newest run
+    if "-" in names and sys.stdin.isatty():
+        say("paste the log; Ctrl-D on a line of its own ends it")
+    return names
 
 
 def _readers(names: list[str], run: runs.Run | None) -> list[Reader]:
@@ -69,7 +96,14 @@ def _readers(names: list[str], run: runs.Run | None) -> list[Reader]:
     if run is not None:
         return [sources.Reader(sources.Source(run.id), sources.Pieces(_log_of(run)))]
     found = sources.choose(names)
-    return [sources.Reader(one, sys.stdin.buffer if one.path == "-" else None) for one in found]
+    return [
+        sources.Reader(one, sys.stdin.buffer if one.path == "-" else None, _waiting)
+        for one in found
+    ]
+
+
+def _waiting() -> None:
+    say("standard input is silent; waiting for its end (Ctrl-C tells what came so far)")
 
 
 def _run(names: list[str]) -> runs.Run | None:
@@ -81,7 +115,7 @@ def _run(names: list[str]) -> runs.Run | None:
         return None
     try:
         return runs.find(base, names[0])
-    except RunError:
+    except RunNotFound:
         return None  # then it is a path that is not there
 
 
@@ -99,12 +133,13 @@ def _table(paths: tuple[str, ...]) -> Table | None:
 
     files: list[str] = []
     for path in paths:
-        names = sorted(os.listdir(path)) if os.path.isdir(path) else [""]
-        files += [
-            os.path.join(path, name) if name else path
-            for name in names
-            if not name or name.endswith((".yaml", ".yml"))
-        ]
+        if not os.path.isdir(path):
+            files.append(path)
+            continue
+        names = [n for n in sorted(os.listdir(path)) if n.endswith((".yaml", ".yml"))]
+        if not names:
+            raise ConfigError(f"{path}: no signatures in there (*.yaml)", hint="name the file")
+        files += [os.path.join(path, name) for name in names]
     try:
         own = catalogue.records(catalogue.of_files(files))
     except catalogue.BadSignature as e:

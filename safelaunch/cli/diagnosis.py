@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.failure import folded, steps
@@ -20,18 +21,43 @@ _RESTART = {
     "may-help": "a restart may help",
     "helps": "a restart helps",
 }
+_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])  # those of ISO 6429
+# control characters, and those that turn the direction of what follows
+_UNSEEN = dict.fromkeys(
+    [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
 _LABEL = 10
+# what loggers write before a message: of a line that is too long it says least
+_HEAD = re.compile(
+    r"^((?:\[(?:rank|default)\d+\]: ?)?)"
+    r"(?:(?:\[rank\d+\]:|\[PG [^\]]*\]|\[Rank \d+\]|\([\w.:]+,? pid=[^)]*\)"
+    r"|\[?[EWIF]\d{0,4} [\d:.]+ (?:\d+ )?[\w./-]+:\d+\]"
+    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: \d\d-\d\d [\d:.]+)? \[[\w.]+:\d+\]"
+    r"|\[?\d{4}-\d\d-\d\d[ T][\d:.,]+(?: [A-Z]+\d+)*\]?|\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]"
+    r"|\[[\w.]+\.py:\d+:\w+\]) *)*"
+)
+_FILE = re.compile(r'^(.*?File ")([^"]+)(".*)$')
 _WIDEST = 100  # columns: longer lines of prose are hard to read
 
 
 def screen(told: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
-    """Yield the lines of a diagnosis, at most `width` columns where that can be done."""
-    width = max(40, min(width, _WIDEST))
+    """Yield the lines of a diagnosis, at most `width` columns where that can be done.
+
+    What a log holds cannot move the cursor or change the terminal.
+    """
+    for line in _lines(told, max(40, min(width, _WIDEST)), show_all=show_all):
+        yield line.translate(_CONTROLS)
+
+
+def _lines(told: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
+    if told.causes and not told.failed:
+        yield _nothing(told)
+        yield ""
     if told.causes:
         yield from _cause(told.causes[0], width, several=told.logs > 1)
         for rival in told.causes[1:]:
-            said = f"{rival.name} ({_place(rival)}): {rival.line}"
-            yield from folded("or", said, width, 2)
+            said = _HEAD.sub(r"\1", rival.line) or rival.line
+            yield from folded("or", f"{rival.name} ({_place(rival)}): {said}", width, 2)
     else:
         yield _nothing(told)
     if show_all:
@@ -57,9 +83,12 @@ def _cause(one: Finding, width: int, *, several: bool) -> Iterator[str]:
     who = "" if one.rank is None else f"rank {one.rank}"
     who += f" on {one.host}" if one.host else ""
     label = "failure" if one.role != "warning" else "warning"
-    yield from folded(label, " ".join(one.line.split()), width, 3, break_words=True)
+    said = " ".join(one.line.split())
+    said = said if len(said) <= width - _LABEL else _HEAD.sub("", said) or said
+    yield from folded(label, said, width, 3, break_words=True)
     meaning = classes.meaning(one.name)
-    yield from folded("class", f"{_SURE[one.confidence]}{one.name} ({meaning})", width, 2)
+    if one.role != "warning":
+        yield from folded("class", f"{_SURE[one.confidence]}{one.name} ({meaning})", width, 2)
     if one.cause != meaning:
         yield from folded("why", ("likely: " if one.likely else "") + one.cause, width, 6)
     yield from folded("in", f"{_place(one)}{', ' if who else ''}{who}", width, 2)
@@ -67,14 +96,17 @@ def _cause(one: Finding, width: int, *, several: bool) -> Iterator[str]:
         yield from _at(one.frame, width)
     yield from _proof(one.evidence, one, width, several=several)
     yield from steps(one.remedy, width)
-    yield from folded("restart", _RESTART[one.restart], width, 2)
+    restart = _RESTART[one.restart]
+    if one.role != "warning" and not any(restart in step for step in one.remedy):
+        yield from folded("restart", restart, width, 2)
     for index, url in enumerate(one.source):
         yield f"{'more' if not index else '':<{_LABEL}}{url}"
 
 
 def _place(one: Finding) -> str:
-    name = "standard input" if one.path == "-" else os.path.relpath(one.path)
-    name = name if len(name) <= len(one.path) else one.path
+    near = os.path.relpath(one.path)
+    name = near if len(near) <= len(one.path) else one.path
+    name = "standard input" if name == "-" else name
     return f"{name}:{one.number}" if one.number else name
 
 
@@ -91,12 +123,25 @@ def _proof(lines: Iterable[Line], one: Finding, width: int, *, several: bool) ->
     for index, line in enumerate(shown):
         if several and line.path != path:
             path = line.path
-            yield " " * _LABEL + f"{path}:"
+            yield " " * _LABEL + f"{os.path.relpath(path)}:"
         mark = ">" if (line.path, line.number) == (one.path, one.number) else " "
-        text = f"{line.number:>{digits}} {mark} {' '.join(line.text.expandtabs(4).split(chr(0)))}"
+        head = f"{line.number:>{digits}} {mark} "
+        said = " ".join(line.text.expandtabs(4).split(chr(0)))
         label = "proof" if not index else ""
-        room = width - _LABEL
-        yield f"{label:<{_LABEL}}{text if len(text) <= room else text[: room - 4] + ' ...'}"
+        yield f"{label:<{_LABEL}}{head}{_fitted(said, width - _LABEL - len(head))}"
+
+
+def _fitted(text: str, room: int) -> str:
+    """Return a line of a log in so many columns: without what says least, then cut."""
+    if len(text) <= room:
+        return text
+    text = _HEAD.sub(r"\1", text) or text
+    frame = _FILE.match(text)
+    if frame is not None and len(text) > room:
+        begin, path, end = frame.groups()
+        left = max(room - len(begin) - len(end) - 3, len(path.rpartition("/")[2]))
+        text = f"{begin}...{path[-left:]}{end}"
+    return text if len(text) <= room else text[: room - 4] + " ..."
 
 
 def _rest(title: str, findings: Iterable[Finding], width: int) -> Iterator[str]:

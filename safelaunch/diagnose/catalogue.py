@@ -30,6 +30,8 @@ _REQUIRED = frozenset(("id", "class", "role", "cause", *_LISTS))
 _KEYS = _REQUIRED | {"restart", "when", "likely", "even_as_warning"}
 
 
+_DEEPEST = 16  # levels of YAML: stream, document, list, mapping, `when`, `versions`
+
 _MODULE = """\
 # ruff: noqa: E501
 \"\"\"The signatures as data. Written by scripts/signatures from diagnose/signatures/*.yaml.\"\"\"
@@ -80,8 +82,10 @@ def of_files(paths: Iterable[str]) -> Iterator[Signature]:
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
-                loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-                records = yaml.load(file, loader)  # noqa: S506 - a safe loader
+                text = file.read()
+            loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            _check_depth(yaml.parse(text, loader), path)
+            records = yaml.load(text, loader)  # noqa: S506 - a safe loader
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
             raise BadSignature(f"{path}: {e}") from None
         for record in records if isinstance(records, list) else [records]:
@@ -90,6 +94,17 @@ def of_files(paths: Iterable[str]) -> Iterator[Signature]:
                 raise BadSignature(f"{path}: `{found.id}` is in {taken[found.id]} already")
             taken[found.id] = path
             yield found
+
+
+def _check_depth(events: Iterable[Any], path: str) -> None:
+    """Raise BadSignature for deep nesting: the composer in C crashes on it."""
+    depth = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        if depth > _DEEPEST:
+            line = event.start_mark.line + 1
+            raise BadSignature(f"{path}:{line}: nested more than {_DEEPEST} levels deep")
 
 
 def read(record: Any, path: str) -> Signature:

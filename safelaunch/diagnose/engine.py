@@ -2,13 +2,16 @@
 
 A root comes before what may be a consequence, that before an exception that no signature knows,
 that before a consequence; of equal ones the earliest over all ranks. An alarm after which the same
-stream shows progress is none.
+stream shows progress is none. A rank that fell silent with an exception comes before the timeouts
+of those that then waited for it.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from safelaunch.diagnose import proof, when
@@ -27,6 +30,14 @@ HIGH, MEDIUM, LOW = "high", "medium", "low"
 FAILURES = (5, 4, 2, 1)  # weights that say that a run has failed, and that of an exception
 RIVALS = 2  # runner-up causes that are told
 CLOSE = 2  # of the score, within which a runner-up is worth telling
+# lines of progress after an alarm: ranks that wait for a dead one do not print so many
+LONG_AFTER = 20
+# logs, and bytes of their excerpts, whose lines are held to be compared: of thousands not all
+MOST_LOGS, ROOM = 64, 8 << 20
+LAST_WORDS = 3  # lines that a rank may still print below its last exception: the rest of a message
+WAITED = ("nccl-timeout", "rendezvous-timeout")  # classes of those that waited for another rank
+# what native threads of a dying process print, and those of a living one too
+_NATIVE = re.compile(r"\[(?:[EWIF]\d|rank)|frame #|Exception raised from|terminate called|  what")
 _RANK = re.compile(r"\[?[Rr]ank[ :=]?(\d{1,5})\b")
 
 
@@ -36,6 +47,7 @@ class Part:
     def __init__(self, source: Source, excerpt: Excerpt) -> None:
         self.source = source
         self.number = excerpt.number  # of the first line
+        self.size = len(excerpt.text)
         text = excerpt.text.decode("utf-8", "replace").removesuffix("\n")
         self.raw = signs.plain(text)
         parted = [signs.parted(line) for line in self.raw]
@@ -44,6 +56,15 @@ class Part:
         self.by_stream: dict[str, list[int]] = {}
         for index, whose in enumerate(self.streams):
             self.by_stream.setdefault(whose, []).append(index)
+        self._long_since: dict[str, int] = {}
+
+    def is_long_since(self, stream: str, index: int) -> bool:
+        """Whether a stream (all, where it is nobody's) shows much progress below a line."""
+        if stream not in self._long_since:
+            every = self.by_stream[stream] if stream else range(len(self.lines))
+            shown = (at for at in reversed(every) if signs.last_progress([self.lines[at]]))
+            self._long_since[stream] = next(islice(shown, LONG_AFTER - 1, None), -1)
+        return index < self._long_since[stream]
 
 
 @dataclass(slots=True)
@@ -55,6 +76,7 @@ class Candidate:
     part: Part
     index: int
     overtaken: bool = False
+    is_past: bool = False  # overtaken long ago: no failure that still has a consequence
     time: str = ""
     log: int = 0  # the place of its log among the logs
 
@@ -65,12 +87,18 @@ class Candidate:
 
     @property
     def score(self) -> int:
-        """Another rank may print progress after the failure of this one: it only counts less."""
-        return 2 * self.weight - (3 if self.overtaken else 0)
+        """Another rank may print progress after the failure of this one: it only counts less.
+
+        One that the job has left far behind counts less than an exception that ended it.
+        """
+        return 2 * self.weight - (5 if self.is_past else 3 if self.overtaken else 0)
 
     @property
     def rank(self) -> int | None:
-        """The rank that wrote the line, as its prefix, its words or its file tell."""
+        """The rank that failed, as its words, its prefix or its file tell."""
+        quoted = proof.quoted_rank(self)
+        if quoted is not None:
+            return quoted
         stream = self.part.streams[self.index]
         if stream.isdigit():
             return int(stream)
@@ -110,6 +138,8 @@ class Diagnosis:
     notes: list[str] = field(default_factory=list)
     lines: int = 0
     logs: int = 0
+    refused: int = 0  # logs of which nothing could be read; the notes say why
+    interrupted: bool = False  # by a person: what follows was not read
 
     @property
     def failed(self) -> bool:
@@ -134,11 +164,42 @@ def diagnose(
         for one in _candidates(parts, scan.went_on, finder, known):
             one.log = told.logs
             found.append(one)
+        found = _foremost(found)
         told.notes += reader.notes
         told.lines += reader.lines
         told.logs += 1
+        told.refused += reader.is_refused
+        told.interrupted = reader.is_interrupted
+        if told.interrupted:
+            break
     _judge(told, found, roots or [])
     return told
+
+
+def _foremost(found: list[Candidate]) -> list[Candidate]:
+    """Return the candidates of the logs that may hold the cause, as far as there is room."""
+    logs: dict[int, list[Candidate]] = {}
+    for one in found:
+        logs.setdefault(one.log, []).append(one)
+    if len(logs) < 2 * MOST_LOGS and _size(found) <= ROOM:
+        return found
+    kept: list[Candidate] = []
+    for count, several in enumerate(sorted(logs.values(), key=_promise)):
+        if count and (count >= MOST_LOGS or _size(kept) + _size(several) > ROOM):
+            continue
+        kept += several
+    return kept
+
+
+def _size(found: list[Candidate]) -> int:
+    return sum(part.size for part in {id(one.part): one.part for one in found}.values())
+
+
+def _promise(found: list[Candidate]) -> tuple[int, str, bool, int]:
+    """Sort: the log first that most likely holds the cause."""
+    best = min(found, key=lambda one: (-one.score, one.number))
+    time = when.written(best.part.raw, best.index)
+    return -best.score, time, best.part.source.rank is None, best.log
 
 
 def _candidates(
@@ -155,7 +216,8 @@ def _candidates(
         last = signs.last_loss(part.lines)
         finite = part.number + last - 1 if last else finite
         groups = list(part.by_stream.values())
-        told = classes.findings(part.lines, part.source.rank, known, find, groups)
+        rank, table = part.source.rank, find.table
+        told = classes.findings(part.lines, rank, known, find, groups, signatures=table)
         found += [Candidate(weight, match, part, match.number - 1) for weight, match in told]
     latest = max(progress.values())
     if not any(one.weight > 0 for one in found):
@@ -184,6 +246,7 @@ def _judge(told: Diagnosis, found: list[Candidate], roots: list[str]) -> None:
     if not failed:
         told.went_on = _findings([one for one in causes if one.weight > 0], roots)
         causes = [one for one in causes if not one.weight and not one.overtaken]
+    _weigh_exceptions(causes)
     ordered = _ordered(causes)
     if not ordered:
         return
@@ -197,6 +260,44 @@ def _judge(told: Diagnosis, found: list[Candidate], roots: list[str]) -> None:
             shown.add(one.match.name)
             told.causes.append(_finding(one, LOW, ordered, roots))
     told.others = _findings([one for one in ordered if one.match.name not in shown], roots)
+
+
+def _weigh_exceptions(causes: list[Candidate]) -> None:
+    """Let count less than exceptions that no signature knows: alarms long past, and who waited."""
+    plain = [one for one in causes if one.weight == classes.PLAIN and not one.overtaken]
+    if not plain:
+        return
+    for one in causes:
+        stream = one.part.streams[one.index]
+        one.is_past = one.overtaken and one.part.is_long_since(stream, one.index)
+    weight = classes.WEIGHT["unknown"]
+    waiting = [one for one in causes if one.match.name in WAITED and one.weight == weight]
+    silent = [one for one in plain if waiting and _is_last_word(one)]
+    for one in waiting:
+        if any(_came_first(other, one) for other in silent):
+            one.weight = classes.WEIGHT["late"]
+
+
+def _is_last_word(one: Candidate) -> bool:
+    """Whether its rank printed nothing more: what is caught is followed by other output."""
+    whose = one.part.streams[one.index]
+    stream = one.part.by_stream[whose]
+    if not whose and one.part.source.rank is None:
+        return False
+    below = (
+        one.part.lines[stream[at]] for at in range(bisect_right(stream, one.index), len(stream))
+    )
+    said = (line for line in below if line.strip() and _NATIVE.match(line) is None)
+    return len(list(islice(said, LAST_WORDS + 1))) <= LAST_WORDS
+
+
+def _came_first(one: Candidate, other: Candidate) -> bool:
+    """Whether a line of one rank was written before one of another, as far as that is known."""
+    if one.log == other.log:
+        is_same = one.part.streams[one.index] == other.part.streams[other.index]
+        return not is_same and one.number < other.number
+    times = [when.written(each.part.raw, each.index) for each in (one, other)]
+    return all(times) and times[0] < times[1]
 
 
 def _ordered(found: list[Candidate]) -> list[Candidate]:
@@ -219,7 +320,7 @@ def _order(one: Candidate) -> tuple[int, str, bool, int, int]:
 
 
 def _is_rival(one: Candidate, best: Candidate) -> bool:
-    if one is best or one.match.name == best.match.name or one.weight <= 0:
+    if one is best or one.is_past or one.match.name == best.match.name or one.weight <= 0:
         return False
     return best.score - one.score <= CLOSE
 
@@ -259,7 +360,7 @@ def _finding(
         id=signature.id if signature else name,
         name=name,
         role=one.match.role,
-        path=one.part.source.path,
+        path=one.part.source.name,
         line=one.part.raw[one.index].strip(),
         number=one.number,
         rank=one.rank,

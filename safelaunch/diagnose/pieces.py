@@ -89,8 +89,8 @@ def _poll(file: Stream) -> Callable[[float | None], bool] | None:
     import select  # noqa: PLC0415 - files do without
 
     try:
-        poll = select.poll()
-        poll.register(file.fileno(), select.POLLIN)  # type: ignore[attr-defined]
+        poll = select.poll()  # type: ignore[attr-defined, unused-ignore]
+        poll.register(file.fileno(), select.POLLIN)  # type: ignore[attr-defined, unused-ignore]
     except (AttributeError, OSError, ValueError):  # Windows; no descriptor behind it
         return None
     return lambda seconds: bool(poll.poll(None if seconds is None else seconds * 1000))

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.runtime.table import Signature
+    from safelaunch.runtime.table import Signature, Table
 
 USER = "user-code-exception"
 NAN = "nan-loss"
@@ -203,15 +203,17 @@ def findings(
     known: conditions.Known | None = None,
     find: signs.Find | None = None,
     groups: Sequence[Sequence[int]] | None = None,
+    *,
+    signatures: Table | None = None,
 ) -> Iterator[tuple[int, Match]]:
     """Yield (weight, match) of what cleaned lines show; of several on a line the one to tell first.
 
     A signature whose conditions hold comes before the general ones. `groups` are the indexes of the
-    lines of each rank, where that is known.
+    lines of each rank, where that is known; `signatures` is another table than ours.
     """
     told = conditions.Told(lines, known)
     exceptional, general = [], []  # type: list[signs.Hit], list[signs.Hit]
-    for hit in signs.search(lines, find):
+    for hit in signs.search(lines, find, signatures):
         when = hit.signature.when
         if conditions.holds(when, lines, hit.index, rank, told):
             # what only must not stand nearby makes nothing more particular

@@ -24,7 +24,7 @@ _compiled = {}  # type: dict[str, re.Pattern[str]]
 
 # the last: colours whose escape got lost where somebody copied them
 _CODES = (
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]"
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]"
     r"|(?:\^\[)?\[\d{1,2}(?:;\d{1,3}){0,4}m"
 )
 # torchrun, our own merged log, mpirun, srun -l, pdsh, Ray, compose, docker, vLLM, quotes

@@ -149,6 +149,18 @@ def test_a_mere_warning_is_told_and_is_no_failure() -> None:
     assert not found.failed
 
 
+def test_an_alarm_far_behind_is_not_the_cause_of_an_exception_at_the_end() -> None:
+    caught = TRACE.format("ImportError: flash_attn_2_cuda.so: undefined symbol: _ZN3c10")
+    steps = [f"{{'loss': 1.{step:02}, 'epoch': 0.1}}" for step in range(40)]
+    last = TRACE.format("ValueError: bad batch 17")
+    assert cause("\n".join([caught, *steps, last])).line == "ValueError: bad batch 17"
+
+
+def test_an_alarm_just_before_the_end_is_the_cause_though_another_rank_printed_on() -> None:
+    text = "\n".join([OOM, BAR.format(4), BAR.format(5), TRACE.format("ValueError: no reply")])
+    assert cause(text).name == "cuda-oom"
+
+
 # -- ranks -----------------------------------------------------------------------------------------
 
 
@@ -175,6 +187,35 @@ def test_prefixes_tell_the_rank(prefix: str) -> None:
     lines = TRACE.format("ValueError: bad batch 17").split("\n")
     found = cause("\n".join(prefix + line for line in lines))
     assert (found.rank, found.name) == (3, "user-code-exception")
+
+
+def test_a_rank_that_fell_silent_with_an_exception_comes_before_those_that_waited() -> None:
+    text = "\n".join(
+        [
+            *of_rank(0, TRACE.format("ValueError: bad batch 17")),
+            TIMEOUT.format(1),
+            TIMEOUT.format(2),
+        ]
+    )
+    found = cause(text)
+    assert (found.name, found.rank) == ("user-code-exception", 0)
+
+
+def test_a_rank_that_went_on_after_an_exception_is_not_who_the_others_waited_for() -> None:
+    caught = of_rank(0, TRACE.format("ValueError: no cache"))
+    went_on = [f"[rank0]: read part {part}" for part in range(9)]
+    assert cause("\n".join([*caught, *went_on, TIMEOUT.format(1)])).name == "nccl-timeout"
+
+
+def test_what_another_rank_has_quoted_is_of_the_rank_that_raised_it() -> None:
+    text = TRACE.format(
+        "torch.distributed.checkpoint.api.CheckpointException: ranks:dict_keys([2])"
+    )
+    quoted = TRACE.format("OSError: [Errno 122] Disk quota exceeded").replace(
+        "last):", "last): (RANK 2)"
+    )
+    found = cause("\n".join(of_rank(0, f"{text}\n{quoted}")))
+    assert (found.name, found.rank) == ("disk-full", 2)
 
 
 # -- several logs ----------------------------------------------------------------------------------
@@ -212,6 +253,55 @@ def test_the_proof_holds_the_line_of_the_cause() -> None:
     found = cause(f"{TRACE.format(OOM)}\n{TIMEOUT.format(1)}\n{LOST}\n")
     assert 3 <= len(found.evidence) <= 10
     assert (found.path, found.number) in {(line.path, line.number) for line in found.evidence}
+
+
+def test_a_frame_is_the_users_own_behind_what_ray_carries() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/home/me/main.py", line 9, in <module>\n'
+        "    ray.get(run)\nray.exceptions.RayTaskError(TypeError): ray::TaskRunner.run()\n"
+        '  File "/home/me/reward.py", line 41, in score\n    gold["value"]\n'
+        "TypeError: 'NoneType' object is not subscriptable\n"
+    )
+    frame = cause(text).frame
+    assert frame is not None
+    assert (frame.file, frame.line) == ("/home/me/reward.py", 41)
+
+
+def test_a_frame_is_the_users_own_in_what_a_library_raised_for_its_own_exception() -> None:
+    library = (
+        '  File "/opt/env/lib/python3.11/site-packages/requests/models.py", line 1, in check\n'
+    )
+    text = (
+        f"Traceback (most recent call last):\n{library}    raise error\n"
+        "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: /api\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        f"{TRACE.format('huggingface_hub.errors.HfHubHTTPError: 429 Client Error')}"
+    )
+    frame = cause(text).frame
+    assert frame is not None
+    assert (frame.file, frame.line, frame.own) == ("/home/me/train.py", 17, True)
+
+
+def test_the_proof_holds_no_alarm_after_which_the_job_went_on() -> None:
+    went_on = ["OSError: [Errno 28] No space left on device", *map(BAR.format, range(3, 6))]
+    found = cause("\n".join([*went_on, TRACE.format(OOM), LOST]))
+    assert not any("No space" in line.text for line in found.evidence)
+
+
+def test_the_proof_holds_one_of_several_ranks_that_say_the_same() -> None:
+    waited = [TIMEOUT.format(rank) for rank in range(4)]
+    found = cause("\n".join([TRACE.format(OOM), *waited, LOST]))
+    assert sum("Watchdog" in line.text for line in found.evidence) == 1
+
+
+def test_the_proof_holds_the_rest_of_a_message() -> None:
+    text = TRACE.format(
+        "yaml.scanner.ScannerError: while scanning for the next token\n"
+        "found character '\\t' that cannot start any token\n"
+        '  in "fsdp.yaml", line 7, column 1\n\nbye'
+    )
+    found = cause(text)
+    assert [line.text.strip() for line in found.evidence][-1] == 'in "fsdp.yaml", line 7, column 1'
 
 
 # -- real logs -------------------------------------------------------------------------------------

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import os
+import random
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+from safelaunch.diagnose import pieces, sources
+from safelaunch.diagnose.sources import Pieces, Reader, Source, choose
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX names, links and pipes")
+RNG = random.Random(1)  # noqa: S311 - the same bytes each time
+DEADLINE = 20.0  # seconds of CPU that nothing here may take
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> object:
+    begun = time.process_time()
+    yield
+    assert time.process_time() - begun < DEADLINE
+
+
+def read(path: Path | str) -> tuple[bytes, Reader]:
+    reader = Reader(Source(str(path)))
+    return b"".join(block.data for block in reader.blocks()), reader
+
+
+def of_bytes(data: bytes) -> tuple[bytes, Reader]:
+    reader = Reader(Source("-"), io.BytesIO(data))
+    return b"".join(block.data for block in reader.blocks()), reader
+
+
+# -- what logs hold --------------------------------------------------------------------------------
+
+
+def test_lines_are_counted_as_grep_does(tmp_path: Path) -> None:
+    lines = [b"x" * RNG.randrange(3000) for _ in range(5000)]
+    data = b"\n".join(lines)
+    path = tmp_path / "a.log"
+    path.write_bytes(data)
+    reader = Reader(Source(str(path)))
+    for block in reader.blocks():
+        assert block.data.split(b"\n")[0] == lines[block.number - 1]
+    assert reader.lines == len(lines)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"a\nb", b"a\r\nb\r\n", b"\r\r\r"])
+def test_small_logs_are_read_whole(data: bytes) -> None:
+    found, reader = of_bytes(data)
+    assert found == (data if not data or data.endswith(b"\n") else data + b"\n")
+    assert reader.lines == found.count(b"\n")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_the_sizes_of_pieces_change_nothing(size: int) -> None:
+    data = codecs.BOM_UTF8 + "erste\nzweite ü\n".encode() * 50
+    reader = Reader(Source("x"), Pieces(data[i : i + size] for i in range(0, len(data), size)))
+    assert b"".join(block.data for block in reader.blocks()) == data[3:]
+
+
+@pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
+def test_utf_16_of_powershell_is_read(order: str) -> None:
+    bom = codecs.BOM_UTF16_LE if order.endswith("le") else codecs.BOM_UTF16_BE
+    text = "RuntimeError: größer\r\n" * 90_000
+    found, reader = of_bytes(bom + text.encode(order))
+    assert (found, reader.lines) == (text.encode(), 90_000)
+
+
+def test_utf_16_appended_to_utf_8_is_readable() -> None:
+    found, _ = of_bytes(b"one\n" + "two\n".encode("utf-16-le"))
+    assert found == b"one\ntwo\n"
+
+
+def test_latin_1_within_utf_8_is_kept() -> None:
+    data = "größe ".encode() + "größe\n".encode("latin-1")
+    assert of_bytes(data)[0] == data
+
+
+def test_holes_of_zeros_are_left_out() -> None:
+    data = b"one\n" + bytes(3 << 20) + b"two\n" + bytes(10) + b"three\n"
+    found, reader = of_bytes(data)
+    assert (found, reader.lines) == (b"one\ntwo\nthree\n", 3)
+
+
+@posix
+def test_ten_gib_of_a_hole_are_jumped_over(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.log"
+    with open(path, "wb") as file:
+        file.write(b"one\n")
+        file.seek(10 << 30)
+        file.write(b"two\n")
+    assert read(path)[0] == b"one\ntwo\n"
+
+
+def test_of_a_line_without_end_both_ends_are_kept() -> None:
+    count = 8
+    reader = Reader(
+        Source("x"), Pieces(iter([b"begin", *[b"x" * (1 << 20)] * count, b"end\n", b"next\n"]))
+    )
+    (block,) = reader.blocks()
+    assert len(block.data) < sources.LONGEST + pieces.BLOCK
+    assert block.data.startswith(b"begin")
+    assert block.data.endswith(b"end\nnext\n")
+    assert reader.lines == 2
+
+
+def test_bars_that_never_end_a_line_are_one_line_with_their_last_state() -> None:
+    states = (b"\r%3d%%|" % (n % 100) + b"#" * 80 for n in range(100_000))
+    reader = Reader(Source("x"), Pieces(states))
+    found = b"".join(block.data for block in reader.blocks())
+    assert found.endswith(b"\r 99%|" + b"#" * 80 + b"\n")
+    assert reader.lines == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x7fELF\x02\x01\x01" + bytes(9) + bytes(range(256)) * 400,
+        RNG.randbytes(300_000),
+        (Path(sys.executable).read_bytes())[:500_000],
+    ],
+    ids=["elf", "random", "python"],
+)
+def test_what_is_no_text_is_not_read(data: bytes) -> None:
+    found, reader = of_bytes(data)
+    assert found == b""
+    assert reader.is_refused
+    assert reader.notes == ["standard input: is no text; it was not read"]
+
+
+@pytest.mark.parametrize(
+    ("magic", "command"),
+    [(b"PK\x03\x04", "unzip -p"), (b"\x28\xb5\x2f\xfd", "zstd -dc"), (b"\xfd7zXZ\0", "xz -dc")],
+)
+def test_of_other_packers_it_is_told_how_to_read_them(
+    tmp_path: Path, magic: bytes, command: str
+) -> None:
+    path = tmp_path / "a b.log"
+    path.write_bytes(magic + RNG.randbytes(1000))
+    _, reader = read(path)
+    assert reader.is_refused
+    assert f"`{command} '{path}' | safelaunch diagnose -`" in reader.notes[0]
+
+
+# -- gzip ------------------------------------------------------------------------------------------
+
+
+def test_gzip_of_several_members_is_one_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(b"".join(gzip.compress(b"member %d\n" % n) for n in range(300)))
+    found, reader = read(path)
+    assert found == b"".join(b"member %d\n" % n for n in range(300))
+    assert reader.notes == []
+
+
+def test_gzip_is_known_by_its_bytes_also_in_a_stream() -> None:
+    assert of_bytes(gzip.compress(b"one\ntwo\n"))[0] == b"one\ntwo\n"
+
+
+def test_zeros_behind_gzip_are_padding() -> None:
+    found, reader = of_bytes(gzip.compress(b"one\n") + bytes(600))
+    assert (found, reader.notes) == (b"one\n", [])
+
+
+def test_other_bytes_behind_gzip_are_told() -> None:
+    found, reader = of_bytes(gzip.compress(b"one\n") + b"garbage")
+    assert found == b"one\n"
+    assert reader.notes == ["standard input: no gzip follows; the rest was not read"]
+
+
+@pytest.mark.parametrize("left", [11, 500, -9, -4, -1])
+def test_gzip_that_is_cut_off_is_read_up_to_there(left: int) -> None:
+    text = b"".join(b"line %d %d\n" % (n, n * n) for n in range(3000))
+    found, reader = of_bytes(gzip.compress(text)[:left])
+    assert text.startswith(found.rpartition(b"\n")[0].rpartition(b"\n")[0])
+    assert reader.notes == ["standard input: the packed data is cut off"]
+
+
+def test_damaged_gzip_is_told() -> None:
+    packed = bytearray(gzip.compress(RNG.randbytes(5000)))
+    packed[-6] ^= 255
+    _, reader = of_bytes(bytes(packed))
+    assert "standard input: the packed data is damaged; the rest was not read" in reader.notes
+
+
+def test_a_bomb_of_gzip_is_unpacked_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.gz"
+    packer = zlib.compressobj(9, wbits=31)
+    zeros = bytes(1 << 20)
+    with open(path, "wb") as file:
+        file.writelines(packer.compress(zeros) for _ in range(512))
+        file.write(packer.compress(b"\nend\n") + packer.flush())
+    assert read(path)[0] == b"\nend\n"
+
+
+# -- what happens to them --------------------------------------------------------------------------
+
+
+def test_a_log_that_grows_is_read_as_long_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"line\n" * 500_000)
+    reader = Reader(Source(str(path)))
+    for _ in reader.blocks():
+        with open(path, "ab") as file:
+            file.write(b"more\n" * 500_000)
+    assert reader.lines == 500_000
+
+
+def test_a_log_that_is_truncated_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"line\n" * 1_000_000)
+    reader = Reader(Source(str(path)))
+    for _ in reader.blocks():
+        os.truncate(path, 0)
+    assert reader.notes == [f"{path}: it became shorter while it was read"]
+
+
+def test_a_log_that_vanishes_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"line\n")
+    (found,) = choose([str(tmp_path)])
+    path.unlink()
+    _, reader = read(found.path)
+    assert reader.is_refused
+    assert reader.notes == [f"{path}: No such file or directory; it was not read"]
+
+
+def test_a_folder_in_place_of_a_log_is_told(tmp_path: Path) -> None:
+    _, reader = read(tmp_path)
+    assert reader.is_refused
+
+
+def test_a_stream_that_breaks_is_read_up_to_there() -> None:
+    def broken() -> object:
+        yield b"one\ntwo"
+        raise OSError(5, "Input/output error")
+
+    reader = Reader(Source("x"), Pieces(broken()))  # type: ignore[arg-type]
+    assert b"".join(block.data for block in reader.blocks()) == b"one\ntwo\n"
+    assert reader.notes == ["x: Input/output error; read up to line 2"]
+
+
+def test_an_endless_stream_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "LIMIT", 64 << 20)
+    reader = Reader(Source("-"), Pieces(iter(lambda: b"y\n" * 50_000, b"")))
+    for _ in reader.blocks():
+        pass
+    assert 64 << 20 <= 2 * reader.lines < 70 << 20
+    assert len(reader.notes) == 1
+
+
+@posix
+def test_dev_null_is_an_empty_log() -> None:
+    assert read("/dev/null")[0] == b""
+
+
+@posix
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
+def test_a_file_without_a_size_is_read() -> None:
+    assert b"Pid:" in read("/proc/self/status")[0]
+
+
+@posix
+def test_a_silent_stream_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "SILENCE", 0.01)
+    out, into = os.pipe()
+    told: list[str] = []
+
+    def waiting() -> None:
+        told.append("waiting")
+        os.write(into, b"late\n")
+        os.close(into)
+
+    with open(out, "rb") as file:
+        reader = Reader(Source("-"), file, waiting)
+        assert b"".join(block.data for block in reader.blocks()) == b"late\n"
+    assert told == ["waiting"]
+
+
+@posix
+def test_a_stream_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "SILENCE", 0.01)
+    out, into = os.pipe()
+    os.set_blocking(out, False)
+
+    def waiting() -> None:
+        if os.fork() == 0:  # writes while it is waited for
+            os.write(into, b"late\n")
+            os._exit(0)
+        os.close(into)
+        os.wait()
+
+    with open(out, "rb") as file:
+        found = Reader(Source("-"), file, waiting).blocks()
+        assert b"".join(block.data for block in found) == b"late\n"
+
+
+def test_what_came_before_an_interrupt_is_told() -> None:
+    def stream() -> object:
+        yield b"one\ntwo"
+        raise KeyboardInterrupt
+
+    reader = Reader(Source("-"), Pieces(stream()))  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        list(reader.blocks())
+    assert [block.data for block in reader.rest()] == [b"one\ntwo\n"]
