@@ -14,14 +14,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.diagnose.hits import Hitting
-from safelaunch.diagnose.sources import Block
 from safelaunch.runtime import signs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.diagnose.hits import Hits
-    from safelaunch.diagnose.sources import Reader
+    from safelaunch.diagnose.sources import Block, Reader
     from safelaunch.runtime.table import Table
 
 WHOLE = 2 << 20  # bytes: a log up to this size is read as one excerpt
@@ -154,7 +153,7 @@ class Scan:
                     self._search(one)
 
     def _search(self, raw: Block) -> None:
-        block = Block(raw.number, _plain(raw.data)) if b"\x1b" in raw.data else raw
+        block = raw._replace(data=_plain(raw.data)) if b"\x1b" in raw.data else raw
         self._sample(block)
         found = self._hitting.hits(block.data)
         if not found and self._open.is_idle and block.number > 1:
@@ -168,7 +167,7 @@ class Scan:
         lines = signs.clean(block.data[-SAMPLE:].decode("utf-8", "replace"))
         shown = signs.last_progress(lines)
         if shown:
-            last = block.number + block.data.count(b"\n")
+            last = block.number + block.lines
             self.went_on = last - (len(lines) - shown)
 
 

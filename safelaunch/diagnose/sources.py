@@ -50,10 +50,11 @@ class Source(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Whole lines: the number of the first (from 1), and their bytes."""
+    """Whole lines: the number of the first (from 1), their bytes, and how many they are."""
 
     number: int
     data: bytes
+    lines: int
 
 
 def choose(paths: Iterable[str]) -> list[Source]:
@@ -206,8 +207,8 @@ class Reader:
         self._held, self._size = [rest], len(rest)
         if not end:
             return None
-        block = Block(self.lines + 1, data[:end])
-        self.lines += block.data.count(b"\n")
+        block = Block(self.lines + 1, data[:end], data.count(b"\n"))
+        self.lines += block.lines
         return block
 
     def _not_text(self, sample: bytes) -> str:
