@@ -242,7 +242,7 @@ CASES: tuple[tuple[int, int, Any], ...] = (
     (2, 0, _checkpoint),
     (2, 0, _random_bytes),
     (0, 0, _ten_gib_of_a_hole),
-    (0, 0, _ten_gib_of_a_hole_through_a_pipe),
+    (2, 0, _ten_gib_of_a_hole_through_a_pipe),
     (0, 0, _yes),
     (1, 2, _line_of_a_gib),
     (1, 2, _bar_of_100_mib_in_one_line),
