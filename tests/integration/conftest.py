@@ -46,10 +46,10 @@ def no_tmux(place: Place) -> Place:
 
 @pytest.fixture
 def small(place: Place) -> Iterator[Place]:
-    """Yield a place whose home is a file system of 1 MiB."""
+    """Yield a place whose home is a file system of 2 MiB."""
     need_root()
     place.home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place.home)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(place.home)]
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounts are not allowed here")
     try:
