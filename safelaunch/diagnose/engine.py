@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from safelaunch.runtime.table import Table
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
-FAILURES = (5, 4, 2, 1)  # weights that say that a run has failed, and that of an exception
 RIVALS = 2  # runner-up causes that are told
 CLOSE = 2  # of the score, within which a runner-up is worth telling
 # lines of progress after an alarm: ranks that wait for a dead one do not print so many
