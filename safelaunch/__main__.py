@@ -1,5 +1,5 @@
 """`python -m safelaunch` is the command line."""
 
-from safelaunch.cli import main
+from safelaunch.cli.main import main
 
 main()

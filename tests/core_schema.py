@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.config.load import parse
+from safelaunch.config.yaml_io.reader import parse
 
 if TYPE_CHECKING:
-    from safelaunch.config.load import Node
+    from safelaunch.config.yaml_io.reader import Node
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")

@@ -27,7 +27,7 @@ from matrix import check, holds, what_is_wrong
 from place import CLI, wait_for
 from sshd import Sshd
 
-from safelaunch.runtime import procs
+from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -275,7 +275,7 @@ class World:
     @staticmethod
     def dead(run: str) -> None:
         """Raise AssertionError where processes of a run are left."""
-        check(procs.marked(run), {}, "processes that are left")
+        check(processes.marked(run), {}, "processes that are left")
 
     def nothing_left(self) -> None:
         """See that commands and agents, also those that fell silent, leave nothing behind."""

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.diagnose.engine import Diagnosis, diagnose
-from safelaunch.diagnose.sources import Reader, Source
+from safelaunch.diagnose.root_cause import Diagnosis, diagnose
+from safelaunch.diagnose.log_sources import Reader, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,14 +14,14 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from safelaunch.config.blocks import HANG, RECOVERY, SUCCESS
+from safelaunch.config.schema.blocks import HANG, RECOVERY, SUCCESS
 from safelaunch.config.resolve import Flags, resolve_file
-from safelaunch.config.schema import JOB
+from safelaunch.config.schema.files import JOB
 from safelaunch.errors import SafelaunchError
-from safelaunch.execute import again
+from safelaunch.start import restart_scripts
 from safelaunch.launchers import NAMES
-from safelaunch.plan import bind, make_plan
-from safelaunch.serial import plan_json
+from safelaunch.plan.build import bind, make_plan
+from safelaunch.plan.serialize import plan_json
 
 VALID = {
     "name": "fuzz",
@@ -188,7 +188,7 @@ def plan_job(folder: Path, job: bytes, flags: Flags) -> bool:
         return False
     bound = bind(plan, {})
     plan_json(bound)
-    again.scripts(plan, {}, again.spec(bound, "fuzz"))
+    restart_scripts.scripts(plan, {}, restart_scripts.spec(bound, "fuzz"))
     return True
 
 

@@ -9,13 +9,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.hostfacts import models
-from safelaunch.hostfacts.reading import read
+from safelaunch.hostfacts import gpu_models
+from safelaunch.hostfacts.tools.recognise import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from safelaunch.hostfacts.report import Card, Matrix, Report
+    from safelaunch.hostfacts.tools.report import Card, Matrix, Report
 
 FOLDER = Path(__file__).parent / "data" / "gpu-hosts"
 
@@ -67,7 +67,7 @@ def _nvml(report: Report) -> str | None:
 
 
 def _profile(report: Report) -> object:
-    found = models.models_of([card.name for card in report.cards or ()], report.vendor)
+    found = gpu_models.models_of([card.name for card in report.cards or ()], report.vendor)
     if len(found) > 1:
         return list(found)
     return found[0] if found else None
@@ -80,7 +80,7 @@ def _of_cards(cards: Sequence[Card]) -> dict[str, Any]:
     return {
         "indices": each(lambda card: card.index),
         "names": each(lambda card: card.name),
-        "names_truncated": any(models.is_cut(card.name or "") for card in cards),
+        "names_truncated": any(gpu_models.is_cut(card.name or "") for card in cards),
         "memory_mib": each(lambda card: card.memory_mib),
         "bus_ids": each(lambda card: card.bus_id),
         "compute_cap": each(lambda card: card.compute_capability),

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from safelaunch.secret import is_secret_name
+from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

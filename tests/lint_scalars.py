@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from safelaunch.lint.scalars import Reading, by_pyyaml, by_ruamel, differs
+from safelaunch.lint.yaml_files.scalars import Reading, by_pyyaml, by_ruamel, differs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "int
 
 from place import Place, wait_for
 
-from safelaunch.runtime import begin, procs, state
+from safelaunch.runtime.agent import start
+from safelaunch.runtime import processes, run_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +129,7 @@ def _tmux(place: Place, case: Case, run: str) -> None:
     os.kill(int(found.stdout), _number(case))
     says = "attach needs a terminal"
     if case.signal != "HUP":
-        wait_for(lambda: not begin.is_served(socket), "end of the tmux server", LIMIT)
+        wait_for(lambda: not start.is_served(socket), "end of the tmux server", LIMIT)
         says = "tmux server of"
     _goes_on(place, run)
     refused = place.cli("attach", run, code=1, stdin=subprocess.DEVNULL)
@@ -140,12 +141,12 @@ def _tmux(place: Place, case: Case, run: str) -> None:
 
 def _supervisor(place: Place, case: Case, run: str) -> None:
     who = place.status(run)["supervisor"]
-    procs.send(who["pid"], who["start"], _number(case))
+    processes.send(who["pid"], who["start"], _number(case))
     if case.signal == "HUP":
         _goes_on(place, run)
         _stop(place, run)
     elif case.signal == "KILL":
-        wait_for(lambda: not procs.is_alive(who), "death of the supervisor", LIMIT)
+        wait_for(lambda: not processes.is_alive(who), "death of the supervisor", LIMIT)
         _goes_on(place, run, "lost")
         alive = place.json("show", run)["alive"]
         check(alive, 3, "processes alive of a lost run")
@@ -159,7 +160,7 @@ def _supervisor(place: Place, case: Case, run: str) -> None:
 
 def _launcher(place: Place, case: Case, run: str) -> None:
     who = place.status(run)["launcher"]
-    procs.send(who["pid"], who["start"], _number(case))
+    processes.send(who["pid"], who["start"], _number(case))
     shown = _failed(place, run)
     failure = shown["failure"]
     said = f"{failure['what']} {failure['signal']}"
@@ -170,7 +171,7 @@ def _launcher(place: Place, case: Case, run: str) -> None:
 def _rank(place: Place, case: Case, run: str) -> None:
     pids = place.json("show", run)["pids"]["ranks"]
     pid = int(pids["1"])
-    procs.send(pid, procs.start_time(pid) or 0, _number(case))
+    processes.send(pid, processes.start_time(pid) or 0, _number(case))
     failure = _failed(place, run)["failure"]
     check(failure["rank"], 1, "rank")
     check(failure["signal"], f"SIG{case.signal}", "signal of the failure")
@@ -209,7 +210,7 @@ def _stop(place: Place, run: str) -> None:
 
 def none_left(place: Place, run: str) -> None:
     """Raise AssertionError where processes of a run are left."""
-    left = state.remaining(str(place.node(run)), run)
+    left = run_state.remaining(str(place.node(run)), run)
     check(len(left), 0, "processes that are left")
 
 

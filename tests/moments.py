@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from matrix import check, none_left, what_is_wrong
 from place import wait_for
 
-from safelaunch.runtime import begin, procs, state
+from safelaunch.runtime.agent import start as agent_start
+from safelaunch.runtime import processes, run_state
 
 if TYPE_CHECKING:
     from place import Place
@@ -39,10 +40,10 @@ def kill_at(moment: float, root: str | None = None) -> str | None:
         job = place.ranks(PROGRAM, recovery={"backoff": "0.3s", "max_restarts": 1})
         client = place.popen("run", job)
         run = _killed(place, moment)
-        client.communicate(timeout=state.START_LIMIT + 15)
+        client.communicate(timeout=run_state.START_LIMIT + 15)
         if client.returncode:  # killed before it could start anything: the client takes all back
             check(place.node(run).exists(), False, "a run directory of a start that failed")
-            check(len(procs.marked(run)), 0, "processes of a start that failed")
+            check(len(processes.marked(run)), 0, "processes of a start that failed")
         else:
             _can_be_shown_and_stopped(place, run)
 
@@ -53,10 +54,10 @@ def _killed(place: Place, moment: float) -> str:
     """Kill the supervisor at its moment and return the run's id; one that has ended is left."""
     pid, node = wait_for(lambda: _supervisor(place), "supervisor")
     pid, node = int(pid), str(node)
-    start = procs.start_time(pid) or 0
+    start = processes.start_time(pid) or 0
     time.sleep(moment)
-    procs.send(pid, start, signal.SIGKILL)
-    wait_for(lambda: procs.start_time(pid) != start, "death of the supervisor")
+    processes.send(pid, start, signal.SIGKILL)
+    wait_for(lambda: processes.start_time(pid) != start, "death of the supervisor")
     return os.path.basename(os.path.dirname(node))
 
 
@@ -77,18 +78,18 @@ def _supervisor(place: Place) -> tuple[int, str] | None:
 
 
 def _can_be_shown_and_stopped(place: Place, run: str) -> None:
-    socket = (state.read_json(str(place.node(run) / "run.json")) or {}).get("socket")
+    socket = (run_state.read_json(str(place.node(run) / "run.json")) or {}).get("socket")
     shown = place.json("show", run)
-    known = shown["state"] in (*OPEN, *state.ENDED)
+    known = shown["state"] in (*OPEN, *run_state.ENDED)
     check(known, True, f"state after the kill ({shown['state']})")
     place.cli("show", run)
     place.cli("ps")
     stopped = place.json("stop", run)
     check(stopped["alive"], 0, "processes alive after stop")
     none_left(place, run)
-    check(place.json("show", run)["state"] in state.ENDED, True, "ended after stop")
-    if shown["state"] in state.ENDED:
+    check(place.json("show", run)["state"] in run_state.ENDED, True, "ended after stop")
+    if shown["state"] in run_state.ENDED:
         check(stopped["state"], shown["state"], "state of a run that had ended")
     if socket:
-        wait_for(lambda: not begin.is_served(str(socket)), "end of tmux")
+        wait_for(lambda: not agent_start.is_served(str(socket)), "end of tmux")
         check(os.path.lexists(str(socket)), False, "a socket is left")

@@ -79,11 +79,11 @@ def python(
 # Libraries are there before the platform's name changes: they would look for parts of Windows. What
 # says who the user is and where, is Windows' own and cannot run here.
 _RUN = """
-import ctypes, paramiko, safelaunch.cli
+import ctypes, paramiko, safelaunch.cli.main
 from safelaunch.ssh import local
 local.here = lambda environ: local.Local(environ["HOME"], environ.get("USER", "me"), environ)
 sys.platform = "win32"
-safelaunch.cli.main()
+safelaunch.cli.main.main()
 """
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.checks.check import declared
-from safelaunch.cli import COMMANDS
-from safelaunch.config.hosts import load_own
-from safelaunch.config.schema import HOST, JOB, PROFILE
+from safelaunch.checks.registry import declared
+from safelaunch.cli.main import COMMANDS
+from safelaunch.config.hosts_file.reader import load_own
+from safelaunch.config.schema.files import HOST, JOB, PROFILE
 
 if TYPE_CHECKING:
-    from safelaunch.config.keys import Schema
+    from safelaunch.config.schema.keys import Schema
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

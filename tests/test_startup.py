@@ -31,7 +31,7 @@ def loaded(statement: str) -> set[str]:
 def dry_run() -> set[str]:
     return loaded(
         "sys.argv = ['safelaunch', 'run', '--dry-run', 'digits.yaml']\n"
-        "import safelaunch.cli\nsafelaunch.cli.main()"
+        "import safelaunch.cli.main\nsafelaunch.cli.main.main()"
     )
 
 
@@ -52,5 +52,5 @@ def test_a_dry_run_of_accelerate_loads_no_other_launcher(dry_run: set[str]) -> N
 
 
 def test_a_dry_run_loads_nothing_that_starts_jobs(dry_run: set[str]) -> None:
-    starting = {"safelaunch.execute", "safelaunch.runs", "safelaunch.cli.start", "subprocess"}
+    starting = {"safelaunch.execute", "safelaunch.runs.store", "safelaunch.cli.start.start_local", "subprocess"}
     assert starting & dry_run == set()

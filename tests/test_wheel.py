@@ -66,7 +66,7 @@ def test_the_wheel_holds_no_tests_and_no_examples(names: set[str]) -> None:
 
 def test_profiles_are_found_in_an_unpacked_wheel(unpacked: Path) -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import safelaunch.cli as c; "
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import safelaunch.cli.main as c; "
         "print(c.__file__, file=sys.stderr); c.main()"
     )
     command = (sys.executable, "-c", code, str(unpacked), "profiles")

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import no_posix
 import pytest
 
-from safelaunch.cli.terminal import plain_ssh
+from safelaunch.cli.runs.attach_remote import plain_ssh
 from safelaunch.config import paths as paths_module
 from safelaunch.config.paths import Paths
 from safelaunch.model import Host, Origin
-from safelaunch.remote import mirror, places
+from safelaunch.runs import mirror
+from safelaunch.remote import project_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -196,5 +197,5 @@ def test_the_case_of_a_path_on_windows_does_not_count() -> None:
 
 
 def test_a_project_on_windows_has_its_folders_name_on_the_host() -> None:
-    place = places.place(Host("gpu1"), "C:/Users/me/llm", "/home/me")
+    place = project_dir.place(Host("gpu1"), "C:/Users/me/llm", "/home/me")
     assert place == "/home/me/safelaunch/llm"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch import launchers
-from safelaunch.config import json_types, profiles
-from safelaunch.config.schema import HOST, HOST_NAME, JOB, PROFILE
+from safelaunch.config.schema import json_types
+from safelaunch.config import profiles
+from safelaunch.config.schema.files import HOST, HOST_NAME, JOB, PROFILE
 
 if TYPE_CHECKING:
-    from safelaunch.config.json_types import Shape
+    from safelaunch.config.schema.json_types import Shape
 
 NAMES = ("job", "profile", "hosts")
 # the YAML extension of VS Code reads "JSON Schema 7 and below" (README of yaml-language-server)

@@ -6,8 +6,8 @@ import os
 import posixpath
 from typing import Any
 
-from safelaunch.config.load import MAX_DEPTH, Node, overlay, read_file
-from safelaunch.config.schema import PROFILE
+from safelaunch.config.yaml_io.reader import MAX_DEPTH, Node, overlay, read_file
+from safelaunch.config.schema.files import PROFILE
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin, Profile
 

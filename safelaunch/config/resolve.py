@@ -8,13 +8,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.config import hosts as hosts_file
-from safelaunch.config import on_host, profiles
-from safelaunch.config.interpreter import read_interpreter
-from safelaunch.config.load import MAX_DEPTH, Node, mapping, overlay, read_file, scalar
-from safelaunch.config.overrides import lay_setting
+from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config import remote_paths, profiles
+from safelaunch.config.schema.interpreter import read_interpreter
+from safelaunch.config.yaml_io.reader import MAX_DEPTH, Node, mapping, overlay, read_file, scalar
+from safelaunch.config.set_option import lay_setting
 from safelaunch.config.paths import HOME, Paths
-from safelaunch.config.schema import JOB
+from safelaunch.config.schema.files import JOB
 from safelaunch.config.supervision import (
     check_ladder,
     lay_smoke,
@@ -135,7 +135,7 @@ def resolve(
     tree, assets, outside = _with_assets(tree, flags, paths)
     values, origins = JOB.read(tree)
     if flags.remote:
-        on_host.check(tree, paths)
+        remote_paths.check(tree, paths)
     known = hosts_file.Hosts({}, {})
     if flags.hosts_file is not None:
         path = os.path.join(paths.cwd, flags.hosts_file)
@@ -301,7 +301,7 @@ def _lies_here(
 ) -> bool:
     """Whether the program lies on this machine; else a host says where, and may alone have it."""
     if remote:
-        return not on_host.is_hosts_own(values.get("workdir", ""), paths)
+        return not remote_paths.is_hosts_own(values.get("workdir", ""), paths)
     return "workdir" in values or any(host.workdir is None for host in machines)
 
 

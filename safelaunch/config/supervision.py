@@ -6,9 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.config.blocks import SmokeType
-from safelaunch.config.load import Node, overlay
-from safelaunch.config.types import ArgsType
+from safelaunch.config.schema.blocks import SmokeType
+from safelaunch.config.yaml_io.reader import Node, overlay
+from safelaunch.config.schema.types import ArgsType
 from safelaunch.errors import ConfigError
 from safelaunch.model import BUILT_IN, Args, Hang, Recovery, Success, Supervision
 

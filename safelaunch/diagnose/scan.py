@@ -13,15 +13,15 @@ from collections import Counter, deque
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.diagnose.hits import Hitting
-from safelaunch.runtime import signs
+from safelaunch.diagnose.literal_search import Hitting
+from safelaunch.runtime.signatures import match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from safelaunch.diagnose.hits import Hits
-    from safelaunch.diagnose.sources import Block, Reader
-    from safelaunch.runtime.table import Table
+    from safelaunch.diagnose.literal_search import Hits
+    from safelaunch.diagnose.log_sources import Block, Reader
+    from safelaunch.runtime.signatures.table import Table
 
 WHOLE = 2 << 20  # bytes: a log up to this size is read as one excerpt
 ALL_WHOLE = 16 << 20  # bytes of all logs that are read so; then only those up to LEAST_WHOLE
@@ -164,8 +164,8 @@ class Scan:
             self._open.add(page)
 
     def _sample(self, block: Block) -> None:
-        lines = signs.clean(block.data[-SAMPLE:].decode("utf-8", "replace"))
-        shown = signs.last_progress(lines)
+        lines = match.clean(block.data[-SAMPLE:].decode("utf-8", "replace"))
+        shown = match.last_progress(lines)
         if shown:
             last = block.number + block.lines
             self.went_on = last - (len(lines) - shown)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch, from_launcher
-from safelaunch.launchers.target import module_or_script
+from safelaunch.launchers.common import module_or_script
 from safelaunch.model import EnvVar, Job, Word
 
 SUMMARY = "AReaL: version 0.2 (quickstart), 0.3 (launcher.*), 1 (scheduler), 1-spmd"

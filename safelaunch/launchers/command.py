@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
-from safelaunch.launchers.target import one_process
+from safelaunch.launchers.common import one_process
 
 SUMMARY = "any command as a list of words, run as it stands"
 TARGETS = ("command",)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
-from safelaunch.launchers.target import module_or_script, one_process
+from safelaunch.launchers.common import module_or_script, one_process
 
 if TYPE_CHECKING:
     from safelaunch.model import Job

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import Command, Launch, from_launcher
-from safelaunch.launchers.target import for_elastic, master_addr
+from safelaunch.launchers.common import for_elastic, master_addr
 from safelaunch.model import EnvVar, Job, Slot, Word, text
 
 SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"

@@ -10,7 +10,7 @@ from safelaunch.lint.finding import ERROR, WARNING, Finding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.lint.source import Source
+    from safelaunch.lint.file_text import Source
 
 _LOCAL = re.compile(
     r"\s*(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?\s*===?\s*(?P<version>[\w.!]+)\+(?P<local>[\w.]+)"

@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.lint.finding import ERROR, Finding
-from safelaunch.secret import PRIVATE_KEY, TOKENS, is_secret_name
+from safelaunch.secrets_in_text import PRIVATE_KEY, TOKENS, is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.lint.source import Source
-    from safelaunch.lint.yaml_rules import Document
+    from safelaunch.lint.file_text import Source
+    from safelaunch.lint.yaml_files.rules import Document
 
 ID = "secret"
 _SHORTEST = 8  # characters of a secret that only its key tells

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.paths import HOME
 from safelaunch.errors import StartError
-from safelaunch.execute.facts import check_assets
-from safelaunch.remote.shared import groups
-from safelaunch.remote.together import together
-from safelaunch.sync import push_file, words
+from safelaunch.start.preflight import check_assets
+from safelaunch.remote.shared_filesystem import groups
+from safelaunch.remote.parallel import together
+from safelaunch.sync import push_file, transfer_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from safelaunch.model import NodePlan, Placed, Plan
     from safelaunch.remote.start import Machine
     from safelaunch.sync import Progress, Summary
-    from safelaunch.sync.sending import Agent
+    from safelaunch.sync.sender import Agent
 
 
 def check(plan: Plan) -> None:
@@ -105,5 +105,5 @@ def _of_asset(found: Summary, asset: Placed) -> Summary:
         return replace(found, target=whole)
     stay: tuple[str, ...] = ()
     if found.left:
-        stay = (f"{asset.name}: still there, and no longer part of it: {words.files(found.left)}",)
+        stay = (f"{asset.name}: still there, and no longer part of it: {transfer_progress.files(found.left)}",)
     return replace(found, left=0, notes=found.notes + stay)

@@ -12,7 +12,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import HostError, StartError
-from safelaunch.remote.together import together
+from safelaunch.remote.parallel import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: in
 
 def _close(machines: Sequence[Machine]) -> None:
     with contextlib.suppress(HostError):
-        together(lambda machine: machine.agent.call("routes.close"), machines)
+        together(lambda machine: machine.agent.call("network.close"), machines)
 
 
 def _find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: int) -> Routes:
@@ -88,7 +88,7 @@ def _find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: i
 
 def _open(machine: Machine, ports: Sequence[int], interface: str | None) -> _Node:
     token = secrets.token_hex(8)
-    found = machine.agent.call("routes.open", ports=[*ports, 0], token=token)
+    found = machine.agent.call("network.open", ports=[*ports, 0], token=token)
     addresses = found["addresses"]
     if interface is not None:
         named = [one for one in addresses if one["interface"] == interface]
@@ -112,7 +112,7 @@ def _tries(node: _Node, first: _Node) -> dict[str, list[dict[str, Any]]]:
     """Return {address of the first: how each of its ports was reached from a node}."""
     wanted = [(one["address"], port) for one in first.addresses for port in first.ports]
     targets = [(address, port, first.token) for address, port in wanted]
-    results = node.machine.agent.call("routes.reach", targets=targets)["results"]
+    results = node.machine.agent.call("network.reach", targets=targets)["results"]
     known = {one["interface"] for one in node.addresses}
     found: dict[str, list[dict[str, Any]]] = {}
     for (address, _), result in zip(wanted, results, strict=True):
@@ -160,7 +160,7 @@ def _check_each_way(nodes: Sequence[_Node], addresses: Sequence[str]) -> None:
         targets = [(addresses[at], nodes[at].ports[-1], nodes[at].token) for at in aims]
         if not targets:
             return []
-        results = nodes[rank].machine.agent.call("routes.reach", targets=targets)["results"]
+        results = nodes[rank].machine.agent.call("network.reach", targets=targets)["results"]
         name = nodes[rank].machine.name
         return [
             f"{name} -> {nodes[at].machine.name} ({target[0]}:{target[1]}) {result['error']}"

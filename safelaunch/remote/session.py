@@ -6,10 +6,10 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from safelaunch.config import hosts as hosts_file
+from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Host
-from safelaunch.remote import bootstrap
+from safelaunch.remote import agent_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from safelaunch.remote.agent import Agent
-    from safelaunch.ssh.auth import Ask
+    from safelaunch.remote.agent_client import Agent
+    from safelaunch.ssh.login import Ask
     from safelaunch.ssh.connection import Connection
 
 
@@ -73,9 +73,9 @@ class Way:
     def connect(self, name: str) -> Connection:
         """Return a connection to a host. Raises HostError, ConfigError."""
         from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
-        from safelaunch.ssh.explain import Unknown  # noqa: PLC0415 - as above
-        from safelaunch.ssh.local import here  # noqa: PLC0415 - as above
-        from safelaunch.ssh.settings import target  # noqa: PLC0415 - as above
+        from safelaunch.ssh.errors import Unknown  # noqa: PLC0415 - as above
+        from safelaunch.ssh.config.local_user import here  # noqa: PLC0415 - as above
+        from safelaunch.ssh.config.target import target  # noqa: PLC0415 - as above
 
         if name == hosts_file.LOCAL:
             hint = "without `remote` and `--host`, `safelaunch run` starts jobs here"
@@ -98,12 +98,12 @@ class Way:
         """
         host = self.host(name)
         if self._digest is None:
-            self._digest = bootstrap.digest()
+            self._digest = agent_bootstrap.digest()
         own = host.interpreter.path if host.interpreter else None
         pythons = [path for path in (python, own) if path]
         connection = self.connect(name)
         execute = partial(connection.exec, wait=False)
-        agent = bootstrap.begin(name, execute, self._digest, pythons)
+        agent = agent_bootstrap.begin(name, execute, self._digest, pythons)
         return Session(host, connection, agent)
 
 

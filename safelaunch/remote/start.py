@@ -11,28 +11,29 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.backends import setsid, tmux
+from safelaunch.start import backend as start_backend, tmux
 from safelaunch.environ import NOTEWORTHY
 from safelaunch.errors import HostError, StartError
-from safelaunch.execute import Backend, again, facts, folder, resume
+from safelaunch.start.local import Backend
+from safelaunch.start import restart_scripts, preflight, run_dir as start_run_dir, resume
 from safelaunch.model import Slot
-from safelaunch.plan import bind
-from safelaunch.remote import mirror
-from safelaunch.remote.agent import AgentError, Lost
-from safelaunch.remote.look import PATIENCE
-from safelaunch.remote.together import together
-from safelaunch.runtime import peers
-from safelaunch.ssh.explain import Unreachable
-from safelaunch.transports import Result
+from safelaunch.plan.build import bind
+from safelaunch.runs import mirror
+from safelaunch.remote.agent_client import AgentError, Lost
+from safelaunch.remote.host_pool import PATIENCE
+from safelaunch.remote.parallel import together
+from safelaunch.runtime.supervise import peers
+from safelaunch.ssh.errors import Unreachable
+from safelaunch.start.process import Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch import runs
-    from safelaunch.execute import Caller
+    from safelaunch.runs import store
+    from safelaunch.start.local import Caller
     from safelaunch.model import NodePlan, Plan
-    from safelaunch.remote.agent import Agent, Pending
-    from safelaunch.remote.look import Looker
+    from safelaunch.remote.agent_client import Agent, Pending
+    from safelaunch.remote.host_pool import Looker
     from safelaunch.remote.routes import Routes
 
 
@@ -66,7 +67,7 @@ class Seen(NamedTuple):
 class Started(NamedTuple):
     """A run that was started on hosts, and what to say about it."""
 
-    run: runs.Run
+    run: store.Run
     notes: tuple[str, ...]
     places: tuple[mirror.Place, ...]
     with_tmux: bool
@@ -75,9 +76,9 @@ class Started(NamedTuple):
 
 def look(machine: Machine, python: str | None, run_id: str) -> Pending:
     """Ask a host once for what a start there needs; the answer makes a Seen. Raises HostError."""
-    question = facts.question(run_id)
+    question = preflight.question(run_id)
     return machine.agent.ask_first(
-        "begin.look",
+        "start.look",
         commands=[[python, *question], [python, "-V"], ["tmux", "-V"]],
         environ=[*NOTEWORTHY, "CUDA_VISIBLE_DEVICES", "PATH"],
     )
@@ -88,7 +89,7 @@ def bound_facts(node: NodePlan, seen: Seen, run_id: str) -> dict[Slot, str]:
     python = node.interpreter.path or str(seen.about["python"])
     if not seen.about["bash"]:
         raise StartError(f"{node.host} has no `bash`; it runs the job's launch.sh")
-    found = facts.understand(
+    found = preflight.understand(
         node, python, seen.result(0), seen.result(1).last_line, seen.about["environ"]
     )
     run_dir = posixpath.join(str(seen.about["base"]), "runs", run_id, f"node-{node.node_rank}")
@@ -120,7 +121,7 @@ def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> St
     """Start each node of a plan on its machine. Raises StartError, HostError."""
     plan, run_id = order.plan, order.run_id
     for node in plan.nodes:
-        facts.check_secrets(node, order.caller.environ)
+        preflight.check_secrets(node, order.caller.environ)
     token = secrets.token_hex(16)
     requests = [_request(order, rank, about, token) for rank, about in enumerate(seen)]
     places = tuple(
@@ -167,7 +168,7 @@ def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> St
 
 
 def _take_back(
-    machines: Sequence[Machine], run: runs.Run, *, afresh: bool = False, keep: bool = False
+    machines: Sequence[Machine], run: store.Run, *, afresh: bool = False, keep: bool = False
 ) -> bool:
     """Leave nothing of a start; where that cannot be made sure of, the pointer to it stays.
 
@@ -179,7 +180,7 @@ def _take_back(
             machine.looker.drop(machine.name)
         try:
             for rank in ranks[machine.name]:
-                machine.agent.call("begin.undo", id=run.id, node=rank)
+                machine.agent.call("start.undo", id=run.id, node=rank)
         except HostError:
             return False
         return True
@@ -197,7 +198,7 @@ def _take_back(
 class _Asking(NamedTuple):
     """What all nodes are asked to start."""
 
-    run: runs.Run
+    run: store.Run
     is_off: threading.Event  # Ctrl-C: a start is not asked for again, it would begin anew
     follow: bool
 
@@ -209,7 +210,7 @@ def _ask(
     run, pauses, is_lost = asking.run, iter(PATIENCE), False
     while True:
         try:
-            asked = machine.agent.ask("begin.start", data=request.data, **request.words)
+            asked = machine.agent.ask("start.start", data=request.data, **request.words)
             if asking.follow:
                 machine.looker.expect(run, place)
             answer: dict[str, Any] = asked.result()
@@ -254,10 +255,10 @@ def _request(order: Order, rank: int, seen: Seen, token: str) -> _Request:
     resume.check(bound)
     node = bound.nodes[rank]
     why_not = tmux.judge(seen.result(2)) if seen.result(2).code >= 0 else "`tmux` is not installed"
-    backend = Backend(tmux.NAME if why_not is None else setsid.NAME, None, why_not)
+    backend = Backend(tmux.NAME if why_not is None else start_backend.NAME, None, why_not)
     on_host = caller._replace(environ=seen.about["environ"])
-    spec = folder.spec(bound, run_id, on_host, backend, node)
-    files = folder.files(bound, plan, node) | again.scripts(plan, filled, spec["again"], rank)
+    spec = start_run_dir.spec(bound, run_id, on_host, backend, node)
+    files = start_run_dir.files(bound, plan, node) | restart_scripts.scripts(plan, filled, spec["again"], rank)
     if order.routes is not None:
         met = {"address": order.routes.addresses[0], "port": order.routes.meeting, "token": token}
         files[peers.FILE] = (json.dumps(met).encode(), 0o600)
@@ -266,7 +267,7 @@ def _request(order: Order, rank: int, seen: Seen, token: str) -> _Request:
     )
     notes += [
         note.replace("your environment", f"the environment of {node.host}")
-        for note in facts.inherited(node, seen.about["environ"])
+        for note in preflight.inherited(node, seen.about["environ"])
     ]
     secrets = {name: caller.environ[name] for name in node.secrets if name in caller.environ}
     words = {

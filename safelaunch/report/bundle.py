@@ -8,17 +8,17 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import HostError
-from safelaunch.report import excerpt, page, timeline
-from safelaunch.report.forms import is_secret
-from safelaunch.report.redact import Redactor, count
-from safelaunch.report.sides import items, mapping
-from safelaunch.runtime import wire
+from safelaunch.report import excerpt, readme as report_readme, timeline
+from safelaunch.report.redact.secret_patterns import is_secret
+from safelaunch.report.redact.redactor import Redactor, count
+from safelaunch.report.diff.model import items, mapping
+from safelaunch.runtime.agent import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from safelaunch.report.excerpt import Excerpt
-    from safelaunch.report.gather import Case, Part
+    from safelaunch.report.collect import Case, Part
 
 _LOG = re.compile(
     r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>rank-(?P<rank>\d{1,6})|launcher|combined)\.log"
@@ -210,9 +210,9 @@ class _Maker:
         events = [redact.text(line) for line in events]
         if events:
             self._add(found, "timeline.txt", "\n".join(events) + "\n", "all events")
-        environment = [redact.text(line) for line in page.environment(self._redacted_case())]
+        environment = [redact.text(line) for line in report_readme.environment(self._redacted_case())]
         self._add(found, "environment.txt", "\n".join(environment), "variables, with their origins")
-        shown = page.page(
+        shown = report_readme.page(
             self._redacted_case(), redact.text(headline), block(failure) if failure else [], events
         )
         readme = self._readme(shown, found)
@@ -290,10 +290,10 @@ class _Maker:
     def _readme(self, shown: list[str], found: Mapping[str, str]) -> bytes:
         redact = self.redactor
         files = {name: (len(text), self.about[name]) for name, text in found.items()}
-        lines = [*shown, *page.contents(files, [], "## What is in here")]
+        lines = [*shown, *report_readme.contents(files, [], "## What is in here")]
         for head, notes in (("## Missing", self.missing), ("## Left out", self.left_out)):
             if notes:
-                lines += page.contents({}, [redact.text(note) for note in notes], head)
+                lines += report_readme.contents({}, [redact.text(note) for note in notes], head)
         told = count([*lines, *found.values()])
         counted = ", ".join(f"{number} {kind}" for kind, number in told.items()) or "nothing"
         lines += [f"Replaced by placeholders: {counted}. The same value has the same placeholder."]

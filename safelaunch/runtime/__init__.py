@@ -8,20 +8,29 @@ import os
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = "runtime/safelaunch/runtime"  # of this package in a run directory
+SITE = os.path.join(FOLDER, "site")  # goes onto the PYTHONPATH of ranks
 
 
 def files() -> "dict[str, str]":
     """Return {path in the run directory: path here} of all files that travel."""
     package = os.path.join(os.path.dirname(FOLDER), "__init__.py")
     found = {os.path.dirname(PLACE) + "/__init__.py": package}
-    for below in ("", "site"):
-        for name in sorted(os.listdir(os.path.join(FOLDER, below))):
+    for folder, subfolders, names in os.walk(FOLDER):
+        subfolders.sort()
+        place = PLACE + folder[len(FOLDER) :].replace(os.sep, "/")
+        for name in sorted(names):
             if name.endswith(".py"):
-                path = "/".join(filter(None, (PLACE, below, name)))
-                found[path] = os.path.join(FOLDER, below, name)
+                found["%s/%s" % (place, name)] = os.path.join(folder, name)
     return found
 
 
 def folders() -> "list[str]":
     """Return the folders of `files` in a run directory, outer ones first."""
-    return ["runtime", "runtime/safelaunch", PLACE, PLACE + "/site"]
+    places = {os.path.dirname(path) for path in files()}
+    return sorted({"runtime"} | places)
+
+
+def module_name(path: str) -> str:
+    """Return the name of the module at a path of `files`, as an import statement has it."""
+    name = path[len("runtime/") : -len(".py")].replace("/", ".")
+    return name[: -len(".__init__")] if name.endswith(".__init__") else name

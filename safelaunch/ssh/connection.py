@@ -13,16 +13,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import HostError
-from safelaunch.ssh import explain, library, transport
-from safelaunch.ssh.explain import ConnectionLost, Unreachable
+from safelaunch.ssh import errors, paramiko_patches, handshake
+from safelaunch.ssh.errors import ConnectionLost, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Self
 
-    from safelaunch.ssh.auth import Ask
-    from safelaunch.ssh.settings import Target
+    from safelaunch.ssh.login import Ask
+    from safelaunch.ssh.config.target import Target
 
 ALIVE_INTERVAL = 15.0  # seconds of silence after which the host is asked for a sign of life
 ALIVE_COUNT = 3  # of them without an answer: dead
@@ -48,7 +48,7 @@ def connect(
             return _connect(way, ways, ask, say)
         except Unreachable as e:  # noqa: PERF203 - a few
             failures.append(e)
-    raise explain.several(target.name, failures) from failures[-1]
+    raise errors.several(target.name, failures) from failures[-1]
 
 
 def _connect(
@@ -58,17 +58,17 @@ def _connect(
     try:
         for hop in way.jumps:
             try:
-                jump, _, _ = transport.login(hop, (hop,), _last(opened), ask, say)
+                jump, _, _ = handshake.login(hop, (hop,), _last(opened), ask, say)
             except HostError as e:
-                raise explain.at_jump(way, hop.name, e) from e
+                raise errors.at_jump(way, hop.name, e) from e
             jump.host = hop.name
             opened.append(jump)
-        final, _, proof = transport.login(way, ways, _last(opened), ask, say)
+        final, _, proof = handshake.login(way, ways, _last(opened), ask, say)
         opened.append(final)
         return Connection(way, opened, proof)
     except BaseException:
         for each in reversed(opened):
-            library.end(each)
+            paramiko_patches.end(each)
         raise
 
 
@@ -101,7 +101,7 @@ class Connection:
     @property
     def server(self) -> str:
         """Return what the server calls itself, such as SSH-2.0-OpenSSH_9.2p1."""
-        return explain.printable(self._transport.remote_version)
+        return errors.printable(self._transport.remote_version)
 
     @property
     def host_key(self) -> tuple[str, bytes]:
@@ -131,12 +131,12 @@ class Connection:
                 raw.exec_command(command)
             else:
                 self._begin(raw, command)
-        except (library.paramiko().SSHException, OSError, EOFError) as e:
+        except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
             refused = raw.eof_sent  # in answer to the server's, which closed the channel
             raw.close()
             if not refused and self.ended():
                 raise self.lost() from e
-            raise explain.no_command(self.name) from e
+            raise errors.no_command(self.name) from e
         return Channel(self, raw)
 
     def sftp(self) -> Any:
@@ -144,13 +144,13 @@ class Connection:
         raw = self._session()
         try:
             raw.invoke_subsystem("sftp")
-            return library.paramiko().SFTPClient(raw)
-        except (library.paramiko().SSHException, OSError, EOFError) as e:
+            return paramiko_patches.paramiko().SFTPClient(raw)
+        except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
             refused = raw.eof_sent
             raw.close()
             if not refused and self.ended():
                 raise self.lost() from e
-            raise explain.Unusable("the server offers no SFTP", where=self.name) from e
+            raise errors.Unusable("the server offers no SFTP", where=self.name) from e
 
     def ended(self) -> bool:
         """Tell whether the connection is gone, once its channels say that they are closed.
@@ -175,7 +175,7 @@ class Connection:
         if not self._closed.is_set():
             self._closed.set()
             for each in reversed(self._opened):
-                library.end(each)
+                paramiko_patches.end(each)
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +185,7 @@ class Connection:
 
     def _begin(self, raw: Any, command: str) -> None:
         """Ask for a command as Paramiko does, but leave its answer for later."""
-        message = library.paramiko().Message()
+        message = paramiko_patches.paramiko().Message()
         message.add_byte(bytes([_CHANNEL_REQUEST]))
         message.add_int(raw.remote_chanid)
         message.add_string("exec")
@@ -198,10 +198,10 @@ class Connection:
         if not self.alive:
             raise self.lost()
         try:
-            return library.open_channel(self._transport, "session")
-        except library.paramiko().ChannelException as e:
-            raise explain.no_session(self.name, explain.printable(e.text)) from e
-        except (library.paramiko().SSHException, OSError, EOFError) as e:
+            return paramiko_patches.open_channel(self._transport, "session")
+        except paramiko_patches.paramiko().ChannelException as e:
+            raise errors.no_session(self.name, errors.printable(e.text)) from e
+        except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
             raise self.lost() from e
 
     def _keep_alive(self, interval: float) -> None:
@@ -218,7 +218,7 @@ class Connection:
             if time.monotonic() < max(stream.heard, asked) + interval:
                 continue
             asked = time.monotonic()
-            message = library.paramiko().Message()
+            message = paramiko_patches.paramiko().Message()
             message.add_byte(bytes([_GLOBAL_REQUEST]))
             message.add_string("keepalive@openssh.com")
             message.add_boolean(True)  # an answer is wanted, of any kind
@@ -248,12 +248,12 @@ class Channel:
                 data: bytes = self._raw.recv(size)
             except TimeoutError:
                 continue
-            except (OSError, EOFError, library.paramiko().SSHException) as e:
+            except (OSError, EOFError, paramiko_patches.paramiko().SSHException) as e:
                 raise self._connection.lost() from e
             if data:
                 return data
             if self._refused():
-                raise explain.no_command(self._connection.name)
+                raise errors.no_command(self._connection.name)
             if self._ended():
                 return data
             raise self._connection.lost()
@@ -264,11 +264,11 @@ class Channel:
         at, step = 0, self._raw.out_max_packet_size - 64
         while at < len(view):
             try:
-                message = library.Data(self._raw.remote_chanid)
+                message = paramiko_patches.Data(self._raw.remote_chanid)
                 sent = self._raw._send(view[at : at + step], message)  # noqa: SLF001 - as `send`
             except TimeoutError:
                 continue
-            except (OSError, EOFError, library.paramiko().SSHException) as e:
+            except (OSError, EOFError, paramiko_patches.paramiko().SSHException) as e:
                 raise self._unwritten() from e
             if not sent:
                 raise self._unwritten()
@@ -284,7 +284,7 @@ class Channel:
 
     def resize(self, columns: int, rows: int) -> None:
         """Tell a command on a pty the terminal's new size."""
-        with contextlib.suppress(OSError, EOFError, library.paramiko().SSHException):
+        with contextlib.suppress(OSError, EOFError, paramiko_patches.paramiko().SSHException):
             self._raw.resize_pty(columns, rows)
 
     def stderr_tail(self) -> str:
@@ -313,7 +313,7 @@ class Channel:
     def close(self) -> None:
         """Close it; a command that still reads or writes learns of it."""
         self._closed = True
-        with contextlib.suppress(OSError, EOFError, library.paramiko().SSHException):
+        with contextlib.suppress(OSError, EOFError, paramiko_patches.paramiko().SSHException):
             self._raw.close()
         self._drain.join(2)
 
@@ -341,7 +341,7 @@ class Channel:
 
     def _unwritten(self) -> Exception:
         if self._refused():
-            return explain.no_command(self._connection.name)
+            return errors.no_command(self._connection.name)
         if not self._shut_there() and self._connection.ended():
             return self._connection.lost()
         return BrokenPipeError(errno.EPIPE, f"the command on {self._connection.name} has ended")
@@ -352,7 +352,7 @@ class Channel:
                 data = self._raw.recv_stderr(1 << 16)
             except TimeoutError:
                 continue
-            except (OSError, EOFError, library.paramiko().SSHException):
+            except (OSError, EOFError, paramiko_patches.paramiko().SSHException):
                 return
             if not data:
                 return

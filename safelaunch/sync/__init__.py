@@ -7,7 +7,7 @@ from safelaunch.sync.ignore import Rules
 from safelaunch.sync.pull import Pulled, pull
 from safelaunch.sync.push import LIMIT, Begun, begin_tree, push_file, push_tree
 from safelaunch.sync.summary import Summary
-from safelaunch.sync.words import Progress
+from safelaunch.sync.transfer_progress import Progress
 
 __all__ = [
     "LIMIT",

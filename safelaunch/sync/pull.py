@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError, HostError, Refused, RunError
-from safelaunch.runtime import packs
-from safelaunch.sync import words
-from safelaunch.sync.sending import whole
+from safelaunch.runtime.transfer import blocks
+from safelaunch.sync import transfer_progress
+from safelaunch.sync.sender import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from safelaunch.sync.sending import Agent
-    from safelaunch.sync.words import Progress
+    from safelaunch.sync.sender import Agent
+    from safelaunch.sync.transfer_progress import Progress
 
 SMALL = 1 << 18  # bytes up to which files come together
 _BATCH = 8 << 20
@@ -60,11 +60,11 @@ class Pulled:
 
     def lines(self) -> list[str]:
         """Return what people want to know of it, a line each."""
-        how = f"{words.size(self.size)} in {self.seconds:.1f} s"
-        said = f"fetched {words.files(self.fetched)} ({how}) into {self.into}"
+        how = f"{transfer_progress.size(self.size)} in {self.seconds:.1f} s"
+        said = f"fetched {transfer_progress.files(self.fetched)} ({how}) into {self.into}"
         same = len(self.files) - self.fetched
         if same:
-            said += f"; {words.files(same)} {'was' if same == 1 else 'were'} up to date"
+            said += f"; {transfer_progress.files(same)} {'was' if same == 1 else 'were'} up to date"
         return [said, *(f"note: {note}" for note in self.notes)]
 
 
@@ -83,8 +83,8 @@ def pull(
     HostError, RunError where nothing can be written here.
     """
     begun = time.monotonic()
-    data, answer = whole(agent.stream("fetch.find", root=root, patterns=list(patterns)))
-    found = [File(*row) for row in packs.read_rows(data)] if data else []
+    data, answer = whole(agent.stream("send.find", root=root, patterns=list(patterns)))
+    found = [File(*row) for row in blocks.read_rows(data)] if data else []
     pulling = _Pull(agent, into, list(answer["notes"]))
     files = pulling.placed(found)
     if not files:
@@ -94,7 +94,7 @@ def pull(
         raise ConfigError(f"no file matches {shown}", where=where, hint=hint)
     try:
         wanted = pulling.wanted(files, force=force)
-        pulling.meter = words.Meter("fetching", sum(file.size for file in wanted), progress)
+        pulling.meter = transfer_progress.Meter("fetching", sum(file.size for file in wanted), progress)
         pulling.fetch(wanted)
     except OSError as e:
         raise RunError(f"cannot be written: {e.strerror}", where=e.filename or into) from e
@@ -113,7 +113,7 @@ class _Pull:
         self.agent = agent
         self.into = into
         self.notes = notes
-        self.meter = words.Meter("", 0, None)
+        self.meter = transfer_progress.Meter("", 0, None)
         self.size = 0
         self.missed = 0
 
@@ -150,12 +150,12 @@ class _Pull:
         ]
         folders = [file.name for file in files if os.path.isdir(self.local(file))]
         if folders:
-            raise Refused(f"a folder is in the way: {words.some(folders)}", where=self.into)
+            raise Refused(f"a folder is in the way: {transfer_progress.some(folders)}", where=self.into)
         lengths = [(file, size, min(size, file.size)) for file, size in here]
         theirs: list[str | None] = []
         if lengths:
             asked = [[file.path, length] for file, _, length in lengths]
-            theirs = self.agent.call("fetch.hashes", files=asked)["hashes"]
+            theirs = self.agent.call("send.hashes", files=asked)["hashes"]
         same, other = set(), []
         for (file, size, length), hash_ in zip(lengths, theirs, strict=True):
             begins = _hash(self.local(file), length).hexdigest() == hash_
@@ -167,7 +167,7 @@ class _Pull:
                 other.append(file.name)
         if other and not force:
             raise Refused(
-                f"not overwritten: {words.some(other)}",
+                f"not overwritten: {transfer_progress.some(other)}",
                 where=self.into,
                 hint="fetch into another folder, or --force",
             )
@@ -203,8 +203,8 @@ class _Pull:
 
     def _small(self, files: list[File]) -> None:
         asked = [[file.path, file.size] for file in files]
-        stream = self.agent.stream("fetch.small", files=asked)
-        for head, contents in packs.unpack(stream):
+        stream = self.agent.stream("send.small", files=asked)
+        for head, contents in blocks.unpack(stream):
             begin = 0
             for number, size in head.get("f", ()):
                 file = files[number]
@@ -237,7 +237,7 @@ class _Pull:
         have = os.path.getsize(part) if os.path.exists(part) else 0
         have = min(have, file.size)
         begun = _hash(part, have).hexdigest() if have else ""
-        stream = self.agent.stream("fetch.send", path=file.path, offset=have, hash=begun)
+        stream = self.agent.stream("send.send", path=file.path, offset=have, hash=begun)
         try:
             offset = int(next(stream))
         except HostError as e:
@@ -255,7 +255,7 @@ class _Pull:
                 except StopIteration as e:
                     return e.value
                 data = memoryview(piece)[1:]
-                if piece[:1] == packs.DEFLATED:
+                if piece[:1] == blocks.DEFLATED:
                     data = memoryview(zlib.decompress(data))
                 out.write(data)
                 self.size += len(data)

@@ -13,19 +13,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError, HostError, Refused
-from safelaunch.runtime import packs
-from safelaunch.sync import content, difference, words
-from safelaunch.sync.difference import Difference, Row
+from safelaunch.runtime.transfer import blocks as transfer_blocks
+from safelaunch.sync import file_hashes, diff, transfer_progress
+from safelaunch.sync.diff import Difference, Row
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.scan import Item, Tree, measure, scan, travelling
-from safelaunch.sync.sending import Packed, Sender, in_batches, packed, whole
+from safelaunch.sync.project_tree import Item, Tree, measure, scan, travelling
+from safelaunch.sync.sender import Packed, Sender, in_batches, packed, whole
 from safelaunch.sync.summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from safelaunch.sync.sending import Agent, Pending
-    from safelaunch.sync.words import Progress
+    from safelaunch.sync.sender import Agent, Pending
+    from safelaunch.sync.transfer_progress import Progress
 
 LIMIT = 500_000_000  # bytes above which a sync asks
 _PATIENCE = 15.0  # seconds of silence after which another sync counts as dead
@@ -74,7 +74,7 @@ def begin_tree(
     Raises ConfigError for a project that cannot be read, HostError. `push_tree` says the rest.
     """
     begun = time.monotonic()
-    known = content.Cache(cache, project_root)
+    known = file_hashes.Cache(cache, project_root)
     tree = _scanned(rules or Rules(project_root))
     push = _Push(agent, target, tree, force=force, delete=delete)
     push.begin(known, begun)
@@ -121,7 +121,7 @@ def push_file(
     Refused where something else is there, HostError, ConfigError.
     """
     begun = time.monotonic()
-    known = content.Cache(cache, path)
+    known = file_hashes.Cache(cache, path)
     if os.path.isdir(path):
         tree, folder = _scanned(Rules(path, everything=True)), target
     else:
@@ -175,10 +175,10 @@ class _Push:
         self.asked = False
         self.place = "`workdir`"  # what says where it goes
 
-    def begin(self, cache: content.Cache, begun: float) -> None:
+    def begin(self, cache: file_hashes.Cache, begun: float) -> None:
         """Ask the host what it holds."""
         self.cache, self.begun = cache, begun
-        self.digest = difference.digest(self.tree) if cache.fill(self.tree.files) else ""
+        self.digest = diff.digest(self.tree) if cache.fill(self.tree.files) else ""
         self.held = self._ask(take_over=False)
 
     def run(self) -> Summary:
@@ -188,7 +188,7 @@ class _Push:
         except HostError as e:
             raise self._explained(e) from e
         except Refused:
-            self.agent.call("tree.release")
+            self.agent.call("receive.release")
             raise
         finally:
             self.cache.save(self.tree.files)
@@ -203,15 +203,15 @@ class _Push:
         recorded = list(rows)
         self._look(rows, fresh=bool(answer["fresh"]))
         self._guard([i for i in tree.files if self._is_new(i, rows.get(i.path))])
-        self._hash(difference.doubtful(tree, rows))
-        found = difference.compare(tree, rows, recorded, force=self.force)
+        self._hash(diff.doubtful(tree, rows))
+        found = diff.compare(tree, rows, recorded, force=self.force)
         if found.conflicts:
             raise self._conflict(found.conflicts)
         self._guard(found.files)
         if found.is_empty and not (found.gone and self.delete):
             gone = [path for path in recorded if path not in tree.items]
-            if difference.digest(tree) == answer["digest"] and not gone:
-                self.agent.call("tree.release")
+            if diff.digest(tree) == answer["digest"] and not gone:
+                self.agent.call("receive.release")
                 return self._summary(place)
         return self._send(found, recorded, rows, place)
 
@@ -219,7 +219,7 @@ class _Push:
 
     def _ask(self, *, take_over: bool) -> Pending:
         return self.agent.ask_first(
-            "tree.compare",
+            "receive.compare",
             target=self.target, digest=self.digest, delete=self.delete, take_over=take_over,
         )  # fmt: skip
 
@@ -236,10 +236,10 @@ class _Push:
             self.held = self._ask(take_over=answer["busy"] > _PATIENCE)
 
     def _look(self, rows: dict[str, Row], *, fresh: bool) -> None:
-        paths = [] if fresh else difference.unknown(self.tree, rows)
+        paths = [] if fresh else diff.unknown(self.tree, rows)
         if paths:
-            asked = packs.rows([[item.path, item.size] for item in paths])
-            answer = self.agent.call("tree.look", data=[asked])
+            asked = transfer_blocks.rows([[item.path, item.size] for item in paths])
+            answer = self.agent.call("receive.look", data=[asked])
             rows |= {row[0]: Row(*row) for row in answer["rows"]}
 
     @staticmethod
@@ -249,10 +249,10 @@ class _Push:
         return item.hash != row.content if item.hash else item.size != row.size
 
     def _hash(self, items: list[Item]) -> None:
-        meter = words.Meter("hashing", sum(item.size for item in items), self.progress)
+        meter = transfer_progress.Meter("hashing", sum(item.size for item in items), self.progress)
         for item in items:
             try:
-                content.hash_item(item, meter.add)
+                file_hashes.hash_item(item, meter.add)
             except OSError as e:  # noqa: PERF203 - one file out of many
                 self.tree.notes.append(f"{item.path}: {e.strerror}: not sent")
                 del self.tree.items[item.path]
@@ -265,9 +265,9 @@ class _Push:
             return
         self.asked = True
         largest = sorted(items, key=lambda item: -item.size)[:5]
-        named = ", ".join(f"{words.printable(i.path)} ({words.size(i.size)})" for i in largest)
+        named = ", ".join(f"{transfer_progress.printable(i.path)} ({transfer_progress.size(i.size)})" for i in largest)
         question = (
-            f"{words.files(len(items))}, {words.size(total)}, would be sent to {self.agent.host}; "
+            f"{transfer_progress.files(len(items))}, {transfer_progress.size(total)}, would be sent to {self.agent.host}; "
             f"the largest: {named}"
         )
         if self.confirm is not None and self.confirm(question):
@@ -278,7 +278,7 @@ class _Push:
         raise Refused(question, where=self.tree.root, hint=hint)
 
     def _conflict(self, conflicts: list[tuple[str, str]]) -> Refused:
-        shown = "; ".join(f"{words.printable(path)} {why}" for path, why in conflicts[:10])
+        shown = "; ".join(f"{transfer_progress.printable(path)} {why}" for path, why in conflicts[:10])
         more = f"; and {len(conflicts) - 10} more" if len(conflicts) > 10 else ""  # noqa: PLR2004
         return Refused(
             f"not overwritten: {shown}{more}",
@@ -296,10 +296,10 @@ class _Push:
         place: str,
     ) -> Summary:
         total = sum(item.size for item in found.files)
-        meter = words.Meter("sending", total, self.progress)
+        meter = transfer_progress.Meter("sending", total, self.progress)
         sender = Sender(self.agent, meter, force=self.force)
-        small = [item for item in found.files if item.size <= content.LARGE]
-        large = [item for item in found.files if item.size > content.LARGE]
+        small = [item for item in found.files if item.size <= file_hashes.LARGE]
+        large = [item for item in found.files if item.size > file_hashes.LARGE]
         removed = self._to_remove(found, rows)
         left = [path for path in recorded if path not in self.tree.items]
 
@@ -307,7 +307,7 @@ class _Push:
             for item in sender.lost:
                 self.tree.items.pop(item.path, None)
             bad = sender.lost or sender.conflicts
-            digest = "" if bad else difference.digest(self.tree)
+            digest = "" if bad else diff.digest(self.tree)
             return packed(x=removed, finish={"digest": digest, "left": left})
 
         def blocks() -> Iterator[Packed]:
@@ -400,7 +400,7 @@ class _Push:
 
 
 def _rows(data: bytes) -> dict[str, Row]:
-    found = packs.read_rows(data) if data else []
+    found = transfer_blocks.read_rows(data) if data else []
     return {row[0]: Row(*row) for row in found}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from safelaunch.sync import words
+from safelaunch.sync import transfer_progress
 
 if TYPE_CHECKING:
-    from safelaunch.sync.scan import Skipped
+    from safelaunch.sync.project_tree import Skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class Summary:
 
     def lines(self, host: str, *, removes: bool = True) -> list[str]:
         """Return what people want to know of it, a line each; `removes`: there is a `--delete`."""
-        total = f"{words.files(self.files)}, {words.size(self.size)}"
+        total = f"{transfer_progress.files(self.files)}, {transfer_progress.size(self.size)}"
         place = f"{host}:{self.target}"
         if not self.sent and not self.removed:
             said = [f"{place} is up to date ({total})"]
         else:
-            how = f"{words.size(self.sent_size)} in {self.seconds:.1f} s"
-            said = [f"synced {place}: {words.files(self.sent)} sent ({how}) of {total}"]
+            how = f"{transfer_progress.size(self.sent_size)} in {self.seconds:.1f} s"
+            said = [f"synced {place}: {transfer_progress.files(self.sent)} sent ({how}) of {total}"]
         if self.removed:
-            said.append(f"removed there: {words.files(self.removed)}")
+            said.append(f"removed there: {transfer_progress.files(self.removed)}")
         if self.left:
-            text = f"{words.files(self.left)} of earlier syncs stay there"
+            text = f"{transfer_progress.files(self.left)} of earlier syncs stay there"
             said.append(text + ("; --delete removes them" if removes else ""))
         said += [f"kept there: {path} {why}" for path, why in self.kept]
         return said + _skips(self) + [f"note: {note}" for note in self.notes]
@@ -53,11 +53,11 @@ def _skips(summary: Summary) -> list[str]:
         return []
     largest = sorted(summary.skipped, key=lambda s: -sizes[s.path][0])
     shown = [s for s in largest if sizes[s.path][0]][:5]
-    named = [f"{words.printable(s.path)} ({_about(sizes[s.path])}, {s.why})" for s in shown]
+    named = [f"{transfer_progress.printable(s.path)} ({_about(sizes[s.path])}, {s.why})" for s in shown]
     rest = len(largest) - len(shown)
     text = ", ".join(named) + (f" and {rest} more" if rest and named else "")
     return [f"not sent: {text}"] if named else []
 
 
 def _about(size: tuple[int, bool]) -> str:
-    return words.size(size[0]) if size[1] else f"more than {words.size(size[0])}"
+    return transfer_progress.size(size[0]) if size[1] else f"more than {transfer_progress.size(size[0])}"

@@ -15,8 +15,8 @@ from kills import ROOT, tests
 from rows import SAFELAUNCH, Row, home
 from timing import cost, median_ratio, pairs
 
-from safelaunch.lint.check import check
-from safelaunch.lint.environment import table
+from safelaunch.lint.run import check
+from safelaunch.lint.env.names import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -81,12 +81,12 @@ def _memory(what: str) -> float:
 
 @contextlib.contextmanager
 def _connected(server: Any) -> Iterator[Any]:
-    from safelaunch.remote import bootstrap  # noqa: PLC0415 - needs paramiko
+    from safelaunch.remote import agent_bootstrap  # noqa: PLC0415 - needs paramiko
     from safelaunch.ssh.connection import connect  # noqa: PLC0415
 
-    digest = bootstrap.digest()
+    digest = agent_bootstrap.digest()
     with connect(server.target()) as connection:
-        yield bootstrap.begin("box", partial(connection.exec, wait=False), digest, [])
+        yield agent_bootstrap.begin("box", partial(connection.exec, wait=False), digest, [])
 
 
 def _small(folder: str, place: Place) -> Iterator[Row]:

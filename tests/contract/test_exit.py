@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli import safelaunch
 
-from safelaunch.cli import COMMANDS
+from safelaunch.cli.main import COMMANDS
 
 JOB = "launcher: python\nscript: train.py\n"
 

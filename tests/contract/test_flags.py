@@ -9,7 +9,7 @@ from safelaunch.launchers import accelerate, torchrun
 if TYPE_CHECKING:
     import argparse
 
-    from safelaunch.launchers.flags import FlagTable
+    from safelaunch.launchers.flag_table import FlagTable
 
 pytestmark = pytest.mark.train
 

@@ -206,7 +206,7 @@ def test_lint_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
     shutil.copy(CHECKOUT / "scripts" / "bench", tmp_path / "bench.sh")
     code = (
         "import sys; sys.argv = ['safelaunch', 'lint', 'bench.sh']\n"
-        "import safelaunch.cli\ntry: safelaunch.cli.main()\nexcept SystemExit: pass\n"
+        "import safelaunch.cli.main\ntry: safelaunch.cli.main.main()\nexcept SystemExit: pass\n"
         "print(' '.join(sys.modules))"
     )
     done = subprocess.run(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cli import safelaunch
 
-from safelaunch.cli.facts_asked import Wanted, keep
-from safelaunch.hostfacts.facts import VERSION
+from safelaunch.cli.info.collect_facts import Wanted, keep
+from safelaunch.hostfacts.assemble import VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path

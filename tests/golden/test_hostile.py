@@ -5,7 +5,7 @@ from __future__ import annotations
 import hostile
 import pytest
 
-from safelaunch.config.load import parse
+from safelaunch.config.yaml_io.reader import parse
 
 VALUES = 100
 SEED = 2  # the same values each time; `scripts/bench hostile` takes others, and more

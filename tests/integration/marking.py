@@ -9,10 +9,10 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli import main
-from safelaunch.remote import bootstrap
-from safelaunch.remote.agent import Agent, Pending
-from safelaunch.ssh import connection, transport
+from safelaunch.cli.main import main
+from safelaunch.remote import agent_bootstrap
+from safelaunch.remote.agent_client import Agent, Pending
+from safelaunch.ssh import connection, handshake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class Marked(Agent):
 
 if __name__ == "__main__":
     NUMBER = int(sys.argv.pop(1))
-    transport._greeted = marked("behind connect", transport._greeted)
+    handshake._greeted = marked("behind connect", handshake._greeted)
     connection.connect = marked("behind auth", connection.connect)
-    vars(bootstrap)["Agent"] = Marked
+    vars(agent_bootstrap)["Agent"] = Marked
     main()

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import begin, procs, state
+from safelaunch.runtime.agent import start
+from safelaunch.runtime import processes, run_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +166,7 @@ class Place:
 
     def status(self, run: str) -> dict[str, Any]:
         """Return a run's status as it is judged now."""
-        found: dict[str, Any] = state.judge(str(self.node(run)))
+        found: dict[str, Any] = run_state.judge(str(self.node(run)))
         self.note()
         return found
 
@@ -174,7 +175,7 @@ class Place:
 
         def over() -> dict[str, Any] | None:
             status = self.status(run)
-            return status if status["state"] in state.ENDED else None
+            return status if status["state"] in run_state.ENDED else None
 
         found: dict[str, Any] = wait_for(over, f"end of {run}", limit)
         return found
@@ -224,8 +225,8 @@ class Place:
         """Remember runs, for the proof at the end: a test may remove their folders."""
         runs = self.home / "runs"
         for folder in runs.iterdir() if runs.is_dir() else ():
-            spec = state.read_json(str(folder / "node-0" / "run.json"))
-            status = state.read_json(str(folder / "node-0" / "status.json"))
+            spec = run_state.read_json(str(folder / "node-0" / "run.json"))
+            status = run_state.read_json(str(folder / "node-0" / "status.json"))
             known = self.known.setdefault(folder.name, {})
             known.update({k: v for k, v in (spec or {}).items() if k == "socket"})
             if status and "supervisor" in status:
@@ -241,24 +242,24 @@ class Place:
             process.communicate()
         self.note()
         for run in [run for run, known in self.known.items() if known]:
-            state.stop(str(self.node(run)), 0.5)
+            run_state.stop(str(self.node(run)), 0.5)
         for run, known in self.known.items():
             if not known:
                 continue  # it never got as far as to start anything
-            procs.end_all(lambda run=run: procs.marked(run), lambda: True)  # type: ignore[misc]
+            processes.end_all(lambda run=run: processes.marked(run), lambda: True)  # type: ignore[misc]
             self._supervisor_ends(known.get("supervisor"))
-            assert procs.marked(run) == {}, f"{run} left processes"
+            assert processes.marked(run) == {}, f"{run} left processes"
             socket = known.get("socket")
             if socket:
-                wait_for(lambda path=socket: not begin.is_served(path), "end of tmux")  # type: ignore[misc]
-                state.drop_socket(socket)
+                wait_for(lambda path=socket: not start.is_served(path), "end of tmux")  # type: ignore[misc]
+                run_state.drop_socket(socket)
 
     def _supervisor_ends(self, who: dict[str, Any] | None) -> None:
         if who is None:
             return
-        if procs.is_alive(who):  # its directory was taken away in some way that it has not seen
-            procs.ask(who["pid"], who["start"])
-        wait_for(lambda: not procs.is_alive(who), "end of the supervisor")
+        if processes.is_alive(who):  # its directory was taken away in some way that it has not seen
+            processes.ask(who["pid"], who["start"])
+        wait_for(lambda: not processes.is_alive(who), "end of the supervisor")
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.ssh.settings import Target
+from safelaunch.ssh.config.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ import pytest
 from place import DEADLINE
 
 from safelaunch.errors import HostError
-from safelaunch.remote import bootstrap
+from safelaunch.remote import agent_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,8 +87,8 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Yield a host that has no Python but those of a test."""
-    names = tuple(name for name in bootstrap.PYTHONS if "/" not in name)
-    monkeypatch.setattr(bootstrap, "PYTHONS", names)
+    names = tuple(name for name in agent_bootstrap.PYTHONS if "/" not in name)
+    monkeypatch.setattr(agent_bootstrap, "PYTHONS", names)
     found = Host(tmp_path)
     try:
         yield found
@@ -98,8 +98,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 def start(host: Host, *pythons: str) -> str:
     """Start the agent, asking at once; return what it says its own home is."""
-    agent = bootstrap.begin("box", host.run, bootstrap.digest(), pythons)
-    first, second = agent.ask_first("begin.look"), agent.ask("begin.look")
+    agent = agent_bootstrap.begin("box", host.run, agent_bootstrap.digest(), pythons)
+    first, second = agent.ask_first("start.look"), agent.ask("start.look")
     assert first.result() == second.result()
     return str(first.result()["base"])
 
@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_written_is_said(host: Host) -> None:
 
 
 def test_a_python_that_hangs_is_given_up(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "PATIENCE", 0.3)
+    monkeypatch.setattr(agent_bootstrap, "PATIENCE", 0.3)
     host.has("python3", "#!/bin/sh\nexec /bin/sleep 600\n")
     with pytest.raises(HostError, match=r"no Python there has answered within 0\.3 s"):
         start(host)

@@ -14,9 +14,9 @@ from dial import MIB, everything, upload
 from sshd import Sshd, keygen
 
 from safelaunch.errors import HostError
-from safelaunch.ssh import library
+from safelaunch.ssh import paramiko_patches
 from safelaunch.ssh.connection import connect
-from safelaunch.ssh.settings import Target
+from safelaunch.ssh.config.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.miss
     "cipher", ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr"]
 )
 def test_bytes_arrive_as_they_went_under_each_cipher(cipher: str) -> None:
-    if cipher not in library.paramiko().Transport._cipher_info:
+    if cipher not in paramiko_patches.paramiko().Transport._cipher_info:
         pytest.skip("this Paramiko does not know it")
     data = os.urandom(MIB + 7)
     with (
@@ -47,7 +47,7 @@ def test_bytes_arrive_as_they_went_under_each_cipher(cipher: str) -> None:
 @pytest.fixture
 def refusing(tmp_path: Path) -> Iterator[Target]:
     """Yield how to reach a server that lets everybody in and runs no command."""
-    paramiko: Any = library.paramiko()
+    paramiko: Any = paramiko_patches.paramiko()
 
     class Server(paramiko.ServerInterface):  # type: ignore[misc]
         def get_allowed_auths(self, _: str) -> str:

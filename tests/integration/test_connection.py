@@ -18,9 +18,9 @@ from faults import DOWN, UP, Faults
 from place import wait_for
 from sshd import ROOT, Sshd
 
-from safelaunch.ssh import explain, transport
+from safelaunch.ssh import errors, handshake
 from safelaunch.ssh.connection import Connection, connect
-from safelaunch.ssh.explain import ConnectionLost, LoginFailed, Unreachable, Untrusted, Unusable
+from safelaunch.ssh.errors import ConnectionLost, LoginFailed, Unreachable, Untrusted, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -370,7 +370,7 @@ def test_a_server_that_shares_no_method_is_told() -> None:
 def test_a_server_that_says_nothing_is_told(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "GREETING", 1.2)
+    monkeypatch.setattr(handshake, "GREETING", 1.2)
     faults.stall(DOWN)
     error = fails(Unreachable, through(server, faults))
     assert "did not finish its greeting in 1.2 s" in error.message
@@ -379,8 +379,8 @@ def test_a_server_that_says_nothing_is_told(
 def test_a_server_that_stops_in_the_handshake_is_told(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "GREETING", 1.0)
-    monkeypatch.setattr(transport, "EXCHANGE", 0.5)
+    monkeypatch.setattr(handshake, "GREETING", 1.0)
+    monkeypatch.setattr(handshake, "EXCHANGE", 0.5)
     faults.stall(UP)
     error = fails(Unreachable, through(server, faults))
     assert "did not finish the key exchange in 0.5 s" in error.message
@@ -390,7 +390,7 @@ def test_a_server_that_stops_in_the_handshake_is_told(
 def test_a_server_that_hangs_up_at_once_is_tried_again(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "PAUSES", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(handshake, "PAUSES", (0.01, 0.02, 0.04))
     said: list[str] = []
     faults.hang_up(3)
     connect(through(server, faults), say=said.append).close()
@@ -420,7 +420,7 @@ def test_a_server_with_too_many_logins_is_waited_for() -> None:
 
 
 def test_a_server_with_too_many_logins_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "PAUSES", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(handshake, "PAUSES", (0.01, 0.02, 0.04))
     with Sshd({"MaxStartups": "1:100:1"}) as server:
         with socket.create_connection((server.address, server.port)) as other:
             assert other.recv(100).startswith(b"SSH-")
@@ -445,7 +445,7 @@ def test_a_restarting_server_is_back_for_the_next_command() -> None:
 def test_the_process_ends_soon_after_a_failed_handshake() -> None:
     program = (
         "import sys; from safelaunch.ssh.connection import connect;"
-        "from safelaunch.ssh.settings import Target\n"
+        "from safelaunch.ssh.config.target import Target\n"
         "try: connect(Target('box', '127.0.0.1', int(sys.argv[1]), 'me', (), agent=None))\n"
         "except Exception as e: print(type(e).__name__)"
     )
@@ -519,7 +519,7 @@ def test_a_quiet_connection_that_lives_is_kept(server: Sshd, faults: Faults) -> 
 def test_a_cut_anywhere_in_the_login_is_an_error_of_ours(
     server: Sshd, faults: Faults, count: int, direction: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "PAUSES", (0.01,))
+    monkeypatch.setattr(handshake, "PAUSES", (0.01,))
     faults.cut_after(count, direction)
     before = ours()
     with (
@@ -549,7 +549,7 @@ def test_an_account_without_a_shell_is_told(shell: str, said: str) -> None:
     ):
         out = everything(channel)
         code = channel.exit_code(20)
-        error = explain.no_answer("box", out, channel.stderr_tail(), code)
+        error = errors.no_answer("box", out, channel.stderr_tail(), code)
     assert isinstance(error, Unusable)
     assert said in f"{error.message} {error.hint}"
 
@@ -572,7 +572,7 @@ def test_what_ends_a_command_before_it_answers_is_told(
         channel.write(told.encode())
         channel.close_stdin()
         out = everything(channel)
-        error = explain.no_answer("box", out, channel.stderr_tail(), channel.exit_code(20))
+        error = errors.no_answer("box", out, channel.stderr_tail(), channel.exit_code(20))
     assert said in error.message
     assert error.hint
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from place import wait_for
 
-from safelaunch.runtime import FOLDER, evidence, procs, stacks
+from safelaunch.runtime import FOLDER, processes
+from safelaunch.runtime.hang import evidence, stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,8 +80,8 @@ class Ranks:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         # said just before it begins to wait
-        wait_for(lambda: procs.stat_of(process.pid)[0] == "S", "sleep")  # type: ignore[index]
-        self.ranks[rank] = (process.pid, procs.start_time(process.pid) or 0)
+        wait_for(lambda: processes.stat_of(process.pid)[0] == "S", "sleep")  # type: ignore[index]
+        self.ranks[rank] = (process.pid, processes.start_time(process.pid) or 0)
         return process.pid
 
     def gather(self, **run: Any) -> dict[str, Any]:
@@ -256,7 +257,7 @@ def test_a_stopped_rank_is_told_from_a_hung_one(hung: Ranks) -> None:
     hung.start(TRAIN, 0)
     pid = hung.start(TRAIN, 1)
     os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: procs.stat_of(pid)[0] == "T", "stop")  # type: ignore[index]
+    wait_for(lambda: processes.stat_of(pid)[0] == "T", "stop")  # type: ignore[index]
     result = hung.gather()
     assert f"rank 1 was stopped from outside: `kill -CONT {pid}`" in result["summary"]
 

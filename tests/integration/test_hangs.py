@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from place import wait_for
 
-from safelaunch.runtime import procs
+from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_hang_can_stop_the_job(place: Place) -> None:
     shown = place.failed(place.ranks(STUCK, hang={**SOON, "action": "stop"}))
     assert shown["failure"]["class"] == "hang"
     assert "no output and no step for" in shown["failure"]["what"]
-    assert procs.marked(shown["id"]) == {}
+    assert processes.marked(shown["id"]) == {}
     assert "load_a_batch" in stacks(place, shown["id"])
 
 

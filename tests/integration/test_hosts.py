@@ -221,8 +221,8 @@ def test_a_mistake_in_ssh_config_is_told_beside_the_list(desk: Desk) -> None:
 def test_the_list_loads_nothing_that_connects(desk: Desk) -> None:
     desk.hosts(HOSTS)
     program = (
-        "import sys\nsys.argv = ['safelaunch', 'hosts']\nimport safelaunch.cli\n"
-        "try:\n    safelaunch.cli.main()\nexcept SystemExit:\n    pass\n"
+        "import sys\nsys.argv = ['safelaunch', 'hosts']\nimport safelaunch.cli.main\n"
+        "try:\n    safelaunch.cli.main.main()\nexcept SystemExit:\n    pass\n"
         "print({'paramiko', 'cryptography'} & {*sys.modules})"
     )
     done = subprocess.run(

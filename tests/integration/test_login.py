@@ -19,9 +19,9 @@ from dial import Person, fails
 from sshd import PASSWORD, ROOT, Sshd, agent, keygen
 
 from safelaunch.errors import ConfigError
-from safelaunch.ssh import enroll
+from safelaunch.ssh import install_key
 from safelaunch.ssh.connection import connect
-from safelaunch.ssh.explain import LoginFailed, Untrusted, Unusable
+from safelaunch.ssh.errors import LoginFailed, Untrusted, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -442,18 +442,18 @@ def home(tmp_path: Path) -> Callable[[], str]:
     return keys
 
 
-def install(tmp_path: Path, line: str, before: str = "") -> enroll.Installed:
+def install(tmp_path: Path, line: str, before: str = "") -> install_key.Installed:
     forced = f'{before} export HOME={tmp_path}/home; eval "$SSH_ORIGINAL_COMMAND"'
     script = tmp_path / "forced"
     script.write_text(f"#!/bin/sh\n{forced}\n")
     script.chmod(0o755)
     with Sshd({"ForceCommand": str(script)}) as own, connect(own.target()) as connection:
-        return enroll.install_key(connection, line)
+        return install_key.install_key(connection, line)
 
 
 def test_a_key_is_installed_once(tmp_path: Path, home: Callable[[], str]) -> None:
     line = keygen(tmp_path / "key").with_suffix(".pub").read_text()
-    assert install(tmp_path, line, "umask 000;") == enroll.Installed(True, None)
+    assert install(tmp_path, line, "umask 000;") == install_key.Installed(True, None)
     assert home() == line
     folder = tmp_path / "home" / ".ssh"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -482,7 +482,7 @@ def test_what_is_no_public_key_is_not_installed(server: Sshd) -> None:
     connection = connect(server.target())
     for line in ("", "ssh-ed25519", "ssh-ed25519 ????", "ssh-rsa " + "QUFBQQ=="):
         with pytest.raises(ConfigError):
-            enroll.install_key(connection, line)
+            install_key.install_key(connection, line)
     connection.close()
 
 
@@ -495,22 +495,22 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         os.chown(keys, 0, 0)
         keys.chmod(0o644)
         with pytest.raises(Unusable, match="cannot be written"):
-            enroll.install_key(connection, line)
+            install_key.install_key(connection, line)
 
 
 @root_only
 def test_a_new_key_replaces_the_password() -> None:
     with Sshd(PASSWORDS) as server:
         path = str(server.folder / "mine" / "id_ed25519")
-        line = enroll.make_key(path, comment="me@laptop")
+        line = install_key.make_key(path, comment="me@laptop")
         with connect(server.target("alice", identities=()), ask=Person(PASSWORD)) as connection:
-            assert enroll.install_key(connection, line) == enroll.Installed(True, None)
+            assert install_key.install_key(connection, line) == install_key.Installed(True, None)
         connect(server.target("alice", identities=(path,))).close()
 
 
 def test_a_made_key_is_one_of_openssh_and_private(tmp_path: Path) -> None:
     path = tmp_path / "ssh" / "id_ed25519"
-    line = enroll.make_key(str(path), comment="me@laptop")
+    line = install_key.make_key(str(path), comment="me@laptop")
     assert re.fullmatch(r"ssh-ed25519 \S+ me@laptop", line)
     assert path.with_suffix(".pub").read_text() == line + "\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -520,13 +520,13 @@ def test_a_made_key_is_one_of_openssh_and_private(tmp_path: Path) -> None:
     ).stdout
     assert shown.split()[:2] == line.split()[:2]
     with pytest.raises(ConfigError):
-        enroll.make_key(str(path), comment="again")
+        install_key.make_key(str(path), comment="again")
     assert path.with_suffix(".pub").read_text() == line + "\n"
 
 
 def test_a_made_key_can_have_a_passphrase(server: Sshd, tmp_path: Path) -> None:
     path = tmp_path / "key"
-    server.authorize(enroll.make_key(str(path), comment="me", passphrase=SESAME))
+    server.authorize(install_key.make_key(str(path), comment="me", passphrase=SESAME))
     person = Person(SESAME)
     connect(server.target(identities=(str(path),)), ask=person).close()
     assert [secret for _, secret in person.prompts] == [True]

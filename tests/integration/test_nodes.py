@@ -14,7 +14,7 @@ from lan import Lan
 from pairs import BOTH
 from place import Place, wait_for
 
-from safelaunch.runtime import peers
+from safelaunch.runtime.supervise import peers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -109,7 +109,7 @@ def nobody() -> Iterator[tuple[str, ...]]:
     if shutil.which("setpriv") is None:
         pytest.skip("no setpriv here")
     words = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups")
-    for program in ([sys.executable, "-c", "import safelaunch.cli"], [SYSTEM_PYTHON, "-V"]):
+    for program in ([sys.executable, "-c", "import safelaunch.cli.main"], [SYSTEM_PYTHON, "-V"]):
         tried = subprocess.run([*words, *program], check=False, capture_output=True, cwd="/")
         if tried.returncode != 0:
             pytest.skip(f"another user cannot run {program[0]}")

@@ -10,7 +10,7 @@ import pytest
 from moments import SPAN, kill_at
 from place import wait_for
 
-from safelaunch.runtime import procs
+from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,8 +213,8 @@ def test_while_it_waits_no_time_left_is_told(place: Place) -> None:
 def test_a_supervisor_killed_while_it_waits_leaves_a_lost_run(place: Place) -> None:
     run = waiting(place)
     who = place.status(run)["supervisor"]
-    procs.send(who["pid"], who["start"], signal.SIGKILL)
-    wait_for(lambda: not procs.is_alive(who), "death of the supervisor")
+    processes.send(who["pid"], who["start"], signal.SIGKILL)
+    wait_for(lambda: not processes.is_alive(who), "death of the supervisor")
     shown = place.json("show", run)
     assert (shown["state"], shown["alive"]) == ("lost", 0)
     assert "attempt 2 in" not in place.cli("show", run).stdout

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from place import DEADLINE, wait_for
 
-from safelaunch.runtime import procs
+from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
     from place import Place
@@ -27,7 +27,7 @@ def test_all_json_has_the_promised_shape(place: Place) -> None:
     assert set(shown) >= SHOWN
     assert set(shown["pids"]) == {"supervisor", "launcher", "ranks"}
     assert set(shown["pids"]["ranks"]) == {"0", "1"}
-    assert all(procs.start_time(pid) for pid in shown["pids"]["ranks"].values())
+    assert all(processes.start_time(pid) for pid in shown["pids"]["ranks"].values())
     assert set(place.json("ps")["runs"][0]) >= SHOWN
     assert set(place.json("stop", run)) >= SHOWN
     assert set(place.json("wait", run, code=1)) >= SHOWN
@@ -110,7 +110,7 @@ def no_orphan(place: Place, run: str) -> None:
     settled = ("running", "lost", "stopped", "succeeded", "failed")
     wait_for(lambda: place.status(run)["state"] in settled, "a state that stays")
     state = place.json("show", run)["state"]
-    assert bool(procs.marked(run)) == (state == "running")
+    assert bool(processes.marked(run)) == (state == "running")
 
 
 def cut_off(place: Place, job: str, moment: float, signum: int) -> tuple[set[str], int, bytes]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from place import DEADLINE, interrupt, wait_for
 
-from safelaunch.runtime import procs
+from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
     from place import Place
@@ -114,7 +114,7 @@ def test_a_signal_to_the_foreground_stops_the_job(
     assert client.returncode == code
     run = place.json("show")["id"]
     assert place.status(run)["state"] == "stopped"
-    assert procs.marked(run) == {}
+    assert processes.marked(run) == {}
 
 
 def test_foreground_exits_with_the_job(place: Place) -> None:
@@ -129,7 +129,7 @@ def test_a_killed_foreground_client_takes_its_job_along(place: Place) -> None:
     client.wait()
     run = place.json("show")["id"]
     assert place.ended(run)["state"] == "stopped"
-    assert procs.marked(run) == {}
+    assert processes.marked(run) == {}
 
 
 def test_run_json_has_the_promised_shape(place: Place) -> None:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from place import DEADLINE, wait_for
 
-from safelaunch.runtime import begin, journal, procs, state
+from safelaunch.runtime.agent import start as agent_start
+from safelaunch.runtime.supervise import journal
+from safelaunch.runtime import processes, run_state
 
 if TYPE_CHECKING:
     from place import Place
@@ -44,8 +46,8 @@ def both_up(place: Place, job: str) -> str:
 def end_supervisor(place: Place, run: str) -> None:
     """Kill a run's supervisor, as an OOM killer would."""
     who = place.status(run)["supervisor"]
-    assert procs.send(who["pid"], who["start"], signal.SIGKILL)
-    wait_for(lambda: not procs.is_alive(who), "death of the supervisor")
+    assert processes.send(who["pid"], who["start"], signal.SIGKILL)
+    wait_for(lambda: not processes.is_alive(who), "death of the supervisor")
 
 
 def test_stop_gives_the_program_time_to_save(place: Place) -> None:
@@ -64,7 +66,7 @@ def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
     run = place.start(place.job("import time\nprint('up', end='', flush=True)\n" + FOREVER[12:]))
     place.said(run, "up")
     who = place.status(run)["supervisor"]
-    procs.send(who["pid"], who["start"], signal.SIGTERM)
+    processes.send(who["pid"], who["start"], signal.SIGTERM)
     place.ended(run)
     log = place.said(run, "stopping").splitlines()
     assert log[-1] == "[safelaunch] stopped by SIGTERM: stopping"
@@ -75,7 +77,7 @@ def test_stop_kills_after_the_grace(place: Place) -> None:
     said = place.cli("stop", "--grace", "0.5", run).stdout
     assert "no process is left" in said
     assert place.status(run)["signal"] == "SIGKILL" or place.status(run)["exit_code"] is not None
-    assert procs.marked(run) == {}
+    assert processes.marked(run) == {}
 
 
 def test_a_second_stop_with_less_grace_counts(place: Place) -> None:
@@ -88,8 +90,8 @@ def test_a_second_stop_with_less_grace_counts(place: Place) -> None:
 
 def test_a_stopped_process_is_woken_to_stop(place: Place) -> None:
     run = up(place, place.job(POLITE))
-    for pid, start in procs.marked(run).items():
-        procs.send(pid, start, signal.SIGSTOP)
+    for pid, start in processes.marked(run).items():
+        processes.send(pid, start, signal.SIGSTOP)
     assert place.json("stop", run)["state"] == "stopped"
     assert "saved" in place.said(run, "saved")
 
@@ -113,10 +115,10 @@ def test_what_outlives_the_launcher_is_owned(place: Place) -> None:
     run = up(place, place.job(program))
     supervisor = place.status(run)["supervisor"]["pid"]
     place.said(run, "grandchild")
-    below = procs.descendants(supervisor)
+    below = processes.descendants(supervisor)
     assert len(below) >= 3
     place.cli("stop", run)
-    assert [p for p, start in below.items() if procs.start_time(p) == start] == []
+    assert [p for p, start in below.items() if processes.start_time(p) == start] == []
 
 
 def test_leftovers_are_ended_and_told(place: Place) -> None:
@@ -126,20 +128,20 @@ def test_leftovers_are_ended_and_told(place: Place) -> None:
     assert (status["state"], status["leftovers"]) == ("succeeded", 1)
     event = next(e for e in place.events(run) if e["event"] == "leftovers")
     assert event["names"][0].endswith(" sleep")
-    assert state.remaining(str(place.node(run)), run) == {}
+    assert run_state.remaining(str(place.node(run)), run) == {}
 
 
 def test_a_lost_run_is_told_and_can_be_stopped(place: Place) -> None:
     program = "import subprocess\nsubprocess.Popen(['env', '-i', 'setsid', 'sleep', '12345'])\n"
     run = up(place, place.job(program + FOREVER))
-    wait_for(lambda: len(state.recorded(str(place.node(run)))) == 2, "record")
+    wait_for(lambda: len(run_state.recorded(str(place.node(run)))) == 2, "record")
     end_supervisor(place, run)
     shown = place.json("show", run)
     assert (shown["state"], shown["alive"]) == ("lost", 2)
     assert "lost, 2 alive" in place.cli("ps").stdout
     stopped = place.json("stop", run)
     assert (stopped["state"], stopped["alive"]) == ("stopped", 0)
-    assert state.remaining(str(place.node(run)), run) == {}
+    assert run_state.remaining(str(place.node(run)), run) == {}
     assert place.json("show", run)["state"] == "stopped"
 
 
@@ -185,7 +187,7 @@ def test_who_follows_a_run_that_loses_its_supervisor_is_told_once(place: Place) 
 def test_a_run_that_was_found_dead_is_not_said_to_have_run_until_then(place: Place) -> None:
     run = up(place, place.job(FOREVER))
     end_supervisor(place, run)
-    procs.end_all(lambda: procs.marked(run), lambda: True)
+    processes.end_all(lambda: processes.marked(run), lambda: True)
     hour_ago = time.time() - 3600
     status = json.loads((place.node(run) / "status.json").read_text())
     (place.node(run) / "status.json").write_text(json.dumps({**status, "started_at": hour_ago}))
@@ -221,7 +223,7 @@ def test_the_job_outlives_its_tmux_server(place: Place) -> None:
         check=True,
     ).stdout
     os.kill(int(pid), signal.SIGKILL)
-    wait_for(lambda: not begin.is_served(socket), "death of tmux")
+    wait_for(lambda: not agent_start.is_served(socket), "death of tmux")
     assert place.json("show", run)["state"] == "running"
     refused = place.cli("attach", run, code=1)
     assert "tmux server" in refused.stderr
@@ -236,7 +238,7 @@ def test_a_hangup_is_ignored(place: Place) -> None:
     run = up(place, place.job(POLITE))
     who = place.status(run)["supervisor"]
     for signum in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
-        procs.send(who["pid"], who["start"], signum)
+        processes.send(who["pid"], who["start"], signum)
     shown = place.json("stop", run)
     assert (shown["state"], shown["stopped_by"]) == ("stopped", "SIGTERM")
 
@@ -245,9 +247,9 @@ def test_two_jobs_do_not_disturb_each_other(place: Place) -> None:
     one = both_up(place, place.ranks(FOREVER, name="one"))
     two = both_up(place, place.ranks(FOREVER, name="two"))
     place.cli("stop", one)
-    assert procs.marked(one) == {}
+    assert processes.marked(one) == {}
     assert place.json("show", two)["state"] == "running"
-    assert len(procs.marked(two)) == 3
+    assert len(processes.marked(two)) == 3
     ports = [
         (place.node(run) / "launch.sh").read_text().split("--master_port ")[1].split()[0]
         for run in (one, two)
@@ -281,15 +283,15 @@ def test_while_its_directory_is_gone_a_run_is_not_called_lost(no_tmux: Place) ->
     place = no_tmux  # a tmux wakes what stops in its panes
     run = up(place, place.job(FOREVER))
     who = place.status(run)["supervisor"]
-    procs.send(who["pid"], who["start"], signal.SIGSTOP)  # it cannot make it again
+    processes.send(who["pid"], who["start"], signal.SIGSTOP)  # it cannot make it again
     try:
-        wait_for(lambda: (procs.stat_of(who["pid"]) or "?")[0] == "T", "stop of the supervisor")
+        wait_for(lambda: (processes.stat_of(who["pid"]) or "?")[0] == "T", "stop of the supervisor")
         place.remove(run)
-        found = state.judge(str(place.node(run)))
+        found = run_state.judge(str(place.node(run)))
         assert (found["state"], found["supervisor"]) == ("running", who)
         assert "the run directory was removed" in str(found["reason"])
     finally:
-        procs.send(who["pid"], who["start"], signal.SIGCONT)
+        processes.send(who["pid"], who["start"], signal.SIGCONT)
     wait_for((place.node(run) / "status.json").exists, "directory")
     assert place.json("stop", run)["state"] == "stopped"
 
@@ -298,27 +300,27 @@ def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(pla
     run = both_up(place, place.ranks(FOREVER))
     end_supervisor(place, run)
     place.remove(run)
-    found = state.judge(str(place.node(run)))
+    found = run_state.judge(str(place.node(run)))
     assert (found["state"], found["alive"]) == ("lost", 3)
-    assert state.stop(str(place.node(run)), 5.0)["alive"] == 0
-    assert state.judge(str(place.node(run)))["alive"] == 0
+    assert run_state.stop(str(place.node(run)), 5.0)["alive"] == 0
+    assert run_state.judge(str(place.node(run)))["alive"] == 0
 
 
 def test_the_record_of_processes_stays_short(place: Place) -> None:
     """Each short subprocess is recorded; of thousands only those that live are kept."""
     run = up(place, place.shell("echo up; sleep 12345 & sleep 12345; wait"))
     recorded = place.node(run) / "processes.jsonl"
-    wait_for(lambda: recorded.exists() and len(state.recorded(str(place.node(run)))) == 3, "record")
-    living = state.recorded(str(place.node(run)))
+    wait_for(lambda: recorded.exists() and len(run_state.recorded(str(place.node(run)))) == 3, "record")
+    living = run_state.recorded(str(place.node(run)))
     line = recorded.read_bytes().splitlines(keepends=True)[0]
     gone = line.replace(b'"start": ', b'"start": 9')
     recorded.write_bytes(gone * 10000 + recorded.read_bytes())
     long = recorded.stat().st_size
-    assert state.recorded(str(place.node(run))) == living
+    assert run_state.recorded(str(place.node(run))) == living
     ours = journal.Journal(str(place.node(run)), {"id": run, "name": "job"})
     ours.processes({})
     assert recorded.stat().st_size < long / 1000
-    assert state.recorded(str(place.node(run))) == living
+    assert run_state.recorded(str(place.node(run))) == living
 
 
 def test_stop_calls_a_start_off(place: Place) -> None:
@@ -329,7 +331,7 @@ def test_stop_calls_a_start_off(place: Place) -> None:
     shown = place.json("stop", run)
     assert shown["state"] == "stopped"
     assert "called off" in shown["reason"]
-    assert not state.claim(str(place.node(run)))
+    assert not run_state.claim(str(place.node(run)))
 
 
 def test_stop_without_a_name_takes_the_run_that_lives(place: Place) -> None:

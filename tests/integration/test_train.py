@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime import procs
+from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
     from place import Place
@@ -32,7 +32,7 @@ def test_torchrun_trains_and_stops_without_a_trace(place: Place) -> None:
         place.said(run, f"rank {rank} sum 3.0", f"rank-{rank}.log")
     assert set(place.json("show", run)["pids"]["ranks"]) == {"0", "1"}
     assert place.json("stop", run)["state"] == "stopped"
-    assert procs.marked(run) == {}
+    assert processes.marked(run) == {}
 
 
 def test_accelerate_trains_two_processes(place: Place) -> None:

@@ -16,8 +16,8 @@ import pytest
 from place import DEADLINE, wait_for
 
 from safelaunch.errors import ConfigError, HostError, Refused
-from safelaunch.remote.agent import Agent
-from safelaunch.runtime import agent as runtime_agent
+from safelaunch.remote.agent_client import Agent
+from safelaunch.runtime.agent import server as runtime_agent
 from safelaunch.sync import Progress, Rules, pull, push_file, push_tree
 
 if TYPE_CHECKING:
@@ -172,13 +172,13 @@ def test_nothing_changed_is_one_request(box: Box) -> None:
     box.sync()
     agent = box.agent()
     summary = box.sync(agent)
-    assert agent.asked == ["tree.compare"]
+    assert agent.asked == ["receive.compare"]
     assert (summary.sent, summary.files) == (0, 50)
     assert summary.lines("box")[0].startswith(f"box:{box.target} is up to date (50 files, ")
     shutil.rmtree(box.cache)
     again = box.agent()
     box.sync(again)
-    assert again.asked == ["tree.compare", "tree.release"]
+    assert again.asked == ["receive.compare", "receive.release"]
 
 
 def test_only_what_changed_travels(box: Box) -> None:
@@ -205,7 +205,7 @@ def test_a_changed_mode_alone_arrives(box: Box) -> None:
     assert os.access(box.target / "run", os.X_OK)
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["tree.compare"]
+    assert agent.asked == ["receive.compare"]
 
 
 def test_a_file_changed_on_the_host_is_not_overwritten(box: Box) -> None:
@@ -242,7 +242,7 @@ def test_a_touched_file_and_an_equal_edit_are_no_conflict(box: Box) -> None:
     assert box.sync().sent == 0
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["tree.compare"]
+    assert agent.asked == ["receive.compare"]
 
 
 def test_a_file_lost_on_the_host_comes_back(box: Box) -> None:
@@ -355,14 +355,14 @@ def test_a_folder_that_becomes_a_link_in_the_middle_is_not_followed(
 
 
 def test_hostile_names_of_paths_are_refused_by_the_host(box: Box) -> None:
-    from safelaunch.runtime import packs  # noqa: PLC0415
+    from safelaunch.runtime.transfer import blocks  # noqa: PLC0415
 
     for path in ("../x", "/tmp/x", "a/../../x", "", "a//b", "a\0b"):
         agent = box.agent()
-        list(agent.stream("tree.compare", target=str(box.target), digest=""))
-        block = packs.pack({"f": [[path, 0o644, "", 1]]}, [b"x"], 0)
+        list(agent.stream("receive.compare", target=str(box.target), digest=""))
+        block = blocks.pack({"f": [[path, 0o644, "", 1]]}, [b"x"], 0)
         with pytest.raises(HostError):
-            agent.call("tree.put", data=[block])
+            agent.call("receive.put", data=[block])
     assert not box.target.exists() or box.tree() == {}
 
 
@@ -501,7 +501,7 @@ def test_a_file_that_cannot_be_read_is_named(box: Box) -> None:
     assert box.tree() == {"b": b"x"}
     again = box.agent()
     box.sync(again)
-    assert again.asked != ["tree.compare"]  # the host's record does not claim to be the tree
+    assert again.asked != ["receive.compare"]  # the host's record does not claim to be the tree
 
 
 def test_a_target_that_is_a_file_or_not_writable_says_so(box: Box) -> None:
@@ -563,7 +563,7 @@ def test_a_large_file_of_a_project_arrives(box: Box) -> None:
     assert box.tree() == {n: (box.project / n).read_bytes() for n in ("a.py", "big.bin")}
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["tree.compare"]
+    assert agent.asked == ["receive.compare"]
 
 
 def test_a_push_that_was_cut_goes_on(box: Box) -> None:
@@ -656,7 +656,7 @@ def test_memory_does_not_grow_with_the_file(box: Box, tmp_path: Path) -> None:
         file.truncate(400 * MIB)
     program = (
         "import resource, subprocess, sys\n"
-        "from safelaunch.remote.agent import Agent\n"
+        "from safelaunch.remote.agent_client import Agent\n"
         "from safelaunch.sync import push_file\n"
         "p = subprocess.Popen(sys.argv[3:], stdin=-1, stdout=-1, bufsize=0)\n"
         "p.stdout.read(18)\n"
@@ -776,7 +776,7 @@ def test_pull_tells_of_a_file_that_vanished_meanwhile(box: Box, tmp_path: Path) 
     stream = agent.stream
 
     def losing(verb: str, **request: Any) -> Any:
-        if verb == "fetch.send":
+        if verb == "send.send":
             (run / "out/model.bin").unlink()
         return stream(verb, **request)
 

@@ -15,8 +15,8 @@ import trips
 from place import wait_for
 from sshd import Sshd
 
-from safelaunch.remote import bootstrap
-from safelaunch.remote.agent import AgentError
+from safelaunch.remote import agent_bootstrap
+from safelaunch.remote.agent_client import AgentError
 from safelaunch.ssh.connection import connect
 from safelaunch.sync import begin_tree, push_tree
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from place import Place
 
-    from safelaunch.remote.agent import Agent
+    from safelaunch.remote.agent_client import Agent
     from safelaunch.ssh.connection import Connection
 
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.miss
 def begin(connection: Connection) -> Agent:
     """Start an agent as every command does."""
     execute = partial(connection.exec, wait=False)
-    return bootstrap.begin("box", execute, bootstrap.digest(), [])
+    return agent_bootstrap.begin("box", execute, agent_bootstrap.digest(), [])
 
 
 def settle(project: Path) -> None:
@@ -45,7 +45,7 @@ def settle(project: Path) -> None:
 
 
 def look(agent: Agent) -> str:
-    return str(agent.ask_first("begin.look").result()["home"])
+    return str(agent.ask_first("start.look").result()["home"])
 
 
 def test_an_agent_that_is_there_answers_in_the_second_round_trip(connection: Connection) -> None:
@@ -61,13 +61,13 @@ def test_an_agent_that_is_there_answers_in_the_second_round_trip(connection: Con
 def test_what_nobody_else_may_see_is_one_round_trip_more(connection: Connection) -> None:
     look(begin(connection))
     with trips.counted() as counted:
-        begin(connection).call("begin.look")
+        begin(connection).call("start.look")
         assert counted.count == 3
 
 
 def test_the_files_of_the_agent_are_one_round_trip_more() -> None:
     with Sshd() as fresh, connect(fresh.target()) as connection, trips.counted() as counted:
-        asked = begin(connection).ask_first("begin.look")
+        asked = begin(connection).ask_first("start.look")
         assert asked.result()["home"] == str(fresh.home())
         assert counted.count == 3
 
@@ -80,13 +80,13 @@ def test_what_is_asked_together_is_one_round_trip(connection: Connection, tmp_pa
     push_tree(begin(connection), str(project), "~/work", cache=cache)
     with trips.counted() as counted:
         agent = begin(connection)
-        seen = agent.ask_first("begin.look")
+        seen = agent.ask_first("start.look")
         sync = begin_tree(agent, str(project), "~/work", cache=cache)
         home = seen.result()["home"]
         assert sync.finish().target == f"{home}/work"
         assert counted.count == 2
-        started = agent.ask("begin.look")
-        log = agent.ask("views.runs")
+        started = agent.ask("start.look")
+        log = agent.ask("runs.runs")
         assert started.result()["home"] == home
         assert list(log.result()) == ["runs"]
         assert counted.count == 3
@@ -94,7 +94,7 @@ def test_what_is_asked_together_is_one_round_trip(connection: Connection, tmp_pa
 
 def test_answers_are_read_in_any_order(connection: Connection) -> None:
     agent = begin(connection)
-    first, wrong, last = agent.ask("begin.look"), agent.ask("begin.no"), agent.ask("views.runs")
+    first, wrong, last = agent.ask("start.look"), agent.ask("start.no"), agent.ask("runs.runs")
     assert "runs" in last.result()
     with pytest.raises(AgentError, match="no"):
         wrong.result()
@@ -108,7 +108,7 @@ def test_data_that_cannot_be_made_leaves_the_agent_usable(connection: Connection
 
     agent = begin(connection)
     with pytest.raises(ValueError, match="the disk is gone"):
-        agent.call("tree.receive", data=data(), path="weights.bin")
+        agent.call("receive.receive", data=data(), path="weights.bin")
     assert look(agent)
 
 

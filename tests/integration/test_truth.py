@@ -17,7 +17,7 @@ from cascade import one_cascade
 from interpreters import interpreter
 from place import need_root, wait_for
 
-from safelaunch.runtime import procs, state
+from safelaunch.runtime import processes as runtime_processes, run_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -335,8 +335,8 @@ def test_a_rank_of_another_pid_namespace_is_told_from_our_process_of_that_number
     inner = int(place.said(run, "up").split("i am ")[1].split()[0])
     pid, namespace = (place.node(run) / "ranks" / "rank-0.1.0").read_text().split()
     assert (int(pid), namespace == os.readlink("/proc/self/ns/pid")) == (inner, False)
-    [outer] = [pid for pid in procs.marked(run) if numbers(pid)[-1] == inner]
-    assert procs.send(outer, procs.start_time(outer) or 0, signal.SIGKILL)
+    [outer] = [pid for pid in runtime_processes.marked(run) if numbers(pid)[-1] == inner]
+    assert runtime_processes.send(outer, runtime_processes.start_time(outer) or 0, signal.SIGKILL)
     assert place.ended(run)["state"] == "failed"
     failure = place.json("show")["failure"]
     assert (failure["rank"], failure["signal"]) == (0, "SIGKILL")
@@ -383,14 +383,14 @@ def test_a_run_that_takes_too_long_is_stopped(place: Place) -> None:
     said = place.cli("run", "--follow", place.job(FOREVER, max_duration="1s"), code=1).stderr
     assert "max_duration" in said
     shown = place.json("show")
-    assert (shown["state"], procs.marked(shown["id"])) == ("stopped", {})
+    assert (shown["state"], runtime_processes.marked(shown["id"])) == ("stopped", {})
 
 
 def test_a_smoke_run_ends_well_at_its_steps(place: Place) -> None:
     job = place.job(STEPS + FOREVER, smoke={"success": {"min_steps": 3}})
     place.cli("run", "--smoke", "--follow", job)
     shown = place.json("show")
-    assert (shown["state"], procs.marked(shown["id"])) == ("succeeded", {})
+    assert (shown["state"], runtime_processes.marked(shown["id"])) == ("succeeded", {})
 
 
 # -- ownership -------------------------------------------------------------------------------------
@@ -416,18 +416,18 @@ def nameless(place: Place) -> Iterator[tuple[str, dict[int, int]]]:
     place.said(run, "[0] up")
     place.said(run, "[1] up")
     pids = [int(pid) for pid in place.json("show", run)["pids"]["ranks"].values()]
-    found = {pid: procs.start_time(pid) or 0 for pid in pids}
-    assert not set(found) & set(procs.marked(run))
+    found = {pid: runtime_processes.start_time(pid) or 0 for pid in pids}
+    assert not set(found) & set(runtime_processes.marked(run))
     try:
         yield run, found
     finally:
         for pid, start in found.items():
-            procs.send(pid, start, signal.SIGKILL)
+            runtime_processes.send(pid, start, signal.SIGKILL)
 
 
 def living(processes: dict[int, int]) -> list[int]:
     """Return the pids that are still the same processes."""
-    return [pid for pid, start in processes.items() if procs.start_time(pid) == start]
+    return [pid for pid, start in processes.items() if runtime_processes.start_time(pid) == start]
 
 
 def test_a_process_that_has_overwritten_its_mark_is_owned(
@@ -447,8 +447,8 @@ def test_it_is_owned_after_the_supervisors_death(
     wait_for(recorded.exists, "record")
     wait_for(lambda: all(f'"pid": {pid},' in recorded.read_text() for pid in ranks), "record")
     who = place.status(run)["supervisor"]
-    assert procs.send(who["pid"], who["start"], signal.SIGKILL)
-    wait_for(lambda: not procs.is_alive(who), "death of the supervisor")
-    assert set(ranks) <= set(state.remaining(str(place.node(run)), run))
+    assert runtime_processes.send(who["pid"], who["start"], signal.SIGKILL)
+    wait_for(lambda: not runtime_processes.is_alive(who), "death of the supervisor")
+    assert set(ranks) <= set(run_state.remaining(str(place.node(run)), run))
     assert place.json("stop", run)["alive"] == 0
     assert living(ranks) == []

@@ -16,7 +16,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.ssh import library
+from safelaunch.ssh import paramiko_patches
 from safelaunch.ssh.connection import Channel, Connection
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def counted() -> Iterator[Trips]:
         return noting
 
     asks, waits = notes(trips.ask), notes(trips.wait)
-    paramiko = library.paramiko()
+    paramiko = paramiko_patches.paramiko()
     with contextlib.ExitStack() as undo:
 
         def change(place: Any, name: str, how: Callable[..., Any]) -> None:
@@ -78,7 +78,7 @@ def counted() -> Iterator[Trips]:
             undo.callback(setattr, place, name, before)
             setattr(place, name, how(before))
 
-        change(library, "open_channel", lambda opens: asks(waits(opens)))
+        change(paramiko_patches, "open_channel", lambda opens: asks(waits(opens)))
         change(paramiko.Channel, "_wait_for_event", lambda answer: asks(waits(answer)))
         change(Connection, "_begin", notes(trips.begin))
         change(Channel, "write", notes(trips.write))
@@ -102,7 +102,7 @@ class _Printed(io.FileIO):
 
 def main() -> None:
     """Run safelaunch."""
-    from safelaunch.cli import main as safelaunch  # noqa: PLC0415 - what is counted
+    from safelaunch.cli.main import main as safelaunch  # noqa: PLC0415 - what is counted
 
     place, sys.argv = Path(sys.argv[1]), ["safelaunch", *sys.argv[2:]]
     with counted() as trips:

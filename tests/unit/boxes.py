@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_hosts import records
 
-from safelaunch.hostfacts.facts import from_probe
+from safelaunch.hostfacts.assemble import from_probe
 
 RECORDS = {record["id"]: record for record in records()}
 MIB, GIB = 1 << 20, 1 << 30

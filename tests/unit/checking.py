@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from project import Project
 
-from safelaunch import checks
-from safelaunch.checks import Case, Result, Site
+from safelaunch.checks import run
+from safelaunch.checks.run import Case, Result, Site
 from safelaunch.model import Host
-from safelaunch.plan import make_plan
-from safelaunch.runtime import factsasks, factsparts
+from safelaunch.plan.build import make_plan
+from safelaunch.runtime.facts import questions, child
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,22 +47,22 @@ def case_of(
                     shown=(str(project.folder),) * len(plan.nodes), is_quick=is_quick)  # fmt: skip
         pairs = zip(resolved.hosts, plan.nodes, strict=True)
         sites = [Site(host, resolved.profile_of(host), node, case=made) for host, node in pairs]
-    made = checks.joined(made, sites)
+    made = run.joined(made, sites)
     known = facts if isinstance(facts, list) else [facts or {}] * len(sites)
     said = answers if isinstance(answers, list) else [answers or {}] * len(sites)
     told = [
-        (known[rank], _parts(site, said[rank]), checks.questions(made, site))
+        (known[rank], _parts(site, said[rank]), run.questions(made, site))
         for rank, site in enumerate(made.sites)
     ]
-    return checks.with_facts(made, told)
+    return run.with_facts(made, told)
 
 
 def _parts(site: Site, answers: Answers) -> dict[str, Any]:
-    wanted = checks.questions(site.case, site)
-    asks = checks.request(site, wanted)
+    wanted = run.questions(site.case, site)
+    asks = run.request(site, wanted)
     cwd = asks["cwd"] or "."
-    finder = factsasks.Finder(PYTHON, cwd, asks["pythonpath"])
-    works = factsasks.parts(cwd, asks["asks"], finder)
+    finder = questions.Finder(PYTHON, cwd, asks["pythonpath"])
+    works = questions.parts(cwd, asks["asks"], finder)
     parts = {}
     for at, question in enumerate(wanted):
         if question in answers:
@@ -72,14 +72,14 @@ def _parts(site: Site, answers: Answers) -> dict[str, Any]:
             continue
         try:
             parts[f"ask.{at}"] = {"value": works[f"ask.{at}"]()}
-        except factsparts.Skip as e:
+        except child.Skip as e:
             parts[f"ask.{at}"] = {"skip": str(e)}
     return parts
 
 
 def said(case: Case, *ids: str) -> list[Result]:
     """Return what checks say, all or those of these ids."""
-    return [result for result in checks.run(case) if not ids or result.id in ids]
+    return [result for result in run.run(case) if not ids or result.id in ids]
 
 
 def only(case: Case, id: str) -> Result:  # noqa: A002 - the field's name

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from checking import case_of
 
-from safelaunch import checks
-from safelaunch.checks import Case, Site
+from safelaunch.checks import run
+from safelaunch.checks.run import Case, Site
 from safelaunch.config.resolve import Flags
-from safelaunch.plan import make_plan
+from safelaunch.plan.build import make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,14 +65,14 @@ def away(
                 is_here=False, is_quick=is_quick, **more)  # fmt: skip
     pairs = zip(resolved.hosts, plan.nodes, strict=True)
     sites = [Site(host, resolved.profile_of(host), node, case=made) for host, node in pairs]
-    made = checks.joined(made, sites)
+    made = run.joined(made, sites)
     told = []
     for rank, site in enumerate(made.sites):
         known = answers[rank] if rank < len(answers) else {}
-        wanted = checks.questions(made, site)
+        wanted = run.questions(made, site)
         parts = {f"ask.{at}": _part(one, known) for at, one in enumerate(wanted)}
         told.append((facts[rank] if rank < len(facts) else {}, parts, wanted))
-    return checks.with_facts(made, told)
+    return run.with_facts(made, told)
 
 
 def _part(question: tuple[Any, ...], known: Mapping[tuple[Any, ...], Any]) -> dict[str, Any]:

@@ -9,13 +9,13 @@ import pytest
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
 from safelaunch.errors import SafelaunchError
-from safelaunch.plan import make_plan
-from safelaunch.serial import script_of
+from safelaunch.plan.build import make_plan
+from safelaunch.plan.serialize import script_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from safelaunch.config.load import Node
+    from safelaunch.config.yaml_io.reader import Node
     from safelaunch.model import EnvVar, NodePlan, Plan
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\n"

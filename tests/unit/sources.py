@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from safelaunch.source.flags import Flags, parser_of
+from safelaunch.analysis.options.read import Flags, parser_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import errno
 
-from safelaunch.remote.agent import AgentError
+from safelaunch.remote.agent_client import AgentError
 
 
 def test_what_nobody_has_foreseen_there_is_an_internal_error() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from project import Project
 
-from safelaunch.arithmetic import Problem, Subject, named_configs, problems, subject_of
-from safelaunch.arithmetic.options import of_words
+from safelaunch.analysis.arithmetic import Problem, Subject, named_configs, problems, subject_of
+from safelaunch.analysis.arithmetic.option_values import of_words
 from safelaunch.config.resolve import Flags, resolve_file
 
 ROOT = Path(__file__).parents[2]
@@ -262,7 +262,7 @@ def test_large_numbers_take_no_time() -> None:
 
 
 def test_the_rules_file_holds_no_value_that_loaders_read_differently() -> None:
-    from safelaunch.lint.check import check  # noqa: PLC0415 - only this test
+    from safelaunch.lint.run import check  # noqa: PLC0415 - only this test
 
-    for name in ("safelaunch/arithmetic/rules.yaml", "tests/data/arithmetic/samples.yaml"):
+    for name in ("safelaunch/analysis/arithmetic/rules.yaml", "tests/data/arithmetic/samples.yaml"):
         assert list(check(name, (ROOT / name).read_bytes()).findings) == []

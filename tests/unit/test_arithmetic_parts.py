@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safelaunch.arithmetic import Subject, problems
-from safelaunch.arithmetic.allocation import allocated
-from safelaunch.arithmetic.expression import BadExpression, Unknown, names_in, value_of
-from safelaunch.arithmetic.options import of_words
+from safelaunch.analysis.arithmetic import Subject, problems
+from safelaunch.analysis.arithmetic.areal_allocation import allocated
+from safelaunch.analysis.arithmetic.expression import BadExpression, Unknown, names_in, value_of
+from safelaunch.analysis.arithmetic.option_values import of_words
 
 # the expressions
 

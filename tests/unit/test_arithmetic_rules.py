@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-import safelaunch.arithmetic
-from safelaunch.arithmetic import FAIL, Problem, Subject, problems
-from safelaunch.arithmetic.options import of_words, positional_files
-from safelaunch.arithmetic.rules import BadRule, Rule, check_rule, read_rule, rules
+import safelaunch.analysis.arithmetic
+from safelaunch.analysis.arithmetic import FAIL, Problem, Subject, problems
+from safelaunch.analysis.arithmetic.option_values import of_words, positional_files
+from safelaunch.analysis.arithmetic.rules import BadRule, Rule, check_rule, read_rule, rules
 
 DATA = Path(__file__).parents[1] / "data" / "arithmetic" / "samples.yaml"
 FILE = Path(safelaunch.arithmetic.__file__).parent / "rules.yaml"

@@ -13,13 +13,13 @@ from project import Project
 from safelaunch.config import assets as assets_module
 from safelaunch.config import paths as paths_module
 from safelaunch.config.assets import windows_path
-from safelaunch.config.load import parse
+from safelaunch.config.yaml_io.reader import parse
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.model import Host, Placed, Plan
-from safelaunch.plan import make_plan
-from safelaunch.remote import places
-from safelaunch.serial import freeze, plan_json, thaw
+from safelaunch.plan.build import make_plan
+from safelaunch.remote import project_dir
+from safelaunch.plan.serialize import freeze, plan_json, thaw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,12 +100,12 @@ def test_assets_are_below_the_home_folder_of_each_host(project: Project) -> None
     def resolve(flags: Flags) -> Any:
         return resolve_file("job.yaml", flags, str(project.folder))
 
-    plan, _ = places.plan(resolve, flags, ["/data/llm"] * 2, ["/home/me", "/root"])
+    plan, _ = project_dir.plan(resolve, flags, ["/data/llm"] * 2, ["/home/me", "/root"])
     assert [str(node.argv[-1]) for node in plan.nodes] == [
         "/home/me/safelaunch/assets/Qwen2-7B",
         "/root/safelaunch/assets/Qwen2-7B",
     ]
-    shown, _ = places.plan(resolve, flags, [places.place(Host("a"), "/x/llm")] * 2)
+    shown, _ = project_dir.plan(resolve, flags, [project_dir.place(Host("a"), "/x/llm")] * 2)
     assert shown.nodes[1].assets[0].place == f"{PUSHED}/Qwen2-7B"
 
 

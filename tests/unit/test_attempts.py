@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import pytest
 from project import PYTHON, TORCHRUN, Project, script, shown
 
-from safelaunch.cli.planning import print_supervision
+from safelaunch.cli.show_plan import print_supervision
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError
-from safelaunch.execute import again
+from safelaunch.start import restart_scripts
 from safelaunch.model import Plan, Slot, Success
-from safelaunch.plan import bind, resume
-from safelaunch.serial import freeze, plan_json, thaw
+from safelaunch.plan.build import bind, resume
+from safelaunch.plan.serialize import freeze, plan_json, thaw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,7 +160,7 @@ def test_a_profile_without_the_recovery_ladder_keeps_its_workarounds(project: Pr
 
 
 def rendered(plan: Plan) -> dict[str, str]:
-    found = again.scripts(plan, FACTS, again.spec(plan, "job-1"))
+    found = restart_scripts.scripts(plan, FACTS, restart_scripts.spec(plan, "job-1"))
     return {name: text.decode() for name, (text, _) in found.items()}
 
 
@@ -179,7 +179,7 @@ def test_each_rung_has_a_script_with_the_rungs_below_it(project: Project) -> Non
 
 def test_a_later_attempt_differs_from_the_start_in_its_port_alone(project: Project) -> None:
     plan = project.plan(TORCHRUN + "recovery: {}\n")
-    known = again.spec(plan, "job-1")
+    known = restart_scripts.spec(plan, "job-1")
     assert known is not None
     (text,) = rendered(plan).values()
     assert text.replace(known["token"], "23456") == script(
@@ -188,13 +188,13 @@ def test_a_later_attempt_differs_from_the_start_in_its_port_alone(project: Proje
 
 
 def test_the_token_for_the_port_stands_nowhere_else(project: Project) -> None:
-    first = again.token(project.plan(PYTHON), "job-1")
+    first = restart_scripts.token(project.plan(PYTHON), "job-1")
     plan = project.plan(TORCHRUN + f"args: [{first}]\n")
-    assert again.token(plan, "job-1") not in script(plan)
+    assert restart_scripts.token(plan, "job-1") not in script(plan)
 
 
 def test_without_recovery_there_are_no_later_scripts(project: Project) -> None:
-    assert again.spec(project.plan(PYTHON), "job-1") is None
+    assert restart_scripts.spec(project.plan(PYTHON), "job-1") is None
 
 
 def test_a_plan_with_everything_comes_back_from_its_record(project: Project) -> None:

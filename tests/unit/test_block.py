@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from safelaunch.runtime.block import asked, parse
+from safelaunch.runtime.failure.elastic_report import asked, parse
 
 LOGS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "logs")
 

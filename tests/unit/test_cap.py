@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime.cap import Cap
-from safelaunch.runtime.reading import last_lines, read_on
+from safelaunch.runtime.logs.size_cap import Cap
+from safelaunch.runtime.logs.reader import last_lines, read_on
 
 if TYPE_CHECKING:
     from pathlib import Path

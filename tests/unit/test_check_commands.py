@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from project import Project
 
-    from safelaunch.checks import Case
+    from safelaunch.checks.run import Case
 
 
 @pytest.fixture

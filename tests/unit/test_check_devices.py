@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from project import Project
 
-    from safelaunch.checks import Result
+    from safelaunch.checks.run import Result
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\n"
 A100S = TORCHRUN + "profile: a100-sxm\nprocesses: 2\n"

@@ -11,9 +11,9 @@ from boxes import RTX5090, Known, box
 from checking import case_of, only, project_at, said
 from environments import PATH, SYSTEM, other, python, torch
 
-from safelaunch import checks
-from safelaunch.checks import wheels
-from safelaunch.checks.case import Case, Site
+from safelaunch.checks import run
+from safelaunch.checks.environment import pip_commands
+from safelaunch.checks.context import Case, Site
 from safelaunch.model import Host
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from project import Project
 
-    from safelaunch.checks import Result
+    from safelaunch.checks.run import Result
 
 ACCELERATE = "launcher: accelerate\nscript: train.py\nprocesses: 2\nprofile: cpu\n"
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\nprofile: cpu\n"
@@ -224,11 +224,11 @@ def test_swift_is_not_the_package_of_that_name(project: Project) -> None:
 
 def site(facts: dict[str, Any], *, is_here: bool = True) -> Site:
     case = Case(is_here=is_here, sites=(Site(Host("gpu1"), facts=facts),))
-    return checks.joined(case, [replace(case.sites[0], case=case)]).sites[0]
+    return run.joined(case, [replace(case.sites[0], case=case)]).sites[0]
 
 
 def test_pip_of_the_interpreter_itself() -> None:
-    assert wheels.install(site(box(python=python())), ["trl>=0.17"]) == (
+    assert pip_commands.install(site(box(python=python())), ["trl>=0.17"]) == (
         f"`{PATH} -m pip install 'trl>=0.17'`"
     )
 
@@ -236,20 +236,20 @@ def test_pip_of_the_interpreter_itself() -> None:
 def test_an_environment_without_pip_gets_it_first() -> None:
     told = python()
     told["packages"] = {}
-    assert "ensurepip && " in wheels.install(site(box(python=told)), ["x"])
+    assert "ensurepip && " in pip_commands.install(site(box(python=told)), ["x"])
     by_uv = site(box(python=told, tools={"uv": {"path": "/usr/bin/uv", "version": "0.5"}}))
-    assert wheels.install(by_uv, ["x"]) == f"`uv pip install --python {PATH} x`"
+    assert pip_commands.install(by_uv, ["x"]) == f"`uv pip install --python {PATH} x`"
 
 
 def test_the_systems_python_is_left_alone() -> None:
     told = python(path="/usr/bin/python3", kind="system")
-    hint = wheels.install(site(box(python=told, system=SYSTEM)), ["accelerate"])
+    hint = pip_commands.install(site(box(python=told, system=SYSTEM)), ["accelerate"])
     assert "`/usr/bin/python3 -m venv /home/me/envs/train && " in hint
     assert hint.endswith("`venv: /home/me/envs/train`")
 
 
 def test_wheels_for_another_machine_have_its_tags() -> None:
-    hint = wheels.install(site(box(python=python(), system=SYSTEM), is_here=False), ["accelerate"])
+    hint = pip_commands.install(site(box(python=python(), system=SYSTEM), is_here=False), ["accelerate"])
     assert hint.startswith(f"`{PATH} -m pip install accelerate` on gpu1; without internet there")
     assert (
         "pip download -d wheels --only-binary=:all: --python-version 3.10 "
@@ -259,7 +259,7 @@ def test_wheels_for_another_machine_have_its_tags() -> None:
 
 def test_wheels_for_musl() -> None:
     facts = box(python=python(), system={**SYSTEM, "libc": "musl 1.2"})
-    hint = wheels.install(site(facts, is_here=False), ["x"])
+    hint = pip_commands.install(site(facts, is_here=False), ["x"])
     assert "--platform=musllinux_1_{0..2}_x86_64" in hint
 
 
@@ -279,12 +279,12 @@ TORCHES = {
 def test_the_torch_for_cards_and_driver(
     driver: str | None, newest: str | None, cards: list[tuple[int, int]], wanted: tuple[str, str]
 ) -> None:
-    assert wheels.torch_for(driver, newest, cards) == wanted
+    assert pip_commands.torch_for(driver, newest, cards) == wanted
 
 
 def test_another_build_of_the_same_version_is_forced() -> None:
     facts = box(RTX5090, python=python(), torch=torch("2.7.0+cu126"))
-    hint = wheels.torch(site(facts))
+    hint = pip_commands.torch(site(facts))
     assert hint == (
         f"`{PATH} -m pip install torch --force-reinstall "
         "--index-url https://download.pytorch.org/whl/cu128`"

@@ -9,8 +9,8 @@ from boxes import A100, H100, RTX4090, RTX5090, T4, Known, box, recorded
 from checking import case_of, only, project_at, said
 from environments import CU126, CU128, python, torch
 
-from safelaunch.checks import cuda
-from safelaunch.hostfacts.reading import read
+from safelaunch.checks.environment import cuda_compat
+from safelaunch.hostfacts.tools.recognise import read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ CODE = {
 def test_which_code_a_card_runs(
     archs: list[str], card: tuple[int, int], wanted: str | None
 ) -> None:
-    assert cuda.code_for(archs, card) == wanted
+    assert cuda_compat.code_for(archs, card) == wanted
 
 
 ARCHS = {

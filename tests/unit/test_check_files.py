@@ -10,8 +10,8 @@ import pytest
 from checking import only, project_at, said
 from elsewhere import away, here
 
-from safelaunch import checks
-from safelaunch.checks.outputs import shared_folders
+from safelaunch.checks import run
+from safelaunch.checks.project.outputs import shared_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from project import Project
 
-    from safelaunch.checks import Case
+    from safelaunch.checks.run import Case
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\n"
 AREAL = "launcher: areal\nversion: '1'\nscript: train.py\n"
@@ -479,7 +479,7 @@ def test_no_run_is_well(project: Project) -> None:
 def shared(project: Project, job: str, groups: Sequence[Sequence[int]] | None) -> Case:
     case = away(project, job + "nodes: 2\n", hosts=("a", "b"))
     found = {} if groups is None else dict.fromkeys(shared_folders(case), groups)
-    return checks.joined(replace(case, shared=found), case.sites)
+    return run.joined(replace(case, shared=found), case.sites)
 
 
 SHARDED = TORCHRUN + "args: {output_dir: /d/out, deepspeed: ds.json}\n"
@@ -657,6 +657,6 @@ def test_no_word_of_a_job_makes_a_check_fail_by_itself(project: Project, value: 
         job += f"inputs: [{words}]\n"
     environ = {"http_proxy": value, "no_proxy": value}
     for case in (here(project, job, environ=environ), away(project, job)):
-        broken = [one for one in checks.run(case) if "the check itself failed" in one.evidence
+        broken = [one for one in run.run(case) if "the check itself failed" in one.evidence
                   and one.family in ("network", "project")]  # fmt: skip
         assert broken == []

@@ -8,16 +8,16 @@ import pytest
 from boxes import A100, H100, L40S, RTX4090, RTX5090, T4, Known, box, query, recorded
 from checking import case_of, only, project_at, said
 
-from safelaunch.config.hosts_facts import save
+from safelaunch.config.hosts_file.save_facts import save
 from safelaunch.config.resolve import Flags
-from safelaunch.hostfacts.detect import gate_facts
+from safelaunch.hostfacts.profile_detection import gate_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from project import Project
 
-    from safelaunch.checks import Result
+    from safelaunch.checks.run import Result
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\n"
 NONE = {("path", name): {"kind": None} for name in ("/dev/kfd", "/dev/dxg", "/dev/nvmap",

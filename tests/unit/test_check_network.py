@@ -10,9 +10,10 @@ import pytest
 from checking import case_of, only, project_at, said
 from elsewhere import away, here
 
-from safelaunch import checks
-from safelaunch.checks import Site, engines
-from safelaunch.checks.case import Ways
+from safelaunch.checks import run
+from safelaunch.checks.run import Site
+from safelaunch.checks.network import fixed_ports
+from safelaunch.checks.context import Ways
 from safelaunch.model import Host
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from project import Project
 
-    from safelaunch.checks import Case
+    from safelaunch.checks.run import Case
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\n"
 ACCELERATE = "launcher: accelerate\nscript: train.py\n"
@@ -37,7 +38,7 @@ def project(tmp_path: Path) -> Project:
 def fixed(project: Project, job: str) -> dict[int, bool]:
     """Return the fixed ports of a job, and whether it must have each."""
     (site,) = here(project, job).sites
-    return {one.port: one.must for one in engines.bound(site)}
+    return {one.port: one.must for one in fixed_ports.bound(site)}
 
 
 # -- ports -----------------------------------------------------------------------------------------
@@ -422,7 +423,7 @@ def test_one_clock_agrees_with_itself() -> None:
 
 
 def test_machines_without_a_job_are_compared_as_well() -> None:
-    case = checks.joined(case_of(None, None), [
+    case = run.joined(case_of(None, None), [
         Site(Host("a"), facts={"clock_offset": 0.0}), Site(Host("b"), facts={"clock_offset": 60.0})
     ])  # fmt: skip
     assert only(case, "clocks").evidence == "the clock of b is 60.0 s ahead of that of a"
@@ -430,7 +431,7 @@ def test_machines_without_a_job_are_compared_as_well() -> None:
 
 def with_ways(project: Project, found: Ways | None) -> Case:
     case = away(project, TORCHRUN + "nodes: 2\n", hosts=("a", "b"))
-    return checks.joined(replace(case, routes=found), case.sites)
+    return run.joined(replace(case, routes=found), case.sites)
 
 
 @pytest.mark.parametrize(("found", "status"), [

@@ -10,7 +10,7 @@ from boxes import Known, box
 from checking import case_of, project_at, said
 from environments import PATH, SYSTEM, python, torch
 
-from safelaunch.checks import packages, pins
+from safelaunch.checks.environment import packages, requirements
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,7 +157,7 @@ def test_the_jobs_own_folder_counts_too(project: Project) -> None:
 
 def test_a_comment_in_an_address_is_none() -> None:
     read = {"r.txt": "a==1#b\nb==2 # c\n"}.get
-    assert [(pin.name, pin.where) for pin in pins.of_requirements("r.txt", read)] == [
+    assert [(pin.name, pin.where) for pin in requirements.of_requirements("r.txt", read)] == [
         ("b", "r.txt:2")
     ]
 

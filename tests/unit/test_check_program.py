@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from project import Project
 
-    from safelaunch.checks import Case
+    from safelaunch.checks.run import Case
 
 JOB = "launcher: python\nscript: train.py\n"
 NOBODY = {"found": False, "where": None}

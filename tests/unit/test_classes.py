@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from safelaunch.runtime import advice, classes
+from safelaunch.runtime.signatures import advice, classes
 
 
 def named(text: str, failed: bool = True) -> str | None:

@@ -10,9 +10,9 @@ import pytest
 from boxes import A100, H100, RTX5090, T4, box, recorded
 from click.testing import CliRunner
 
-from safelaunch.cli.profiles import command
+from safelaunch.cli.info.profiles import command
 from safelaunch.config import profiles
-from safelaunch.hostfacts.detect import Fit, fitting, gate_facts
+from safelaunch.hostfacts.profile_detection import Fit, fitting, gate_facts
 from safelaunch.model import Origin
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import random
 import failure_logs
 import pytest
 
-from safelaunch.diagnose.engine import HIGH, LOW, Diagnosis, Finding, diagnose
-from safelaunch.diagnose.sources import Reader, Source
+from safelaunch.diagnose.root_cause import HIGH, LOW, Diagnosis, Finding, diagnose
+from safelaunch.diagnose.log_sources import Reader, Source
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 LOST = (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from safelaunch.diagnose import pieces, sources
-from safelaunch.diagnose.sources import Pieces, Reader, Source, choose
+from safelaunch.diagnose import byte_streams, log_sources
+from safelaunch.diagnose.log_sources import Pieces, Reader, Source, choose
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX names, links and pipes")
 RNG = random.Random(1)  # noqa: S311 - the same bytes each time
@@ -105,7 +105,7 @@ def test_of_a_line_without_end_both_ends_are_kept() -> None:
         Source("x"), Pieces(iter([b"begin", *[b"x" * (1 << 20)] * count, b"end\n", b"next\n"]))
     )
     (block,) = reader.blocks()
-    assert len(block.data) < sources.LONGEST + pieces.BLOCK
+    assert len(block.data) < log_sources.LONGEST + byte_streams.BLOCK
     assert block.data.startswith(b"begin")
     assert block.data.endswith(b"end\nnext\n")
     assert reader.lines == 2
@@ -248,7 +248,7 @@ def test_a_stream_that_breaks_is_read_up_to_there() -> None:
 
 
 def test_an_endless_stream_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "LIMIT", 64 << 20)
+    monkeypatch.setattr(byte_streams, "LIMIT", 64 << 20)
     reader = Reader(Source("-"), Pieces(iter(lambda: b"y\n" * 50_000, b"")))
     for _ in reader.blocks():
         pass
@@ -269,7 +269,7 @@ def test_a_file_without_a_size_is_read() -> None:
 
 @posix
 def test_a_silent_stream_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SILENCE", 0.01)
+    monkeypatch.setattr(byte_streams, "SILENCE", 0.01)
     out, into = os.pipe()
     told: list[str] = []
 
@@ -286,7 +286,7 @@ def test_a_silent_stream_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @posix
 def test_a_stream_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SILENCE", 0.01)
+    monkeypatch.setattr(byte_streams, "SILENCE", 0.01)
     out, into = os.pipe()
     os.set_blocking(out, False)
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safelaunch.diagnose import pieces, scan
-from safelaunch.diagnose.engine import diagnose
-from safelaunch.diagnose.hits import Hitting
+from safelaunch.diagnose import byte_streams, scan
+from safelaunch.diagnose.root_cause import diagnose
+from safelaunch.diagnose.literal_search import Hitting
 from safelaunch.diagnose.scan import Finder, Scan
-from safelaunch.diagnose.sources import Pieces, Reader, Source
-from safelaunch.runtime import table
+from safelaunch.diagnose.log_sources import Pieces, Reader, Source
+from safelaunch.runtime.signatures import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.diagnose.engine import Diagnosis
+    from safelaunch.diagnose.root_cause import Diagnosis
     from safelaunch.diagnose.scan import Excerpt
 
 ALARM = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
@@ -46,7 +46,7 @@ def finder() -> Finder:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make borders of blocks and pages frequent."""
-    monkeypatch.setattr(pieces, "BLOCK", 4096)
+    monkeypatch.setattr(byte_streams, "BLOCK", 4096)
     monkeypatch.setattr(scan, "PAGE", 512)
     monkeypatch.setattr(scan, "WHOLE", 2048)
     monkeypatch.setattr(scan, "PAGES", 4)
@@ -123,7 +123,7 @@ def test_the_finding_in_a_large_log_is_that_of_reading_it_whole(
 
 
 def test_a_log_beyond_the_size_that_is_read_whole_gives_the_same_number() -> None:
-    for size in (scan.WHOLE - 200, scan.WHOLE + 200, 3 * pieces.BLOCK):
+    for size in (scan.WHOLE - 200, scan.WHOLE + 200, 3 * byte_streams.BLOCK):
         lines = quiet(size // 36)
         assert told(lines + ALARM + b"\n").causes[0].number == lines.count(b"\n") + 1
 

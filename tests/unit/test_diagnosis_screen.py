@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 
-from safelaunch.cli.diagnosis import screen
-from safelaunch.diagnose.engine import diagnose
-from safelaunch.diagnose.sources import Reader, Source
+from safelaunch.cli.diagnose.show import screen
+from safelaunch.diagnose.root_cause import diagnose
+from safelaunch.diagnose.log_sources import Reader, Source
 
 WIDTH = 80
 SITE = "/opt/conda/envs/llm/lib/python3.11/site-packages"

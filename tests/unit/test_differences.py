@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from safelaunch.report.differences import compare
-from safelaunch.report.sides import Group, Node, Side
+from safelaunch.report.diff.compare import compare
+from safelaunch.report.diff.model import Group, Node, Side
 
 PLAN: dict[str, Any] = {
     "launcher": "torchrun",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from project import Project
 
-from safelaunch.execute import facts
+from safelaunch.start import preflight
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,4 +24,4 @@ JOB = "launcher: torchrun\nscript: train.py\ngpus: auto\n"
 )
 def test_gpus_are_counted_as_the_job_will_see_them(tmp_path: Path, more: str, seen: int) -> None:
     node = Project(tmp_path).node(JOB + more)
-    assert facts._visible_gpus(node, {"CUDA_VISIBLE_DEVICES": "0,1,2"}, 8) == seen
+    assert preflight._visible_gpus(node, {"CUDA_VISIBLE_DEVICES": "0,1,2"}, 8) == seen

@@ -4,8 +4,8 @@ from typing import Any
 
 from gpu_hosts import records
 
-from safelaunch.cli.facts_shown import lines, size, span
-from safelaunch.hostfacts import facts
+from safelaunch.cli.info.show_facts import lines, size, span
+from safelaunch.hostfacts import assemble
 
 MESSAGE = "Failed to initialize NVML: Driver/library version mismatch"
 SMI = "/usr/bin/nvidia-smi"
@@ -13,7 +13,7 @@ SMI = "/usr/bin/nvidia-smi"
 
 def shown(width: int = 80, **cards: Any) -> str:
     told = {"parts": {"cards": {"value": {"nvidia_smi": SMI, **cards}}}}
-    found = list(lines(facts.from_probe("gpu1", told), width))
+    found = list(lines(assemble.from_probe("gpu1", told), width))
     assert all(len(line) <= width for line in found)
     return " ".join(" ".join(found).split())
 
@@ -57,7 +57,7 @@ def test_every_recorded_output_can_be_shown() -> None:
 
 
 def test_nothing_known_is_shown_as_nothing() -> None:
-    assert next(lines(facts.from_probe("gpu1", {}), 80)) == "gpu1: asked now"
+    assert next(lines(assemble.from_probe("gpu1", {}), 80)) == "gpu1: asked now"
 
 
 def test_sizes_and_times_have_the_unit_that_fits() -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import factsasks, factsparts, holders, procs
+from safelaunch.runtime.facts import questions, child
+from safelaunch.runtime import port_holders, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 
 
 def ask(kind: str, *words: Any, cwd: str = "/") -> Any:
-    return factsasks.answer(cwd, kind, list(words))
+    return questions.answer(cwd, kind, list(words))
 
 
 @contextlib.contextmanager
@@ -126,13 +127,13 @@ def test_a_port_held_for_ipv6_alone_is_seen() -> None:
         except OSError:
             pytest.skip("no IPv6 here")
         server.listen()
-        assert holders.of(server.getsockname()[1])["listens"] is True
+        assert port_holders.of(server.getsockname()[1])["listens"] is True
 
 
 def test_a_table_of_sockets_that_cannot_be_read_is_no_free_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(holders, "_TABLES", ("/none",))
+    monkeypatch.setattr(port_holders, "_TABLES", ("/none",))
     with listener() as port:
         told = ask("port", port)
     assert (told["free"], told["listens"], told["holders"]) == (False, None, [])
@@ -220,7 +221,7 @@ def test_a_pipe_where_a_file_is_expected_is_not_waited_for(
 ) -> None:
     os.mkfifo(tmp_path / name)
     assert isinstance(ask(kind, str(tmp_path)), dict)
-    assert not factsasks.is_pointer(str(tmp_path / name))
+    assert not questions.is_pointer(str(tmp_path / name))
 
 
 # -- other runs ------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ def test_a_live_run_tells_its_words_and_cards_and_no_other_value(
     monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path))
     node = tmp_path / "runs" / "job-1" / "node-0"
     node.mkdir(parents=True)
-    status = {"state": "running", "name": "job", "supervisor": procs.identity(os.getpid())}
+    status = {"state": "running", "name": "job", "supervisor": processes.identity(os.getpid())}
     (node / "status.json").write_text(json.dumps(status))
     env = {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}, "WANDB_API_KEY": {"value": "hidden"}}
     plan = {"nodes": [{"argv": ["python", "t.py"], "cwd": "/w", "node_rank": 0, "env": env}]}
@@ -269,7 +270,7 @@ def test_the_cache_is_where_the_job_says(
 
 
 def test_a_question_that_nobody_knows_is_skipped() -> None:
-    with pytest.raises(factsparts.Skip):
+    with pytest.raises(child.Skip):
         ask("weather")
 
 
@@ -282,5 +283,5 @@ def test_a_question_that_nobody_knows_is_skipped() -> None:
     ("hub", ("models", "../..", "broken")),
 ])  # fmt: skip
 def test_a_strange_path_makes_no_traceback(kind: str, words: tuple[str, ...]) -> None:
-    with contextlib.suppress(factsparts.Skip):
+    with contextlib.suppress(child.Skip):
         assert isinstance(ask(kind, *words), dict)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import factsasks, factsparts
+from safelaunch.runtime.facts import questions, child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def found(names: list[str], folder: Path | str = "/", python: str = sys.executable) -> list[Any]:
     """Return the answers for some modules; the job's own lie in the folder."""
-    finder = factsasks.Finder(python, str(folder), ["."])
+    finder = questions.Finder(python, str(folder), ["."])
     return [one() for one in [finder.add(name) for name in names]]
 
 
@@ -68,10 +68,10 @@ def test_what_an_interpreter_prints_beside_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_that_does_not_answer_says_why(tmp_path: Path) -> None:
-    with pytest.raises(factsparts.Skip, match="no licence"):
+    with pytest.raises(child.Skip, match="no licence"):
         found(["json"], tmp_path, shim(tmp_path, "echo no licence; exit 1"))
 
 
 def test_an_interpreter_that_ends_without_a_word_says_its_exit_code(tmp_path: Path) -> None:
-    with pytest.raises(factsparts.Skip, match="exit code 7"):
+    with pytest.raises(child.Skip, match="exit code 7"):
         found(["json"], tmp_path, shim(tmp_path, "exit 7"))

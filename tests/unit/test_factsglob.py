@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime import factsglob, factsparts
+from safelaunch.runtime.facts import glob as facts_glob, child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def tree(tmp_path: Path) -> Path:
 ])  # fmt: skip
 def test_it_finds_what_the_standard_library_finds(tree: Path, pattern: str) -> None:
     wanted = {one.rstrip("/") for one in glob.glob(f"{tree}/{pattern}", recursive=True)}
-    assert factsglob.paths(f"{tree}/{pattern}") == sorted(wanted)
+    assert facts_glob.paths(f"{tree}/{pattern}") == sorted(wanted)
 
 
 def test_links_that_lead_back_are_followed_once(tmp_path: Path) -> None:
@@ -42,16 +42,16 @@ def test_links_that_lead_back_are_followed_once(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "up").symlink_to("..")
     (tmp_path / "d" / "x.json").touch()
-    assert factsglob.paths(f"{tmp_path}/**/x.json") == [f"{tmp_path}/d/x.json"]
+    assert facts_glob.paths(f"{tmp_path}/**/x.json") == [f"{tmp_path}/d/x.json"]
 
 
 def test_a_pattern_that_takes_too_long_is_given_up(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(factsglob, "_LONGEST", -1.0)
-    with pytest.raises(factsparts.Skip, match="took longer"):
-        factsglob.paths(f"{tree}/**/x.json")
+    monkeypatch.setattr(facts_glob, "_LONGEST", -1.0)
+    with pytest.raises(child.Skip, match="took longer"):
+        facts_glob.paths(f"{tree}/**/x.json")
 
 
 def test_the_root_is_itself() -> None:
-    assert factsglob.paths("/") == ["/"]
+    assert facts_glob.paths("/") == ["/"]

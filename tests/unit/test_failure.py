@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.cli.failure import block as on_screen
-from safelaunch.runtime import exits, failure, memory, table
+from safelaunch.cli.runs.failure_block import block as on_screen
+from safelaunch.runtime import rank_exits
+from safelaunch.runtime.failure import analyse
+from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.signatures import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +74,7 @@ class Node:
     def find(
         self, launcher: dict[str, Any] | None = None, **more: Any
     ) -> tuple[dict[str, Any], list[str]]:
-        found, warnings = failure.find(
+        found, warnings = analyse.find(
             str(self.path), self.run, 1, self.exits, launcher or FAILED, **more
         )
         return found or {}, warnings
@@ -192,7 +195,7 @@ def test_the_newest_restart_is_seen_though_the_clock_was_set_back(node: Node) ->
     me = os.getpid()
     for restart, made in ((0, 3600), (1, 0)):
         node.marked(0, restart, made, me)
-    seen = exits.Exits(str(node.path), 1)
+    seen = rank_exits.Exits(str(node.path), 1)
     seen.look()
     seen.close()
     assert seen.found[0]["restart"] == 1
@@ -656,9 +659,9 @@ def test_a_rank_without_cuda_gets_no_advice_on_cuda(node: Node) -> None:
 
 def test_a_kill_that_memory_would_have_left_a_trace_of_is_somebodys(node: Node) -> None:
     node.ended(0, 0, code=137, signal="SIGKILL")
-    found, _ = node.find(kills=memory.Kills(log=True))
+    found, _ = node.find(kills=oom_kills.Kills(log=True))
     assert found["advice"].startswith("the kernel log shows no memory kill: most likely a person")
-    assert "memory is the likely reason" in node.find(kills=memory.Kills())[0]["advice"]
+    assert "memory is the likely reason" in node.find(kills=oom_kills.Kills())[0]["advice"]
 
 
 def test_a_full_disk_is_named_by_the_file_in_the_error(node: Node, tmp_path: Path) -> None:
@@ -861,7 +864,7 @@ def test_a_damaged_record_raises_nothing(node: Node, data: bytes) -> None:
 
 
 def test_without_any_file_the_launchers_code_is_told(tmp_path: Path) -> None:
-    found, _ = failure.find(str(tmp_path / "gone"), {}, 1, {}, {"exit_code": 5, "signal": ""})
+    found, _ = analyse.find(str(tmp_path / "gone"), {}, 1, {}, {"exit_code": 5, "signal": ""})
     assert found is not None
     assert found["what"] == "the launcher exited with code 5"
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime import extra, follow, pane
+from safelaunch.runtime.logs import framework_logs, merger as logs_merger
+from safelaunch.runtime.supervise import pane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,8 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def mergers() -> Iterator[list[follow.Merger]]:
-    made: list[follow.Merger] = []
+def mergers() -> Iterator[list[logs_merger.Merger]]:
+    made: list[logs_merger.Merger] = []
     yield made
     for merger in made:
         merger.close()
@@ -56,7 +57,7 @@ def expected(written: bytes, prefix: bytes) -> bytes:
     ],
 )
 def test_lines_are_the_same_however_they_arrive(logs: Path, written: bytes, step: int) -> None:
-    source = follow.Source(str(logs / "rank-3.log"), b"[3] ")
+    source = logs_merger.Source(str(logs / "rank-3.log"), b"[3] ")
     pieces = [source.take(written[i : i + step], b"[3] ") for i in range(0, len(written), step)]
     assert b"".join([*pieces, source.finish()]) == expected(written, b"[3] ")
 
@@ -64,16 +65,16 @@ def test_lines_are_the_same_however_they_arrive(logs: Path, written: bytes, step
 def test_a_flood_of_one_rank_does_not_hide_the_other(logs: Path) -> None:
     (logs / "rank-0.log").write_bytes(b"noise\n" * 1_000_000)
     (logs / "rank-1.log").write_bytes(b"here\n")
-    merger = follow.Merger(str(logs), prefixed=True)
+    merger = logs_merger.Merger(str(logs), prefixed=True)
     assert b"[1] here\n" in merger.read()
     merger.close()
 
 
 def test_one_look_is_bounded_and_counts_what_was_read(logs: Path) -> None:
     (logs / "rank-0.log").write_bytes(b"x" * 99 + b"\n" + b"noise\n" * 1_000_000)
-    merger = follow.Merger(str(logs), prefixed=True)
+    merger = logs_merger.Merger(str(logs), prefixed=True)
     merger.read()
-    assert merger.total <= follow.LOOK + follow.CHUNK
+    assert merger.total <= logs_merger.LOOK + logs_merger.CHUNK
     assert merger.offsets() == {str(logs / "rank-0.log"): merger.total}
     assert merger.is_behind()
     merger.drain()
@@ -84,9 +85,9 @@ def test_one_look_is_bounded_and_counts_what_was_read(logs: Path) -> None:
 def test_what_is_left_at_the_end_comes_in_small_pieces(logs: Path) -> None:
     written = b"".join(b"line %d\n" % i for i in range(300_000)) + b"last"
     (logs / "rank-0.log").write_bytes(written)
-    merger = follow.Merger(str(logs), prefixed=True)
+    merger = logs_merger.Merger(str(logs), prefixed=True)
     pieces = list(merger.remaining())
-    assert max(map(len, pieces)) < 2 * follow.CHUNK
+    assert max(map(len, pieces)) < 2 * logs_merger.CHUNK
     assert b"".join(pieces) == expected(written, b"[0] ")
     merger.close()
 
@@ -94,7 +95,7 @@ def test_what_is_left_at_the_end_comes_in_small_pieces(logs: Path) -> None:
 def test_a_log_that_is_emptied_is_read_anew(logs: Path) -> None:
     log = logs / "rank-0.log"
     log.write_bytes(b"old and long\nhalf")
-    merger = follow.Merger(str(logs), prefixed=True)
+    merger = logs_merger.Merger(str(logs), prefixed=True)
     merger.read()
     log.write_bytes(b"new\n")
     assert merger.read() + merger.read() == b"[0] half\n[0] new\n"
@@ -104,7 +105,7 @@ def test_a_log_that_is_emptied_is_read_anew(logs: Path) -> None:
 # -- the framework's own files ---------------------------------------------------------------------
 
 
-def merged(merger: follow.Merger) -> bytes:
+def merged(merger: logs_merger.Merger) -> bytes:
     """Return what comes once it is time to look for files, and a whole walk has been made."""
     finder = merger.finder
     assert finder is not None
@@ -117,10 +118,10 @@ def merged(merger: follow.Merger) -> bytes:
 
 
 def test_an_old_file_is_followed_from_its_end_and_a_new_one_whole(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
     (project / "old.log").write_bytes(b"before\n")
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     with (project / "old.log").open("ab") as file:
         file.write(b"since\n")
@@ -129,9 +130,9 @@ def test_an_old_file_is_followed_from_its_end_and_a_new_one_whole(
 
 
 def test_a_rotated_file_is_read_on_and_its_successor_whole(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log*"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log*"], str(project))
     mergers.append(merger)
     log = project / "t.log"
     log.write_bytes(b"one\n")
@@ -143,9 +144,9 @@ def test_a_rotated_file_is_read_on_and_its_successor_whole(
 
 
 def test_files_of_the_same_name_are_told_apart(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["**/t.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["**/t.log"], str(project))
     mergers.append(merger)
     for name in ("a", "b"):
         (project / name).mkdir()
@@ -154,10 +155,10 @@ def test_files_of_the_same_name_are_told_apart(
 
 
 def test_the_runs_own_logs_are_never_followed_as_the_jobs(
-    logs: Path, tmp_path: Path, mergers: list[follow.Merger]
+    logs: Path, tmp_path: Path, mergers: list[logs_merger.Merger]
 ) -> None:
     copy = tmp_path / "copy.log"
-    merger = follow.Merger(str(logs), True, ["**/*.log"], str(tmp_path), skip=[str(copy)])
+    merger = logs_merger.Merger(str(logs), True, ["**/*.log"], str(tmp_path), skip=[str(copy)])
     mergers.append(merger)
     copy.write_bytes(b"copy\n")
     (logs / "combined.log").write_bytes(b"merged\n")
@@ -166,9 +167,9 @@ def test_the_runs_own_logs_are_never_followed_as_the_jobs(
 
 
 def test_a_file_that_gets_the_merged_log_is_dropped(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     (logs / "launcher.log").write_bytes(b"hello\n")
     shown = merged(merger)
@@ -181,19 +182,19 @@ def test_a_file_that_gets_the_merged_log_is_dropped(
 
 
 def test_a_file_that_comes_just_before_the_end_is_not_lost(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     (project / "late.log").write_bytes(b"cause")
     assert merger.drain() == b"[late.log] cause\n"
 
 
 def test_a_fifo_that_a_glob_names_is_left_alone(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
     os.mkfifo(project / "pipe.log")
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     assert merged(merger) == b""
 
@@ -201,7 +202,7 @@ def test_a_fifo_that_a_glob_names_is_left_alone(
 def test_a_walk_through_a_huge_tree_is_done_in_slices(project: Path) -> None:
     for i in range(3000):
         (project / f"{i}.txt").touch()
-    finder = extra.Finder(["*.log"], str(project), None, "/nowhere", ())
+    finder = framework_logs.Finder(["*.log"], str(project), None, "/nowhere", ())
     finder.look_again()
     finder.tick(0.0)
     assert next(finder.walk, None) is not None  # it has not come to the end
@@ -209,7 +210,7 @@ def test_a_walk_through_a_huge_tree_is_done_in_slices(project: Path) -> None:
 
 # -- more of them than are followed at once --------------------------------------------------------
 
-MANY = 3 * follow.MOST_EXTRA
+MANY = 3 * logs_merger.MOST_EXTRA
 
 
 def opened(folder: Path) -> int:
@@ -219,21 +220,21 @@ def opened(folder: Path) -> int:
 
 
 def test_each_of_many_files_is_read_however_many_there_were_before(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     for i in range(MANY):
         (project / f"w-{i:03}.log").write_bytes(b"step %d\n" % i)
         assert merged(merger) == b"[w-%03d.log] step %d\n" % (i, i)
-    assert opened(project) <= follow.MOST_EXTRA
-    assert len(merger.sources) <= follow.MOST_EXTRA
+    assert opened(project) <= logs_merger.MOST_EXTRA
+    assert len(merger.sources) <= logs_merger.MOST_EXTRA
 
 
 def test_files_that_all_grow_at_once_are_all_read_once_and_in_their_order(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     found = b""
     for turn in range(8):
@@ -248,17 +249,17 @@ def test_files_that_all_grow_at_once_are_all_read_once_and_in_their_order(
         mark = b"[w-%03d.log] " % i
         mine = [line[len(mark) :] for line in found.splitlines() if line.startswith(mark)]
         assert mine == [b"turn %d of %d, half and half" % (turn, i) for turn in range(8)]
-    assert opened(project) <= follow.MOST_EXTRA
+    assert opened(project) <= logs_merger.MOST_EXTRA
 
 
 def test_a_line_that_grows_while_others_take_turns_is_not_cut(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     (project / "half.log").write_bytes(b"step 1")
     assert merged(merger) == b""
-    for i in range(follow.MOST_EXTRA):
+    for i in range(logs_merger.MOST_EXTRA):
         (project / f"w-{i:03}.log").write_bytes(b"x\n")
     (project / "half.log").write_bytes(b"step 120\n")
     found = merged(merger) + merged(merger) + merged(merger)
@@ -267,13 +268,13 @@ def test_a_line_that_grows_while_others_take_turns_is_not_cut(
 
 
 def test_a_file_that_was_given_up_comes_back_with_what_is_new(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     (project / "first.log").write_bytes(b"one\nhalf")
     assert merged(merger) == b"[first.log] one\n"
-    for i in range(follow.MOST_EXTRA):
+    for i in range(logs_merger.MOST_EXTRA):
         (project / f"w-{i:03}.log").write_bytes(b"x\n")
     assert b"[first.log] half\n" in merged(merger)
     assert str(project / "first.log") not in merger.sources
@@ -283,21 +284,21 @@ def test_a_file_that_was_given_up_comes_back_with_what_is_new(
 
 
 def test_many_files_that_come_just_before_the_end_are_all_read(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     for i in range(MANY):
         (project / f"w-{i:03}.log").write_bytes(b"cause %d\n" % i)
     wanted = {b"[w-%03d.log] cause %d" % (i, i) for i in range(MANY)}
     assert set(merger.drain().splitlines()) == wanted
-    assert opened(project) <= follow.MOST_EXTRA
+    assert opened(project) <= logs_merger.MOST_EXTRA
 
 
 def test_a_file_that_was_removed_is_let_go_when_it_is_read(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     (project / "t.log").write_bytes(b"one\n")
     assert merged(merger) == b"[t.log] one\n"
@@ -310,14 +311,14 @@ def test_a_file_that_was_removed_is_let_go_when_it_is_read(
 
 
 def test_a_new_file_with_the_number_of_a_removed_one_is_read_whole(
-    logs: Path, project: Path, mergers: list[follow.Merger]
+    logs: Path, project: Path, mergers: list[logs_merger.Merger]
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     first = project / "first.log"
     first.write_bytes(b"one\n")
     merged(merger)
-    for i in range(follow.MOST_EXTRA):
+    for i in range(logs_merger.MOST_EXTRA):
         (project / f"w-{i:03}.log").write_bytes(b"x\n")
     merged(merger)
     # rewritten in place, longer than it was: as if a new file had got its inode
@@ -332,13 +333,13 @@ def test_a_folder_that_cannot_be_asked_for_its_kind_is_passed_by() -> None:
         def is_dir(self, *, follow_symlinks: bool) -> bool:
             raise OSError(errno.ESTALE, "Stale file handle", follow_symlinks)
 
-    assert not extra._is_folder(Entry())  # type: ignore[arg-type]
+    assert not framework_logs._is_folder(Entry())  # type: ignore[arg-type]
 
 
 def test_a_file_system_that_fails_in_its_own_way_ends_the_following_not_the_run(
-    logs: Path, project: Path, mergers: list[follow.Merger], monkeypatch: pytest.MonkeyPatch
+    logs: Path, project: Path, mergers: list[logs_merger.Merger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merger = follow.Merger(str(logs), True, ["*.log"], str(project))
+    merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
 
     def scandir(folder: str) -> None:
@@ -368,7 +369,7 @@ def test_globs_mean_what_they_mean_in_a_shell(project: Path, glob: str, found: s
     for name in ("a.log", "x/b.log", "x/y/c.log", "x/.h/d.log"):
         (project / name).parent.mkdir(exist_ok=True, parents=True)
         (project / name).touch()
-    shown = {path for path in extra.matches(str(project), glob.split("/")) if path}
+    shown = {path for path in framework_logs.matches(str(project), glob.split("/")) if path}
     assert shown == {str(project / name) for name in found}
 
 

@@ -26,4 +26,4 @@ def test_late_imports_survive_the_removal_of_the_run_directory(tmp_path: Path) -
         (tmp_path / path).write_bytes(Path(file).read_bytes())
     words = [sys.executable, "-I", "-S", "-B", "-c", LATE, str(tmp_path / "runtime")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.stdout == "safelaunch.runtime.outcome\n", done.stderr
+    assert done.stdout == "safelaunch.runtime.supervise.outcome\n", done.stderr

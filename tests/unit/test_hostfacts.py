@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.hostfacts import machine, models, trouble
-from safelaunch.hostfacts.reading import read
+from safelaunch.hostfacts import machine, gpu_models
+from safelaunch.hostfacts.tools import gpu_errors
+from safelaunch.hostfacts.tools.recognise import read
 
 XML = """<?xml version="1.0" ?>
 <nvidia_smi_log>
@@ -80,7 +81,7 @@ def test_a_cell_that_says_nothing_is_no_value(word: str) -> None:
 def test_an_error_is_recognised(text: str, kind: str, index: int | None, bus: str | None) -> None:
     (found,) = read(text).troubles
     assert (found.kind, found.index, found.bus_id) == (kind, index, bus)
-    assert kind in trouble.KINDS
+    assert kind in gpu_errors.KINDS
 
 
 def test_a_healthy_output_has_no_trouble() -> None:
@@ -155,12 +156,12 @@ def test_the_links_of_rocm_smi_are_not_its_weights() -> None:
     ],
 )
 def test_a_name_is_matched_whole(name: str | None, model: str | None) -> None:
-    assert models.model_of(name) == model
+    assert gpu_models.model_of(name) == model
 
 
 def test_a_mixed_host_has_a_model_for_each_name() -> None:
     names = ["NVIDIA GeForce GT 710", "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090"]
-    assert models.models_of(names) == (None, "rtx3090")
+    assert gpu_models.models_of(names) == (None, "rtx3090")
 
 
 # -- the machine -----------------------------------------------------------------------------------

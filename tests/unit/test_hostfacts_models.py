@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from safelaunch.config import profiles
-from safelaunch.hostfacts import models
+from safelaunch.hostfacts import gpu_models
 from safelaunch.model import Origin
 
 FILE = Path(__file__).parents[1] / "data" / "hardware" / "names.yaml"
@@ -58,17 +58,17 @@ def matching(name: str) -> set[str]:
 
 
 def test_every_platform_is_known_and_no_other() -> None:
-    assert [model.id for model in models.MODELS] == [one["id"] for one in PLATFORMS]
+    assert [model.id for model in gpu_models.MODELS] == [one["id"] for one in PLATFORMS]
 
 
 @pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
 def test_a_name_of_the_lists_is_its_platforms(platform: str, name: str) -> None:
-    assert models.model_of(name) == platform
+    assert gpu_models.model_of(name) == platform
 
 
 @pytest.mark.parametrize(("platform", "name"), named("not"))
 def test_a_name_that_only_looks_alike_is_not(platform: str, name: str) -> None:
-    assert models.model_of(name) != platform
+    assert gpu_models.model_of(name) != platform
     assert platform not in matching(name)
 
 
@@ -76,7 +76,7 @@ def test_a_name_that_only_looks_alike_is_not(platform: str, name: str) -> None:
 def test_no_name_fits_two_platforms(platform: str, name: str) -> None:
     fitting = {one["id"] for one in PLATFORMS if re.search(one["regex"], name)}
     assert fitting <= {platform}
-    assert {model.id for model in models.MODELS if model.name.fullmatch(name)} == {platform}
+    assert {model.id for model in gpu_models.MODELS if model.name.fullmatch(name)} == {platform}
 
 
 @pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))

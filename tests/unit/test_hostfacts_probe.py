@@ -16,8 +16,9 @@ import pytest
 from gpu_hosts import records
 from interpreters import interpreter
 
-from safelaunch.hostfacts import facts as host
-from safelaunch.runtime import facts, factsbytes, factsparts, factspython, procs
+from safelaunch.hostfacts import assemble as host
+from safelaunch.runtime.facts import probe, elf_strings, child, interpreter as facts_interpreter
+from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
 
 def asked(**request: Any) -> dict[str, Any]:
     """Return the facts of this machine as a probe tells them."""
-    return host.from_probe("here", facts.probe({"limit": 4, **request}, None))
+    return host.from_probe("here", probe.probe({"limit": 4, **request}, None))
 
 
 # -- nvidia-smi ------------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ def test_what_a_hanging_wrapper_has_started_ends_with_it(smi: Smi, tmp_path: Pat
     asked(limit=2)
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
-    while procs.start_time(pid) is not None:
+    while processes.start_time(pid) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -169,7 +170,7 @@ def test_a_part_that_hangs_is_given_up_and_one_that_fails_says_why(
         raise ZeroDivisionError("of all things")
 
     never = threading.Event()
-    factsparts.tell({"slow": (never.wait, 0.2), "bad": (fails, 5), "good": (lambda: 7, 5)})
+    child.tell({"slow": (never.wait, 0.2), "bad": (fails, 5), "good": (lambda: 7, 5)})
     told = dict(json.loads(line) for line in capfd.readouterr().out.split("\n") if line)
     never.set()
     assert told["slow"] == {"skip": "did not answer within 0.2 s"}
@@ -287,11 +288,11 @@ def test_an_interpreter_that_is_not_there_is_said_and_the_machine_still_told(
 def test_an_interpreter_that_hangs_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "ROOM", 0.5)
+    monkeypatch.setattr(probe, "ROOM", 0.5)
     path = tmp_path / "python"
     path.write_text("#!/bin/sh\nexec sleep 60\n")
     path.chmod(0o755)
-    told = facts.probe({"python": str(path), "limit": 1.0}, None)
+    told = probe.probe({"python": str(path), "limit": 1.0}, None)
     assert told["parts"]["python"]["skip"] == f"{path}: the interpreter did not answer in time"
 
 
@@ -317,7 +318,7 @@ def test_versions_come_from_the_names_of_metadata(tmp_path: Path) -> None:
     for name in ("torch-2.8.0+cu128.dist-info", "Flash_Attn-2.7.4.post1.dist-info",
                  "ms_swift-3.9.0-py3.11.egg-info", "notes.txt"):  # fmt: skip
         (tmp_path / name).mkdir()
-    assert factspython.packages([str(tmp_path)]) == {
+    assert facts_interpreter.packages([str(tmp_path)]) == {
         "torch": "2.8.0+cu128",
         "flash-attn": "2.7.4.post1",
         "ms-swift": "3.9.0",
@@ -333,7 +334,7 @@ def test_other_environments_tell_what_they_have(tmp_path: Path) -> None:
     (made / "bin" / "python").symlink_to(sys.executable)
     for name in ("torch-2.6.0", "accelerate-1.5.2", "nvidia_nccl_cu12-2.21.5", "six-1.0"):
         (site / f"{name}.dist-info").mkdir()
-    (found,) = [e for e in factspython.environments(str(tmp_path)) if e["prefix"] == str(made)]
+    (found,) = [e for e in facts_interpreter.environments(str(tmp_path)) if e["prefix"] == str(made)]
     assert (found["kind"], found["version"]) == ("venv", "3.11")
     assert found["packages"] == {
         "torch": "2.6.0",
@@ -364,7 +365,7 @@ def soon() -> float:
 def test_names_are_read_off_the_constants_only(tmp_path: Path) -> None:
     inside = b"\0NCCL_IB_DISABLE\0xNCCL_NOT\0TORCH_NCCL_BLOCKING_WAIT\0NCCL_DEBUG set by user\0"
     path = library(tmp_path / "libnccl.so.2", inside, b"NCCL_IN_CODE\0")
-    assert factsbytes.names(str(path), soon()) == [
+    assert elf_strings.names(str(path), soon()) == [
         "NCCL_DEBUG",
         "NCCL_IB_DISABLE",
         "TORCH_NCCL_BLOCKING_WAIT",
@@ -372,28 +373,28 @@ def test_names_are_read_off_the_constants_only(tmp_path: Path) -> None:
 
 
 def test_a_name_across_two_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factsbytes, "PIECE", 400)
+    monkeypatch.setattr(elf_strings, "PIECE", 400)
     filled = b"".join(b"NCCL_NAME_%03d\0" % n for n in range(200))
     path = library(tmp_path / "lib.so", b"\0" + filled)
-    assert factsbytes.names(str(path), soon()) == [f"NCCL_NAME_{n:03}" for n in range(200)]
+    assert elf_strings.names(str(path), soon()) == [f"NCCL_NAME_{n:03}" for n in range(200)]
 
 
 def test_the_version_of_nccl_and_its_cuda_are_read_off_the_library(tmp_path: Path) -> None:
     path = library(tmp_path / "libnccl.so.2", b"x\0NCCL version 2.26.2+cuda12.2\0")
-    assert factsbytes.nccl_version(str(path), soon()) == ("2.26.2", "12.2")
+    assert elf_strings.nccl_version(str(path), soon()) == ("2.26.2", "12.2")
 
 
 def test_architectures_are_found_behind_another_constant(tmp_path: Path) -> None:
     # in torch 2.8 the text stands right behind one that has no end of its own
     inside = b"sm_90\0\0std::string ipc_hsm_75 sm_80 sm_90a compute_120\0\0"
     path = library(tmp_path / "libtorch_python.so", inside)
-    assert factsbytes.arches(str(path), soon()) == ["sm_75", "sm_80", "sm_90a", "compute_120"]
+    assert elf_strings.arches(str(path), soon()) == ["sm_75", "sm_80", "sm_90a", "compute_120"]
 
 
 def test_a_scan_stops_when_its_time_is_over(tmp_path: Path) -> None:
     path = library(tmp_path / "lib.so", b"\0" * 100)
-    with pytest.raises(factsbytes.Late):
-        factsbytes.names(str(path), time.monotonic() - 1)
+    with pytest.raises(elf_strings.Late):
+        elf_strings.names(str(path), time.monotonic() - 1)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +402,7 @@ def test_a_scan_stops_when_its_time_is_over(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_library_does_not_raise(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "lib.so").write_bytes(body)
-    assert factsbytes.names(str(tmp_path / "lib.so"), soon()) in ([], ["NCCL_A_B"])
+    assert elf_strings.names(str(tmp_path / "lib.so"), soon()) in ([], ["NCCL_A_B"])
 
 
 def test_torch_is_not_imported() -> None:

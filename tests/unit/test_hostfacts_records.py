@@ -8,7 +8,7 @@ import time
 import pytest
 from gpu_hosts import as_expected, differences, records
 
-from safelaunch.hostfacts.reading import read
+from safelaunch.hostfacts.tools.recognise import read
 
 RECORDS = records()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.config.hosts_change import with_changes
+from safelaunch.config.hosts_file.edit_entry import with_changes
 from safelaunch.errors import ConfigError
 
 TEXT = """# mine

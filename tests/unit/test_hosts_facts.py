@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from project import Project
 
-from safelaunch.config import hosts as hosts_file
-from safelaunch.config.hosts_facts import save
+from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.hosts_file.save_facts import save
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError
 

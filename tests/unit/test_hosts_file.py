@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from project import PYTHON, TORCHRUN, Project
 
-from safelaunch.config import hosts as hosts_file
-from safelaunch.config.hosts_write import with_entry
+from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.hosts_file.add_entry import with_entry
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError
 from safelaunch.model import Host, Origin
@@ -19,7 +19,7 @@ from safelaunch.model import Host, Origin
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from safelaunch.config.hosts import Hosts
+    from safelaunch.config.hosts_file.reader import Hosts
 
 OFFLINE = {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.cli import hosts_lock
-from safelaunch.config import hosts
+from safelaunch.config.hosts_file import update_file
+from safelaunch.config.hosts_file import reader
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # says that it is there, waits for the word, and then adds its hosts one by one
 WRITER = """
 import sys
-from safelaunch.cli.hosts_lock import change
-from safelaunch.config.hosts_facts import save
+from safelaunch.config.hosts_file.update_file import change
+from safelaunch.config.hosts_file.save_facts import save
 path, name = sys.argv[1:]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -55,7 +55,7 @@ def test_what_several_write_at_once_is_all_there(path: Path) -> None:
         for one in writers:
             one.kill()
             one.communicate()
-    found = hosts.load(str(path), str(path), lambda said, _: said).machines
+    found = reader.load(str(path), str(path), lambda said, _: said).machines
     assert set(found) == {f"{name}{n}" for name in names for n in range(10)}
     assert [each.name for each in path.parent.iterdir()] == ["hosts.yaml"]
 
@@ -63,12 +63,12 @@ def test_what_several_write_at_once_is_all_there(path: Path) -> None:
 def test_who_waits_too_long_is_told_and_writes_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts_lock, "LIMIT", 0.1)
+    monkeypatch.setattr(update_file, "LIMIT", 0.1)
     with (
-        hosts_lock.alone(str(path)),
+        update_file.alone(str(path)),
         pytest.raises(ConfigError, match="another safelaunch has been changing it"),
     ):
-        hosts_lock.change(str(path), lambda _: "hosts: {}\n")
+        update_file.change(str(path), lambda _: "hosts: {}\n")
     assert not path.exists()
 
 
@@ -77,19 +77,19 @@ def test_an_error_in_between_lets_the_next_one_in(path: Path) -> None:
         raise ConfigError("no")
 
     with pytest.raises(ConfigError):
-        hosts_lock.change(str(path), breaks)
-    hosts_lock.change(str(path), lambda _: "hosts: {}\n")
+        update_file.change(str(path), breaks)
+    update_file.change(str(path), lambda _: "hosts: {}\n")
     assert path.read_text() == "hosts: {}\n"
 
 
 def test_a_text_that_stays_is_not_written_again(path: Path) -> None:
-    hosts_lock.change(str(path), lambda _: "hosts: {}\n")
+    update_file.change(str(path), lambda _: "hosts: {}\n")
     before = path.stat().st_ino
-    hosts_lock.change(str(path), lambda text: text)
+    update_file.change(str(path), lambda text: text)
     assert path.stat().st_ino == before
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
-        hosts_lock.change(str(tmp_path / "file" / "hosts.yaml"), lambda _: "hosts: {}\n")
+        update_file.change(str(tmp_path / "file" / "hosts.yaml"), lambda _: "hosts: {}\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.scan import leads_inside, measure, scan
+from safelaunch.sync.project_tree import leads_inside, measure, scan
 
 if TYPE_CHECKING:
     from pathlib import Path

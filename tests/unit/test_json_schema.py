@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft7Validator
 
 from safelaunch.config import json_schema
-from safelaunch.config.blocks import BLOCKS
-from safelaunch.config.load import mapping, parse
-from safelaunch.config.schema import HOST, JOB, PROFILE
+from safelaunch.config.schema.blocks import BLOCKS
+from safelaunch.config.yaml_io.reader import mapping, parse
+from safelaunch.config.schema.files import HOST, JOB, PROFILE
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.config.keys import Schema
-    from safelaunch.config.load import Node
+    from safelaunch.config.schema.keys import Schema
+    from safelaunch.config.yaml_io.reader import Node
 
 ROOT = Path(__file__).parents[2]
 FILES = {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.ssh import known_hosts
-from safelaunch.ssh.known_hosts import about, add, algorithms, fingerprint, host_name, read
+from safelaunch.ssh.keys import known_hosts
+from safelaunch.ssh.keys.known_hosts import about, add, algorithms, fingerprint, host_name, read
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from safelaunch.runtime import classes, signs
+from safelaunch.runtime.signatures import classes, match as signatures_match
 
 FILE = Path(__file__).parents[1] / "data" / "failures" / "known-texts.yaml"
 KNOWN: dict[str, str] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
@@ -15,5 +15,5 @@ KNOWN: dict[str, str] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize(("wanted", "text"), KNOWN.items(), ids=KNOWN)
 def test_a_known_text_is_recognised(wanted: str, text: str) -> None:
-    found = [match.signature for _, match in classes.findings(signs.clean(text))]
+    found = [match.signature for _, match in classes.findings(signatures_match.clean(text))]
     assert wanted in [signature.id for signature in found if signature]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from safelaunch.lint.environment import table
+from safelaunch.lint.env.names import table
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")

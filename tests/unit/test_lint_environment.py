@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.lint.check import check
-from safelaunch.lint.environment import Facts, Problem, table
-from safelaunch.lint.environment import check as check_variables
+from safelaunch.lint.run import check
+from safelaunch.lint.env.names import Facts, Problem, table
+from safelaunch.lint.env.names import check as check_variables
 from safelaunch.lint.finding import NOTE
-from safelaunch.lint.mend import mended
+from safelaunch.lint.fix import mended
 
 GONE = sorted(table().gone)
 LIVING = sorted(set(table().variables) - set(table().gone))

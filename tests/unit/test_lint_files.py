@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safelaunch.lint.check import check
-from safelaunch.lint.mend import mended
+from safelaunch.lint.run import check
+from safelaunch.lint.fix import mended
 
 if TYPE_CHECKING:
     from safelaunch.lint.finding import Finding

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safelaunch.lint import shell, shell_words
-from safelaunch.lint.check import check
-from safelaunch.lint.kinds import Kind, by_name
-from safelaunch.lint.mend import mended
+from safelaunch.lint.shell import rules, lexer
+from safelaunch.lint.run import check
+from safelaunch.lint.file_kinds import Kind, by_name
+from safelaunch.lint.fix import mended
 
 if TYPE_CHECKING:
     from safelaunch.lint.finding import Finding
@@ -28,7 +28,7 @@ def ids(text: str | bytes, file: str = "train.sh") -> list[str]:
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r")), min_size=1))
 def test_quoted_words_come_back(words: list[str]) -> None:
-    script = shell_words.split(shlex.join(words))
+    script = lexer.split(shlex.join(words))
     found = [word.value for command in script.commands for word in command.words]
     assert found == words
 
@@ -39,7 +39,7 @@ def test_no_text_is_too_strange(text: str) -> None:
 
 
 def test_words_know_their_place() -> None:
-    script = shell_words.split('a "b\nc" \\\n  d=1 | e # f\ng')
+    script = lexer.split('a "b\nc" \\\n  d=1 | e # f\ng')
     places = [(w.value, w.line, w.column) for c in script.commands for w in c.words]
     assert places == [("a", 1, 1), ("b\nc", 1, 3), ("d=1", 3, 3), ("e", 3, 9), ("g", 4, 1)]
 
@@ -206,7 +206,7 @@ def test_a_key_that_only_sounds_secret_is_none(text: str) -> None:
     ],
 )
 def test_the_launcher_of_a_script_is_known(text: str, launcher: str | None) -> None:
-    assert shell.launcher(shell_words.split(text)) == launcher
+    assert rules.launcher(lexer.split(text)) == launcher
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import pytest
 import yaml
 from lint_scalars import KNOWN, disagreements, generate
 
-from safelaunch.lint.check import check
-from safelaunch.lint.kinds import Kind
-from safelaunch.lint.mend import difference, mended
-from safelaunch.lint.scalars import by_pyyaml, by_ruamel, differs, rewritten
+from safelaunch.lint.run import check
+from safelaunch.lint.file_kinds import Kind
+from safelaunch.lint.fix import difference, mended
+from safelaunch.lint.yaml_files.scalars import by_pyyaml, by_ruamel, differs, rewritten
 
 
 def ids(text: str, file: str = "train.yaml") -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.config.load import MAX_BYTES, MAX_DEPTH, Node, overlay, parse, read_file
+from safelaunch.config.yaml_io.reader import MAX_BYTES, MAX_DEPTH, Node, overlay, parse, read_file
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin
 

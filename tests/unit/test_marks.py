@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safelaunch.cli.marks import wrapped
+from safelaunch.cli.table import wrapped
 
 
 def test_words_are_broken_between_and_what_follows_is_indented() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime import memory
+from safelaunch.runtime.monitor import oom_kills
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def test_a_counter_that_rose_is_told_with_how_much_and_where(
     group.mkdir(parents=True, exist_ok=True)
     counter = group / name
     counter.write_text(text.format(3))
-    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.take([os.getpid()])
     counter.write_text(text.format(5))
     assert [kill["text"] for kill in snapshot.kills()] == [
@@ -58,16 +58,16 @@ def test_a_counter_that_rose_is_told_with_how_much_and_where(
 def test_the_groups_above_count_too(tmp_path: Path) -> None:
     (tmp_path / own_group("0")).mkdir(parents=True, exist_ok=True)
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
-    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.take([os.getpid()])
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
-    assert memory.proof(snapshot.kills(), os.getpid())
+    assert oom_kills.proof(snapshot.kills(), os.getpid())
 
 
 @pytest.mark.parametrize("content", ["", "rubbish\n", "oom_kill x\n", "oom_kill\n"])
 def test_a_counter_that_cannot_be_read_proves_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "memory.events").write_text(content)
-    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.take([os.getpid(), 2**22 + 1])
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
     assert snapshot.kills() == []
@@ -75,14 +75,14 @@ def test_a_counter_that_cannot_be_read_proves_nothing(tmp_path: Path, content: s
 
 def test_the_kernel_log_proves_the_end_of_the_process_that_it_names() -> None:
     kill = {"text": "kernel log: Killed process 77 (python)", "pid": 77, "pids": []}
-    assert memory.proof([kill], 77) == kill["text"]
-    assert memory.proof([kill], 78) is None
+    assert oom_kills.proof([kill], 77) == kill["text"]
+    assert oom_kills.proof([kill], 78) is None
 
 
 def test_a_kernel_log_that_can_be_read_would_have_told_of_any_kill(tmp_path: Path) -> None:
     log = tmp_path / "kmsg"
     log.touch()
-    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(log))
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(log))
     try:
         assert snapshot.kills().witness(7) == "the kernel log"
     finally:
@@ -91,7 +91,7 @@ def test_a_kernel_log_that_can_be_read_would_have_told_of_any_kill(tmp_path: Pat
 
 def test_a_counter_would_have_told_of_the_kill_of_a_member(tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
-    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.take([os.getpid()])
     found = snapshot.kills()
     assert "counter" in found.witness(os.getpid())
@@ -99,7 +99,7 @@ def test_a_counter_would_have_told_of_the_kill_of_a_member(tmp_path: Path) -> No
 
 
 def test_where_nothing_can_be_read_nobody_would_have_told(tmp_path: Path) -> None:
-    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.take([os.getpid()])
     (tmp_path / "memory.events").write_text("rubbish\n")
     assert snapshot.kills().witness(os.getpid()) == ""
@@ -108,7 +108,7 @@ def test_where_nothing_can_be_read_nobody_would_have_told(tmp_path: Path) -> Non
 def test_only_what_the_kernel_log_says_from_now_on_is_read(tmp_path: Path) -> None:
     log = tmp_path / "kmsg"  # a plain file gives all records at once, and one is enough here
     log.write_text("3,1,1,-;Out of memory: Killed process 5 (old)\n")
-    snapshot = memory.Snapshot(str(tmp_path), kmsg=str(log))
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(log))
     with log.open("a") as file:
         file.write("3,2,2,-;Memory cgroup out of memory: Killed process 77 (python) total-vm:9kB\n")
     try:
@@ -147,7 +147,7 @@ def small_group() -> Iterator[Path]:
 def test_a_real_memory_kill_in_a_small_group_is_proved(small_group: Path) -> None:
     # it waits until it has been put into the group and seen there
     program = "import sys; sys.stdin.readline(); x = [bytearray(1 << 20) for _ in range(480)]"
-    snapshot = memory.Snapshot()
+    snapshot = oom_kills.Snapshot()
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         try:
             (small_group / "cgroup.procs").write_text(str(process.pid))
@@ -158,13 +158,13 @@ def test_a_real_memory_kill_in_a_small_group_is_proved(small_group: Path) -> Non
     kills = snapshot.kills()
     snapshot.close()
     assert process.returncode == -9
-    told = memory.proof([kill for kill in kills if kill["pid"] is None], process.pid)
+    told = oom_kills.proof([kill for kill in kills if kill["pid"] is None], process.pid)
     assert told is not None
     assert small_group.name in told
 
 
 def test_a_plain_kill_in_a_small_group_proves_nothing(small_group: Path) -> None:
-    snapshot = memory.Snapshot()
+    snapshot = oom_kills.Snapshot()
     program = "import sys; sys.stdin.readline()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         (small_group / "cgroup.procs").write_text(str(process.pid))
@@ -172,4 +172,4 @@ def test_a_plain_kill_in_a_small_group_proves_nothing(small_group: Path) -> None
         process.kill()
     own = [kill for kill in snapshot.kills() if small_group.name in kill["text"]]
     snapshot.close()
-    assert memory.proof(own, process.pid) is None
+    assert oom_kills.proof(own, process.pid) is None

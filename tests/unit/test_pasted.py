@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from project import Project, script, shown
 
-from safelaunch.config.write import job_yaml
+from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import ConfigError
-from safelaunch.pasted import parse_line
+from safelaunch.plan.pasted_command import parse_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from safelaunch.config.load import Node
+    from safelaunch.config.yaml_io.reader import Node
 
 
 @pytest.fixture

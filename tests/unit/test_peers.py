@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import peers
-from safelaunch.runtime.peers import Peers
+from safelaunch.runtime.supervise import peers
+from safelaunch.runtime.supervise.peers import Peers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

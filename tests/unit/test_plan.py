@@ -7,8 +7,8 @@ from project import PYTHON, TORCHRUN, Project, script, shown
 
 from safelaunch.config.resolve import Flags
 from safelaunch.model import Slot
-from safelaunch.plan import bind
-from safelaunch.serial import freeze, plan_json, thaw
+from safelaunch.plan.build import bind
+from safelaunch.plan.serialize import freeze, plan_json, thaw
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -76,7 +76,7 @@ def test_a_job_without_variables_does_not_load_the_table(project: Project) -> No
     code = (
         "import sys; from safelaunch.cli import main\n"
         "try: main()\n"
-        "except SystemExit: sys.exit('safelaunch.lint.environment' in sys.modules)"
+        "except SystemExit: sys.exit('safelaunch.lint.env.names' in sys.modules)"
     )
     words = [sys.executable, "-c", code, "run", "--dry-run", "job.yaml"]
     done = subprocess.run(words, cwd=project.folder, check=False, capture_output=True)

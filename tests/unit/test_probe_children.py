@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import facts, factsasks, factsparts
+from safelaunch.runtime.facts import probe as facts_probe, questions, child as facts_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ def program(path: Path, text: str) -> str:
 
 
 def probe(**request: Any) -> dict[str, Any]:
-    told: dict[str, Any] = facts.probe({"limit": 4.0, **request}, None)["parts"]
+    told: dict[str, Any] = facts_probe.probe({"limit": 4.0, **request}, None)["parts"]
     return told
 
 
@@ -70,7 +70,7 @@ def test_an_interpreter_that_prints_without_end_is_given_up_at_once(tmp_path: Pa
 def test_an_interpreter_that_tells_no_part_is_not_waited_for_as_long_as_one_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    monkeypatch.setattr(facts, "START", 0.3)
+    monkeypatch.setattr(facts_probe, "START", 0.3)
     python = program(tmp_path / "python", f"{first} exec sleep 60")
     begun = time.monotonic()
     assert "did not answer in time" in probe(python=python)["python"]["skip"]
@@ -103,7 +103,7 @@ def test_a_module_of_pythonpath_is_found_also_with_a_safe_path(
     (tmp_path / "made_up_module.py").touch()
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    finder = factsasks.Finder(sys.executable, "/", [])
+    finder = questions.Finder(sys.executable, "/", [])
     assert finder.add("made_up_module")()["found"]
 
 
@@ -115,7 +115,7 @@ def test_modules_are_asked_for_where_the_start_asks(
     python = program(tmp_path / "python", text)
     (tmp_path / ".python-version").touch()
     monkeypatch.chdir(tmp_path)
-    assert factsasks.Finder(python, "/", []).add("json")()["found"]
+    assert questions.Finder(python, "/", []).add("json")()["found"]
 
 
 # -- what is left ----------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ assert facts.probe({"quick": True, "limit": 4.0}, None)["parts"]["system"]["valu
 
 
 def test_a_probe_that_was_never_begun_tells_nothing() -> None:
-    assert facts.end({}, None) == {"parts": {}}
+    assert facts_probe.end({}, None) == {"parts": {}}
 
 
 def test_without_a_pipe_nothing_is_told_and_nothing_breaks() -> None:
@@ -172,7 +172,7 @@ def test_a_machine_where_no_thread_can_be_started_says_so(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    factsparts.tell({"system": (dict, 1.0)})
+    facts_child.tell({"system": (dict, 1.0)})
     assert '["system", {"skip": "can\'t start new thread"}]' in capfd.readouterr().out
 
 
@@ -180,7 +180,7 @@ def test_parts_are_told_when_most_of_many_hang(capfd: pytest.CaptureFixture[str]
     blocked = threading.Event()
     parts: dict[str, tuple[Callable[[], Any], float]] = {"first": (dict, 5.0)}
     parts.update({f"ask.{number}": (blocked.wait, 0.2) for number in range(200)})
-    factsparts.tell(parts)
+    facts_child.tell(parts)
     blocked.set()
     said = capfd.readouterr().out
     assert '["first", {"value": {}}]' in said
@@ -202,8 +202,8 @@ factsparts.main(["/"])
 
 def test_a_pipe_has_no_text(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert factsparts.read(str(tmp_path / "pipe")) == ""
-    assert factsparts.read("/dev/zero") == ""
+    assert facts_child.read(str(tmp_path / "pipe")) == ""
+    assert facts_child.read("/dev/zero") == ""
 
 
 @pytest.fixture(autouse=True)

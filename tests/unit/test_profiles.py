@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from safelaunch import gates
+from safelaunch.plan import gates
 from safelaunch.config import profiles
-from safelaunch.config.load import read_file
+from safelaunch.config.yaml_io.reader import read_file
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin, Profile
 

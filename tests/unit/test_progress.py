@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from safelaunch.cli.progress import lines, short
-from safelaunch.runtime import windows
-from safelaunch.runtime.progress import Progress
-from safelaunch.runtime.windows import Windows
+from safelaunch.cli.runs.progress import lines, short
+from safelaunch.runtime.progress import flood_filter
+from safelaunch.runtime.progress.tracker import Progress
+from safelaunch.runtime.progress.flood_filter import Windows
 
 DATA = Path(__file__).parents[1] / "data" / "progress"
 RECORDED = [json.loads(line) for line in (DATA / "lines.jsonl").read_text("utf-8").splitlines()]
@@ -179,8 +179,8 @@ def test_what_is_read_of_a_flood_is_bounded() -> None:
     said = (b"[0] loss of words " + CHATTER) * 450
     for turn in range(1000):
         read += sum(map(len, flood.cut(said, 100.0 + turn / 100)))
-    assert read < windows.BURST + 10 * windows.RATE + 2 * windows.LONGEST
-    assert sum(map(len, flood.last())) < 2 * windows.KEPT
+    assert read < flood_filter.BURST + 10 * flood_filter.RATE + 2 * flood_filter.LONGEST
+    assert sum(map(len, flood.last())) < 2 * flood_filter.KEPT
 
 
 def test_the_last_lines_of_each_rank_in_a_flood_are_read_at_the_end() -> None:
@@ -191,7 +191,7 @@ def test_the_last_lines_of_each_rank_in_a_flood_are_read_at_the_end() -> None:
             flood.cut((mark + CHATTER) * 500 + mark + b"i=%d\n" % turn, 100.0)
     last = b"".join(flood.last())
     assert [rank for rank in range(20) if b"[%d] i=99\n" % rank not in last] == []
-    assert len(last) <= windows.MOST_LAST
+    assert len(last) <= flood_filter.MOST_LAST
     assert flood.last() == []
 
 

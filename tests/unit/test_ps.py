@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from safelaunch.cli.ps import _Row, _table
-from safelaunch.runs import Run
+from safelaunch.cli.runs.ps import _Row, _table
+from safelaunch.runs.store import Run
 
 PROGRESS = {"step": 12000, "total": 80000, "scope": "run", "eta": 7200.0, "loss": 0.4123}
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import recovery
+from safelaunch.runtime.supervise import recovery
 
 if TYPE_CHECKING:
     from pathlib import Path

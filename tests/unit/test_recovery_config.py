@@ -8,7 +8,7 @@ from project import PYTHON, Project
 
 from safelaunch.config.resolve import Flags
 from safelaunch.model import Hang, Success
-from safelaunch.runtime import classes
+from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
     from safelaunch.model import Recovery, Supervision

@@ -10,7 +10,7 @@ import pytest
 from planted import FQDN, HARMLESS, HOST, PLAN_SECRET, PLANTED, USER
 
 from safelaunch.report import excerpt
-from safelaunch.report.redact import Redactor
+from safelaunch.report.redact.redactor import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.cli import report
+from safelaunch.cli.main import report
 from safelaunch.errors import HostError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from project import PYTHON, TORCHRUN, Project, script, shown
 
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.errors import ConfigError
-from safelaunch.plan import make_plan
-from safelaunch.serial import plan_json
+from safelaunch.plan.build import make_plan
+from safelaunch.plan.serialize import plan_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime import gpus, procs, samples
-from safelaunch.runtime.trends import notes
+from safelaunch.runtime.monitor import gpu_load, sampler as monitor_sampler
+from safelaunch.runtime import processes
+from safelaunch.runtime.monitor.trends import notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ FOUR = "\n".join(f"{i}, GPU-{i}aaa, {90 + i}, 1000, 24564, 55.5" for i in range(
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return what puts a program named nvidia-smi on PATH, beside something like a driver."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpus, "DRIVER", (str(tmp_path),))
+    monkeypatch.setattr(gpu_load, "DRIVER", (str(tmp_path),))
 
     def install(script: str) -> None:
         path = tmp_path / "nvidia-smi"
@@ -37,22 +38,22 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
 
 
 @pytest.fixture
-def sampler(tmp_path: Path) -> Iterator[Callable[..., samples.Samples]]:
+def sampler(tmp_path: Path) -> Iterator[Callable[..., monitor_sampler.Samples]]:
     made = []
 
-    def make(**run: object) -> samples.Samples:
-        made.append(samples.Samples(str(tmp_path), run))
+    def make(**run: object) -> monitor_sampler.Samples:
+        made.append(monitor_sampler.Samples(str(tmp_path), run))
         return made[-1]
 
     yield make
     for one in made:
         if one.pid is not None:
-            procs.send(one.pid, procs.start_time(one.pid) or 0, 9)
+            processes.send(one.pid, processes.start_time(one.pid) or 0, 9)
             os.waitpid(one.pid, 0)
         one.close()
 
 
-def answered(one: samples.Samples) -> bool:
+def answered(one: monitor_sampler.Samples) -> bool:
     """Wait for the program's end, as the supervisor does."""
     pid = one.pid or 0
     _, status = os.waitpid(pid, 0)
@@ -72,17 +73,17 @@ def rows_or_none(tmp_path: Path) -> list[dict[str, str]] | None:
 
 
 def test_a_sample_tells_memory_disk_and_load(
-    sampler: Callable[..., samples.Samples], tmp_path: Path
+    sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
     sampler().tick(100.0)
     (row,) = rows(tmp_path)
-    assert set(row) == set(samples.HOST)
+    assert set(row) == set(monitor_sampler.HOST)
     assert 0 < float(row["host_mem_used_mib"]) < float(row["host_mem_total_mib"])
     assert 0 <= float(row["run_free_mib"]) <= float(row["run_total_mib"])
 
 
 def test_nothing_is_written_before_it_is_due(
-    sampler: Callable[..., samples.Samples], tmp_path: Path
+    sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
     one = sampler()
     for moment in (100.0, 100.25, 129.9, 130.0):
@@ -91,9 +92,9 @@ def test_nothing_is_written_before_it_is_due(
 
 
 def test_a_long_run_is_covered_from_its_start_in_a_bounded_file(
-    sampler: Callable[..., samples.Samples], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "LIMIT", 20)
+    monkeypatch.setattr(monitor_sampler, "LIMIT", 20)
     one = sampler()
     for turn in range(1000):
         one.tick(turn * 30.0)
@@ -106,7 +107,7 @@ def test_a_long_run_is_covered_from_its_start_in_a_bounded_file(
 
 
 def test_a_folder_that_is_gone_does_not_matter(
-    sampler: Callable[..., samples.Samples], tmp_path: Path
+    sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
     one = sampler()
     one.path = str(tmp_path / "gone" / "samples.csv")
@@ -127,7 +128,7 @@ def elsewhere(tmp_path: Path) -> str:
 
 
 def test_another_file_system_is_asked_by_a_process_of_its_own(
-    sampler: Callable[..., samples.Samples], tmp_path: Path, elsewhere: str
+    sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path, elsewhere: str
 ) -> None:
     one = sampler(cwd=elsewhere)
     one.tick(1.0)
@@ -135,12 +136,12 @@ def test_another_file_system_is_asked_by_a_process_of_its_own(
     assert answered(one)
     one.tick(1.25)
     (row,) = rows(tmp_path)
-    assert int(row["cwd_total_mib"]) == samples.space(elsewhere)[1] // samples.MIB  # type: ignore[operator]
+    assert int(row["cwd_total_mib"]) == monitor_sampler.space(elsewhere)[1] // monitor_sampler.MIB  # type: ignore[operator]
 
 
 def test_the_cards_are_asked_when_the_disk_has_answered(
     smi: Callable[[str], None],
-    sampler: Callable[..., samples.Samples],
+    sampler: Callable[..., monitor_sampler.Samples],
     tmp_path: Path,
     elsewhere: str,
 ) -> None:
@@ -155,7 +156,7 @@ def test_the_cards_are_asked_when_the_disk_has_answered(
 
 
 def test_a_disk_that_never_answers_holds_nobody_up_and_is_told_once(
-    sampler: Callable[..., samples.Samples],
+    sampler: Callable[..., monitor_sampler.Samples],
     tmp_path: Path,
     elsewhere: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -175,7 +176,7 @@ def test_a_disk_that_never_answers_holds_nobody_up_and_is_told_once(
 
 
 def test_without_a_descriptor_left_the_sample_goes_without(
-    sampler: Callable[..., samples.Samples], tmp_path: Path, elsewhere: str
+    sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path, elsewhere: str
 ) -> None:
     one = sampler(cwd=elsewhere)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -194,12 +195,12 @@ def test_without_a_descriptor_left_the_sample_goes_without(
 
 @pytest.mark.parametrize("record", RECORDED, ids=lambda record: record["name"])
 def test_recorded_answers_are_read(record: dict[str, object]) -> None:
-    found = {index: values for index, (_, values) in gpus.parse(str(record["text"])).items()}
+    found = {index: values for index, (_, values) in gpu_load.parse(str(record["text"])).items()}
     assert found == record["expected"]
 
 
 def test_an_answer_becomes_columns_of_the_row(
-    smi: Callable[[str], None], sampler: Callable[..., samples.Samples], tmp_path: Path
+    smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
     smi(f"cat <<'END'\n{FOUR}\nEND")
     one = sampler()
@@ -214,7 +215,7 @@ def test_an_answer_becomes_columns_of_the_row(
 def test_only_the_cards_of_the_run_are_kept(
     wanted: list[str],
     smi: Callable[[str], None],
-    sampler: Callable[..., samples.Samples],
+    sampler: Callable[..., monitor_sampler.Samples],
     tmp_path: Path,
 ) -> None:
     smi(f"cat <<'END'\n{FOUR}\nEND")
@@ -229,7 +230,7 @@ def test_only_the_cards_of_the_run_are_kept(
 
 
 def test_one_that_hangs_is_told_once_and_never_joined_by_a_second(
-    smi: Callable[[str], None], sampler: Callable[..., samples.Samples], tmp_path: Path
+    smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
     smi("exec sleep 600")
     one = sampler()
@@ -244,7 +245,7 @@ def test_one_that_hangs_is_told_once_and_never_joined_by_a_second(
 
 
 def test_the_slower_it_is_the_less_often_it_is_asked(
-    smi: Callable[[str], None], sampler: Callable[..., samples.Samples]
+    smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples]
 ) -> None:
     smi("exit 0")
     one = sampler()
@@ -260,24 +261,24 @@ def test_the_slower_it_is_the_less_often_it_is_asked(
     assert one.pid is not None
 
 
-def test_a_child_of_somebody_else_is_not_taken(sampler: Callable[..., samples.Samples]) -> None:
+def test_a_child_of_somebody_else_is_not_taken(sampler: Callable[..., monitor_sampler.Samples]) -> None:
     assert not sampler().reaped(1, 0)
 
 
 def test_without_a_driver_nobody_is_asked(
     smi: Callable[[str], None],
-    sampler: Callable[..., samples.Samples],
+    sampler: Callable[..., monitor_sampler.Samples],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     smi("exit 0")
-    monkeypatch.setattr(gpus, "DRIVER", ("/nonexistent",))
+    monkeypatch.setattr(gpu_load, "DRIVER", ("/nonexistent",))
     one = sampler()
     one.tick(1.0)
     assert one.pid is None
 
 
 def test_a_run_without_cards_asks_nobody(
-    smi: Callable[[str], None], sampler: Callable[..., samples.Samples]
+    smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples]
 ) -> None:
     smi("exit 0")
     one = sampler(gpus=[])

@@ -13,7 +13,7 @@ import yaml
 from project import PYTHON, Project, script
 
 from safelaunch.model import Slot
-from safelaunch.plan import bind
+from safelaunch.plan.build import bind
 from safelaunch.script import paste_line
 
 # stands where the interpreter would: tells its words, variables and folder

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.runtime import shared, wire
+from safelaunch.runtime.agent import shared_filesystem, wire
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ LINK = wire.Link(lambda _: b"", lambda _: None)
 
 
 def ask(verb: str, folder: Path, **request: Any) -> dict[str, Any]:
-    return shared.VERBS[verb]({"folder": str(folder), "make": False, **request}, LINK)
+    return shared_filesystem.VERBS[verb]({"folder": str(folder), "make": False, **request}, LINK)
 
 
 def test_a_token_is_seen_until_it_is_taken(tmp_path: Path) -> None:

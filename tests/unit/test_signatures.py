@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from safelaunch.diagnose import catalogue, dialect
-from safelaunch.runtime import classes, signatures, signs, table
+from safelaunch.diagnose import signature_files, pattern_dialect
+from safelaunch.runtime.signatures import classes, records, match as signatures_match, table
 
-ALL = catalogue.signatures()
+ALL = signature_files.signatures()
 SAMPLES = [(one, text) for one in ALL for text in one.samples]
 NEAR_MISSES = [(one, text) for one in ALL for text in one.near_misses]
 PROGRESS = Path(__file__).parents[1] / "data" / "progress"
@@ -28,7 +28,7 @@ RECORD = {
 
 
 def found(text: str) -> list[classes.Match]:
-    return [match for _, match in classes.findings(signs.clean(text))]
+    return [match for _, match in classes.findings(signatures_match.clean(text))]
 
 
 def ids(text: str) -> set[str]:
@@ -36,7 +36,7 @@ def ids(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("one", "text"), SAMPLES, ids=lambda value: getattr(value, "id", ""))
-def test_a_sample_is_recognised(one: catalogue.Signature, text: str) -> None:
+def test_a_sample_is_recognised(one: signature_files.Signature, text: str) -> None:
     assert one.id in ids(text)
 
 
@@ -45,19 +45,19 @@ def test_a_sample_is_recognised(one: catalogue.Signature, text: str) -> None:
     [(one, text) for one, text in SAMPLES if one.role in ("root", "unknown")],
     ids=lambda value: getattr(value, "id", ""),
 )
-def test_a_sample_of_a_cause_has_its_class(one: catalogue.Signature, text: str) -> None:
+def test_a_sample_of_a_cause_has_its_class(one: signature_files.Signature, text: str) -> None:
     match = classes.classify(text)
     assert (match and match.name) == one.name
 
 
 @pytest.mark.parametrize(("one", "text"), NEAR_MISSES, ids=lambda value: getattr(value, "id", ""))
-def test_a_near_miss_is_not_recognised(one: catalogue.Signature, text: str) -> None:
+def test_a_near_miss_is_not_recognised(one: signature_files.Signature, text: str) -> None:
     assert one.id not in ids(text)
 
 
 def test_the_runtime_has_the_same_signatures() -> None:
-    written = Path(signatures.__file__).read_text(encoding="utf-8")
-    assert written == catalogue.module(ALL), "run scripts/signatures"
+    written = Path(records.__file__).read_text(encoding="utf-8")
+    assert written == signature_files.module(ALL), "run scripts/signatures"
 
 
 def test_re2_takes_every_pattern() -> None:
@@ -89,14 +89,14 @@ def test_a_root_has_a_step_to_take_for_every_class() -> None:
     [r"(?=long) enough", r"(long enough)\1", r"(?i)long enough", r"(?:(?:long)+ )*enough", "long("],
 )
 def test_a_pattern_out_of_the_dialect_is_refused(pattern: str) -> None:
-    with pytest.raises(dialect.BadPattern):
-        dialect.check(pattern)
+    with pytest.raises(pattern_dialect.BadPattern):
+        pattern_dialect.check(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"\d+", "abc", "long enough|\\w+", "(?:long enough)?"])
 def test_a_pattern_without_a_literal_text_is_refused(pattern: str) -> None:
-    with pytest.raises(dialect.BadPattern):
-        dialect.literals(pattern)
+    with pytest.raises(pattern_dialect.BadPattern):
+        pattern_dialect.literals(pattern)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_pattern_without_a_literal_text_is_refused(pattern: str) -> None:
     ],
 )
 def test_the_rarest_literals_of_a_pattern_are_found(pattern: str, texts: tuple[str, ...]) -> None:
-    assert dialect.literals(pattern) == texts
+    assert pattern_dialect.literals(pattern) == texts
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,19 @@ def test_the_rarest_literals_of_a_pattern_are_found(pattern: str, texts: tuple[s
     ],
 )
 def test_a_wrong_record_says_what_is_wrong(change: dict[str, object], said: str) -> None:
-    with pytest.raises(catalogue.BadSignature, match=said):
-        catalogue.read({**RECORD, **change}, "mine.yaml")
+    with pytest.raises(signature_files.BadSignature, match=said):
+        signature_files.read({**RECORD, **change}, "mine.yaml")
 
 
 def test_a_record_without_a_key_says_which() -> None:
     record = {key: value for key, value in RECORD.items() if key != "remedy"}
-    with pytest.raises(catalogue.BadSignature, match="remedy missing"):
-        catalogue.read(record, "mine.yaml")
+    with pytest.raises(signature_files.BadSignature, match="remedy missing"):
+        signature_files.read(record, "mine.yaml")
 
 
 def test_an_id_stands_once(tmp_path: Path) -> None:
     import yaml  # noqa: PLC0415 - this test alone
 
     (tmp_path / "a.yaml").write_text(yaml.safe_dump([RECORD, RECORD]), encoding="utf-8")
-    with pytest.raises(catalogue.BadSignature, match="already"):
-        list(catalogue.of_files([str(tmp_path / "a.yaml")]))
+    with pytest.raises(signature_files.BadSignature, match="already"):
+        list(signature_files.of_files([str(tmp_path / "a.yaml")]))

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from safelaunch.runtime import windows
-from safelaunch.runtime.sought import Sought
+from safelaunch.runtime.progress import flood_filter
+from safelaunch.runtime.progress.checkpoint_line import Sought
 
 SAVED = "^Saved checkpoint"
 SEEN = {
@@ -28,7 +28,7 @@ SEEN = {
 NOT_SEEN = {
     "in the middle": (SAVED, [b"[0] not Saved checkpoint\n"]),
     "over two lines": ("Saved.*point", [b"Saved\npoint\n"]),
-    "beyond what is looked at": ("point", [b"x" * windows.LONGEST + b"point\n"]),
+    "beyond what is looked at": ("point", [b"x" * flood_filter.LONGEST + b"point\n"]),
     "no pattern": (None, [b"Saved checkpoint\n"]),
     "a pattern that this Python does not know": ("(?P<a", [b"(?P<a\n"]),
 }
@@ -82,4 +82,4 @@ def test_a_line_that_never_ends_takes_no_memory() -> None:
     sought = Sought(SAVED)
     for _ in range(100):
         sought.feed(b"x" * 10000)
-    assert len(sought.rest) <= windows.LONGEST
+    assert len(sought.rest) <= flood_filter.LONGEST

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from sources import ARGPARSE, flags, known
 
-from safelaunch.source.flags import parser_of
+from safelaunch.analysis.options.read import parser_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.source import standard, statements
-from safelaunch.source.imports import Imports, Needed, needed
-from safelaunch.source.trees import MAX_BYTES, Trees
+from safelaunch.analysis.imports import stdlib
+from safelaunch.analysis.python import statements
+from safelaunch.analysis.imports.follow import Imports, Needed, needed
+from safelaunch.analysis.python.trees import MAX_BYTES, Trees
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,15 +144,15 @@ def test_a_relative_import_of_a_script_is_named_and_of_a_module_is_not(tmp_path:
 def test_modules_that_came_or_went_are_told_apart(tmp_path: Path) -> None:
     found = read(tmp_path, "import distutils.util\nimport tomllib\nimport json\n")
     assert names(found.standard) == ["distutils", "tomllib"]
-    assert standard.REMOVED["distutils"] == "3.12"
-    assert standard.ADDED["tomllib"] == "3.11"
+    assert stdlib.REMOVED["distutils"] == "3.12"
+    assert stdlib.ADDED["tomllib"] == "3.11"
     assert found.needed == ()
 
 
 def test_this_pythons_library_is_as_the_tables_say() -> None:
     here = ".".join(map(str, sys.version_info[:2]))
     key = [int(part) for part in here.split(".")]
-    for name, version in standard.REMOVED.items():
+    for name, version in stdlib.REMOVED.items():
         gone = key >= [int(part) for part in version.split(".")]
         assert (name in sys.stdlib_module_names) is not gone or name.startswith("_"), name
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.config.types import expand_option
+from safelaunch.config.schema.types import expand_option
 from safelaunch.model import Args
-from safelaunch.source.flags import Flags, parser_of
-from safelaunch.source.judge import FlagProblem, judge
+from safelaunch.analysis.options.read import Flags, parser_of
+from safelaunch.analysis.options.unknown_options import FlagProblem, judge
 
 if TYPE_CHECKING:
     from pathlib import Path

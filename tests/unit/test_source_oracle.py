@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.model import Args
-from safelaunch.source.flags import parser_of
-from safelaunch.source.judge import judge
+from safelaunch.analysis.options.read import parser_of
+from safelaunch.analysis.options.unknown_options import judge
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from sources import write
 
-from safelaunch.source.imports import needed
-from safelaunch.source.trees import Trees
-from safelaunch.source.trl import Configs, configs
+from safelaunch.analysis.imports.follow import needed
+from safelaunch.analysis.python.trees import Trees
+from safelaunch.analysis.options.trl_configs import Configs, configs
 
 if TYPE_CHECKING:
     from pathlib import Path

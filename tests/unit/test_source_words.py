@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from safelaunch.model import Args
-from safelaunch.source import words
-from safelaunch.source.words import Named
+from safelaunch.analysis import option_roles
+from safelaunch.analysis.option_roles import Named
 
 
 def args(text: str) -> Args:
@@ -17,7 +17,7 @@ def pairs(found: list[Named]) -> list[tuple[str, str]]:
 
 def test_every_form_of_an_option_is_read() -> None:
     text = "ppo --a 1 --b=2 -c 3 c.d=4 +e=5 --f -1e-5 --g --h x y --i"
-    assert pairs(list(words.named(args(text)))) == [
+    assert pairs(list(option_roles.named(args(text)))) == [
         ("", "ppo"),
         ("a", "1"),
         ("b", "2"),
@@ -33,13 +33,13 @@ def test_every_form_of_an_option_is_read() -> None:
 
 
 def test_a_switch_before_an_override_is_not_lost() -> None:
-    found = pairs(list(words.named(args("--resume trainer.steps=3"))))
+    found = pairs(list(option_roles.named(args("--resume trainer.steps=3"))))
     assert found == [("resume", "trainer.steps=3"), ("trainer.steps", "3")]
 
 
 def test_a_mapping_is_read_as_it_stands() -> None:
     given = Args(options=(("a", ("1", "2")), ("b", False), ("+c.d", ("x",))), is_mapping=True)
-    assert pairs(list(words.named(given))) == [("a", "1"), ("a", "2"), ("b", "false"), ("c.d", "x")]
+    assert pairs(list(option_roles.named(given))) == [("a", "1"), ("a", "2"), ("b", "false"), ("c.d", "x")]
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_a_mapping_is_read_as_it_stands() -> None:
     ],
 )
 def test_configuration_files(text: str, expected: list[tuple[str, str]]) -> None:
-    assert pairs(words.config_files(args(text))) == expected
+    assert pairs(option_roles.config_files(args(text))) == expected
 
 
 @pytest.mark.parametrize(
     "word", ["Qwen/Qwen2.5-7B", "openai/gsm8k", "meta-llama/Llama-3.1-8B", "a/b_c"]
 )
 def test_a_hub_id_is_known(word: str) -> None:
-    assert words.looks_like_hub_id(word)
+    assert option_roles.looks_like_hub_id(word)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_hub_id_is_known(word: str) -> None:
     ],
 )
 def test_a_path_is_no_hub_id(word: str) -> None:
-    assert not words.looks_like_hub_id(word)
+    assert not option_roles.looks_like_hub_id(word)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_a_path_is_no_hub_id(word: str) -> None:
     ],
 )
 def test_models(text: str, expected: list[str]) -> None:
-    assert [found.value for found in words.model_paths(args(text))] == expected
+    assert [found.value for found in option_roles.model_paths(args(text))] == expected
 
 
 def test_hub_ids_are_those_of_models_and_datasets() -> None:
     text = "--model Qwen/Qwen2 --dataset_name openai/gsm8k --output_dir a/b --tokenizer ./t/u"
-    assert pairs(words.hub_ids(args(text))) == [
+    assert pairs(option_roles.hub_ids(args(text))) == [
         ("model", "Qwen/Qwen2"),
         ("dataset_name", "openai/gsm8k"),
     ]
@@ -106,18 +106,18 @@ def test_hub_ids_are_those_of_models_and_datasets() -> None:
     ],
 )
 def test_outputs(text: str, expected: list[str]) -> None:
-    assert [found.value for found in words.output_folders(args(text), {})] == expected
+    assert [found.value for found in option_roles.output_folders(args(text), {})] == expected
 
 
 def test_an_output_of_the_environment_says_so() -> None:
-    assert words.output_folders(args(""), {"WANDB_DIR": "w", "HOME": "h"}) == [
+    assert option_roles.output_folders(args(""), {"WANDB_DIR": "w", "HOME": "h"}) == [
         Named("WANDB_DIR", "w", "env")
     ]
 
 
 def test_names_of_an_experiment() -> None:
     text = "--config a.yaml experiment_name=x trial_name=y trainer.project_name=z"
-    assert [found.value for found in words.experiment(args(text))] == ["x", "y", "z"]
+    assert [found.value for found in option_roles.experiment(args(text))] == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_names_of_an_experiment() -> None:
     ],
 )
 def test_resumes(text: str, expected: list[str]) -> None:
-    assert [found.value for found in words.resume_paths(args(text))] == expected
+    assert [found.value for found in option_roles.resume_paths(args(text))] == expected

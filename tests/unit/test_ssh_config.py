@@ -13,9 +13,9 @@ import pytest
 
 from safelaunch.errors import ConfigError
 from safelaunch.model import Host
-from safelaunch.ssh import config as ssh_config
-from safelaunch.ssh.local import Local, here
-from safelaunch.ssh.settings import USUAL_AGENT, Target, target
+from safelaunch.ssh.config import reader as ssh_config
+from safelaunch.ssh.config.local_user import Local, here
+from safelaunch.ssh.config.target import USUAL_AGENT, Target, target
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.config import load
-from safelaunch.config.sync import AssetsType, SyncType
+from safelaunch.config.yaml_io import reader
+from safelaunch.config.schema.sync import AssetsType, SyncType
 from safelaunch.errors import ConfigError
 from safelaunch.model import Asset, Sync
-from safelaunch.runtime import manifest, packs, wire
-from safelaunch.sync import content, words
-from safelaunch.sync.ahead import ahead
-from safelaunch.sync.difference import Row, compare, digest
+from safelaunch.runtime.transfer import manifest, blocks
+from safelaunch.runtime.agent import wire
+from safelaunch.sync import file_hashes, transfer_progress
+from safelaunch.sync.prefetch import ahead
+from safelaunch.sync.diff import Row, compare, digest
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.pull import _is_safe
-from safelaunch.sync.scan import Item, Tree, scan
+from safelaunch.sync.project_tree import Item, Tree, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +47,8 @@ def test_scripts_arrive_with_lf(tmp_path: Path, name: str, text: bytes, arrives:
     path = tmp_path / name
     path.write_bytes(text)
     found = item(path)
-    content.hash_item(found, lambda _: None)
-    assert content.read(found).data == arrives
+    file_hashes.hash_item(found, lambda _: None)
+    assert file_hashes.read(found).data == arrives
     assert found.size == len(arrives)
     assert found.hash == hashlib.sha256(arrives).hexdigest()
 
@@ -57,7 +58,7 @@ def test_what_is_pushed_arrives_as_it_is(tmp_path: Path) -> None:
     path.write_bytes(b"ls\r\n")
     found = item(path)
     found.verbatim = True
-    assert content.read(found).data == b"ls\r\n"
+    assert file_hashes.read(found).data == b"ls\r\n"
 
 
 def old(path: Path) -> None:
@@ -73,37 +74,37 @@ def test_the_cache_knows_unchanged_files_only(tmp_path: Path) -> None:
         (project / name).write_text(name)
         old(project / name)
     first = scan(Rules(str(project))).files
-    known = content.Cache(cache, str(project))
+    known = file_hashes.Cache(cache, str(project))
     known._begun += 10**10  # as if that were later: the ctime cannot be set back
     assert not known.fill(first)
     for found in first:
-        content.hash_item(found, lambda _: None)
+        file_hashes.hash_item(found, lambda _: None)
     known.save(first)
     again = scan(Rules(str(project))).files
-    assert content.Cache(cache, str(project)).fill(again)
+    assert file_hashes.Cache(cache, str(project)).fill(again)
     assert [i.hash for i in again] == [i.hash for i in first]
     (project / "b").write_text("B")
     changed = scan(Rules(str(project))).files
-    assert not content.Cache(cache, str(project)).fill(changed)
+    assert not file_hashes.Cache(cache, str(project)).fill(changed)
     assert [bool(i.hash) for i in changed] == [True, False]
 
 
 def test_the_cache_does_not_trust_a_file_that_was_just_written(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("1")
-    known = content.Cache(str(tmp_path / "cache"), str(tmp_path))
+    known = file_hashes.Cache(str(tmp_path / "cache"), str(tmp_path))
     found = item(path)
-    content.hash_item(found, lambda _: None)
+    file_hashes.hash_item(found, lambda _: None)
     known._begun = found.key[1] + 1
     known.save([found])
-    assert not content.Cache(str(tmp_path / "cache"), str(tmp_path)).fill([item(path)])
+    assert not file_hashes.Cache(str(tmp_path / "cache"), str(tmp_path)).fill([item(path)])
 
 
 def test_a_broken_cache_counts_as_none(tmp_path: Path) -> None:
-    known = content.Cache(str(tmp_path), "/p")
+    known = file_hashes.Cache(str(tmp_path), "/p")
     for text in ("", "{", "[]", '{"version": 1, "files": 3}'):
         (tmp_path / os.path.basename(str(known._path))).write_text(text)
-        assert content.Cache(str(tmp_path), "/p")._known == {}
+        assert file_hashes.Cache(str(tmp_path), "/p")._known == {}
 
 
 # -- blocks
@@ -112,10 +113,10 @@ def test_a_broken_cache_counts_as_none(tmp_path: Path) -> None:
 def test_blocks_survive_any_cutting_into_pieces() -> None:
     contents = [b"a" * 10, b"", bytes(range(256))]
     rows = [["ä\udcff", 1], ["b", 2], ["c", 3]]
-    stream = b"".join(packs.pack({"f": rows}, contents, level) for level in (0, 1))
+    stream = b"".join(blocks.pack({"f": rows}, contents, level) for level in (0, 1))
     for step in (1, 7, len(stream)):
         pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
-        found = [(head, bytes(data)) for head, data in packs.unpack(pieces)]
+        found = [(head, bytes(data)) for head, data in blocks.unpack(pieces)]
         assert found == [({"f": rows}, b"".join(contents))] * 2
 
 
@@ -127,18 +128,18 @@ def test_blocks_survive_any_cutting_into_pieces() -> None:
         b"S\0\0\0\2ab",
         b"S\0\0\0\4\0\0\0\xff",
         b"Z\0\0\0\3abc",
-        packs.pack({}, [b"x" * 99], 1)[:-4],
+        blocks.pack({}, [b"x" * 99], 1)[:-4],
     ],
 )
 def test_a_garbled_block_is_refused(stream: bytes) -> None:
     with pytest.raises(wire.Broken):
-        list(packs.unpack([stream]))
+        list(blocks.unpack([stream]))
 
 
 def test_a_block_that_inflates_without_end_is_refused() -> None:
-    bomb = packs.pack({}, [b"\0" * (packs.LONGEST + 1)], 1)
+    bomb = blocks.pack({}, [b"\0" * (blocks.LONGEST + 1)], 1)
     with pytest.raises(wire.Broken):
-        list(packs.unpack([bomb]))
+        list(blocks.unpack([bomb]))
 
 
 def test_what_runs_ahead_hands_its_error_on() -> None:
@@ -310,12 +311,12 @@ def test_the_digest_knows_contents_modes_and_names() -> None:
     ],
 )
 def test_sizes_in_words(count: int, said: str) -> None:
-    assert words.size(count) == said
+    assert transfer_progress.size(count) == said
 
 
 def test_the_rate_does_not_count_what_was_there_already() -> None:
-    told: list[words.Progress] = []
-    meter = words.Meter("x", 1000, told.append)
+    told: list[transfer_progress.Progress] = []
+    meter = transfer_progress.Meter("x", 1000, told.append)
     meter.skip(900)
     meter._marks = [(meter._marks[0][0] - 1.0, 900)]
     meter.add(100)
@@ -332,8 +333,8 @@ def test_a_host_cannot_name_a_place_outside(name: str) -> None:
 # -- the job file
 
 
-def node(text: str) -> load.Node:
-    return load.parse(text, "job.yaml")
+def node(text: str) -> reader.Node:
+    return reader.parse(text, "job.yaml")
 
 
 def test_sync_reads_patterns() -> None:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.cli.looking import Log
-from safelaunch.cli.watch import describe, duration, following, headline, last_state, writer
-from safelaunch.runs import Run
+from safelaunch.cli.runs.access import Log
+from safelaunch.cli.runs.follow import describe, duration, following, headline, last_state, writer
+from safelaunch.runs.store import Run
 
 if TYPE_CHECKING:
     from pathlib import Path

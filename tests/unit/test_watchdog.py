@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.runtime.watchdog import GAP, Watchdog
+from safelaunch.runtime.progress.watchdog import GAP, Watchdog
 
 POLICY = {"action": "report", "first_progress": 1000.0, "factor": 10.0, "floor": 100.0}
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from safelaunch.runtime import agent, wire
+from safelaunch.runtime.agent import server, wire
 
 
 class Line:
@@ -84,7 +84,7 @@ def test_a_request_that_waits_is_not_the_end_of_the_client() -> None:
     link = wire.Link(line.read, line.write)
     link.send({"verb": "a"})
     link.send({"verb": "b"})
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(str(agent.__file__))))
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(str(server.__file__))))
     done = subprocess.run(
         [sys.executable, "-c", ASKED],
         input=bytes(line.data), cwd=folder, capture_output=True, check=True,

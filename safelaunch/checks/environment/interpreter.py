@@ -1,0 +1,169 @@
+"""Checks: the interpreter that runs the job, and whether it has what starts the job."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.checks import job_needs
+from safelaunch.checks.environment import pip_commands
+from safelaunch.checks.registry import Answer, NotKnown, Question, check, fail, ok, warn
+from safelaunch.config.paths import HOME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.checks.context import Case, Site
+
+# why the probe (runtime/facts.py) got no answer from an interpreter; others may be a slow disk
+_NO_START = (
+    r"No such file|Not a directory|[Pp]ermission denied|Exec format|is older than|ended with exit"
+)
+_TOO_OLD = r"(Python [\d.]+) is older than ([\d.]+)"
+_KINDS = {"venv": "virtual environment", "conda": "conda environment"}
+_FOLDER = "a namespace"  # a folder of that name without __init__.py (factsasks.py)
+_ACCELERATE = "huggingface/accelerate: commands/launch.py"
+
+
+# -- the interpreter -------------------------------------------------------------------------------
+
+
+@check("interpreter", "environment", job=False)
+def interpreter(site: Site) -> Answer:
+    """Whether the interpreter runs, and is the one that was meant."""
+    found = site.known("python")
+    if found is None:
+        return _refused(site)
+    said = f"{found['executable']}: Python {found['version']}, {found['kind']}"
+    return _another(site, found) or _our_own(site, found) or ok(said + _beside(site, found))
+
+
+def _refused(site: Site) -> Answer:
+    why = str((site.known("skipped") or {}).get("python") or "")
+    path, _, reason = why.partition(": ")
+    if not reason or not path.startswith(("/", "~")):  # the question about it came to nothing
+        raise NotKnown(why or "`python` of the host is not known")
+    other = pip_commands.elsewhere(site, ["torch"])
+    hint = other or "name one that exists with `python:`, `venv:` or `conda:`"
+    old = re.search(_TOO_OLD, reason)
+    if old is not None:
+        hint = other or f"name a Python {old[2]} or newer with `python:`, `venv:` or `conda:`"
+        return fail(f"{path} is {old[1]}; safelaunch needs {old[2]} or newer there", hint)
+    if re.search(_NO_START, reason):
+        return fail(f"the interpreter {path} does not run: {reason}", hint)
+    return warn(
+        f"the interpreter {path} did not answer: {reason}",
+        f"`{path} -c 1` there shows how long it takes; {hint}",
+    )
+
+
+def _another(site: Site, found: dict[str, Any]) -> Answer | None:
+    """Return what is wrong where the path leads to another installation than it says."""
+    of = site.host.interpreter if site.node is None else site.node.interpreter
+    wanted = site.interpreter
+    if of is None or wanted is None or wanted.startswith(HOME):
+        return None
+    if of.kind in _KINDS and found["kind"] == "system":
+        return warn(
+            f"{of.prefix} is no {_KINDS[of.kind]}: its python uses what is in {found['prefix']}",
+            f"`{of.kind}:` wants one; make it anew, or say `python: {found['executable']}`",
+        )
+    if wanted != found["executable"] and wanted.rpartition("/bin/")[0] != found["prefix"]:
+        return warn(
+            f"{wanted} runs {found['executable']}, and may choose another one elsewhere",
+            f"`python: {found['executable']}`",
+        )
+    return None
+
+
+def _our_own(site: Site, found: dict[str, Any]) -> Answer | None:
+    """Return a warning where safelaunch's own environment was taken, for want of a better word."""
+    is_ours = site.case.is_here and found["prefix"] == sys.prefix
+    if not is_ours or site.node is None or site.interpreter is not None:
+        return None
+    if "torch" in (found.get("packages") or {}):
+        return None
+    other = pip_commands.elsewhere(site, ["torch"])
+    if other is None or not job_needs.runs_python(site):
+        return None
+    return warn(f"the job runs in safelaunch's own environment, {sys.prefix}, without torch", other)
+
+
+def _beside(site: Site, found: dict[str, Any]) -> str:
+    """Return that the active environment is another one than the job's."""
+    environ = site.case.environ
+    active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
+    if not site.case.is_here or site.interpreter is None or active in (None, found["prefix"]):
+        return ""
+    return f"; the active {active} is not used"
+
+
+# -- what is taken from whoever starts it ----------------------------------------------------------
+
+
+@check("secrets", "environment", once=True)
+def secrets(case: Case) -> Answer | None:
+    """Whether the names of `env_from` are set here: a start refuses without."""
+    names = case.sites[0].plan.secrets if case.sites else ()
+    missing = [name for name in names if not case.environ.get(name)]
+    if missing:
+        what = f"`env_from` names {', '.join(missing)}, not set in your environment"
+        return fail(what, " and ".join(f"`export {name}=...`" for name in missing))
+    return ok(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} set") if names else None
+
+
+# -- the launcher ----------------------------------------------------------------------------------
+
+
+def _modules(site: Site) -> tuple[str, ...]:
+    """Return the modules without which the launcher itself does not start."""
+    argv, job = site.plan.argv, site.case.job
+    if not job_needs.runs_python(site) or job.launcher in ("python", "command") or argv[1] != "-m":
+        return ()
+    first = str(argv[2]).partition(".")[0]
+    more = ["torch"] if first == "accelerate" else []  # accelerate/__init__.py imports it
+    if first == "accelerate" and "use_deepspeed" in job_needs.options(job):
+        more.append("deepspeed")
+    return (first, *more)
+
+
+def _asks(site: Site) -> Iterator[Question]:
+    return (("module", name) for name in _modules(site))
+
+
+@check("launcher", "environment", asks=_asks, quick=True)
+def launcher(site: Site) -> Answer | None:
+    """Whether the interpreter finds the launcher."""
+    names = _modules(site)
+    if not names:
+        return None
+    told = {name: site.told("module", name) for name in names}
+    missing = [n for n in names if not told[n]["found"] or told[n]["where"] == _FOLDER]
+    if missing:
+        return _missing(site, names, missing)
+    hidden = [n for n in names if str(told[n]["where"]).endswith(f"/{n}.py")]
+    if hidden:
+        where = told[hidden[0]]["where"]
+        return warn(
+            f"`import {hidden[0]}` takes {where}, not the library", f"give {where} another name"
+        )
+    installed = site.known("python", "packages") or {}
+    listed = [f"{n} {installed.get(pip_commands.PROJECTS.get(n, n), '')}".strip() for n in names]
+    return ok(f"{pip_commands.python(site)} has {', '.join(listed)}")
+
+
+def _missing(site: Site, names: tuple[str, ...], missing: list[str]) -> Answer:
+    path, job = pip_commands.python(site), site.case.job
+    ours = site.case.is_here and site.known("python", "prefix") == sys.prefix
+    own = ", safelaunch's own environment," if ours else ""
+    without = " and no ".join(f"`{name}`" for name in missing)
+    other = pip_commands.elsewhere(site, names)
+    rest = [name for name in missing if name != "torch"]
+    commands = [pip_commands.torch(site)] if "torch" in missing else []
+    commands += [pip_commands.install(site, rest)] if rest else []
+    source = _ACCELERATE if "deepspeed" in missing else ""
+    hint = "; or ".join([other, " and ".join(commands)]) if other else " and ".join(commands)
+    return fail(
+        f"{path}{own} has no {without}: the launcher `{job.launcher}` does not start", hint, source
+    )

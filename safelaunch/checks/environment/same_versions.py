@@ -1,0 +1,97 @@
+"""Checks: whether the machines of a job have the same versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safelaunch.checks import visible_gpus, job_needs
+from safelaunch.checks.environment import pip_commands
+from safelaunch.checks.registry import Answer, NotKnown, check, ok, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from safelaunch.checks.context import Case, Site
+
+_SOURCE = "NCCL user guide, Troubleshooting: the same version on all nodes"
+_PACKAGES = ("accelerate", "deepspeed", "transformers", "ms-swift", "areal")
+
+
+def _python(site: Site) -> str | None:
+    version = site.known("python", "version")
+    return ".".join(str(version).split(".")[:2]) if version else None
+
+
+def _torch(site: Site) -> str | None:
+    """Return torch's version with the CUDA that it was built for: conda's does not tell it."""
+    found, built = site.known("torch", "version"), site.known("torch", "cuda")
+    if found is None or built is None or "+" in found:
+        return None if found is None else str(found)
+    return f"{found}+cu{str(built).replace('.', '')}"
+
+
+def _nccl(site: Site) -> str | None:
+    found = site.known("torch", "nccl") or {}
+    if not job_needs.has_nccl(site) or not found.get("version"):
+        return None
+    built = found.get("cuda")
+    return f"{found['version']}+cuda{built}" if built else str(found["version"])
+
+
+def _package(name: str) -> Callable[[Site], str | None]:
+    def version(site: Site) -> str | None:
+        found = (site.known("python", "packages") or {}).get(name)
+        return None if found is None else str(found)
+
+    return version
+
+
+def _driver(site: Site) -> str | None:
+    found = site.known("gpus", "driver")
+    return None if found is None or visible_gpus.wants(site) is False else str(found)
+
+
+_COMPARED: tuple[tuple[str, Callable[[Site], str | None]], ...] = (
+    ("torch", _torch),
+    ("NCCL", _nccl),
+    ("Python", _python),
+    *((name, _package(name)) for name in _PACKAGES),
+    ("driver", _driver),
+)
+
+
+@check("same-versions", "environment", once=True, source=_SOURCE)
+def same_versions(case: Case) -> list[Answer] | Answer | None:
+    """Whether all machines have the same versions; ranks that differ may hang."""
+    if len(case.sites) < 2 or not all(job_needs.runs_python(site) for site in case.sites):  # noqa: PLR2004
+        return None
+    known = [site for site in case.sites if site.known("python")]
+    if len(known) < 2:  # noqa: PLR2004 - nothing to compare with
+        raise NotKnown("fewer than two of the machines tell their versions")
+    found, same = [], []
+    for what, of in _COMPARED:
+        versions = {site.name: version for site in known if (version := of(site))}
+        if len(set(versions.values())) > 1:
+            found.append(_differs(what, versions, known))
+        elif versions:
+            same.append(f"{what} {next(iter(versions.values()))}")
+    return found or ok(", ".join(same))
+
+
+def _differs(what: str, versions: dict[str, str], sites: list[Site]) -> Answer:
+    listed = ", ".join(f"{version} on {name}" for name, version in versions.items())
+    first, wanted = next(iter(versions.items()))
+    other = next(site for site in sites if versions.get(site.name, wanted) != wanted)
+    if what == "driver":
+        hint = f"install driver {wanted}, that of {first}, on {other.name}"
+    elif what == "Python":
+        hint = f"name a Python {wanted} for {other.name} with `python:` in the hosts file"
+    elif what == "NCCL":
+        hint = f"install the torch of {first} on {other.name} too: NCCL comes with it"
+    elif what == "torch":
+        public, _, build = wanted.partition("+")
+        index = ["--index-url", pip_commands.INDEX + build] if build else []
+        hint = pip_commands.install(other, [f"torch=={public}"], *index)
+    else:
+        hint = pip_commands.install(other, [f"{what}=={wanted}"])
+    return warn(f"{what} differs: {listed}", hint)

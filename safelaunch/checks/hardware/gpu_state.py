@@ -1,0 +1,274 @@
+"""Checks of how cards are: what the driver says, and who else uses them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safelaunch.checks import visible_gpus, job_options
+from safelaunch.checks.registry import Answer, NotKnown, check, fail, ok, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from safelaunch.checks.context import Site
+    from safelaunch.checks.registry import Question
+
+# -- the driver ------------------------------------------------------------------------------------
+
+
+class _Trouble(NamedTuple):
+    """What an error of nvidia-smi means. `bars`: CUDA cannot start either."""
+
+    bars: bool
+    what: str
+    hint: str
+    source: str = "NVIDIA driver installation guide"
+
+
+_CONTAINERS = "NVIDIA Container Toolkit, troubleshooting"
+_XID = "NVIDIA, Xid errors"
+_LOST = "reboot the machine: it does not come back without; if it happens again, `sudo dmesg | "
+_LOST += "grep -i xid` tells what the card reported (79: power, heat or a loose card)"
+_TROUBLES = {
+    "driver-not-running": _Trouble(
+        True,
+        "the NVIDIA driver is not loaded",
+        "`sudo modprobe nvidia`; where that fails the kernel is newer than the driver's module: "
+        "`sudo dkms autoinstall`, then reboot",
+    ),
+    "driver-library-mismatch": _Trouble(
+        True,
+        "the driver was updated, and the old one is still loaded",
+        "reboot; or, with no job on the cards: `sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset "
+        "nvidia && sudo modprobe nvidia`",
+    ),
+    "gpu-lost": _Trouble(True, "a card has fallen off the bus", _LOST, _XID),
+    "gpu-handle-unknown": _Trouble(True, "a card does not answer", _LOST, _XID),
+    "no-devices": _Trouble(
+        True,
+        "the driver is loaded and finds no card",
+        "`sudo dmesg | grep -i nvrm` says why it refused the card; where `lspci | grep -i nvidia` "
+        "lists none, it is the slot or the virtual machine",
+    ),
+    "nvml-unknown": _Trouble(
+        True,
+        "the cards cannot be opened: a container loses them when systemd reloads",
+        "start the container again (outside one: reboot)",
+        _CONTAINERS,
+    ),
+    "no-library": _Trouble(
+        False,
+        "nvidia-smi finds no libnvidia-ml.so",
+        "in a container: `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`; else install the driver's"
+        " own packages again",
+        _CONTAINERS,
+    ),
+    "no-permission": _Trouble(
+        False,
+        "nvidia-smi may not ask the driver",
+        "`ls -l /dev/nvidia*` shows the group that may: have yourself added to it",
+    ),
+    "nvml-failed": _Trouble(
+        False, "nvidia-smi cannot ask the driver", "run `nvidia-smi` there; a reboot clears most"
+    ),
+}
+
+
+@check("gpu-driver", "hardware", job=False, needs=("gpus",))
+def driver(site: Site) -> Iterator[Answer]:
+    """Whether nvidia-smi reports errors, and which of them bar a start."""
+    wanted = visible_gpus.wants(site)
+    if wanted is False or visible_gpus.is_other(site):
+        return
+    told = [one for one in site.known("gpus", "troubles") or () if one["kind"] in _TROUBLES]
+    for one in told:
+        trouble = _TROUBLES[one["kind"]]
+        bars = trouble.bars and wanted and not _is_elsewhere(site, one)
+        evidence = f"{trouble.what}: `{one['text'][:160]}`" if one["text"] else trouble.what
+        yield (fail if bars else warn)(evidence, trouble.hint, trouble.source)
+    late = site.known("gpus", "late", "query")
+    if late and not told:
+        yield warn(
+            f"nvidia-smi does not tell of the cards: {late}",
+            "run `nvidia-smi` there: if it hangs too (`ps -o stat,wchan -C nvidia-smi`: D), the "
+            "driver hangs, and only a reboot helps; if it is slow, `sudo nvidia-smi -pm 1`",
+            "NVIDIA driver persistence",
+        )
+    found = site.known("gpus", "cards") or []
+    yield from _silent(found)
+    if found and not told and not late:
+        version = site.known("gpus", "driver")
+        yield ok(f"driver {version or 'of unknown version'}: {visible_gpus.listed(found)}")
+
+
+def _is_elsewhere(site: Site, trouble: dict[str, Any]) -> bool:
+    """Whether an error is of one card, and the job uses others."""
+    if trouble["kind"] not in ("gpu-lost", "gpu-handle-unknown") or site.node is None:
+        return False
+    names, _ = visible_gpus.visible(site)
+    words = [word.strip() for word in (names or "").split(",")]
+    # with the index of the lost one unknown, the cards that are named must all be there
+    here = {str(card["index"]) for card in site.known("gpus", "cards") or ()}
+    lost = trouble["index"]
+    if names is None:
+        return False
+    return str(lost) not in words if lost is not None else set(words) <= here
+
+
+def _silent(found: Sequence[visible_gpus.Card]) -> Iterator[Answer]:
+    """Tell of cards without the fields that others of the machine have: ERR!, Unknown Error."""
+    for field, what in (("name", "name"), ("memory_mib", "memory")):
+        mute = [card for card in found if card[field] is None and not card.get("mig")]
+        if mute and len(mute) < len([card for card in found if not card.get("mig")]):
+            one = mute[0]["index"]
+            yield warn(
+                f"card {one} tells no {what} (ERR! or N/A) where the others do",
+                f"`sudo dmesg | grep -i xid`; `sudo nvidia-smi -r -i {one}` resets it, or reboot",
+                _XID,
+            )
+            return
+
+
+# -- who else uses them ----------------------------------------------------------------------------
+
+_SHOWN = 4  # processes that are named
+
+
+@check("gpu-processes", "hardware", job=False, needs=("gpus",))
+def processes(site: Site) -> Answer | None:
+    """Whether others hold memory of the cards. They are named, and left alone."""
+    if visible_gpus.wants(site) is False or not visible_gpus.of_machine(site):
+        return None
+    told = site.known("gpus", "processes")
+    if told is None:
+        raise NotKnown("who uses the cards is not known")
+    found = visible_gpus.seen(site)
+    own = {card["index"] for card in found.cards}
+    others = [one for one in told if one["card"] in own and one["kind"] != "G"]
+    if not others:
+        return ok("nobody else is on the cards") if found.cards else None
+    shown = "; ".join(_holder(site, one) for one in others[:_SHOWN])
+    more = f"; {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    return warn(f"on the cards: {shown}{more}", _free_cards(site, found, told))
+
+
+def _holder(site: Site, one: dict[str, Any]) -> str:
+    user = one["user"] or "a user not seen from here"
+    who = "you" if user == site.known("system", "user") else user
+    name = str(one["name"] or "unknown").split("/")[-1][:40]
+    held = f", {one['used_mib']} MiB" if one["used_mib"] is not None else ""
+    return f"card {one['card']}: {name} (pid {one['pid']}, {who}{held})"
+
+
+def _free_cards(site: Site, found: visible_gpus.Seen, told: Sequence[dict[str, Any]]) -> str:
+    busy = {one["card"] for one in told if one["kind"] != "G"}
+    free = [card for card in visible_gpus.of_machine(site) if card["index"] not in busy]
+    needed = max(visible_gpus.ranks(site, found), 1) if site.node is not None else 1
+    if site.node is not None and len(free) >= needed:
+        return f"`--set 'gpus={visible_gpus.numbers(free[:needed])}'` takes cards that nobody uses"
+    return "safelaunch ends nobody's process: wait for them, or ask whoever they belong to"
+
+
+def _runs(_: Site) -> list[Question]:
+    return [("runs",)]
+
+
+@check("gpu-sets", "hardware", asks=_runs, quick=True, source="AReaL and ms-swift documentation")
+def sets(site: Site) -> Answer | None:
+    """Whether a live run of ours was given cards of this job: a trainer and its server, say."""
+    if visible_gpus.wants(site) is False:
+        return None
+    mine = _words(site, visible_gpus.visible(site)[0])
+    if mine is None and visible_gpus.wants(site) is None:
+        return None
+    clashes, taken = [], set()
+    for run in site.told("runs"):
+        theirs = _of_run(site, run) or set()
+        shared = sorted(theirs if mine is None else theirs & mine)
+        taken |= theirs
+        if shared:
+            name = f"`{run['name']}`" if run["name"] else run["id"]
+            clashes.append(f"{name} ({run['id']}) has {', '.join(shared)}")
+    if not clashes:
+        return None
+    which = "all cards" if mine is None else f"cards {', '.join(sorted(mine))}"
+    return warn(
+        f"this job takes {which}, and the live run {'; '.join(clashes[:_SHOWN])}",
+        _others_left(site, mine, taken),
+    )
+
+
+def _others_left(site: Site, mine: set[str] | None, taken: set[str]) -> str:
+    """Return how to take cards that no live run was given, where enough are left."""
+    free = [c for c in site.known("gpus", "cards") or () if str(c["index"]) not in taken]
+    needed = len(mine) if mine is not None else site.plan.processes or 1
+    if len(free) >= needed:
+        return f"`--set 'gpus={visible_gpus.numbers(free[:needed])}'` takes others"
+    return (
+        "give each its own with `gpus:`, such as `gpus: [0]` for a server and `gpus: [1, 2, 3]` "
+        "for its trainer; or `safelaunch stop` the other"
+    )
+
+
+def _words(site: Site, names: str | None) -> set[str] | None:
+    if names is None:
+        return None
+    return visible_gpus.numbered(site, (word.strip() for word in names.split(",") if word.strip()))
+
+
+def _of_run(site: Site, run: dict[str, Any]) -> set[str] | None:
+    """Return the cards that the plan of a run names; None where it names none."""
+    node = str(run.get("node") or "").rpartition("-")[2]
+    try:
+        nodes = run["plan"]["nodes"]
+        plan = next(one for one in nodes if str(one["node_rank"]) == node)
+        return _words(site, plan["env"][visible_gpus.CUDA]["value"])
+    except (TypeError, KeyError, StopIteration, AttributeError):
+        return None
+
+
+_DEVICE = re.compile(r"cuda:(\d{1,3})")
+
+
+@check("gpu-engine", "hardware", needs=("gpus",), source="TRL, GRPOConfig: vllm_device, vllm_mode")
+def engine(site: Site) -> Answer | None:
+    """Whether an inference engine beside the ranks has a card of its own; read off the options."""
+    options = job_options.options(site.case.job)
+    device, mode = job_options.one(options, "vllm_device"), job_options.one(options, "vllm_mode")
+    if (device is None and mode != "server") or visible_gpus.wants(site) is False:
+        return None
+    every, found = visible_gpus.of_machine(site), visible_gpus.seen(site)
+    if not every:
+        return None
+    ranks = visible_gpus.ranks(site, found)
+    if device is None:
+        return _server(site, found, job_options.one(options, "vllm_server_host"))
+    match = _DEVICE.fullmatch(device)
+    at = int(match[1]) if match else ranks  # `auto`: the first behind the ranks
+    if at < ranks:
+        return warn(
+            f"vllm_device cuda:{at} is the card of rank {at}",
+            f"`vllm_device: cuda:{ranks}`, behind the {ranks} ranks",
+        )
+    if at >= len(found.cards):
+        return warn(
+            f"vllm_device is card {at}, and the job sees {len(found.cards)} cards",
+            f"`--set processes={max(len(found.cards) - 1, 1)}` leaves it the last one",
+        )
+    return ok(f"the engine's card {at} is none of the {ranks} ranks'")
+
+
+def _server(site: Site, found: visible_gpus.Seen, host: str | None) -> Answer | None:
+    """Judge a trainer whose vLLM server is on this machine, and needs cards too."""
+    if host not in (None, "127.0.0.1", "localhost", "0.0.0.0", "::1"):  # noqa: S104 - compared
+        return None
+    every = len(visible_gpus.of_machine(site))
+    if len(found.cards) < every:
+        return ok(f"{every - len(found.cards)} cards are left for the server")
+    trainer = visible_gpus.numbers(visible_gpus.of_machine(site)[1:]) if every > 1 else None
+    hint = f"`gpus: {trainer}` and `--set processes={every - 1}`, the server with `gpus: [0]`"
+    return warn(
+        f"vllm_mode server: the trainer sees all {every} cards, and its server needs some",
+        hint if trainer else "run the server on another machine, or `vllm_mode: colocate`",
+    )

@@ -1,0 +1,76 @@
+"""Checks of ports: those that a job must bind are free, and servers that it asks are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.checks.network import fixed_ports
+from safelaunch.checks.registry import Answer, Question, check, fail, ok, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from safelaunch.checks.context import Site
+
+
+def _ports(site: Site) -> Iterable[Question]:
+    return [("port", one.port) for one in fixed_ports.bound(site)]
+
+
+@check("ports", "network", asks=_ports, quick=True)
+def ports(site: Site) -> Iterator[Answer]:
+    """Whether fixed ports that the job, its launcher or its engines bind are free."""
+    free = []
+    for one in fixed_ports.bound(site):
+        told = site.told("port", one.port)
+        if told["free"]:
+            free.append(str(one.port))
+            continue
+        cure = one.cure.replace("{free}", str(told.get("instead") or "another number"))
+        # without a listener it is closing, and servers may have it all the same (SO_REUSEADDR)
+        is_taken = told.get("listens") is not False
+        answer = fail if one.must and is_taken else warn
+        yield answer(f"port {one.port} is {_holder(told)}; {one.said}", cure, one.source)
+    if free:
+        yield ok(f"port {', '.join(free)} can be bound")
+
+
+def _holder(told: Mapping[str, Any]) -> str:
+    holders = told.get("holders") or []
+    if told.get("listens") is False and not holders:
+        return "still closing (TIME_WAIT): it is free within a minute"
+    if not holders:
+        return "taken"
+    first = holders[0]
+    if "pid" not in first:
+        return f"taken by a process of user {first['user']}"
+    return f"taken by `{first['command'][:60]}` (pid {first['pid']} of {first['user']})"
+
+
+def _servers(site: Site) -> Iterable[Question]:
+    if site.rank != 0 or any("&" in line for line in site.plan.setup):
+        return []  # `setup` may start it
+    return [("reach", one.host, one.port) for one in fixed_ports.servers(site.case.job)]
+
+
+@check("servers", "network", asks=_servers)
+def servers(site: Site) -> Iterator[Answer]:
+    """Whether somebody listens at the addresses of servers that the job's arguments name."""
+    reached = []
+    for _, host, port in _servers(site):
+        told = site.told("reach", host, port)
+        where = f"{host}:{port}"
+        if told["reached"]:
+            reached.append(where)
+            continue
+        by = next(
+            o.said for o in fixed_ports.servers(site.case.job) if (o.host, o.port) == (host, port)
+        )
+        yield warn(
+            f"no server answers at {where} (`{by}`): {told['why']}",
+            f"start it first, and wait until `curl http://{where}/health` answers"
+            if fixed_ports.is_local(host)
+            else f"start the server on {host} first, and open port {port} there for this machine",
+        )
+    if reached:
+        yield ok(f"a server answers at {', '.join(reached)}")

@@ -1,0 +1,156 @@
+"""What a `command:` runs: the file that it names, or a program on the PATH of the job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.checks import job_paths, job_options
+from safelaunch.checks.registry import OK, Answer, NotKnown, Question, fail, ok, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from safelaunch.checks.context import Site
+    from safelaunch.model import Job
+
+_SHELLS = re.compile(r"(ba|da|z)?sh|python[\d.]*")
+_PROGRAM = re.compile(r"[\w./-]+\.(sh|py)")
+# a line that can be split at its blanks: nothing in it is the shell's
+_SEVERAL = re.compile(r"[\w./-]+( +[^\s\"'\\$`;&|<>()]+)+")
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(\S*)")
+
+
+def questions(site: Site) -> Iterator[Question]:
+    """Yield what is asked of the machine about the command."""
+    name, _ = _file_of(site.case.job)
+    if name is not None:
+        yield ("path", name)
+    yield from (("path", path) for path in _candidates(site))
+
+
+def judge(site: Site) -> Answer | None:
+    """Return what is wrong with the command, or what of it is there; None where nobody can say.
+
+    `setup` may bring files, and change PATH: it makes a warning of a failure.
+    """
+    file, program = _file(site), _program(site)
+    is_found = program is None or program.status == OK
+    return file or program if is_found or (file is not None and file.status != OK) else program
+
+
+# -- a file ----------------------------------------------------------------------------------------
+
+
+def _file_of(job: Job) -> tuple[str | None, bool]:
+    """Return the file that a `command:` names, and whether it must be executable itself."""
+    words = (*job.command, *(() if job.args.is_mapping else job.args.words))
+    if job.launcher != "command" or not words:
+        return None, False
+    if "/" in words[0] and re.fullmatch(r"[\w./-]+", words[0]):
+        return words[0], True
+    is_shell = len(words) > 1 and _SHELLS.fullmatch(words[0]) and _PROGRAM.fullmatch(words[1])
+    return (words[1], False) if is_shell else (None, False)
+
+
+def _file(site: Site) -> Answer | None:
+    name, must_run = _file_of(site.case.job)
+    if name is None:
+        return None
+    told, answer = job_paths.look(site, "path", name), _answer(site)
+    if told["kind"] is None:
+        from safelaunch.checks.project.inputs import bring  # noqa: PLC0415 - it imports this module
+
+        where = job_paths.asked(site, site.plan.cwd)
+        return answer(f"`command:` runs {name}, which is not in {where}", bring(site, name))
+    if told["kind"] == "folder":
+        return answer(f"`command:` runs {name}, which is a folder", "name a file in it")
+    if must_run and not told.get("executable", True):
+        return answer(f"{name} is not executable", f"`chmod a+x {job_paths.asked(site, name)}`")
+    return ok(f"{name} is there")
+
+
+def _answer(site: Site) -> Callable[[str, str], Answer]:
+    return warn if site.plan.setup else fail
+
+
+# -- a program -------------------------------------------------------------------------------------
+
+
+def _program_of(site: Site) -> str | None:
+    """Return the program that bash looks for on PATH; None where it is a path, or not known."""
+    job = site.case.job
+    if job.launcher != "command" or not job.command:
+        return None
+    word = job.command[0]
+    return None if "/" in word.partition(" ")[0] or re.search(r"[$`~\n]", word) else word
+
+
+def _search_path(site: Site) -> list[str]:
+    """Return the folders of the job's PATH; none where that is not known before the machine is.
+
+    A login shell of a host makes its PATH, and nobody is asked for it before the checks.
+    """
+    found = job_options.variable(site, "PATH") if site.case.is_here else None
+    return [] if found is None or "$" in found else [one or "." for one in found.split(":")]
+
+
+def _candidates(site: Site) -> list[str]:
+    """Return where the program may lie: on PATH, and last beside the job's own interpreter."""
+    name, folders = _program_of(site), _search_path(site)
+    if name is None or not folders:
+        return []
+    own = [posixpath.dirname(site.interpreter)] if site.interpreter else []
+    return [posixpath.join(folder, name) for folder in (*folders, *own)]
+
+
+def _program(site: Site) -> Answer | None:
+    name, folders, candidates = _program_of(site), _search_path(site), _candidates(site)
+    if name is None or not candidates:
+        return None
+    there = [path for path in candidates if _runs(site, path)]
+    on_path = [path for path in there if path in candidates[: len(folders)]]
+    if on_path:
+        return ok(f"`{name}` is {on_path[0]}")
+    line = f"`command: [{', '.join((there or [name])[:1])}, ...]`"
+    what = f"`command:` ({site.case.job.origin('command')}): no program `{name}` on PATH"
+    return _answer(site)(what, _cure(site, name, folders) if not there else line)
+
+
+def _runs(site: Site, path: str) -> bool:
+    try:
+        told = job_paths.look(site, "path", path)
+    except NotKnown:
+        return False
+    return told["kind"] == "file" and bool(told.get("executable", True))
+
+
+def _cure(site: Site, name: str, folders: list[str]) -> str:
+    """Return what to write instead of a program that is nowhere."""
+    assigned = _ASSIGNED.fullmatch(name)
+    if assigned is not None:
+        return f"`env: {{{assigned[1]}: '{assigned[2]}'}}`, and the program first in `command:`"
+    if _SEVERAL.fullmatch(name):
+        words = ", ".join(name.split())
+        return f"each word by itself: `command: [{words}]`"
+    near = _near(name, folders)
+    hint = f"install `{name}`, or name it with its folder: `command: [/.../{name}, ...]`"
+    if near:
+        return f"did you mean `{near}`? else {hint}"
+    if site.plan.setup:
+        return f"{hint}; nothing to do where `setup:` puts it on PATH"
+    return f"{hint}; where `module load` or the like brings it, say so under `setup:`"
+
+
+def _near(name: str, folders: list[str]) -> str | None:
+    """Return the program on PATH that is most like a name."""
+    import difflib  # noqa: PLC0415 - where something is missing
+
+    found: set[str] = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found.update(os.listdir(folder))
+    return next(iter(difflib.get_close_matches(name, sorted(found), n=1, cutoff=0.75)), None)

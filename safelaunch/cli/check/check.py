@@ -1,0 +1,193 @@
+"""`safelaunch check`: what would keep a job from starting, found before it starts."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from safelaunch.checks import run
+from safelaunch.runs import store
+from safelaunch.cli.check import collect
+from safelaunch.cli import table
+from safelaunch.cli.main import print_json, say
+from safelaunch.cli import plan_options as shared
+from safelaunch.cli.completion import complete_profile
+from safelaunch.cli.info.collect_facts import Told
+from safelaunch.cli.show_plan import make_plan, resolve_target
+from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.paths import HOME, Paths
+from safelaunch.config.resolve import Flags
+from safelaunch.errors import ConfigError, HostError
+from safelaunch.script import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.checks.run import Case, Result
+
+_UNREACHABLE, _REFUSED = 4, 3  # exit codes
+_LABEL = 22  # columns of a check's name
+
+
+@click.command("check", cls=shared.LineCommand)
+@click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml] [-- LINE...]")
+@click.option(
+    "--host", "names", multiple=True, metavar="NAME", help="A host or group (again for more)."
+)
+@click.option(
+    "--profile",
+    metavar="NAME",
+    shell_complete=complete_profile,
+    help="Hardware profile, by name or path.",
+)
+@click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."
+)
+@click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
+@click.option("--smoke", is_flag=True, help="Check the job with its `smoke:` block laid over it.")
+@click.option("--deep", is_flag=True, help="Import torch there as well, and let it tell of itself.")
+@click.option("--save", is_flag=True, help="Write what profiles are gated on into the hosts file.")
+@click.option("--all", "show_all", is_flag=True, help="Show also what is well, or was not checked.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(job: tuple[str, ...], **options: Any) -> int:
+    """Find what would keep a job from starting, on this machine or on hosts over SSH.
+
+    Nothing is started or changed there. Without a job the machines alone are looked at. Exit code 3
+    where a start is impossible, 4 where a host cannot be asked.
+
+    \b
+    safelaunch check train.yaml
+    safelaunch check --host gpu1 --host gpu2 train.yaml
+    safelaunch check --host gpu1 --save
+    """  # noqa: D301 - \b is click's mark
+    line = shared.pasted_line()
+    if len(job) + bool(line) > 1:
+        raise ConfigError("more than one job", hint="check them one after another")
+    home = store.home(os.environ)
+    path = options["hosts_path"] and os.path.abspath(options["hosts_path"])
+    case = _case(job[0] if job else None, line, options, home, path)
+    looker = None
+    if not case.is_here:
+        from safelaunch.cli.runs.access import looker as looker_of  # noqa: PLC0415 - for hosts only
+
+        looker = looker_of(path)
+    told = collect.ask(case, home, looker, deep=options["deep"])
+    is_lost = any(isinstance(one, HostError) for one in told)
+    if looker is not None and case.plan is not None and len(case.sites) > 1 and not is_lost:
+        routes, folders = collect.ways(case, looker), collect.shared(case, looker)
+        case = run.joined(case, case.sites, routes=routes, shared=folders)
+    if is_lost:
+        collect.explain(told, home, options["hosts_path"])
+    found = collect.judged(case, told)
+    if options["as_json"]:
+        print_json({"version": 1, "results": [one._asdict() for one in found]})
+    else:
+        _show(found, case, show_all=options["show_all"])
+    if options["save"]:
+        _save(home, path, case, told)
+    if is_lost:
+        return _UNREACHABLE
+    return _REFUSED if any(one.status == "fail" for one in found) else 0
+
+
+def _case(
+    file: str | None, line: tuple[str, ...], options: dict[str, Any], home: str, path: str | None
+) -> Case:
+    """Return what is to be checked. Raises ConfigError."""
+    names = options["names"]
+    collect.check_names(names)
+    if file is None and not line:
+        from safelaunch.remote.session import known_hosts  # noqa: PLC0415 - machines alone
+
+        return collect.of_machines(names, known_hosts(home, path), options["profile"])
+    flags = Flags(
+        options["profile"],
+        options["sets"],
+        options["hosts_path"],
+        smoke=options["smoke"],
+        only_checked=True,
+    )
+    if not names:
+        resolved = resolve_target(() if file is None else (file,), line, flags)
+        if resolved.job.hosts in ((), (hosts_file.LOCAL,)):
+            root = Paths.of(file or "-", os.getcwd(), None).root
+            return collect.of_plan(resolved, make_plan(resolved), collect.Lies(root))
+    from safelaunch.cli.start.remote import Ordered  # noqa: PLC0415 - for hosts only
+
+    hosts_path = options["hosts_path"] or hosts_file.own(home)
+    ordered = Ordered(file, line, flags._replace(remote=True, hosts=names, hosts_file=hosts_path))
+    homes = [HOME] * len(ordered.hosts)
+    plan, resolved = ordered.plan(homes)
+    lies = collect.Lies(ordered.root, tuple(ordered.places(homes)))
+    return collect.of_plan(resolved, plan, lies)
+
+
+def _save(home: str, path: str | None, case: Case, told: Sequence[Told | HostError]) -> None:
+    """Write the facts that profiles are gated on into the hosts file. Raises ConfigError."""
+    from safelaunch.cli.hosts.hosts import file_of  # noqa: PLC0415 - few save
+    from safelaunch.config.hosts_file.update_file import change  # noqa: PLC0415 - as above
+    from safelaunch.config.hosts_file.save_facts import save  # noqa: PLC0415 - as above
+    from safelaunch.hostfacts.profile_detection import gate_facts  # noqa: PLC0415 - as above
+
+    file = file_of(home, path)
+    found = {
+        site.name: gate_facts(one.facts) if isinstance(one, Told) else {}
+        for site, one in zip(case.sites, told, strict=True)
+    }
+    known = {name: facts for name, facts in found.items() if facts}
+    for name in found:
+        if name not in known:
+            say(f"{name}: no version of NCCL, torch, CUDA or the driver is known to save")
+    if not known:
+        return
+
+    def with_facts(text: str) -> str:
+        for name, facts in known.items():
+            text = save(text, file, name, facts)
+        return text
+
+    change(file, with_facts)
+    for name, facts in known.items():
+        said = ", ".join(f"{key} {value}" for key, value in facts.items())
+        say(f"{name}: {said} -> {file}")
+    if case.is_here:
+        say(f"`safelaunch run` reads it with --hosts {quote(file)}")
+
+
+# -- what is printed -------------------------------------------------------------------------------
+
+
+def _show(found: Sequence[Result], case: Case, *, show_all: bool) -> None:
+    """Print what is wrong, what matters most first; one line when all is well."""
+    shown = [one for one in found if show_all or one.status in ("fail", "warn")]
+    # of one machine all in one list: what matters most may be about it, or about the job
+    several = len(case.sites) > 1
+    for group in dict.fromkeys(one.host for one in shown) if several else [None]:
+        if several:
+            click.echo(f"{group or 'all hosts'}")
+        for one in shown:
+            if not several or one.host == group:
+                hint = one.hint
+                if show_all and one.source and one.status in ("fail", "warn"):
+                    hint = f"{hint} ({one.source})" if hint else one.source
+                table.show(one.status, f"{one.id:<{_LABEL}} ", one.evidence, hint)
+    click.echo(summary(found, case))
+
+
+def summary(found: Sequence[Result], case: Case) -> str:
+    """Return what was found in one line."""
+    count = Counter(one.status for one in found)
+    where = "this machine" if case.is_here else ", ".join(site.name for site in case.sites)
+    what = where if case.plan is None else f"{case.plan.name} on {where}"
+    skipped = f", {count['skip']} could not be made (--all says why)" if count["skip"] else ""
+    if not count["fail"] and not count["warn"]:
+        made = f"{count['ok']} check{'' if count['ok'] == 1 else 's'}"
+        well = "all is well" if not skipped else "nothing is wrong"
+        return f"{what}: {well}, {made}{skipped}"
+    said = [f"{count['fail']} to cure before a start"] * bool(count["fail"])
+    said += [f"{count['warn']} to look at"] * bool(count["warn"])
+    well = f"{count['ok']} {'is' if count['ok'] == 1 else 'are'} well"
+    return f"{what}: {', '.join(said)}; {well}{skipped}"

@@ -1,0 +1,28 @@
+"""What the shell may complete: runs and profiles by name."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from safelaunch.config import profiles
+from safelaunch.errors import SafelaunchError
+
+if TYPE_CHECKING:
+    import click
+
+
+def complete_run(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+    """Return run ids, the newest first."""
+    from safelaunch.runs import store  # noqa: PLC0415 - `run --dry-run` imports this module too
+
+    try:
+        known = store.all_runs(store.home(os.environ))
+    except SafelaunchError:
+        return []
+    return [run.id for run in reversed(known) if run.id.startswith(begun)]
+
+
+def complete_profile(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+    """Return the names of the built-in profiles."""
+    return [name for name in profiles.names() if name.startswith(begun)]

@@ -1,0 +1,124 @@
+"""`safelaunch diff`: what differs between two runs, the most telling first."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+from safelaunch.runs import store
+from safelaunch.cli.runs import access
+from safelaunch.cli.main import print_json
+from safelaunch.cli.completion import complete_run
+from safelaunch.cli.info.collect_facts import kept as kept_facts
+from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.runs import mirror
+from safelaunch.report.diff import compare
+from safelaunch.report import collect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.report.diff.model import Change, Group, Side
+    from safelaunch.runs.store import Run
+
+_WIDTH = 80
+_LABEL = 22  # columns of the longest name that has its values beside it
+_LINES = 6  # lines of one value
+
+
+@click.command("diff")
+@click.argument("run", shell_complete=complete_run)
+@click.argument("other", metavar="RUN", shell_complete=complete_run)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str, other: str, as_json: bool) -> int:
+    """Show what differs from one run to another: code, command, variables, versions, host, outcome.
+
+    What differs always (ids, ports, run directories, times) is left out; secrets are hidden.
+    """
+    home = store.home(os.environ)
+    pair = [store.find(home, run), store.find(home, other)]
+    one, two = (_side(home, each) for each in pair)
+    groups = compare.compare(one, two)
+    if as_json:
+        print_json(_json(one, two, groups))
+        return 0
+    for line in lines(one, two, groups):
+        click.echo(line)
+    return 0
+
+
+def _side(home: str, run: Run) -> Side:
+    """Return a run as it is now; of a host that does not answer what is known here."""
+    status = access.judge(run)
+    at = mirror.pointer(run) if access.is_remote(run) else None
+    hosts = {place.node: place.host for place in at.places} if at is not None else {}
+    facts = [
+        kept_facts(home, hosts.get(number, hosts_file.LOCAL)) or {}
+        for number in store.node_numbers(run)
+    ]
+    side = collect.recorded(run, facts)
+    return side._replace(status=status, failure=store.failure(run, status))
+
+
+def _json(one: Side, two: Side, groups: Sequence[Group]) -> dict[str, object]:
+    return {
+        "version": 1,
+        "runs": [one.id, two.id],
+        "differs": any(group.changes for group in groups),
+        "groups": [
+            {
+                "name": group.name,
+                "changes": [change._asdict() for change in group.changes],
+                **({"unknown": group.unknown} if group.unknown else {}),
+            }
+            for group in groups
+        ],
+    }
+
+
+def lines(one: Side, two: Side, groups: Sequence[Group]) -> list[str]:
+    """Return the lines for people, at most 80 columns where words allow it."""
+    found = [f"--- {one.id}", f"+++ {two.id}"]
+    for group in groups:
+        if group.changes:
+            found += ["", group.name]
+            for change in group.changes:
+                found += _change(change)
+    same = [group.name for group in groups if not group.changes and not group.unknown]
+    unknown = [f"{group.name}: {group.unknown}" for group in groups if group.unknown]
+    if one.id == two.id:
+        return [*found, "", "no difference: it is the same run"]
+    found.append("")
+    if not any(group.changes for group in groups) and not unknown:
+        found.append("no difference")
+    elif same:
+        found += _fold("no difference: " + ", ".join(same), "")
+    for said in unknown:
+        found += _fold(said, "")
+    return found
+
+
+def _change(change: Change) -> list[str]:
+    """Return `name  was -> now` on one line where there is room, else a line each."""
+    was, now = change.was, change.now
+    one_line = not any("\n" in text for text in (was, now) if text)
+    if was is not None and now is not None and one_line and len(change.what) <= _LABEL:
+        text = f"  {change.what:<{_LABEL}} {was} -> {now}"
+        if len(text) <= _WIDTH:
+            return [text]
+    found = [f"  {change.what}"]
+    for mark, value in (("-", was), ("+", now)):
+        if value is not None:
+            rows = [row for line in value.split("\n") for row in _fold(line, " " * 6)]
+            rest = [f"      ... {len(rows) - _LINES} more lines"] if len(rows) > _LINES else []
+            found += [f"    {mark} {row[6:]}" for row in rows[:_LINES]] + rest
+    return found
+
+
+def _fold(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    ) or [indent]

@@ -1,0 +1,155 @@
+"""The progress of a run in words, from the `progress` of its status."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.cli.runs.follow import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WIDTH = 34  # what `ps` has for it: 80 columns less a run id, a state and a time
+_LATE = 5  # steps without news after which the time left is no longer told
+_LATE_AT_LEAST = 60.0  # seconds
+_SHOWN = ("grad_norm", "learning_rate", "task_reward", "reward", "score", "accuracy", "eval_loss")
+_NAMES = {"grad_norm": "gradient norm", "learning_rate": "learning rate", "eval_loss": "eval loss"}
+
+
+def short(
+    progress: Mapping[str, Any] | None,
+    state: str,
+    now: float | None = None,
+    *,
+    late: bool = False,
+    width: int = WIDTH,
+) -> str:
+    """Return `120/800, 12 min left, loss 0.412` in at most `width` characters; else nothing.
+
+    `now` is the time of day (default: now). Of a run that has ended, or is `late` because it seems
+    to hang, there is no time left to tell.
+    """
+    if not progress:
+        return ""
+    words = [_step(progress)]
+    left = None if late else _left(progress, state, now)
+    if left is not None:
+        words.append(f"bar {_brief(left)}" if _is_part(progress) else f"{_brief(left)} left")
+    loss = progress.get("loss")
+    metrics = progress.get("metrics") or {}
+    if loss is not None:
+        words.append(f"loss {_number(loss)}")
+    elif metrics.get("task_reward") is not None:
+        words.append(f"reward {_number(metrics['task_reward'])}")
+    words = [word for word in words if word]
+    while len(words) > 1 and len(", ".join(words)) > width:
+        words.pop(1 if len(words) > 2 else -1)  # noqa: PLR2004 - the step and the loss matter most
+    return ", ".join(words)[: max(0, width)]
+
+
+def lines(
+    progress: Mapping[str, Any] | None, state: str, now: float | None = None, *, late: bool = False
+) -> list[str]:
+    """Return what `show` tells: how far, how long yet, the last numbers, what looks wrong."""
+    if not progress:
+        return []
+    moment = time.time() if now is None else now
+    far = _how_far(progress, state, moment, late=late)
+    found = [line for line in (far, _numbers(progress)) if line]
+    saved = progress.get("last_checkpoint_time")
+    if isinstance(saved, (int, float)):
+        found.append(f"last checkpoint {duration(max(0.0, moment - saved))} ago")
+    return found + _alarms(progress)
+
+
+def _how_far(progress: Mapping[str, Any], state: str, now: float, *, late: bool) -> str:
+    step = _step(progress)
+    if not step:
+        return ""
+    words = [f"step {step}"]
+    if progress.get("epochs"):
+        words.append(f"epoch {progress.get('epoch')} of {progress['epochs']}")
+    left = None if late else _left(progress, state, now)
+    if left is not None:
+        part = " of this progress bar (there may be more)" if _is_part(progress) else ""
+        words.append(f"about {duration(left)} left{part}")
+    pace = progress.get("step_time")
+    last = progress.get("last_step_time")
+    if state == "running" and isinstance(last, (int, float)):
+        words.append(f"last one {duration(max(0.0, now - last))} ago")
+    if isinstance(pace, (int, float)) and pace > 0:
+        words.append(f"{duration(pace)} per step")
+    return ", ".join(words)
+
+
+def _numbers(progress: Mapping[str, Any]) -> str:
+    metrics = progress.get("metrics") or {}
+    words = []
+    if progress.get("loss") is not None:
+        words.append(f"loss {_number(progress['loss'])}")
+    words += [
+        f"{_NAMES.get(name, name.replace('_', ' '))} {_number(metrics[name])}"
+        for name in _SHOWN
+        if metrics.get(name) is not None
+    ]
+    return ", ".join(words[:5])
+
+
+def _alarms(progress: Mapping[str, Any]) -> list[str]:
+    """Return what AReaL's manual calls a sign of trouble, and losses that are no numbers."""
+    metrics = progress.get("metrics") or {}
+    found = []
+    bad = [
+        n for n in ("loss", "actor_loss", "grad_norm") if metrics.get(n) in ("nan", "inf", "-inf")
+    ]
+    if bad:
+        named = ", ".join(_NAMES.get(n, n.replace("_", " ")) for n in bad)
+        found.append(f"{named} is no finite number: what is trained from here on is lost")
+    weight, clipped = metrics.get("importance_weight"), metrics.get("clip_ratio")
+    if isinstance(weight, (int, float)) and not 0.9 <= weight <= 1.1:  # noqa: PLR2004
+        found.append(f"importance weight {_number(weight)} is far from 1")
+    if isinstance(clipped, (int, float)) and clipped > 0.1:  # noqa: PLR2004
+        found.append(f"clip ratio {_number(clipped)} is above 0.1")
+    return found
+
+
+def _step(progress: Mapping[str, Any]) -> str:
+    step, total = progress.get("step"), progress.get("total")
+    if step is None:
+        return ""
+    said = f"{step}/{total}" if total else str(step)
+    if progress.get("scope") == "epoch":
+        return f"epoch {progress['epoch']}: {said}" if progress.get("epoch") is not None else said
+    return said
+
+
+def _is_part(progress: Mapping[str, Any]) -> bool:
+    return progress.get("scope") == "bar"
+
+
+def _left(progress: Mapping[str, Any], state: str, now: float | None) -> float | None:
+    """Return the seconds left, unless the run is over or its steps are late."""
+    eta, last = progress.get("eta"), progress.get("last_step_time")
+    if state != "running" or not isinstance(eta, (int, float)):
+        return None
+    if not isinstance(last, (int, float)):
+        return float(eta)
+    silent = max(0.0, (time.time() if now is None else now) - last)
+    pace = progress.get("step_time")
+    patience = _LATE * pace if isinstance(pace, (int, float)) else float(eta)
+    if silent > max(_LATE_AT_LEAST, patience):
+        return None
+    return max(0.0, eta - silent)
+
+
+def _brief(seconds: float) -> str:
+    """Return a time span in its largest unit only: 40 s, 12 min, 5 h, 3 d."""
+    for unit, size in (("d", 172800), ("h", 5400), ("min", 90)):
+        if seconds >= size:
+            return f"{round(seconds / {'d': 86400, 'h': 3600, 'min': 60}[unit])} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)

@@ -1,0 +1,41 @@
+"""`safelaunch stop`: end a run, and prove that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from safelaunch.runs import store
+from safelaunch.cli.runs import access
+from safelaunch.cli.main import print_json
+from safelaunch.cli.completion import complete_run
+from safelaunch.cli.runs.follow import headline
+from safelaunch.errors import RunError
+
+
+@click.command("stop")
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 3600),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between TERM and KILL.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str | None, grace: float, as_json: bool) -> int:
+    """Stop a run: TERM, the grace, KILL, then proof that nothing of it is left."""
+    found = store.find_live(store.home(os.environ), run, access.is_live)
+    status, ended = access.stop(found, grace)
+    if as_json:
+        print_json(store.show_json(found, status, store.ranks(found)))
+    if status.get("state") == "unknown":
+        raise RunError(str(status.get("reason")), where=found.id, hint="stop it there")
+    if status.get("alive"):
+        raise RunError(f"{status['alive']} processes of {found.id} cannot be ended (in the kernel)")
+    if not as_json:
+        already = "had ended already: " if ended else ""
+        click.echo(headline(found, status, already, "; no process is left"))
+    return 0

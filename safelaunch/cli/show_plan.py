@@ -1,0 +1,248 @@
+"""What `run` and `init` share: flags and files to plans, and how a plan is printed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from safelaunch.cli.main import say, warn
+from safelaunch.config.hosts_file.reader import LOCAL
+from safelaunch.config.paths import Paths
+from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
+from safelaunch.model import Hang
+from safelaunch.plan.build import make_plan
+from safelaunch.script import paste_line, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.model import EnvVar, NodePlan, Plan, Word
+
+
+def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> Resolved:
+    """Return the resolved job of a file, or of a pasted launch line."""
+    cwd = os.getcwd()
+    if line:
+        from safelaunch.plan.pasted_command import parse_line  # noqa: PLC0415 - only pasted lines pay for it
+
+        tree = parse_line(line)
+        paths = Paths.of(os.path.join(cwd, "-"), cwd, flags.project_root)
+        found = resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
+        return found._replace(line=tuple(line))
+    return resolve_file(files[0], flags, cwd)
+
+
+def _line_name(tree: Node) -> str:
+    import re  # noqa: PLC0415 - click has it loaded
+
+    target = tree.get("script") or tree.get("module")
+    text = target.text if target is not None else "job"
+    stem = os.path.splitext(os.path.basename(text))[0] if target is tree.get("script") else text
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:41] or "job"
+
+
+def print_plan(plan: Plan) -> None:
+    """Print a plan for a person: the line to paste, then every variable with its origin and why."""
+    where = f" on {plan.nodes[0].host}" if plan.nodes[0].host != LOCAL else ""
+    where = where if len(plan.nodes) == 1 else ""
+    click.echo(
+        f"# {plan.name}: {plan.launcher}{_shape(plan)}{where}, profile {plan.profile or 'none'}"
+    )
+    if len(plan.nodes) > 1:
+        click.echo(
+            "# by hand: put one address of node 0, a free port of it, and each node's own card in"
+        )
+    for node in plan.nodes:
+        if len(plan.nodes) > 1:
+            click.echo(f"# node {node.node_rank} on {node.host}")
+        click.echo(paste_line(node, plan.topology))
+    if plan.log is not None:
+        click.echo(f"\nlog, beside the run's own: {plan.log}")
+    print_supervision(plan)
+    _print_assets(plan)
+    for node in plan.nodes:
+        _print_environment(node, len(plan.nodes) > 1)
+    say_warnings(plan)
+
+
+def print_supervision(plan: Plan) -> None:
+    """Print what will be done while the job runs, as far as the job says something of its own."""
+    own = plan.supervision
+    lines = [*_restarts(plan), *_hang(own.hang)]
+    if own.smoke:
+        steps = own.success.min_steps if own.success else None
+        ends = f"ends well after {steps} steps" if steps else "runs to its own end"
+        lines.insert(0, f"smoke: the job with its `smoke:` laid over it; {ends}")
+    if own.max_duration is not None:
+        lines.append(f"stopped after {span(own.max_duration)} (max_duration)")
+    if own.success is not None:
+        wanted = [*own.success.artifacts]
+        wanted += [f"{own.success.min_steps} steps"] if own.success.min_steps else []
+        lines.append("succeeded only with " + ", ".join(wanted))
+    if not own.capture:
+        lines.append("exceptions are not recorded (capture: false)")
+    if lines:
+        click.echo("\nwhile it runs")
+    for line in lines:
+        click.echo(f"  {line}")
+
+
+def _print_assets(plan: Plan) -> None:
+    """Print where each asset lies here, and where on each host."""
+    first = plan.nodes[0].assets
+    alike = all(node.assets == first for node in plan.nodes)
+    for node in plan.nodes[: 1 if alike else None]:
+        if node.assets:
+            click.echo("\nassets" if alike else f"\nassets of {node.host}")
+        for asset in node.assets:
+            there = f" -> {asset.place}" if asset.place != asset.path else ""
+            click.echo(f"  {asset.name}: {asset.path}{there}    {asset.origin}")
+
+
+def _restarts(plan: Plan) -> list[str]:
+    recovery, node = plan.supervision.recovery, plan.nodes[0]
+    if recovery is None:
+        return []
+    times = f"at most {recovery.max_restarts}"
+    times += f" within {span(recovery.budget)}" if recovery.budget is not None else ""
+    pause = f"the first after {span(recovery.backoff)}, then twice as long"
+    pause += f", up to {span(recovery.backoff_max)}"
+    lines = [f"restarts: {times}, by failure class; {pause}"]
+    if node.resume_argv is not None and node.resume_argv != node.argv:
+        lines.append("a restart runs " + " ".join(map(quote, _tail(node))))
+    if node.rungs:
+        steps = ["+".join(f"{v.name}={v.value}" for v in rung) for rung in node.rungs]
+        lines.append("ladder: an illegal memory access adds " + ", then ".join(steps))
+    return lines
+
+
+def _tail(node: NodePlan) -> tuple[Word, ...]:
+    """Return the program's own words of a restart."""
+    assert node.resume_argv is not None  # noqa: S101 - the caller has looked
+    return node.resume_argv[node.program :]
+
+
+def _hang(hang: Hang | None) -> list[str]:
+    if hang is None:
+        return ["hangs are not looked for (hang: off)"]
+    if hang == Hang():
+        return []
+    line = f"hang: {hang.action} after {hang.factor} median steps without progress, at least "
+    line += f"{span(hang.floor)}; {span(hang.first_progress)} until two steps are known"
+    return [line]
+
+
+def span(seconds: float) -> str:
+    """Return a duration as a job file writes it: 90 is 1m30s."""
+    shown, left = "", seconds
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        count, left = divmod(left, size)
+        shown += f"{count:g}{unit}" if count else ""
+    return shown + (f"{left:g}s" if left or not shown else "")
+
+
+def say_warnings(plan: Plan) -> None:
+    """Print what the user should know before a start, each thing once, with its cure."""
+    for warning in plan.warnings:
+        if warning.id == "undeclared-fact" and plan.notes:
+            continue  # the notes say it, with the command that lifts it
+        warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
+    for note in plan.notes:
+        say(f"note: {note}")
+
+
+def _shape(plan: Plan) -> str:
+    """Return `, 2 nodes x 8` where the launcher starts ranks; others count for themselves."""
+    topology = plan.topology
+    if not plan.ranks_log and topology.nodes == 1:
+        return ""
+    per_node = "one per GPU" if topology.processes is None else str(topology.processes)
+    return f", {topology.nodes} node{'s' * (topology.nodes > 1)} x {per_node}"
+
+
+def _print_environment(node: NodePlan, several: bool) -> None:
+    click.echo(f"\nenvironment of {node.host}" if several else "\nenvironment")
+    stated = [var for var in node.env.values() if not var.computed]
+    for var in stated:
+        click.echo(f"  {shown_value(var)}")
+        marks = " (workaround, lifted by --no-workarounds)" if var.workaround else ""
+        _wrapped(f"{var.origin}{marks}" + (f": {var.why}" if var.why else ""))
+        for key in ("cost", "source"):
+            if getattr(var, key):
+                _wrapped(f"{key}: {getattr(var, key)}")
+    for name in node.secrets:
+        click.echo(f"  {name}=***")
+        _wrapped("env_from: taken from your environment at the start")
+    click.echo("removed from what is inherited")
+    _wrapped(", ".join(node.unset))
+    if node.keep is not None:
+        _wrapped("and everything else but the basics" + "".join(f", {n}" for n in node.keep))
+    worked_out: dict[str, list[str]] = {}
+    for var in node.env.values():
+        if var.computed and var.name not in node.secrets:
+            worked_out.setdefault(var.computed, []).append(var.name)
+    click.echo("worked out on the machine that runs it")
+    for how, names in worked_out.items():
+        click.echo(f"  {', '.join(names)}")
+        _wrapped(how)
+
+
+def _wrapped(text: str) -> None:
+    """Print an indented line; on a terminal it is broken between words."""
+    if not sys.stdout.isatty():
+        click.echo(f"      {text}")
+        return
+    import textwrap  # noqa: PLC0415 - only a terminal pays for it
+
+    width = min(os.get_terminal_size(sys.stdout.fileno()).columns or 80, 100)
+    for line in textwrap.wrap(text, width - 6, break_on_hyphens=False):
+        click.echo(f"      {line}")
+
+
+def shown_value(var: EnvVar) -> str:
+    """Return `NAME=value` as a shell would take it, or what happens to the name."""
+    if var.computed:
+        return f"{var.name}: {var.computed}"
+    if var.value is None:
+        return f"{var.name} is removed"
+    value = quote(var.value) if isinstance(var.value, str) else str(var.value)
+    return f"{var.name}={value}" + (" (before the target's own)" if var.prepend else "")
+
+
+def print_explanation(resolved: Resolved, plan: Plan) -> None:
+    """Print each value with its origin and the values that it beat."""
+    click.echo("job")
+    _explain(resolved.tree, "  ", "")
+    for node in plan.nodes:
+        click.echo(f"environment of {node.host}")
+        for var in node.env.values():
+            click.echo(f"  {shown_value(var)}    {var.origin}")
+            for beaten in var.beats:
+                click.echo(f"      beats {shown_value(beaten)}    {beaten.origin}")
+
+
+def _explain(node: Node, indent: str, name: str) -> None:
+    if node.kind == "map":
+        for key, value in node.items:
+            _explain(value, indent, f"{name}.{key.text}" if name else key.text)
+        return
+    click.echo(f"{indent}{name}: {_leaf(node)}    {node.origin}")
+    for beaten in node.beats:
+        if _leaf(beaten) == _leaf(node):
+            continue
+        click.echo(f"{indent}    beats {_leaf(beaten)}    {beaten.origin}")
+
+
+def _leaf(node: Node) -> str:
+    if node.kind == "list":
+        return "[" + ", ".join(_leaf(item) for item in node.items) + "]"
+    if node.kind == "map":
+        return "{...}"
+    return "removed" if node.is_null else node.text
+
+
+__all__ = ["Flags", "make_plan", "print_explanation", "print_plan", "resolve_target"]

@@ -1,0 +1,63 @@
+"""`safelaunch init`: a pasted launch line as a job file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from safelaunch.cli.main import say
+from safelaunch.cli.plan_options import LineCommand, pasted_line
+from safelaunch.config.yaml_io.reader import mapping, overlay, scalar
+from safelaunch.config.write_job import job_yaml
+from safelaunch.errors import ConfigError
+from safelaunch.plan.pasted_command import parse_line
+
+if TYPE_CHECKING:
+    from safelaunch.config.yaml_io.reader import Node
+
+
+@click.command("init", cls=LineCommand, options_metavar="[OPTIONS] -- LINE...")
+@click.option(
+    "--output", "-o", metavar="FILE", help="Write there; an existing file is never overwritten."
+)
+@click.option("--profile", metavar="NAME", help="Hardware profile to write into the job.")
+def command(output: str | None, profile: str | None) -> int:
+    """Write a pasted launch line as a job file; its dry-run gives the same words back.
+
+    \b
+    safelaunch init -- torchrun --nproc_per_node 4 train.py --lr 1e-3
+    """  # noqa: D301 - \b is click's mark
+    line = pasted_line()
+    if not line:
+        raise ConfigError("which line?", hint="safelaunch init -- accelerate launch ... train.py")
+    text = job_yaml(_placed(parse_line(line), output), profile)
+    if output is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        with open(output, "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError("the file exists; it is not overwritten", where=output) from None
+    except OSError as e:
+        raise ConfigError(f"cannot write: {e.strerror}", where=output) from e
+    say(f"wrote {output}; look: safelaunch run --dry-run {shlex.quote(output)}")
+    return 0
+
+
+def _placed(tree: Node, output: str | None) -> Node:
+    """Return the keys for a file that lies elsewhere: its paths are relative to its own folder."""
+    folder = os.path.dirname(os.path.abspath(output)) if output is not None else os.getcwd()
+    back = os.path.relpath(os.getcwd(), folder).replace(os.sep, "/")
+    if back == os.curdir:
+        return tree
+    where = tree.origin
+    moved = {"workdir": scalar(back, where)}
+    python = tree.get("python")
+    if python is not None:
+        moved["python"] = scalar(os.path.join(back, python.text).replace(os.sep, "/"), where)
+    return overlay(tree, mapping(moved, where))

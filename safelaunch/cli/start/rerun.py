@@ -1,0 +1,50 @@
+"""`safelaunch rerun`: the same plan again, whatever has become of the job file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from safelaunch.runs import store
+from safelaunch.cli.runs import access
+from safelaunch.cli.completion import complete_run
+from safelaunch.cli.start.start_local import start
+from safelaunch.errors import ConfigError, RunError
+from safelaunch.start.resume import of_run
+from safelaunch.model import Plan
+from safelaunch.runs import mirror
+from safelaunch.runtime import run_state
+from safelaunch.plan.serialize import thaw
+
+
+@click.command("rerun")
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option("--resume", is_flag=True, help="Go on from its end, with `recovery: resume_args`.")
+@click.option("--follow", "-f", is_flag=True, help="Stream the log; exit 0/1 with the job.")
+@click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str | None, **options: Any) -> int:
+    """Start a recorded run's plan again: same command and variables, fresh id and port.
+
+    Later changes of the job file do not count; for those use `safelaunch run`.
+    """
+    home = store.home(os.environ)
+    found = store.find(home, run)
+    if access.is_remote(found):
+        access.judge(found)
+    record = run_state.read_json(os.path.join(found.node_dir, "plan.json"))
+    plan = thaw(record.get("unbound")) if record else None
+    if not isinstance(plan, Plan):
+        raise RunError(f"{found.id} has no recorded plan", where=found.node_dir)
+    if options["resume"]:
+        plan = of_run(plan, home, found.id)
+    at = mirror.pointer(found) if access.is_remote(found) else None
+    if at is None:
+        return start(plan, options)
+    if options["foreground"]:
+        raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
+    from safelaunch.cli.start.start_remote import again  # noqa: PLC0415 - for hosts only
+
+    return again(plan, at, options)

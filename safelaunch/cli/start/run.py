@@ -1,0 +1,73 @@
+"""`safelaunch run`: start a job here, or print what would be started."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from safelaunch.cli import plan_options as shared
+from safelaunch.cli.show_plan import make_plan, resolve_target
+from safelaunch.errors import ConfigError
+from safelaunch.plan.build import resume
+
+if TYPE_CHECKING:
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import Plan
+
+
+@click.command("run", cls=shared.LineCommand)
+@click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml...] [-- LINE...]")
+@shared.planning
+@click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
+@click.option(
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
+)
+@click.option("--no-check", is_flag=True, help="Start without the quick checks.")
+@click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
+def command(job: tuple[str, ...], **options: Any) -> int:
+    """Start a job on this machine, under tmux where there is one.
+
+    \b
+    safelaunch run --profile rtx5090 train.yaml
+    safelaunch run --dry-run *.yaml
+    safelaunch run -- NCCL_P2P_DISABLE=1 accelerate launch --num_processes 4 t.py
+    """  # noqa: D301 - \b is click's mark
+    files, line = job, shared.pasted_line()
+    flags = shared.flags_of(options)
+    shared.check_target("run", files, line)
+    if shared.only_shows(options):
+
+        def plan_of(file: str) -> tuple[Resolved, Plan]:
+            resolved = resolve_target((file,), line, flags)
+            plan = make_plan(resolved)
+            # without a look at the run that it goes on from
+            return resolved, resume(plan) if shared.resumes(options) else plan
+
+        return shared.show(files or ("",), plan_of, options)
+    if options["project_root"]:
+        raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
+    if len(files) > 1:
+        raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
+    resolved = resolve_target(files, line, flags)
+    plan = make_plan(resolved)
+    begun = None
+    if not options["no_check"]:
+        from safelaunch.cli.check.quick import begin  # noqa: PLC0415 - a dry-run must not pay for it
+
+        begun = begin(resolved, plan)
+    # while the machine is looked at
+    from safelaunch.cli.start.start_local import start  # noqa: PLC0415 - as above
+
+    if shared.resumes(options):
+        from safelaunch.start.resume import of_run  # noqa: PLC0415 - as above
+        from safelaunch.runs.store import home  # noqa: PLC0415 - as above
+
+        plan = of_run(plan, home(os.environ), options["resume_from"])
+    if begun is not None:
+        begun.judge()
+    return start(plan, options)

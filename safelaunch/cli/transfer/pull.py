@@ -1,0 +1,50 @@
+"""`safelaunch pull`: files that a run made on its host. Goes on where it was cut."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from safelaunch.runs import store
+from safelaunch.cli.runs import access
+from safelaunch.cli.main import say
+from safelaunch.cli.transfer.progress_bar import Bar
+from safelaunch.cli.completion import complete_run
+from safelaunch.errors import ConfigError
+from safelaunch.runs import mirror
+from safelaunch.runtime import run_state
+
+
+@click.command("pull")
+@click.argument("what", metavar="RUN:GLOB", shell_complete=complete_run)
+@click.argument("into", default=".", type=click.Path())
+@click.option("--force", is_flag=True, help="Overwrite other files of that name here.")
+@click.option("--node", type=click.IntRange(0), default=0, metavar="N", help="Of which host.")
+def command(what: str, into: str, force: bool, node: int) -> int:
+    """Fetch files of a run from its host, by a glob relative to the job's working directory.
+
+    \b
+    safelaunch pull 'ppo:out/**/*.safetensors' results/
+    """  # noqa: D301 - \b is click's mark
+    name, colon, glob = what.partition(":")
+    if not colon or not glob:
+        raise ConfigError(
+            f"`{what}` names no files", hint="safelaunch pull 'RUN:out/*.json' results/"
+        )
+    run = store.find(store.home(os.environ), name or None)
+    at = mirror.pointer(run) if access.is_remote(run) else None
+    node = store.node_number(run, node)
+    spec = run_state.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
+    if at is None:
+        raise ConfigError(
+            f"{run.id} ran on this machine", hint=f"its files are in {spec.get('cwd')}"
+        )
+    from safelaunch.sync import pull  # noqa: PLC0415 - --help does without
+
+    agent = access.looker(at.hosts_file).session(at.of(node).host).agent
+    with Bar() as bar:
+        pulled = pull(agent, [glob], into, bar.show, root=str(spec.get("cwd")), force=force)
+    for line in pulled.lines():
+        say(line)
+    return 0

@@ -1,0 +1,52 @@
+"""`safelaunch push`: a file or folder to a host: a model, data, wheels. Resumes where it was."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from safelaunch.runs import store
+from safelaunch.cli.runs import access
+from safelaunch.cli.main import say
+from safelaunch.cli.transfer.progress_bar import Bar
+from safelaunch.cli.hosts.hosts import complete_host
+from safelaunch.errors import ConfigError
+from safelaunch.remote.project_dir import ASSETS
+
+
+@click.command("push")
+@click.argument("path", type=click.Path())
+@click.option(
+    "--host", metavar="NAME", required=True, shell_complete=complete_host, help="Where to."
+)
+@click.option("--to", metavar="DIR", help=f"The folder there that gets it; default: {ASSETS}.")
+@click.option("--force", is_flag=True, help="Overwrite what is there and is not the same.")
+@click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file, instead of your own.")
+def command(path: str, host: str, to: str | None, force: bool, hosts_path: str | None) -> int:
+    """Bring a file or folder to a host. What is there and the same is not sent again.
+
+    \b
+    safelaunch push models/Qwen2-7B --host gpu1
+    safelaunch push wheels --host gpu1 --to /data
+    """  # noqa: D301 - \b is click's mark
+    if not os.path.exists(path):
+        raise ConfigError(f"no such file or folder: {path}")
+    from safelaunch.sync import push_file  # noqa: PLC0415 - --help does without
+
+    agent = access.looker(hosts_path).session(host).agent
+    folder = to or ASSETS
+    if folder == "~" or folder.startswith("~/"):
+        folder = str(agent.call("start.look")["home"]) + folder[1:]
+    if not folder.startswith("/"):
+        raise ConfigError(
+            f"`--to {to}` is not absolute", hint="/data, or ~/data for the home there"
+        )
+    target = f"{folder.rstrip('/')}/{os.path.basename(os.path.abspath(path))}"
+    cache = os.path.join(store.home(os.environ), "cache")
+    with Bar() as bar:
+        summary = push_file(agent, path, target, bar.show, force=force, report=say, cache=cache)
+    for line in summary.lines(host, removes=False):
+        say(line)
+    click.echo(target)
+    return 0

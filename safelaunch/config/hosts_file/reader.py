@@ -1,0 +1,265 @@
+"""Reads a hosts file: the user's machines by name, how each is reached, and groups of them."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.config.schema.host_types import INSTEAD, check_no_password
+from safelaunch.config.schema.interpreter import read_interpreter
+from safelaunch.config.yaml_io.reader import Node, read_file
+from safelaunch.config.schema.files import HOST, HOST_NAME
+from safelaunch.config.schema.text_checks import check_text, wrong
+from safelaunch.environ import check_rank_name
+from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.model import EnvVar, Host, Origin
+from safelaunch.secrets_in_text import is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+LOCAL = "localhost"
+FILE = "hosts.yaml"  # in safelaunch's folder
+
+_REACHED = ("ssh", "address", "user", "port", "identity")
+_PASSWORDS = ("pass", "pw", "pwd", "sshpass", "password", "passphrase")
+_OTHER_NAMES = {
+    "key": "identity", "keyfile": "identity", "privatekey": "identity", "sshkey": "identity",
+    "identityfile": "identity", "host": "address", "hostname": "address", "alias": "ssh",
+    "username": "user", "mirror": "hub",
+}  # fmt: skip
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+_ENDPOINT = "HF_ENDPOINT"
+
+
+class Hosts(NamedTuple):
+    """The machines of a file by name, where each says its profile, and groups of machines."""
+
+    machines: dict[str, Host]
+    profiles: dict[str, Origin]
+    groups: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+def own(home: str) -> str | None:
+    """Return the path of the user's hosts file; None where there is none."""
+    path = os.path.join(home, FILE)
+    return path if os.path.lexists(path) else None
+
+
+def load_own(home: str) -> Hosts:
+    """Return the hosts of safelaunch's folder; none where it has no such file."""
+    path = own(home)
+    if path is None:
+        return Hosts({}, {})
+    return load(path, path, lambda said, _: os.path.normpath(os.path.join(home, said)))
+
+
+def load(path: str, shown: str, absolute: Callable[[str, Origin], str]) -> Hosts:
+    """Return the hosts of a file; `absolute` resolves paths of this machine. Raises ConfigError."""
+    root = read_file(path, shown)
+    for key, _ in root.items:
+        if key.text not in ("hosts", "groups"):
+            _check_key(key, "NAME")
+            hint = did_you_mean(key.text, ("hosts", "groups")) or "known here: `hosts`, `groups`"
+            raise ConfigError(f"unknown key `{key.text}`", where=key.origin, hint=hint)
+    entries = root.get("hosts")
+    if entries is None or entries.kind != "map":
+        raise ConfigError(
+            "expected `hosts:` with a mapping of names",
+            where=root.origin if entries is None else entries.origin,
+        )
+    hosts = Hosts({}, {})
+    for key, value in entries.items:
+        hosts.machines[key.text] = _host(key, value, absolute)
+        profile = value.get("profile") if value.kind == "map" else None
+        if profile is not None:
+            hosts.profiles[key.text] = profile.origin
+    return hosts._replace(groups=_groups(root.get("groups"), hosts.machines))
+
+
+def _host(key: Node, node: Node, absolute: Callable[[str, Origin], str]) -> Host:
+    check_no_password(key)
+    name = HOST_NAME.read(key)
+    if node.is_null:
+        return Host(name)
+    if node.kind != "map":
+        raise ConfigError(f"expected a mapping for host `{name}`", where=node.origin)
+    for entry, _ in node.items:
+        _check_key(entry, name)
+    values, origins = HOST.read(node)
+    _check_reached(name, origins)
+    _check_facts(node.get("facts"))
+    env: tuple[EnvVar, ...] = values.get("env", ())
+    for var in env:
+        check_rank_name(var)
+    on_host = absolute if name == LOCAL else _on_host
+    workdir, identity, hub = (values.get(key) for key in ("workdir", "identity", "hub"))
+    return Host(
+        name=name,
+        profile=values.get("profile"),
+        interpreter=read_interpreter(values, origins, on_host),
+        workdir=None if workdir is None else _workdir(workdir, origins["workdir"], on_host),
+        env=(*_hub(hub, origins["hub"]), *env) if hub is not None else env,
+        setup=values.get("setup", ()),
+        interface=values.get("interface"),
+        facts=values.get("facts", {}),
+        ssh=values.get("ssh"),
+        addresses=values.get("address", ()),
+        user=values.get("user"),
+        port=values.get("port"),
+        identity=None if identity is None else _own(identity, origins["identity"], absolute),
+        hub=hub,
+    )
+
+
+def _check_key(key: Node, name: str) -> None:
+    """Refuse a password or a token by its key, and name the key that is called otherwise here."""
+    if HOST.find(key.text) is not None:
+        return
+    word = re.sub(r"[^a-z]", "", key.text.lower())
+    if word in _OTHER_NAMES:
+        raise ConfigError(
+            f"unknown key `{key.text}`",
+            where=key.origin,
+            hint=f"it is called `{_OTHER_NAMES[word]}`",
+        )
+    misspelt = did_you_mean(word, _PASSWORDS[-2:]) is not None
+    if is_secret_name(key.text) or word in _PASSWORDS or misspelt:
+        raise ConfigError(
+            f"`{key.text}`: a secret does not belong into a file",
+            where=key.origin,
+            hint=f"remove it; {INSTEAD.format(name=name)}. A token goes under `env_from` of a job",
+        )
+
+
+def _check_reached(name: str, origins: Mapping[str, Origin]) -> None:
+    given = [key for key in _REACHED if key in origins]
+    if name == LOCAL and given:
+        raise ConfigError(
+            f"`{given[0]}` of `{LOCAL}`, which is this machine",
+            where=origins[given[0]],
+            hint="give the entry another name",
+        )
+    if "ssh" in given and "address" in given:
+        raise ConfigError(
+            "`ssh` and `address` together",
+            where=origins["address"],
+            hint="`ssh` names an entry of ~/.ssh/config, which says the address",
+        )
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def _on_host(path: str, origin: Origin) -> str:
+    """Return a path of the host itself: nothing here can say what it would be relative to."""
+    if path.startswith("/"):
+        return posixpath.normpath(path)
+    hint = "it lies on the host: write it whole, such as /home/me/llm"
+    if path.startswith("~"):
+        hint = "`~/` stands in `workdir` and `identity` only; write it whole, such as /home/me/env"
+    raise ConfigError(f"`{path}` is not absolute", where=origin, hint=hint)
+
+
+def _workdir(path: str, origin: Origin, on_host: Callable[[str, Origin], str]) -> str:
+    """Return the working directory; `~/` stays, the host itself knows where that is."""
+    if on_host is _on_host and (path == "~" or path.startswith("~/")):
+        return posixpath.normpath(path)
+    return on_host(path, origin)
+
+
+def _own(path: str, origin: Origin, absolute: Callable[[str, Origin], str]) -> str:
+    """Return a path of this machine as written, or relative to the file; `~/` stays."""
+    if path.startswith(("~/", "~\\", "/")) or re.match(r"[A-Za-z]:[\\/]|\\\\", path):
+        return path
+    if path.startswith("~"):
+        raise ConfigError(f"`{path}`: `~/` is the only form of it", where=origin)
+    return absolute(path, origin)
+
+
+# -- hub -------------------------------------------------------------------------------------------
+
+
+def _hub(said: str, origin: Origin) -> Iterator[EnvVar]:
+    """Yield what `hub` sets, and removes of what the machine may have set before."""
+    if said == "offline":
+        for name in _OFFLINE:
+            yield EnvVar(name, "1", origin, why="no hub there: what is missing fails at once")
+        return
+    for name in _OFFLINE:
+        yield EnvVar(name, None, origin, why=f"the hub is to be used ({said})")
+    mirror = None if said == "online" else said
+    why = "the hub itself is to be used" if mirror is None else "the hub's mirror for this host"
+    yield EnvVar(_ENDPOINT, mirror, origin, why=why)
+
+
+# -- facts -----------------------------------------------------------------------------------------
+
+_FACTS = ("nccl", "driver", "torch", "cuda")
+
+
+def _check_facts(facts: Node | None) -> None:
+    """Facts are what gates are judged on: a name nobody asks for, or no version, is a mistake."""
+    for key, value in facts.items if facts is not None and facts.kind == "map" else ():
+        if key.text not in _FACTS:
+            hint = did_you_mean(key.text, _FACTS) or "known: " + ", ".join(_FACTS)
+            raise ConfigError(f"unknown fact `{key.text}`", where=key.origin, hint=hint)
+        if not value.is_null and not re.fullmatch(
+            r"[0-9]+(\.[0-9A-Za-z]+)+(\+[0-9A-Za-z.]+)?", value.text
+        ):
+            raise ConfigError(
+                f"`{value.text}` is no version of {key.text}",
+                where=value.origin,
+                hint="write it with dots, such as 2.27.3",
+            )
+
+
+# -- groups and names ------------------------------------------------------------------------------
+
+
+def _groups(node: Node | None, machines: Mapping[str, Host]) -> dict[str, tuple[str, ...]]:
+    if node is None or node.is_null:
+        return {}
+    if node.kind != "map":
+        raise wrong(node, "a mapping such as {lab: [gpu1, gpu2]}")
+    found = {}
+    for key, members in node.items:
+        name = HOST_NAME.read(key)
+        if name in machines:
+            raise ConfigError(f"`{name}` is a host already", where=key.origin)
+        if members.kind != "list" or not members.items:
+            raise wrong(members, "a list of hosts")
+        found[name] = tuple(_member(member, machines) for member in members.items)
+        if len(set(found[name])) != len(found[name]):
+            raise ConfigError("a host is listed twice", where=members.origin)
+    return found
+
+
+def _member(node: Node, machines: Mapping[str, Host]) -> str:
+    if node.kind != "scalar":
+        raise wrong(node, "the name of a host")
+    check_text(node)
+    if node.text not in machines:
+        hint = did_you_mean(node.text, machines)
+        hint = hint or f"an entry `{node.text}:` under `hosts` may be empty: ~/.ssh/config says it"
+        raise ConfigError(f"unknown host `{node.text}`", where=node.origin, hint=hint)
+    return node.text
+
+
+def expand(hosts: Hosts, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names with the machines of each group in its place, in the group's order."""
+    return tuple(member for name in names for member in hosts.groups.get(name, (name,)))
+
+
+def pick(hosts: Hosts, name: str, where: Origin) -> Host:
+    """Return the host of that name; an entry is only demanded where a hosts file was given."""
+    machines = hosts.machines
+    if name in machines:
+        return machines[name]
+    if machines:
+        known = (*machines, *hosts.groups)
+        raise ConfigError(f"unknown host `{name}`", where=where, hint=did_you_mean(name, known))
+    return Host(name)

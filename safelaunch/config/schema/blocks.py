@@ -1,0 +1,206 @@
+"""The blocks of a job file with keys of their own: success, hang, recovery, smoke, needs, inputs.
+
+Each block is a schema of its own. What depends on the rest of the job is checked in supervision.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.config.schema import json_types
+from safelaunch.config.schema.keys import Key, Schema
+from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
+from safelaunch.config.schema.types import ArgsType, Choice, Count, ListOf, Text
+from safelaunch.config.schema.text_checks import wrong
+from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.model import Hang, Input, Needs
+
+if TYPE_CHECKING:
+    from safelaunch.config.schema.json_types import Shape
+    from safelaunch.config.yaml_io.reader import Node
+
+
+class Classes:
+    """Failure classes and what to do about each: `{port-in-use: restart, cuda-oom: stop}`."""
+
+    wants = "a mapping of failure classes to restart or stop"
+
+    def read(self, node: Node) -> dict[str, str]:
+        """Return {class: "restart" or "stop"}; a null takes an inherited entry away."""
+        from safelaunch.runtime.signatures import classes  # noqa: PLC0415 - only jobs that name some
+
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        action = Choice(("restart", "stop"))
+        found = {}
+        for key, value in node.items:
+            if key.text not in classes.TABLE:
+                raise ConfigError(
+                    f"unknown failure class `{key.text}`",
+                    where=key.origin,
+                    hint=did_you_mean(key.text, classes.TABLE) or "docs/job-file.md lists them",
+                )
+            if not value.is_null:
+                found[key.text] = action.read(value)
+        return found
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        from safelaunch.runtime.signatures import classes  # noqa: PLC0415 - as above
+
+        action = json_types.nullable(json_types.words("restart", "stop"))
+        known = {
+            name: {**action, "description": kind.meaning} for name, kind in classes.TABLE.items()
+        }
+        return {"type": "object", "additionalProperties": False, "properties": known}
+
+
+_SIZE = Size(1 << 20)
+_PATH = Glob()
+NEEDS = Schema(
+    "needs",
+    (
+        Key("gpu_memory", _SIZE, "memory of each card"),
+        Key("ram", _SIZE, "memory of the machine, or of its container"),
+        Key("disk", _SIZE, "free space where the job writes"),
+        Key("shm", _SIZE, "free space in /dev/shm"),
+    ),
+)
+SUCCESS = Schema(
+    "success",
+    (
+        Key("artifacts", ListOf(Glob(inside=True), "globs", single=True), "files of a good run"),
+        Key("min_steps", Count(), "steps that a good run has made"),
+    ),
+)
+HANG = Schema(
+    "hang",
+    (
+        Key("action", Choice(("report", "restart", "stop")), "what happens on suspicion"),
+        Key("first_progress", Duration(), "what counts until two steps are known"),
+        Key("factor", Count(), "so many median steps without progress are a hang"),
+        Key("floor", Duration(), "never suspect a hang before"),
+    ),
+)
+RECOVERY = Schema(
+    "recovery",
+    (
+        Key("max_restarts", Count(0), "so many restarts at most"),
+        Key("backoff", Duration(zero=True), "pause before the first restart, doubled each time"),
+        Key("backoff_max", Duration(zero=True), "the longest pause"),
+        Key("budget", Duration(), "no restart later than this after the start"),
+        Key("classes", Classes(), "restart or stop, by failure class"),
+        Key("checkpoint", Glob(), "a new match is progress"),
+        Key("progress", Pattern(), "a line of the log that is progress"),
+        Key("no_progress", Count(), "so many attempts without progress end it"),
+        Key("resume_args", ArgsType(), "laid over `args` from the second attempt on"),
+        Key("fingerprint", ListOf(Text("a name"), "names"), "more arguments that must not change"),
+        Key("ladder", Bool(), "climb the profile's ladder on illegal memory access"),
+    ),
+)
+
+
+class Block:
+    """A mapping with keys of its own."""
+
+    def __init__(self, schema: Schema, what: str) -> None:
+        self.keys = schema
+        self.wants = f"a mapping ({what})"
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """Return the values by key; nulls are absent."""
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        return self.keys.read(node)[0]
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return self.keys.schema()
+
+
+class HangType:
+    """`off`, or a mapping of which every part has a default."""
+
+    wants = "`off` or a mapping such as {action: stop}"
+
+    def read(self, node: Node) -> Hang | None:
+        """Return the settings; None for no watchdog."""
+        if node.kind == "scalar" and node.text == "off":
+            return None
+        if node.kind != "map":
+            error = wrong(node, self.wants)
+            if node.kind == "scalar" and node.text in ("report", "restart", "stop"):
+                error.hint = f"hang: {{action: {node.text}}}"
+            elif node.kind == "scalar" and node.text == "false":
+                error.hint = "hang: off"
+            raise error
+        return Hang(**HANG.read(node)[0])
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.either(json_types.words("off"), HANG.schema())
+
+
+class SmokeType:
+    """Keys of a job, checked whether or not this start uses them."""
+
+    wants = "a mapping of job keys"
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """Return the values by key."""
+        from safelaunch.config.schema.files import JOB  # noqa: PLC0415 - which holds this type
+
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        for key, _ in node.items:
+            if key.text in ("extends", "smoke"):
+                raise ConfigError(
+                    f"`{key.text}` inside `smoke`",
+                    where=key.origin,
+                    hint="write it one level up" if key.text == "extends" else None,
+                )
+        return JOB.read(node)[0]
+
+    def schema(self) -> Shape:
+        """Return the shape for editors: the keys of the job that it is a part of."""
+        from safelaunch.config.schema.files import JOB  # noqa: PLC0415 - as above
+
+        names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke")]
+        keys = {name: {"$ref": f"#/properties/{name}"} for name in names}
+        return {"type": "object", "additionalProperties": False, "properties": keys}
+
+
+class NeedsType:
+    """What each machine of the job must have: `{gpu_memory: 24GiB, ram: 64GiB}`."""
+
+    wants = "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}"
+
+    def read(self, node: Node) -> Needs:
+        """Return the sizes in bytes; None where nothing is needed."""
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        return Needs(**NEEDS.read(node)[0])
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return NEEDS.schema()
+
+
+class InputsType:
+    """Paths, and globs that must match exactly one path, relative to workdir."""
+
+    wants = "a list of paths or globs"
+
+    def read(self, node: Node) -> tuple[Input, ...]:
+        """Return the paths with their places."""
+        if node.kind == "map" or node.is_null:
+            raise wrong(node, self.wants)
+        items = node.items if node.kind == "list" else (node,)
+        return tuple(Input(_PATH.read(item), item.origin) for item in items)
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return json_types.either(_PATH.schema(), json_types.listed(_PATH.schema()))
+
+
+BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS)}

@@ -1,0 +1,119 @@
+"""The one declaration of job, profile and hosts files. Help and JSON Schema derive from it."""
+
+from __future__ import annotations
+
+from safelaunch.config.schema.blocks import RECOVERY, SUCCESS, Block, HangType, SmokeType
+from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
+from safelaunch.config.schema.host_types import Addresses, Hub, Port, SshName, User
+from safelaunch.config.schema.keys import Key, Schema
+from safelaunch.config.schema.blocks import InputsType, NeedsType
+from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
+from safelaunch.config.schema.sync import AssetsType, SyncType
+from safelaunch.config.schema.types import ArgsType, Choice, Count, GpuSet, ListOf, MapOf, PathText, SetupType, Text, WordOrList, WordsType
+
+NAME = Text(
+    "a name",
+    r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}",
+    "is no job name: letters, digits, `_` and `-`, at most 41, beginning with a letter or digit",
+)
+HOST_NAME = Text(
+    "a host",
+    r"[A-Za-z0-9_\[:][A-Za-z0-9._@:%\[\]-]*",
+    "is no host name: letters, digits, `.`, `-`, `_`, `:` and `@`, no blanks",
+)
+_MODULE = Text(
+    "a module", r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*", "is no module name such as `package.train`"
+)
+_ENVIRONMENT = Text("a name", r"[^\s/:]+", "is no environment name; a path goes under `venv:`")
+_PATHS = ListOf(PathText(), "paths", single=True)
+_NAMES = ListOf(Text("a name"), "names")
+_SMALLEST_LOG = 64 << 20  # a head and a tail that still tell how a run began and ended
+_INTERPRETER = (
+    Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
+    Key("venv", PathText(), "a virtual environment; its bin/python runs the job"),
+    Key("conda", _ENVIRONMENT, "a conda environment by name; needs conda_root"),
+    Key("conda_root", PathText(), "where conda is installed, such as /opt/conda"),
+)
+
+JOB = Schema(
+    "job",
+    (
+        Key("extends", _PATHS, "job files that this one is laid over"),
+        Key("name", NAME, "names the run; default: the file's name"),
+        Key("profile", Text("a profile"), "hardware profile, by name or as a path"),
+        Key("launcher", Text("a launcher"), "accelerate, torchrun, python, swift, areal, command"),
+        Key("version", Text("a version"), "the launcher's version, where its command line differs"),
+        Key("script", PathText(), "the program, relative to workdir"),
+        Key("module", _MODULE, "or a module, as in python -m"),
+        Key("command", WordsType(), "or the words themselves"),
+        Key("args", ArgsType(), "arguments of the program: a mapping or a list"),
+        Key("processes", Count(), "processes per node"),
+        Key("gpus", GpuSet(), "GPUs per node: auto, a count, or a list"),
+        Key("nodes", Count(), "number of machines; more than one needs hosts"),
+        Key("hosts", ListOf(HOST_NAME, "hosts"), "the machines, in rank order"),
+        Key("mixed_precision", Choice(("no", "fp16", "bf16", "fp8")), "passed to accelerate"),
+        Key("launcher_args", ArgsType(), "whatever else the launcher itself understands"),
+        *_INTERPRETER,
+        Key("workdir", PathText(), "working directory, relative to this file; default: its folder"),
+        Key("pythonpath", _PATHS, "put before PYTHONPATH; default: the project root"),
+        Key("env", EnvType(), "variables; null removes, {prepend: ...} puts before"),
+        Key("env_from", _NAMES, "variables taken from your environment at the start, never shown"),
+        Key(
+            "inherit", WordOrList(("all", "none"), _NAMES), "what the job sees of your environment"
+        ),
+        Key("setup", SetupType(), "shell lines run before the exports, verbatim"),
+        Key("log", PathText(), "the combined log in the project too: {name}, {time}, {id}"),
+        Key("force", _NAMES, "variables for which this job overrides a launcher's requirement"),
+        Key("capture", Bool(), "record a rank's uncaught exceptions and fatal signals"),
+        Key("logs", ListOf(Glob(), "globs", single=True), "the framework's own log files"),
+        Key("log_cap", Size(_SMALLEST_LOG), "most that a log file keeps: its head and its tail"),
+        Key("max_duration", Duration(), "stop the job after this time"),
+        Key(
+            "progress",
+            ListOf(Pattern(groups=("step", "total", "loss", "eta")), "patterns", single=True),
+            "regular expressions that find step, total, loss and eta in the log",
+        ),
+        Key("success", Block(SUCCESS, "what a good run leaves behind"), "beyond exit code 0"),
+        Key("hang", HangType(), "off, or when no progress is a hang and what then happens"),
+        Key("recovery", Block(RECOVERY, "restart settings"), "restart a failed run, by class"),
+        Key("sync", SyncType(), "what of the project travels to a host"),
+        Key("assets", AssetsType(), "models and data by name: what travels beside the project"),
+        Key("needs", NeedsType(), "what each machine must have: gpu_memory, ram, disk, shm"),
+        Key("inputs", InputsType(), "paths that must be there; a glob must match exactly one"),
+        Key("smoke", SmokeType(), "job keys that `run --smoke` lays over this job"),
+    ),
+)
+
+PROFILE = Schema(
+    "profile",
+    (
+        Key("extends", ListOf(Text("a profile"), "profiles", single=True), "profiles laid below"),
+        Key("description", Text(), "one line"),
+        Key("accelerator", Choice(("cuda", "cpu")), "what the ranks compute on"),
+        Key("gpu_names", Text("a regular expression"), "whole names as nvidia-smi prints them"),
+        Key("facts", MapOf(Text(), "facts"), "what the platform is, for people and checks"),
+        Key("env", ProfileEnvType(), "variables with why, cost, source, when"),
+        Key("site", ProfileEnvType(valued=False), "variables that only the site knows"),
+        Key("ladder", ListOf(EnvType(), "steps"), "the steps of --nccl-ladder, in order"),
+        Key("sources", ListOf(Text(), "sources"), "where the facts come from"),
+    ),
+)
+
+HOST = Schema(
+    "host",
+    (
+        Key("ssh", SshName(), "its name in ~/.ssh/config, where that is another one"),
+        Key("address", Addresses(), "or where it is: one address, or several of the same machine"),
+        Key("user", User(), "account on the machine"),
+        Key("port", Port(), "port of its SSH server"),
+        Key("identity", PathText(), "key file on this machine; ~/ is your home folder"),
+        Key("profile", Text("a profile"), "hardware profile of this machine"),
+        *_INTERPRETER,
+        Key("workdir", PathText(), "working directory there; ~/ is the home folder there"),
+        Key("env", EnvType(), "variables on this machine"),
+        Key("setup", SetupType(), "shell lines run first on this machine"),
+        Key("interface", Text("an interface"), "network interface towards the other nodes"),
+        Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda: what gates are judged on"),
+        Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
+    ),
+)

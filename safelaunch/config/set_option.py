@@ -1,0 +1,89 @@
+"""`--set KEY=VALUE`: lays one value over the tree of a job."""
+
+from __future__ import annotations
+
+from safelaunch.config.schema.blocks import BLOCKS
+from safelaunch.config.yaml_io.reader import Node, mapping, overlay, parse
+from safelaunch.config.schema.files import JOB
+from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.model import Origin
+
+
+def lay_setting(tree: Node, setting: str) -> Node:
+    """Return the tree with one `KEY=VALUE` or `KEY.PART=VALUE` laid over it."""
+    path, equals, value = setting.partition("=")
+    origin = Origin(f"--set {path}")
+    if not equals or not path:
+        raise ConfigError("`--set` wants KEY=VALUE", where=f"--set {setting}")
+    keys = _keys(path, origin)
+    leaf = _flag_value(value, origin)
+    for at, key in enumerate(reversed(keys[1:])):
+        old = _at_path(tree, keys[: len(keys) - 1 - at])
+        if old is not None and old.kind == "list":
+            raise ConfigError(
+                f"`{keys[0]}` is a list in {old.origin}",
+                where=origin,
+                hint=f"--set '{'.'.join(keys[: len(keys) - 1 - at])}=[...]'",
+            )
+        leaf = mapping({key: leaf}, origin)
+    return overlay(tree, mapping({keys[0]: leaf}, origin))
+
+
+# any name is a part of these
+_OPEN = ("args", "launcher_args", "env", "classes", "resume_args", "assets")
+
+
+def _keys(path: str, origin: Origin) -> list[str]:
+    """Return the key and its parts; a part of an open mapping may hold dots itself."""
+    name, dot, rest = path.partition(".")
+    key = JOB.find(name)
+    if key is None:
+        hint = did_you_mean(name, (k.name for k in JOB.keys))
+        raise ConfigError(f"unknown key `{name}`", where=origin, hint=hint)
+    if name in ("extends", "smoke"):
+        raise ConfigError(f"`{name}` belongs into a job file", where=origin)
+    keys = [name]
+    if dot and name in BLOCKS:
+        part, dot, rest = rest.partition(".")
+        if BLOCKS[name].find(part) is None:
+            hint = did_you_mean(part, (k.name for k in BLOCKS[name].keys))
+            raise ConfigError(f"unknown key `{part}` of `{name}`", where=origin, hint=hint)
+        keys.append(part)
+    if dot and keys[-1] not in _OPEN:
+        raise ConfigError(
+            f"`{keys[-1]}` has no parts", where=origin, hint=f"--set {'.'.join(keys)}=VALUE"
+        )
+    if dot and name == "assets":
+        return [name, *rest.split(".", 1)]  # `assets.base`, `assets.base.to`
+    return [*keys, rest] if dot else keys
+
+
+def _at_path(tree: Node, keys: list[str]) -> Node | None:
+    node: Node | None = tree
+    for key in keys:
+        node = node.get(key) if node is not None and node.kind == "map" else None
+    return node
+
+
+def _flag_value(value: str, origin: Origin) -> Node:
+    """Read a flag's value: text as it stands, also none; `[...]` and `{...}` as YAML.
+
+    `null` removes, as in a file; nothing after the `=` is the empty text, not a removal.
+    """
+    if not value.startswith(("[", "{")) or value.startswith("{assets."):
+        return Node("scalar", origin, text=value, plain=bool(value))
+    try:
+        items = parse(f"v: {value}", origin.source).items
+    except ConfigError as e:
+        raise ConfigError(e.message, where=origin, hint=e.hint) from None
+    if len(items) != 1:
+        raise ConfigError("one value at a time", where=origin)
+    return _at(items[0][1], origin)
+
+
+def _at(node: Node, origin: Origin) -> Node:
+    if node.kind == "scalar":
+        return Node("scalar", origin, text=node.text, plain=node.plain)
+    if node.kind == "list":
+        return Node("list", origin, items=tuple(_at(item, origin) for item in node.items))
+    return Node("map", origin, items=tuple((_at(k, origin), _at(v, origin)) for k, v in node.items))

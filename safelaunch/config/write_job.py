@@ -1,0 +1,124 @@
+"""Writes a job as YAML that reads back to the same words."""
+
+from __future__ import annotations
+
+import re
+
+from safelaunch.config.yaml_io.reader import Node, parse
+from safelaunch.config.schema.files import JOB
+from safelaunch.config.schema.types import ArgsType
+from safelaunch.config.schema.text_checks import holds_secret
+from safelaunch.errors import ConfigError
+from safelaunch.secrets_in_text import is_secret_name
+
+_ORDER = (
+    "name", "profile", "launcher", "script", "module", "command", "args", "processes", "gpus",
+    "nodes", "mixed_precision", "launcher_args", "python", "workdir", "env",
+)  # fmt: skip
+_SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
+
+
+def job_yaml(tree: Node, profile: str | None) -> str:
+    """Return the text of a job file with the keys of a tree.
+
+    `args` become a mapping where that gives the identical words back, else they stay a list.
+    Variables that hold secrets become names under `env_from`; a secret among the words is refused.
+    """
+    tree, secrets = _without_secrets(tree)
+    JOB.read(tree)
+    keys = {key.text: value for key, value in tree.items}
+    lines = [f"profile: {_scalar(profile)}"] if profile else []
+    for key in _ORDER:
+        if key not in keys:
+            continue
+        if key == "env":
+            lines += _env(keys[key])
+        elif key in ("args", "launcher_args"):
+            lines += _args(key, keys[key])
+        else:
+            lines += _entry(key, keys[key])
+    if secrets:
+        lines.append("env_from: [" + ", ".join(secrets) + "]")
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, node: Node) -> list[str]:
+    if node.kind == "list":
+        return [f"{key}: [" + ", ".join(_scalar(item.text) for item in node.items) + "]"]
+    return [f"{key}: {_scalar(node.text, bare_numbers=True)}"]
+
+
+def _without_secrets(tree: Node) -> tuple[Node, list[str]]:
+    """Return the keys with no secret in `env`, and the names of those left out."""
+    env = tree.get("env")
+    if env is None:
+        return tree, []
+    secrets = [k.text for k, v in env.items if is_secret_name(k.text) and holds_secret(v)]
+    kept = tuple((k, v) for k, v in env.items if k.text not in secrets)
+    items = [(k, Node("map", v.origin, items=kept) if v is env else v) for k, v in tree.items]
+    return Node("map", tree.origin, items=tuple(items)), secrets
+
+
+def _env(node: Node) -> list[str]:
+    lines = [f"  {k.text}: {_scalar(v.text, bare_numbers=True)}" for k, v in node.items]
+    return ["env:", *lines] if lines else []
+
+
+def _args(key: str, node: Node) -> list[str]:
+    words = tuple(item.text for item in node.items)
+    lines = _as_mapping(words)
+    if lines is not None:
+        text = "\n".join(["args:", *lines])
+        try:
+            inner = parse(text, "init").get("args")
+            if inner is not None and ArgsType().read(inner).words == words:
+                return [f"{key}:", *lines]
+        except ConfigError:
+            pass  # a word that a mapping cannot hold: the list says it exactly
+    return [f"{key}:", *(f"  - {_scalar(word, bare_numbers=True)}" for word in words)]
+
+
+def _as_mapping(words: tuple[str, ...]) -> list[str] | None:
+    """Return `key: value` lines, or None where the words are no plain options."""
+    options: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.startswith("--") and len(word) > 2 and "=" not in word:  # noqa: PLR2004
+            options.append((word[2:], []))
+        elif not options:
+            return None
+        else:
+            options[-1][1].append(word)
+    if len({key for key, _ in options}) != len(options):
+        return None
+    lines = []
+    for key, values in options:
+        shown = [_scalar(value, bare_numbers=True) for value in values]
+        value = "true" if not shown else shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
+        lines.append(f"  {_scalar(key)}: {value}")
+    return lines
+
+
+def _scalar(text: str, *, bare_numbers: bool = False) -> str:
+    """Return a YAML scalar that reads back as exactly this text."""
+    if bare_numbers and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", text):
+        return text
+    special = text.lower() in ("null", "~", "true", "false", "yes", "no", "on", "off")
+    if (
+        _SAFE.fullmatch(text)
+        and not special
+        and not text.startswith(("-", ":"))
+        and not text.endswith(":")
+    ):
+        return text
+    if text.isprintable() and "'" not in text and text == text.strip() and text:
+        return f"'{text}'"
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else _escape(c) for c in escaped) + '"'
+
+
+def _escape(char: str) -> str:
+    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    code = ord(char)
+    if char in short:
+        return short[char]
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004

@@ -1,0 +1,163 @@
+"""Cards of other vendors: rocm-smi, amd-smi, npu-smi, and what looks like NVIDIA's and is not."""
+
+from __future__ import annotations
+
+import re
+
+from safelaunch.hostfacts.tools.topology_matrix import read_matrix
+from safelaunch.hostfacts.tools.report import Card, Report
+from safelaunch.hostfacts.tools.cells import told
+
+_AMD = re.compile(
+    r"ROCm System Management Interface|\bROCm SMI\b|\bAMD-SMI\b|^GPU\[\d+\]|^GPU: \d+\n\s+[A-Z_]+:",
+    re.MULTILINE,
+)
+_OF_CARD = re.compile(r"^\s*GPU\[(\d+)\]\s*:\s*(.+?)\s*:\s*(.*?)\s*$", re.MULTILINE)
+_AMD_CARD = re.compile(
+    r"^\|\s*[0-9A-Fa-f]{4}:[0-9A-Fa-f:.]+\s+(?P<name>\S.*?)\s*\|.*\n"
+    r"\|\s*(?P<index>\d+)\s.*?(?:\d+/(?P<memory>\d+) MB)?\s*\|\s*$",
+    re.MULTILINE,
+)
+_NPU_CARD = re.compile(
+    r"^\|\s*(\d+)\s+((?:Ascend ?)?\d{3}[A-Z]?\w*(?:-\d)?|\w*\d\w*)\s*\|", re.ASCII
+)
+
+
+def vendor_of(text: str) -> str | None:
+    """Return whose tool printed a text, if it is not NVIDIA's."""
+    if _AMD.search(text):
+        return "amd"
+    if re.search(r"\bnpu-smi\b|^\s*NPU\d|\bHCCS\b", text, re.MULTILINE):
+        return "huawei"
+    if re.search(r"MetaX|MetaXLink|\bmx-smi\b", text):
+        return "metax"
+    return None
+
+
+def read(text: str, vendor: str) -> Report:
+    """Return what a tool of another vendor says."""
+    # rocm-smi has tables of weights and hops before the one of links
+    matrix = read_matrix(text[max(0, text.find("Link Type between")) :])
+    versions = {}
+    for name, pattern in (
+        ("rocm", r"ROCm version:\s*(\d[\w.]*)"),
+        ("npu_smi", r"npu-smi\s+(\d[\w.]*)"),
+    ):
+        match = re.search(pattern, text)
+        if match is not None:
+            versions[name] = match[1]
+    driver = re.search(r"amdgpu version:\s*(\d[\w.]*)", text)
+    cards = {"amd": _amd, "huawei": _huawei}.get(vendor, lambda _: [])(text)
+    if not cards and matrix is not None:
+        cards = [Card(index) for index in range(matrix.size)]
+    return Report(
+        vendor=vendor,
+        driver=driver[1] if driver else None,
+        cards=tuple(cards) if cards else None,
+        matrix=matrix,
+        versions=versions,
+    )
+
+
+def _amd(text: str) -> list[Card]:
+    found = [
+        Card(
+            int(match["index"]),
+            told(match["name"]),
+            memory_mib=int(match["memory"]) if match["memory"] else None,
+        )
+        for match in _AMD_CARD.finditer(text)
+    ]
+    return found or _amd_fields(text) or _amd_blocks(text) or _rocm_rows(text)
+
+
+def _amd_blocks(text: str) -> list[Card]:
+    """Return the cards of `amd-smi list` and `amd-smi static`."""
+    found = []
+    for block in re.split(r"^(?=GPU: \d)", text, flags=re.MULTILINE)[1:]:
+        index = re.match(r"GPU: (\d+)", block)
+        name = re.search(r"MARKET_NAME:\s*(.+)", block)
+        bus = re.search(r"\bBDF:\s*(\S+)", block)
+        size = re.search(r"\bVRAM:(?:\n\s+(?!SIZE).*)*\n\s+SIZE:\s*(\d+) MB", block)
+        if index is not None:
+            found.append(
+                Card(
+                    int(index[1]),
+                    told(name[1]) if name else None,
+                    bus_id=bus[1] if bus else None,
+                    memory_mib=int(size[1]) if size else None,
+                )
+            )
+    return found
+
+
+def _amd_fields(text: str) -> list[Card]:
+    """Return the cards of `rocm-smi --showproductname`, `--showmeminfo vram` and the like."""
+    fields: dict[int, dict[str, str]] = {}
+    for index, key, value in _OF_CARD.findall(text):
+        fields.setdefault(int(index), {}).setdefault(key.lower(), value)
+    return [
+        Card(
+            index,
+            told(said.get("card series")) or told(said.get("card model")),
+            device_id=_hex(said.get("device id") or said.get("gpu id")),
+            memory_mib=_bytes(said.get("vram total memory (b)")),
+        )
+        for index, said in sorted(fields.items())
+    ]
+
+
+def _hex(text: str | None) -> str | None:
+    return text if text and re.fullmatch(r"0x[0-9a-fA-F]{4}", text) else None
+
+
+def _bytes(text: str | None) -> int | None:
+    return int(text) >> 20 if text and text.isdigit() else None
+
+
+def _rocm_rows(text: str) -> list[Card]:
+    """Return the cards of rocm-smi's concise table."""
+    head = re.search(r"^\s*(?:GPU|Device)\s+.*$", text, re.MULTILINE)
+    if head is None or "Perf" not in head[0]:
+        return []
+    cards = []
+    has_both = re.search(r"Pwr|Power", head[0].replace("PwrCap", "")) is not None
+    for line in text[head.end() :].splitlines():
+        match = re.match(r"\s*(\d+)\s+\S", line)
+        if match is None:
+            continue
+        device = re.search(r"\b0x[0-9a-fA-F]{4}\b", line)
+        watts = re.findall(r"(\d+(?:\.\d+)?)W(?=\s)", line)
+        is_capped = "PwrCap" in head[0] and len(watts) > has_both
+        cards.append(
+            Card(
+                int(match[1]),
+                device_id=device[0] if device else None,
+                power_cap_w=float(watts[-1]) if is_capped else None,
+            )
+        )
+    return cards
+
+
+def _huawei(text: str) -> list[Card]:
+    """Return the devices of `npu-smi info`: two rows each, memory (HBM) in the second."""
+    cards: list[Card] = []
+    name: tuple[int, str] | None = None
+    for line in text.splitlines():
+        if "Process" in line:
+            break  # what follows are processes
+        match = _NPU_CARD.match(line)
+        if match is not None and not re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:", line):
+            name = int(match[1]), match[2]
+        elif name is not None and re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:", line):
+            sizes = [int(size) for size in re.findall(r"\d+\s*/\s*(\d+)", line)]
+            bus = re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f.]+", line)
+            cards.append(
+                Card(
+                    len(cards),
+                    name[1],
+                    bus_id=bus[0] if bus else None,
+                    memory_mib=max(sizes) if sizes else None,
+                )
+            )
+    return cards

@@ -1,0 +1,210 @@
+"""Keys of accelerate and DeepSpeed configurations that nothing reads.
+
+Sources: accelerate 1.15.0 (commands/config/config_args.py: fields of ClusterConfig; launch.py: a
+key of a block becomes an argument of the launch parser, and one that is none is dropped);
+DeepSpeed 0.19.8 (runtime/config.py: keys at the top are asked for one by one, the rest is dropped;
+zero/config.py, offload_config.py, precision_config.py: `extra="forbid"`, an unknown key is an
+error). Keys that older versions read are listed as such and pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.errors import did_you_mean
+from safelaunch.lint.finding import ERROR, WARNING, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.lint.yaml_files.rules import Document
+
+ID = "config-key"
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+class _Block(NamedTuple):
+    known: frozenset[str]
+    older: frozenset[str]
+    severity: str
+    harm: str
+    prefix: str = ""  # accelerate puts it before a key that lacks it
+
+
+_ACCELERATE_TOP = _Block(
+    _names(
+        "command_file commands compute_environment debug deepspeed_config distributed_type"
+        " downcast_bf16 dynamo_config enable_cpu_affinity fp8_config fsdp_config gpu_ids"
+        " machine_rank main_process_ip main_process_port main_training_function"
+        " megatron_lm_config mixed_precision mpirun_config num_machines num_processes"
+        " parallelism_config rdzv_backend same_network tpu_env tpu_name tpu_use_cluster"
+        " tpu_use_sudo tpu_vm tpu_zone use_cpu"
+    ),
+    _names("fp16 dynamo_backend tpu_cluster ipex_config use_xpu num_cpu_threads_per_process"),
+    ERROR,
+    "accelerate refuses the file (ValueError: unknown keys)",
+)
+_ACCELERATE_BLOCKS = {
+    "deepspeed_config": _Block(
+        _names(
+            "deepspeed_config_file deepspeed_exclusion_filter deepspeed_hostfile"
+            " deepspeed_inclusion_filter deepspeed_moe_layer_cls_names"
+            " deepspeed_multinode_launcher gradient_accumulation_steps gradient_clipping"
+            " offload_optimizer_device offload_optimizer_nvme_path offload_param_device"
+            " offload_param_nvme_path zero3_init_flag zero3_save_16bit_model zero_stage"
+        ),
+        _names("zero3_save_fp16_model use_deepspeed_config"),
+        WARNING,
+        "accelerate reads no such key here; DeepSpeed runs with its default",
+    ),
+    "fsdp_config": _Block(
+        _names(
+            "fsdp_activation_checkpointing fsdp_activation_checkpointing_offload"
+            " fsdp_auto_wrap_policy fsdp_backward_prefetch fsdp_cpu_ram_efficient_loading"
+            " fsdp_forward_prefetch fsdp_min_num_params fsdp_offload_params"
+            " fsdp_reshard_after_forward fsdp_sharding_strategy fsdp_state_dict_type"
+            " fsdp_sync_module_states fsdp_transformer_layer_cls_to_wrap fsdp_use_orig_params"
+            " fsdp_version"
+        ),
+        _names("fsdp_backward_prefetch_policy"),
+        WARNING,
+        "accelerate reads no such key here",
+        "fsdp_",
+    ),
+    "dynamo_config": _Block(
+        _names(
+            "dynamo_backend dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph"
+            " dynamo_use_regional_compilation"
+        ),
+        frozenset(),
+        WARNING,
+        "accelerate reads no such key here",
+        "dynamo_",
+    ),
+}
+# where a key of DeepSpeed's own configuration was meant
+_DEEPSPEED_ONLY = _names(
+    "reduce_bucket_size allgather_bucket_size overlap_comm contiguous_gradients reduce_scatter"
+    " allgather_partitions round_robin_gradients sub_group_size stage3_prefetch_bucket_size"
+    " stage3_param_persistence_threshold stage3_max_live_parameters stage3_max_reuse_distance"
+    " train_micro_batch_size_per_gpu train_batch_size optimizer scheduler bf16 fp16"
+    " steps_per_print wall_clock_breakdown zero_optimization"
+)
+
+_DEEPSPEED_TOP = _Block(
+    _names(
+        "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet"
+        " communication_data_type comms_logger compile csv_monitor data_efficiency data_types"
+        " dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc dump_state"
+        " expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op"
+        " gradient_clipping gradient_predivide_factor hybrid_engine log_level"
+        " managed_gradient_accumulation memory_breakdown optimizer pipeline prescale_gradients"
+        " scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print"
+        " tensor_parallel tensorboard timers torch_autocast train_batch_size"
+        " train_micro_batch_size_per_gpu use_data_before_expert_parallelism vocabulary_size wandb"
+        " wall_clock_breakdown weight_quantization zero_allow_untested_optimizer"
+        " zero_force_ds_cpu_optimizer zero_optimization allgather_size data_parallel_size"
+    ),
+    _names(
+        "amp compression_training curriculum_learning eigenvalue elasticity fp32_allreduce"
+        " graph_harvesting nebula progressive_layer_drop quantize_training sparse_attention"
+        " sparse_gradients hf_ds_config"
+    ),
+    WARNING,
+    "DeepSpeed reads no such key",
+)
+_ZERO = _names(
+    "stage contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce"
+    " allgather_partitions allgather_bucket_size overlap_comm compute_grad_norm"
+    " load_from_fp32_weights elastic_checkpoint offload_param offload_optimizer zenflow"
+    " sub_group_size cpu_offload_param cpu_offload_use_pin_memory cpu_offload"
+    " stage3_gather_fp16_weights_on_model_save ignore_unused_parameters legacy_stage1"
+    " round_robin_gradients parameter_alignment zero_hpz_partition_size zero_quantized_weights"
+    " zero_quantized_nontrainable_weights zero_quantized_gradients memory_efficient_linear"
+    " pipeline_loading_checkpoint override_module_apply log_trace_cache_warnings"
+    " enable_sanity_checks save_muon_momentum_buffer_in_memory leaf_module"
+)
+_STAGE_3 = _names(
+    "prefetch_bucket_size param_persistence_threshold model_persistence_threshold"
+    " max_live_parameters max_reuse_distance gather_16bit_weights_on_model_save"
+    " module_granularity_threshold use_all_reduce_for_fetch_params allgather_sequential"
+)
+_FORBIDDEN = "DeepSpeed refuses the file (extra keys are forbidden here)"
+_DEEPSPEED_BLOCKS = {
+    ("zero_optimization",): _Block(
+        _ZERO | _STAGE_3 | {f"stage3_{name}" for name in _STAGE_3},
+        _names("mics_shard_size mics_hierarchical_params_gather zeropp_loco_param"),
+        ERROR,
+        _FORBIDDEN,
+    ),
+    ("zero_optimization", "offload_param"): _Block(
+        _names("device nvme_path buffer_count buffer_size max_in_cpu pin_memory"),
+        frozenset(),
+        ERROR,
+        _FORBIDDEN,
+    ),
+    ("zero_optimization", "offload_optimizer"): _Block(
+        _names(
+            "device nvme_path buffer_count pin_memory pipeline_read pipeline_write fast_init ratio"
+            " super_offload cpuadam_cores_perc pipeline"
+        ),
+        frozenset(),
+        ERROR,
+        _FORBIDDEN,
+    ),
+    ("fp16",): _Block(
+        _names(
+            "enabled auto_cast loss_scale initial_scale_power loss_scale_window hysteresis"
+            " consecutive_hysteresis min_loss_scale fp16_master_weights_and_grads"
+        ),
+        _names("opt_level"),
+        WARNING,
+        "DeepSpeed reads no such key here",
+    ),
+    ("bf16",): _Block(
+        _names(
+            "enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads"
+            " bf16_optimizer_states"
+        ),
+        _names("auto_cast loss_scale initial_scale_power loss_scale_window hysteresis"),
+        WARNING,
+        "DeepSpeed reads no such key here",
+    ),
+}
+
+
+def check_accelerate(document: Document, file: str) -> Iterator[Finding]:
+    """Yield keys of an accelerate configuration that nothing reads."""
+    environment = document.value("compute_environment")
+    if environment is not None and environment.text == "AMAZON_SAGEMAKER":
+        return  # another class with other keys
+    yield from _unread(document, file, (), _ACCELERATE_TOP)
+    for name, block in _ACCELERATE_BLOCKS.items():
+        yield from _unread(document, file, (name,), block)
+
+
+def check_deepspeed(document: Document, file: str) -> Iterator[Finding]:
+    """Yield keys of a DeepSpeed configuration that nothing reads."""
+    yield from _unread(document, file, (), _DEEPSPEED_TOP)
+    for path, block in _DEEPSPEED_BLOCKS.items():
+        yield from _unread(document, file, path, block)
+
+
+def _unread(
+    document: Document, file: str, path: tuple[str, ...], block: _Block
+) -> Iterator[Finding]:
+    known = block.known | block.older
+    for key in document.keys_below(*path):
+        name = key.text
+        if name in known or block.prefix + name in known or name.startswith(("_", "#", "//")):
+            continue
+        where = f" under `{'.'.join(path)}`" if path else ""
+        if path == ("deepspeed_config",) and name in _DEEPSPEED_ONLY:
+            fix = "put it into a DeepSpeed JSON file and name that in `deepspeed_config_file`"
+        else:
+            fix = did_you_mean(name, block.known) or "remove it"
+        message = f"`{name}`{where}: {block.harm}"
+        yield Finding(file, key.line, key.column, ID, message, fix, block.severity)

@@ -1,0 +1,364 @@
+"""Resolved -> Plan, and `bind`. Pure: no process, no network, no clock, no os.environ."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from safelaunch import environ
+from safelaunch.plan import gates, warnings as plan_warnings
+from safelaunch.plan.fingerprint import fingerprint
+from safelaunch.errors import ConfigError
+from safelaunch.launchers import Command, Launch
+from safelaunch.launchers import load as load_launcher
+from safelaunch.model import (
+    BUILT_IN,
+    EnvVar,
+    Facts,
+    NodePlan,
+    Origin,
+    Plan,
+    PlanWarning,
+    Slot,
+    bind_word,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import Host, Interpreter, Job, Profile, Word
+
+_DEBUG = (
+    ("NCCL_DEBUG", "INFO", "shows transports, versions and the failing call", "a longer log"),
+    (
+        "TORCH_DISTRIBUTED_DEBUG",
+        "DETAIL",
+        "checks that all ranks run the same collectives",
+        "every collective is verified first: clearly slower",
+    ),
+    (
+        "CUDA_LAUNCH_BLOCKING",
+        "1",
+        "an error is reported at the kernel that made it",
+        "no overlap of kernels: slow; breaks CUDA graph capture",
+    ),
+)
+
+
+def make_plan(resolved: Resolved) -> Plan:
+    """Return the plan of a resolved job. Raises ConfigError where it does not fit its launcher."""
+    job = resolved.job
+    launcher = load_launcher(job.launcher)
+    if job.version is not None and not launcher.VERSIONS:
+        raise ConfigError(
+            f"launcher `{job.launcher}` takes no `version`", where=job.origin("version")
+        )
+    warnings: list[PlanWarning] = [*plan_warnings.unexpanded(job)]
+    if resolved.flags.remote:
+        warnings += plan_warnings.of_the_laptop(job)
+    found = [resolved.profile_of(host) for host in resolved.hosts]
+    names = dict.fromkeys(profile.name for profile in found if profile is not None)
+    notes: list[str] = []
+    nodes = []
+    for rank, host in enumerate(resolved.hosts):
+        node, said, noted = _node(resolved, host, rank)
+        nodes.append(node)
+        warnings += [w for w in said if w not in warnings]
+        notes += [n for n in noted if n not in notes]
+    warnings += plan_warnings.of_nodes(nodes)
+    return Plan(
+        name=job.name,
+        launcher=job.launcher,
+        profile=", ".join(names) or None,
+        job_file=resolved.job_file,
+        log=job.log,
+        topology=job.topology,
+        ranks_log=launcher.RANKS and job.topology.world_size != 1,
+        nodes=tuple(nodes),
+        warnings=tuple(warnings),
+        notes=tuple(notes),
+        supervision=job.supervision,
+        fingerprint=fingerprint(job, job.fingerprint),
+    )
+
+
+def resume(
+    plan: Plan, run_id: str | None = None, expected: Mapping[str, str] | None = None
+) -> Plan:
+    """Return the plan of a start that goes on from a checkpoint: `resume_args` from the first try.
+
+    `run_id` names the run that it goes on from, `expected` is that run's fingerprint.
+    """
+    nodes = []
+    for node in plan.nodes:
+        if node.resume_argv is None:
+            raise ConfigError(
+                f"`{plan.name}` does not say how it resumes",
+                where=plan.job_file or None,
+                hint="recovery: {resume_args: {resume_from_checkpoint: true}}",
+            )
+        nodes.append(replace(node, argv=node.resume_argv))
+    return replace(plan, nodes=tuple(nodes), resumes=run_id, expected=dict(expected or {}))
+
+
+def bind(plan: Plan, facts: Facts) -> Plan:
+    """Return the plan with its slots filled from the facts; nothing else changes."""
+    return replace(
+        plan,
+        nodes=tuple(_bind_node(node, facts) for node in plan.nodes),
+        fingerprint={name: bind_word(word, facts) for name, word in plan.fingerprint.items()},
+    )
+
+
+def _bind_node(node: NodePlan, facts: Facts) -> NodePlan:
+    env = {
+        name: replace(var, value=None if var.value is None else bind_word(var.value, facts))
+        for name, var in node.env.items()
+    }
+    interpreter = node.interpreter
+    if interpreter.path is None and Slot.PYTHON in facts:
+        interpreter = replace(
+            interpreter, path=facts[Slot.PYTHON], prefix=facts.get(Slot.PREFIX, interpreter.prefix)
+        )
+    return replace(
+        node,
+        argv=_bound(node.argv, facts) or (),
+        env=env,
+        files=tuple((name, bind_word(body, facts)) for name, body in node.files),
+        interpreter=interpreter,
+        resume_argv=_bound(node.resume_argv, facts),
+    )
+
+
+def _bound(words: tuple[Word, ...] | None, facts: Facts) -> tuple[Word, ...] | None:
+    return None if words is None else tuple(bind_word(word, facts) for word in words)
+
+
+def _node(
+    resolved: Resolved, host: Host, rank: int
+) -> tuple[NodePlan, list[PlanWarning], list[str]]:
+    # from afar the host's workdir is the project's place there, and all paths are mapped to it
+    placed = replace(host, workdir=None) if resolved.flags.remote else host
+    job, profile = _on_host(resolved.job, placed), resolved.profile_of(host)
+    launch = Launch(job, profile.accelerator if profile else "cuda", rank)
+    launcher = load_launcher(job.launcher)
+    command, resumed = launcher.command(launch), None
+    if job.resumed is not None:
+        resumed = launcher.command(launch._replace(job=replace(job, args=job.resumed))).argv
+    chosen = _select(resolved, profile, host) if profile else None
+    required, forced = _required(job, command)
+    env = environ.merge(
+        (
+            _built_in(job, command, resolved),
+            chosen.env if chosen else (),
+            _host_env(host, resolved),
+            command.env,
+            _gpus(job),
+            job.env,
+            _secrets(job),
+            chosen.ladder if chosen else (),
+            _debug(resolved.flags.debug),
+            required,
+        )
+    )
+    warnings = [*command.warnings, *forced]
+    notes: list[str] = []
+    if chosen is not None and profile is not None:
+        warnings += plan_warnings.of_profile(profile, chosen, env, host)
+        notes = list(plan_warnings.workarounds(resolved, profile, chosen, env))
+    warnings += plan_warnings.of_variables(job, profile, chosen, env, host)
+    rungs = gates.rungs(chosen, env, required) if chosen and chosen.rungs else ()
+    if rungs:
+        later = ", ".join(var.name for rung in rungs for var in rung)
+        notes.append(
+            f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
+            "time, each with a restart after an illegal memory access"
+        )
+    node = NodePlan(
+        host=host.name,
+        node_rank=rank,
+        cwd=job.workdir,
+        argv=command.argv,
+        program=command.program,
+        env=env,
+        unset=environ.SCRUBBED,
+        keep=_keep(job),
+        setup=(*host.setup, *job.setup),
+        secrets=tuple(name for name in job.env_from if env[name].computed),
+        interpreter=job.interpreter,
+        processes=job.topology.processes,
+        direct=_direct(resolved.hosts),
+        files=command.files,
+        single=command.single,
+        resume_argv=resumed,
+        rungs=rungs,
+        assets=job.assets,
+    )
+    return node, warnings, notes
+
+
+def _on_host(job: Job, host: Host) -> Job:
+    """Return the job with the host's interpreter and workdir where the job names none."""
+    changes: dict[str, object] = {}
+    if job.interpreter.path is None and host.interpreter is not None:
+        changes["interpreter"] = host.interpreter
+    if host.workdir is not None and "workdir" not in job.origins:
+        changes["workdir"] = host.workdir
+    return replace(job, **changes) if changes else job  # type: ignore[arg-type]
+
+
+def _keep(job: Job) -> tuple[str, ...] | None:
+    if job.inherit == "all":
+        return None
+    return () if job.inherit == "none" else tuple(job.inherit)
+
+
+def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection:
+    flags, job = resolved.flags, resolved.job
+    known = gates.Known(
+        gpus=len(job.gpus) or job.topology.processes,
+        nodes=job.topology.nodes,
+        facts=host.facts,
+    )
+    recovery = job.supervision.recovery
+    return gates.select(
+        profile,
+        known,
+        ladder=flags.ladder,
+        workarounds=flags.workarounds,
+        climb=recovery is not None and recovery.ladder,
+    )
+
+
+def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar]:
+    if job.topology.nodes > 1:
+        yield from _on_route(text(Slot.INTERFACE), BUILT_IN, "the card on the way to the others")
+    yield EnvVar(
+        "PYTHONUNBUFFERED", "1", BUILT_IN, why="output reaches the log at once, also at a crash"
+    )
+    if job.pythonpath:
+        yield EnvVar(
+            "PYTHONPATH",
+            ":".join(job.pythonpath),
+            job.origin("pythonpath"),
+            why="ranks inherit the environment, not the shell's sys.path",
+            prepend=True,
+        )
+    if command.argv[0] == job.interpreter.word:
+        yield from _interpreter_env(job.interpreter)
+    if job.launcher not in ("command", "areal"):
+        count = job.topology.processes
+        yield EnvVar(
+            "OMP_NUM_THREADS",
+            text(Slot.THREADS),
+            BUILT_IN,
+            why="torchrun would set 1, plain Python all cores of the host",
+            computed=f"usable cores / {count or 'GPUs'}, unless it is set already",
+            soft=True,
+        )
+    direct = ",".join(_direct(resolved.hosts))
+    for name in ("no_proxy", "NO_PROXY"):
+        yield EnvVar(
+            name,
+            direct,
+            BUILT_IN,
+            why="the ranks talk to each other directly",
+            computed=f"{direct} before the target's own, if a proxy variable is set",
+        )
+
+
+def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
+    prefix, origin = interpreter.prefix_word, interpreter.origin
+    if isinstance(prefix, str):
+        assert interpreter.path is not None  # noqa: S101 - a prefix comes with a path
+        bin_folder = posixpath.dirname(interpreter.path)
+        yield EnvVar(
+            "PATH", bin_folder, origin, why="the interpreter's own programs first", prepend=True
+        )
+    else:
+        yield EnvVar(
+            "PATH",
+            text(*prefix.parts, "/bin"),
+            origin,
+            why="the interpreter's own programs first",
+            prepend=True,
+        )
+    if interpreter.kind == "venv":
+        yield EnvVar("VIRTUAL_ENV", prefix, origin)
+        yield EnvVar("CONDA_PREFIX", None, origin)
+    elif interpreter.kind == "conda":
+        yield EnvVar("CONDA_PREFIX", prefix, origin)
+        yield EnvVar("VIRTUAL_ENV", None, origin)
+    else:
+        computed = "the interpreter's prefix, if it is such an environment"
+        yield EnvVar("VIRTUAL_ENV", None, origin, computed=computed)
+        yield EnvVar("CONDA_PREFIX", None, origin, computed=computed)
+
+
+def _direct(hosts: tuple[Host, ...]) -> tuple[str, ...]:
+    """Return the names that no proxy may stand between: loopback and the job's nodes."""
+    nodes = [host.name for host in hosts] if len(hosts) > 1 else []
+    return tuple(dict.fromkeys(["localhost", "127.0.0.1", "::1", *nodes]))
+
+
+def _host_env(host: Host, resolved: Resolved) -> Iterable[EnvVar]:
+    if host.interface is not None and resolved.job.topology.nodes > 1:
+        yield from _on_route(host.interface, Origin(f"host {host.name}"), "the host's interface")
+    yield from host.env
+
+
+def _on_route(interface: Word, origin: Origin, why: str) -> Iterable[EnvVar]:
+    # NCCL takes prefixes, so `=` asks for the exact name; gloo takes exact names only, and without
+    # one the address that the host name stands for: 127.0.1.1 on Debian
+    exact = f"={interface}" if isinstance(interface, str) else text("=", *interface.parts)
+    yield EnvVar("NCCL_SOCKET_IFNAME", exact, origin, why=why)
+    yield EnvVar("GLOO_SOCKET_IFNAME", interface, origin, why=why)
+
+
+def _gpus(job: Job) -> Iterable[EnvVar]:
+    if job.gpus:
+        yield EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))
+
+
+def _secrets(job: Job) -> Iterable[EnvVar]:
+    for name in job.env_from:
+        how = "env_from: taken from your environment at the start"
+        yield EnvVar(name, None, job.origin("env_from"), computed=how)
+
+
+def _debug(on: bool) -> Iterable[EnvVar]:
+    if on:
+        for name, value, why, cost in _DEBUG:
+            yield EnvVar(name, value, Origin("--debug"), why=why, cost=cost)
+
+
+def _required(job: Job, command: Command) -> tuple[list[EnvVar], list[PlanWarning]]:
+    """Return the launcher's requirements that stand, and warnings for those forced off."""
+    own = {var.name: var for var in (*job.env, *_secrets(job))}
+    stand, warnings = [], []
+    for var in command.required:
+        mine = own.get(var.name)
+        if mine is None or (mine.value == var.value and not mine.computed):
+            stand.append(var)
+        elif var.name in job.force:
+            message = f"{_said(mine)} is forced; {job.launcher} {_needs(var)}: {var.why}"
+            warnings.append(PlanWarning("forced-requirement", message, str(mine.origin)))
+        else:
+            stand.append(var)
+            message = (
+                f"{_said(mine)} is overridden: {job.launcher} {_needs(var)} "
+                f"({var.why}); to insist: force: [{var.name}]"
+            )
+            warnings.append(PlanWarning("overridden-by-launcher", message, str(mine.origin)))
+    return stand, warnings
+
+
+def _needs(var: EnvVar) -> str:
+    return f"needs {var.value}" if var.value is not None else "must not have it"
+
+
+def _said(var: EnvVar) -> str:
+    return f"{var.name} of env_from" if var.computed else f"{var.name}={var.value}"

@@ -1,0 +1,253 @@
+"""The forms of secrets in text: tokens by their look, headers, keys with a value behind them.
+
+Each pattern names what is to be replaced `v`. Repeats are bounded, so that no line is slow; words
+before a pattern say what a text must have (lower case) for it to be tried at all.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from safelaunch.secrets_in_text import TOKENS, is_secret_name
+
+
+class Form(NamedTuple):
+    """A pattern of one kind of value, and words of which a text must have one."""
+
+    kind: str
+    words: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _form(kind: str, words: str, pattern: str, flags: int = 0) -> Form:
+    return Form(kind, tuple(words.split(" ")), re.compile(pattern, flags))
+
+
+# a letter or digit before it would make it part of another word; `\n` in JSON ends with one too
+BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
+_END = r"(?![A-Za-z0-9])"
+_I, _M = re.IGNORECASE, re.MULTILINE
+
+# beside those of secret.py; the prefixes are those of each vendor's documentation
+_TOKENS = (
+    ("api_org_", r"api_org_[A-Za-z]{20,64}"),
+    ("wandb_v1_", r"wandb_v1_[A-Za-z0-9_]{20,200}"),
+    ("ghp_ gho_ ghu_ ghs_ ghr_", r"gh[a-z]_[A-Za-z0-9]{20,255}"),
+    (
+        "glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glimt- glagent- gloas- glffct-",
+        r"gl[a-z]{2,8}-[A-Za-z0-9_.-]{20,255}",
+    ),
+    (
+        "akia asia aroa aida abia acca agpa anpa",
+        r"A(?:KIA|SIA|ROA|IDA|BIA|CCA|GPA|NPA)[A-Z0-9]{12,128}",
+    ),
+    ("xox", r"xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{10,255}"),
+    ("xapp-", r"xapp-[A-Za-z0-9-]{10,255}"),
+    ("ya29.", r"ya29\.[A-Za-z0-9_.-]{10,2048}"),
+    ("gocspx-", r"GOCSPX-[A-Za-z0-9_-]{10,64}"),
+    ("1//0", r"1//0[A-Za-z0-9_-]{20,255}"),
+    ("q~", r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{20,64}"),
+    ("nvapi-", r"nvapi-[A-Za-z0-9_-]{20,255}"),
+    ("npm_", r"npm_[A-Za-z0-9]{30,64}"),
+    ("pypi-", r"pypi-[A-Za-z0-9_-]{40,512}"),
+    ("dckr_", r"dckr_[a-z]{3}_[A-Za-z0-9_-]{20,64}"),
+    ("dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
+    ("dop_v1_", r"d[oc][pr]_v1_[0-9a-f]{32,128}"),
+    ("hv", r"hv[sbr]\.[A-Za-z0-9_-]{20,255}"),
+    ("r8_", r"r8_[A-Za-z0-9]{20,64}"),
+    ("gsk_", r"gsk_[A-Za-z0-9]{20,128}"),
+    ("xai-", r"xai-[A-Za-z0-9]{20,128}"),
+    ("pplx-", r"pplx-[A-Za-z0-9]{20,128}"),
+    ("tvly-", r"tvly-[A-Za-z0-9_-]{16,128}"),
+    ("ms-", r"ms-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"),
+    ("_live_ _test_", r"[srpw][kh]_(?:live|test)_[A-Za-z0-9]{16,255}"),
+    ("sg.", r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,128}"),
+    (":aa", r"\d{8,10}:AA[A-Za-z0-9_-]{30,40}"),
+    ("eyj", r"eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{4,4096}(?:\.[A-Za-z0-9_-]{0,4096}){0,3}"),
+)
+
+_B64 = r"[A-Za-z0-9+/=]"
+_NEWLINE = r"(?:\\+r)?(?:\\+n|\r?\n)"
+_KIND = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+# whole, or as much of it as there is
+PEM = _form(
+    "secret",
+    "private",
+    rf"(?P<v>-----BEGIN {_KIND}(?:{_NEWLINE}[ \t>|]{{0,8}}(?:[A-Za-z-]{{2,20}}: [^\r\n\\]{{0,200}}"
+    rf"|{_B64}{{0,128}})(?=\s|\\|[\"'-]|$)){{0,2000}}(?:{_NEWLINE})?(?:-----END {_KIND})?)",
+)
+PEM_END = re.compile(rf"-----END {_KIND}")
+# a line of one, read backwards from its end
+PEM_LINE = re.compile(rf"{_B64}{{1,128}}")
+
+_QUOTED = r"(?:\\*\")(?P<v>[^\"\r\n]{1,8192})|(?:\\*')(?P<w>[^'\r\n]{1,8192})"
+_SCHEMES = r"(?:(?:bearer|basic|token|negotiate|apikey|aws4-hmac-sha256)[ \t]{1,4})?"
+HEADERS = (
+    _form(
+        "secret",
+        "authorization",
+        r"authorization\\*[\"']?[ \t]{0,4}[:=,][ \t]{0,4}"
+        rf"(?:\\*[\"'])?{_SCHEMES}(?P<v>digest [^\r\n]{{1,8192}}|[^\"'\r\n\\]{{1,8192}})",
+        _I,
+    ),
+    _form("secret", "bearer", r"\bbearer[ \t]{1,4}(?P<v>(?=\S{0,64}\d)[\w.~+/=-]{8,8192})", _I),
+    _form(
+        "secret",
+        "cookie",
+        rf"\bcookie2?\\*[\"']?[ \t]{{0,4}}[:=,][ \t]{{0,4}}(?:{_QUOTED}|(?P<x>[^'\r\n]{{1,8192}}))",
+        _I,
+    ),
+)
+
+# `https://hooks.slack.com/services/T0/B0/x`: the path is the secret
+HOOKS = _form(
+    "secret",
+    "hooks. /webhooks/ webhook.office",
+    r"https?://(?:hooks\.slack\.com/(?:services|workflows)|(?:\w{1,20}\.)?discord(?:app)?\.com/api"
+    r"(?:/v\d+)?/webhooks|[\w.-]{1,100}webhook\.office\.com)/(?P<v>[^\s\"'<>\\]{8,500})",
+    _I,
+)
+SSH_KEY = _form(
+    "ssh-key",
+    "aaaa",
+    r"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-\w{1,20}|sk-[\w-]{1,40}@openssh\.com)[ \t]{1,4}"
+    r"(?P<v>AAAA[A-Za-z0-9+/=]{16,8192}(?:[ \t]{1,4}[^\s\"'\\<>]{1,200})?)",
+)
+OTHERS = (
+    _form("secret", "login", r"\blogin[ \t][^\r\n]{0,100}?[ \t]-p[ \t]{1,4}(?P<v>[^\s\"']{1,500})"),
+    _form(
+        "secret",
+        "login",
+        r"\blogin[ \t]{1,8}\S{1,200}[ \t]{1,8}password[ \t]{1,8}(?P<v>\S{1,500})",
+        _I,
+    ),
+    _form("secret", "password", r"^[ \t]*password[ \t]{1,8}(?P<v>\S{1,500})[ \t]*$", _I | _M),
+    _form("secret", "sshpass", r"\bsshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<v>[^\s\"']{1,500})"),
+    _form(
+        "secret",
+        "-u --user --proxy-user",
+        r"(?<!\S)(?:-u|--user|--proxy-user)[ \t=]{1,4}[\"']?"
+        r"(?P<v>[^\s:\"'/]{1,100}:[^\s\"']{1,500})",
+    ),
+    _form(
+        "fingerprint",
+        "sha256: md5:",
+        r"\bSHA256:(?P<v>[A-Za-z0-9+/]{43})=?|\bMD5:(?P<w>(?:[0-9a-f]{2}:){15}[0-9a-f]{2})",
+    ),
+)
+TOKEN_FORMS = (
+    *(
+        Form("secret", (first.lower(),), re.compile(f"{BEGIN}(?P<v>{form}){_END}"))
+        for _, first, form in TOKENS
+    ),
+    *(_form("secret", first, f"{BEGIN}(?P<v>{form}){_END}") for first, form in _TOKENS),
+)
+
+# -- a key and its value ---------------------------------------------------------------------------
+
+_KEY = (
+    r"pass(?:word|wd|phrase|code)|pwd|secret|token|api[_-]?key|(?:access|private|secret"
+    r"|account|auth"
+    r"|subscription|encryption|signing|master|license|service|shared|ssh)[_-]?key|apikey"
+    r"|credentials?|client[_-]?secret|connection[_-]?string|session[_-]?id|netrc"
+)
+KEY_WORDS = (
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "key",
+    "credential",
+    "connection",
+    "session",
+    "netrc",
+)
+_VALUE = (
+    r"(?:[bruf]{0,2}(?:\"(?P<d>(?:\\.|[^\"\\\r\n]){1,8192})|'(?P<s>(?:\\.|[^'\\\r\n]){1,8192})"
+    r"|(?P<e>\\+[\"'])(?P<f>[^\"'\\\r\n]{1,8192}))|(?P<b>[^\s\"'\\][^\s\"']{0,8191}))"
+)
+KEYED = re.compile(
+    rf"(?:{_KEY})(?:\\*[\"'])?\]?(?P<sep>[ \t]{{0,4}}(?:=>|:=|[:=])[ \t]{{0,4}}){_VALUE}", _I
+)
+# `--token x`, and as a list prints it: '--token', 'x'
+OPTION = re.compile(
+    rf"(?<![\w-])--?(?=[A-Za-z])[\w.-]{{0,60}}?(?:{_KEY})(?P<sep>[ \t]{{1,4}}"
+    rf"|\\*[\"'],[ \t]{{0,4}})(?!-){_VALUE}",
+    _I,
+)
+QUERY = re.compile(r"[?&;](?P<name>[\w.%-]{1,60})=(?P<v>[^&\s\"'<>#\\;]{1,8192})")
+_QUERY_KEYS = (
+    "sig",
+    "signature",
+    "x-amz-signature",
+    "x-amz-credential",
+    "x-amz-security-token",
+    "code",
+    "x-goog-signature",
+    "x-goog-credential",
+    "awsaccesskeyid",
+    "googleaccessid",
+    "key",
+    "auth",
+    "key-pair-id",
+    "policy",
+    "se-token",
+    "skoid",
+    "sktid",
+    "hdnea",
+    "password",
+    "jwt",
+    "state",
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_HARD = re.compile(
+    r"(?i)(pass(word|wd|phrase|code)|apikey|secret|credentials?|(access|private|account|secret|api"
+    r"|auth|subscription|signing|shared)[_-]?key|connection[_-]?string|session[_-]?id)$"
+)
+_NOTHING = re.compile(
+    r"(?i)[-*x.]{1,100}|none|null|nil|true|false|undefined|unset|redacted|hidden|<[^>]{0,40}>?"
+    r"|\[[^\]]{0,40}\]?|\{\}|\(\)|not|is|was|the|an?"
+)
+# code and references, not values
+_CODE = re.compile(
+    r"(?:self|cls|args?|cfg|config|conf|os|sys|kwargs|opts?|options|params|settings|environ|env"
+    r"|getpass|typing|Optional|request)\s{0,2}[.\[(].*|[A-Za-z_][\w.]{0,60}\((?:[^()]*\))?"
+    r"|\$(?:\{\w{1,60}[^}]{0,40}\}?|[A-Z_][A-Z0-9_]{0,60}|\(.*)|%(?:\(\w{1,40}\))?[sdr]",
+    re.DOTALL,
+)
+_WORDY = 8  # letters from which on a token without a digit counts as one
+
+
+def is_secret(name: str) -> bool:
+    """Whether a name says that its value is secret; wider than what a lint would complain of."""
+    snake = _CAMEL.sub("_", name)
+    if is_secret_name(snake) or _HARD.search(name):
+        return True
+    return snake.lower() in ("pwd", "sshpass", "pgpass", "netrc", "mysql_pwd", "wandb_key", "pat")
+
+
+def is_nothing(value: str) -> bool:
+    """Whether a value is a word for none, or what stands for a secret that is hidden already."""
+    return not value or _NOTHING.fullmatch(value) is not None
+
+
+def is_secret_query(name: str) -> bool:
+    """Whether a name in an address's query is one of a secret."""
+    return name.lower() in _QUERY_KEYS or is_secret(name)
+
+
+def is_value(name: str, value: str) -> bool:
+    """Whether what stands behind a secret's name is a value: no code, no `None`, no `$NAME`."""
+    if _NOTHING.fullmatch(value) or _CODE.fullmatch(value):
+        return False
+    if name.lower().endswith("pwd") and value[:1] in "/~":
+        return False  # the working directory
+    bare = value.strip("'\"$")
+    if bare.isidentifier() and (bare == name or is_secret(bare)):
+        return False  # token=hf_token
+    if name.lower().endswith("token") and not name.isupper():  # prose has tokens too
+        return not (bare.isdigit() and len(bare) < _WORDY) and (
+            any(c.isdigit() for c in bare) or len(bare) >= _WORDY
+        )
+    return bool(bare)

@@ -1,0 +1,120 @@
+"""Answers a client's requests on the machine that it runs on, over stdin and stdout (wire.py).
+
+    python -I -S -B server.py
+
+A verb is `service.name`: a function in the VERBS of a service's module, called with request and
+link; what it returns is the answer. The agent ends with its stdin and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import sys
+
+# in a bundle the package lies three folders up, and nothing else is on the path
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
+
+from safelaunch.runtime.agent import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+SERVICES = {
+    "start": "agent.start",
+    "runs": "agent.runs",
+    "network": "agent.network",
+    "shared": "agent.shared_filesystem",
+    "facts": "facts.probe",
+    "receive": "transfer.receive",
+    "send": "transfer.send",
+}
+READY = b"\0safelaunch agent\n"  # before it may stand what a shell's startup files print
+
+
+def serve(link: wire.Link) -> None:
+    """Answer requests until the client is gone."""
+    while True:
+        try:
+            request = link.message()
+        except wire.Broken:
+            return
+        try:
+            link.send({"ok": _verb(str(request.get("verb")))(request, link)})
+        except wire.Broken:
+            return
+        except Exception as e:  # noqa: BLE001 - told to the client, who knows whom to tell
+            link.send({"error": _told(e)})
+
+
+def _verb(name: str) -> Callable[[dict[str, Any], wire.Link], dict[str, Any]]:
+    service, _, verb = name.partition(".")
+    found: Any = importlib.import_module("safelaunch.runtime." + SERVICES[service])
+    function: Callable[[dict[str, Any], wire.Link], dict[str, Any]] = found.VERBS[verb]
+    return function
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+    if isinstance(error, OSError):
+        path = error.filename
+        path = os.fsdecode(path) if isinstance(path, bytes) else path
+        told.update(errno=error.errno, message=error.strerror or str(error), path=path)
+    else:
+        import traceback  # noqa: PLC0415 - a fault of ours
+
+        told["traceback"] = traceback.format_exc()
+    return told
+
+
+class Stdio(wire.Link):
+    """Stdin, read ahead where that shows whether the client is there, and stdout."""
+
+    def __init__(self, write: Callable[[bytes | memoryview], object], early: bytes) -> None:
+        super().__init__(self._next, write)
+        self._ahead = early
+
+    def is_closed(self) -> bool:
+        """Tell whether stdin has ended: sshd closes it when the client is gone."""
+        if self._ahead or not select.select([0], [], [], 0)[0]:
+            return False
+        self._ahead = os.read(0, wire.PACKET)  # the next request may have come already
+        return not self._ahead
+
+    def _into(self, memory: memoryview) -> int:
+        return super()._into(memory) if self._ahead else os.readv(0, [memory])
+
+    def _next(self, size: int) -> bytes:
+        if not self._ahead:
+            return os.read(0, size)
+        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        return data
+
+
+def main(early: bytes = b"") -> None:
+    """Serve stdin, behind what was read of it `early`, and stdout; what anything prints is stderr.
+
+    Does not return before the client is gone.
+    """
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    out = os.dup(1)
+    os.dup2(2, 1)
+
+    def write(data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(out, view) :]
+
+    write(READY)
+    try:
+        serve(Stdio(write, early))
+    except BrokenPipeError:
+        pass
+
+
+if __name__ == "__main__":
+    main()

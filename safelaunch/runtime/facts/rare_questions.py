@@ -1,0 +1,135 @@
+"""Answers to the rarer questions of checks (factsasks.py): servers, checkpoints, caches, sizes.
+
+Nothing is changed; `reach` opens a connection and closes it without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from safelaunch.runtime.facts import questions
+from safelaunch.runtime.facts.child import folders, read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PATIENCE = 3.0  # seconds for a connection: a second for a lost SYN, and once more
+_MOST = 50_000  # files that are counted
+_LONGEST = 5.0  # seconds for that
+# what the trainers leave in a checkpoint that can be gone on from: transformers, DeepSpeed and
+# Megatron (`latest...`), torch.distributed.checkpoint, Lightning and plain torch
+_MARKS = ("trainer_state.json", "latest", "latest_checkpointed_iteration.txt", ".metadata",
+          "model_index.json", "config.json", "adapter_config.json")  # fmt: skip
+# and what only a trainer leaves there: a model to begin with has none of it
+_TRAINER = (*_MARKS[:4], "optimizer", "random_states", "rng_state", "scheduler", "training_state",
+            "global_step", "mp_rank", "__0_")  # fmt: skip
+_STATES = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".distcp", ".tar", ".npz")
+_STEP = ("checkpoint-", "global_step", "iter_", "step_", "epoch")
+
+
+def reach(_: str, host: str, number: int) -> dict[str, Any]:
+    """Return whether somebody accepts connections at an address, and `why` not."""
+    import socket  # noqa: PLC0415 - few ask
+
+    try:
+        socket.create_connection((host, int(number)), _PATIENCE).close()
+    except socket.timeout:
+        return {"reached": False, "why": "no answer within %g s" % _PATIENCE}
+    except (OSError, UnicodeError, OverflowError) as e:
+        why = getattr(e, "strerror", None) or str(e)
+        return {"reached": False, "why": why.lower()}
+    return {"reached": True}
+
+
+def hostname(_: str) -> dict[str, Any]:
+    """Return the machine's own name, and the addresses that it stands for there."""
+    own = os.uname().nodename
+    return dict(questions.name("", own), name=own)
+
+
+def home(cwd: str) -> dict[str, Any]:
+    """Return the room where runs are kept; its `path` too."""
+    base = os.environ.get("SAFELAUNCH_HOME", "")
+    base = base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), ".safelaunch")
+    path = os.path.join(base, "runs")
+    return dict(questions.room(cwd, path), path=path)
+
+
+def checkpoint(cwd: str, word: str) -> dict[str, Any]:
+    """Return what is in a checkpoint: `kind`, what tells that it is one, `latest`, its steps.
+
+    `states` counts the files of weights and states, `trainer` says if any is a trainer's.
+
+    `latest` is what DeepSpeed's or Megatron's file of that name says, `latest_found` whether the
+    folder that it names is there.
+    """
+    at = questions.place(cwd, word)
+    if not os.path.isdir(at):
+        return {"kind": questions.path(cwd, word)["kind"]}
+    names = os.listdir(at)
+    told: dict[str, Any] = {
+        "kind": "folder",
+        "count": len(names),
+        "marks": [name for name in _MARKS if name in names],
+        "trainer": any(name.startswith(_TRAINER) for name in names),
+        "states": sum(name.endswith(_STATES) for name in names),
+        "steps": sorted(
+            name
+            for name in names
+            if name.startswith(_STEP) and os.path.isdir(os.path.join(at, name))
+        )[: questions.SHOWN],
+        "latest": None,
+    }
+    for name in ("latest", "latest_checkpointed_iteration.txt"):
+        said = read(os.path.join(at, name), 256).strip() if name in names else ""
+        if said:
+            # Megatron writes a number there, and means iter_0000500
+            folder = "iter_%07d" % int(said) if name != "latest" and said.isdigit() else said
+            told["latest"] = said
+            told["latest_found"] = os.path.isdir(os.path.join(at, folder))
+    return told
+
+
+def hub(_: str, kind: str, repo: str, *settings: str) -> dict[str, Any]:
+    """Return whether a repository of the hub is in this machine's cache, and where that is.
+
+    `kind` is models or datasets; `settings` are variables `NAME=value` that the job sets beyond
+    the environment. As huggingface_hub looks for it (its documentation, "Environment variables").
+    """
+    env = dict(os.environ)
+    for one in settings:
+        name, _, value = one.partition("=")
+        env[name] = value
+    cache = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE")
+    if not cache:
+        shared = os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+        cache = os.path.join(env.get("HF_HOME") or shared, "hub")
+    folder = os.path.join(os.path.expanduser(cache), "--".join([kind, *repo.split("/")]))
+    snapshots = os.path.join(folder, "snapshots")
+    whole = [name for name in folders(snapshots) if folders(os.path.join(snapshots, name))]
+    return {"folder": folder, "cached": bool(whole)}
+
+
+def size(cwd: str, word: str) -> dict[str, Any]:
+    """Return bytes and files of a path; `whole` is false where there were too many to count."""
+    at = questions.place(cwd, word)
+    if not os.path.lexists(at):
+        return {"bytes": 0, "files": 0, "whole": True}
+    until, total, count = time.monotonic() + _LONGEST, 0, 0
+    waiting = [at]
+    while waiting:
+        one = waiting.pop()
+        try:
+            if os.path.isdir(one):
+                if not os.path.islink(one) or one == at:
+                    waiting += [os.path.join(one, name) for name in os.listdir(one)]
+                continue
+            total += os.stat(one).st_size
+        except OSError:
+            continue
+        count += 1
+        if count >= _MOST or time.monotonic() > until:
+            return {"bytes": total, "files": count, "whole": False}
+    return {"bytes": total, "files": count, "whole": True}

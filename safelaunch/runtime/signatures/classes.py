@@ -1,0 +1,272 @@
+"""The one table of failure classes, and the recognition of a class in text or an exception.
+
+The table tells what a class means and whether another attempt may help; `advice` tells what to do,
+`signs` how it is recognised. Recovery and the failure block read it, and diagnosis builds upon it.
+No file is opened here, and nothing is decided about a run.
+"""
+
+from __future__ import annotations
+
+from safelaunch.runtime.signatures import advice, conditions, match as signatures_match, tracebacks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from safelaunch.runtime.signatures.table import Signature, Table
+
+USER = "user-code-exception"
+NAN = "nan-loss"
+# role -> how much a finding counts; an uncaught exception that no sign knows counts 3
+WEIGHT = {"root": 5, "unknown": 4, "late": 2, "cascade": 1, "warning": 0, "confirmation": -1}
+PLAIN = 3
+PROBED = 2  # of an exception that was expected: the program went on to another one
+
+
+class Kind(object):
+    """One class: what it means, whether an attempt after it may help and why, root or cascade."""
+
+    __slots__ = ("meaning", "name", "reason", "restart", "role")
+
+    def __init__(self, name: str, restart: bool, meaning: str, reason: str) -> None:
+        self.name = name
+        self.restart = restart
+        self.meaning = meaning
+        self.reason = reason
+        self.role = "cascade" if name in CASCADES else "root"
+
+    @property
+    def advice(self) -> str:
+        """What to do next, in one or two sentences."""
+        return advice.ADVICE.get(self.name, advice.OTHER)
+
+
+class Match(object):
+    """A class found in text: the line that shows it, its number (from 1), and its role.
+
+    `role` is root, unknown (it may be a consequence), cascade, or warning (harmless by itself).
+    `signature` is None for an exception that none knows.
+    """
+
+    __slots__ = ("line", "name", "number", "role", "signature")
+
+    def __init__(
+        self, name: str, line: str, number: int, role: str, signature: Signature | None = None
+    ) -> None:
+        self.name = name
+        self.line = line
+        self.number = number
+        self.role = role
+        self.signature = signature
+
+
+CASCADES = ("peer-lost", "ray-node-dead")
+_NEVER = "it fails the same way until something is changed"
+_SETUP = "a failure of the set-up: nothing changes by itself"
+# name, restart by default, meaning, why. `healthy` of the vocabulary is no failure: it is not here.
+_ROWS = (
+    ("cuda-oom", False, "GPU memory exhausted", "the next attempt needs as much"),
+    ("host-oom", False, "the machine's or container's memory exhausted", "as cuda-oom"),
+    (
+        "killed",  # not host-oom: anybody may send SIGKILL, and only a counter or the log proves
+        True,
+        "ended by SIGKILL, and no proof of a memory kill",
+        "a person or another program may have sent it",
+    ),
+    (
+        "killed-by-signal",
+        True,
+        "ended by a signal: a crash, or from outside",
+        "native crashes are often not repeatable",
+    ),
+    (
+        "cuda-illegal-memory-access",
+        True,
+        "asynchronous kernel fault",
+        "often the transport between cards; recovery goes a rung up",
+    ),
+    ("cuda-no-kernel-image", False, "binaries built for other GPU architectures", _SETUP),
+    ("cuda-unavailable", False, "no usable GPU seen by torch", _SETUP),
+    ("device-side-assert", False, "index out of range in a GPU kernel", _NEVER),
+    ("nccl-timeout", True, "a collective did not finish in time", "often one slow or lost peer"),
+    ("nccl-unhandled-error", True, "NCCL failed, no more special class fits", "may be transient"),
+    ("nccl-duplicate-gpu", False, "two ranks on one card", _SETUP),
+    ("nccl-socket-no-interface", False, "a named network interface is not usable", _SETUP),
+    ("nccl-ib", True, "InfiniBand or RoCE error", "links flap and come back"),
+    ("nccl-shm", False, "shared memory (/dev/shm) too small", _SETUP),
+    ("nccl-p2p", False, "peer access between cards broken or missing", _SETUP),
+    ("port-in-use", True, "the master or server port is taken", "each attempt has a fresh port"),
+    ("rendezvous-timeout", True, "the ranks did not meet", "a peer may just have been late"),
+    ("peer-lost", True, "another rank went away", "the cause lies elsewhere and may be transient"),
+    ("cpu-tensor-with-nccl", False, "a CPU tensor in a GPU-only process group", _NEVER),
+    ("pin-memory-cuda-tensor", False, "pin_memory on tensors already on the GPU", _NEVER),
+    ("sampler-set-epoch", False, "a sampler without set_epoch", _NEVER),
+    ("yaml-float-as-string", False, "a number read from YAML as text", _NEVER),
+    ("module-not-found", False, "import of an absent module", _SETUP),
+    ("command-not-found", False, "a program is not on PATH", _SETUP),
+    ("wrong-env", False, "another environment was active than the one with the software", _SETUP),
+    ("crlf-bad-interpreter", False, "Windows line ends in a shell script", _SETUP),
+    ("hf-hub-offline", True, "the hub is not reachable or limits the rate", "networks recover"),
+    ("hf-lock-wait", True, "waiting for a lock of the hub cache", "a living holder lets go"),
+    ("hf-gated-repo", False, "no access to a gated or private repository", _SETUP),
+    ("disk-full", False, "no space or quota left", "space does not come back by itself"),
+    ("checkpoint-mismatch", False, "the weights do not fit the model", _NEVER),
+    ("checkpoint-missing", False, "checkpoint or model absent or incomplete", _SETUP),
+    ("nan-loss", False, "NaN or infinite loss or gradients", _NEVER),
+    ("deepspeed-config", False, "contradictory DeepSpeed settings", _SETUP),
+    ("deepspeed-build", False, "just-in-time build of an extension failed", _SETUP),
+    ("flash-attn", False, "flash-attention absent, unsupported or built for another torch", _SETUP),
+    ("vllm-kv-cache-memory", False, "no room for vLLM's KV cache", "as cuda-oom"),
+    ("vllm-engine-init", False, "vLLM's engine does not start", _SETUP),
+    ("vllm-cpu-swap", False, "vLLM's swap space is larger than memory allows", _SETUP),
+    ("bf16-unsupported", False, "bf16 asked of hardware or a torch without it", _SETUP),
+    (
+        "dataloader-worker-killed",
+        True,
+        "a DataLoader worker died",
+        "a resumed run may pass; no progress ends it",
+    ),
+    ("ssh-kex-closed", True, "SSH closed during the key exchange", "sshd's start limits pass"),
+    ("ssh-auth-failed", False, "SSH password or key refused", _SETUP),
+    ("ssh-host-key-changed", False, "the SSH host key is another one", _SETUP),
+    ("ssh-timeout", True, "no TCP connection to the SSH port", "networks recover"),
+    ("permission-denied", False, "the file system forbids it", _SETUP),
+    ("too-many-open-files", False, "the limit of open files is reached", _NEVER),
+    ("argument-error", False, "the command line is rejected", _SETUP),
+    ("batch-size-divisibility", False, "batch, processes and generations do not divide", _SETUP),
+    ("ddp-unused-parameters", False, "DDP: parameters without gradient", _NEVER),
+    ("ddp-mark-ready-twice", False, "DDP: a parameter marked ready twice", _NEVER),
+    ("import-version-conflict", False, "packages of versions that do not fit", _SETUP),
+    ("tokenizers-fork", False, "a warning about forks; harmless unless the run hangs", _NEVER),
+    ("ray-oom", False, "Ray killed workers for memory", "as host-oom"),
+    ("ray-node-dead", True, "a Ray node or actor died, the cause is elsewhere", "nodes come back"),
+    (USER, False, "an error in the program or its data", _NEVER),
+    ("scheduler-cancelled", False, "the scheduler's time limit, or cancelled", "it was meant"),
+    ("gpu-hardware-ecc", False, "a broken card: ECC, Xid", "it would meet the same card"),
+    ("tracker-offline", False, "the experiment tracker is not reachable or not logged in", _SETUP),
+    ("hang", True, "no progress for long, stopped by the watchdog", "lost peers, stuck transport"),
+)
+TABLE = {row[0]: Kind(*row) for row in _ROWS}
+_SIGNALS = {
+    "SIGSEGV": "a segmentation fault in native code",
+    "SIGBUS": "a bus error: often /dev/shm is full",
+    "SIGABRT": "aborted by its own native code",
+    "SIGFPE": "an arithmetic fault in native code",
+    "SIGILL": "an instruction that the CPU does not know",
+    "SIGTERM": "SIGTERM, sent from outside",
+    "SIGINT": "SIGINT: Ctrl-C, or sent from outside",
+    "SIGHUP": "SIGHUP: its session ended",
+}
+
+
+def meaning(name: str, signal: str = "") -> str:
+    """Return what a class means, of a signal what that one does; "" for an unknown name."""
+    if name == "killed-by-signal" and signal in _SIGNALS:
+        return _SIGNALS[signal]
+    return TABLE[name].meaning if name in TABLE else ""
+
+
+def classify(text: str, failed: bool = True) -> Match | None:
+    """Return the most telling class in output text, or None if no line of it tells one.
+
+    `failed` says that the run is known to have failed. Otherwise an alarm after which the text
+    shows progress, and a mere warning, count for nothing.
+    """
+    lines = signatures_match.clean(text)
+    went_on, finite = signatures_match.last_progress(lines), signatures_match.last_loss(lines)
+    best = None  # type: tuple[tuple[int, int], Match] | None
+    for weight, match in findings(lines):
+        # bars go on with a loss that is none
+        overtaken = match.number <= (finite if match.name == NAN else went_on)
+        if weight < 0 or (not failed and (overtaken or not weight)):
+            continue
+        # another rank may print progress after the failure of this one: it only counts less
+        key = (2 * weight - (3 if overtaken else 0), -match.number)
+        if best is None or key > best[0]:
+            best = (key, match)
+    if best is None and failed:
+        return cut_traceback(lines)
+    return best[1] if best is not None else None
+
+
+def cut_traceback(lines: list[str]) -> Match | None:
+    """Return the last line of a text that holds a traceback, though no exception to be read."""
+    if not any(tracebacks.is_frame(line) for line in lines):
+        return None
+    index = max(index for index, line in enumerate(lines) if line.strip())
+    return Match(USER, lines[index].strip(), index + 1, "unknown")
+
+
+def findings(
+    lines: list[str],
+    rank: int | None = None,
+    known: conditions.Known | None = None,
+    find: signatures_match.Find | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+    *,
+    signatures: Table | None = None,
+) -> Iterator[tuple[int, Match]]:
+    """Yield (weight, match) of what cleaned lines show; of several on a line the one to tell first.
+
+    A signature whose conditions hold comes before the general ones. `groups` are the indexes of the
+    lines of each rank, where that is known; `signatures` is another table than ours.
+    """
+    told = conditions.Told(lines, known)
+    exceptional, general = [], []  # type: list[signs.Hit], list[signs.Hit]
+    for hit in signatures_match.search(lines, find, signatures):
+        when = hit.signature.when
+        if conditions.holds(when, lines, hit.index, rank, told):
+            # what only must not stand nearby makes nothing more particular
+            (exceptional if when.keys() - {"not_near"} else general).append(hit)
+    traces = tracebacks.Tracebacks(lines, groups)
+    seen, moved = set(), []  # type: set[int], list[tuple[int, Match]]
+    for hit in exceptional + general:
+        shown = "unknown" if hit.role == "late" else hit.role
+        index = traces.end_of(hit.index)
+        match = Match(hit.signature.name, lines[index].strip(), index + 1, shown, hit.signature)
+        weight = WEIGHT[hit.role]
+        weight = min(weight, PROBED) if index in traces.passed else weight
+        if index != hit.index:  # what the exception's own line tells comes before it
+            moved.append((weight, match))
+            continue
+        seen.add(index)
+        yield weight, match
+    yield from moved
+    seen.update(match.number - 1 for weight, match in moved if weight > PLAIN)
+    for index in traces.ends:
+        if index not in seen:
+            weight = PROBED if index in traces.passed else PLAIN
+            yield weight, Match(USER, lines[index].strip(), index + 1, "unknown")
+
+
+def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
+    """Return the class of an uncaught exception, chained causes included.
+
+    One that no signature knows is the user's own. Its role is root, or unknown where it came out of
+    communication with other ranks: such an exception may be a consequence of theirs.
+    """
+    last = "%s: %s" % (kind, message) if message else kind
+    lines = signatures_match.clean(traceback)
+    ends = "\n".join(lines[index] for index in tracebacks.exceptions(lines))
+    best = (0, None)  # type: tuple[int, Match | None]
+    for text in (last, ends, traceback):
+        found = [pair for pair in findings(signatures_match.clean(text)) if pair[0] not in (0, -1, PLAIN)]
+        if found:
+            best = max([best, *found], key=lambda pair: pair[0])
+        if best[0] > PLAIN or (best[1] is not None and text is ends):
+            break  # the code lines of a traceback tell least
+    if best[1] is not None:
+        return best[1]
+    role = "unknown" if signatures_match.communicates(kind, traceback) else "root"
+    return Match(USER, last.split("\n", 1)[0], 1, role)
+
+
+def restarts(name: str, said: str = "") -> bool:
+    """Whether another attempt may help after a class; unknown names are not retried.
+
+    `said` is what the signature says of it, where that differs from its class.
+    """
+    if said:
+        return said != "useless"
+    kind = TABLE.get(name)
+    return kind is not None and kind.restart

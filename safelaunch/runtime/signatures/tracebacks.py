@@ -1,0 +1,118 @@
+"""Python tracebacks in output: which line ends one, and what was handled or only passed on.
+
+Those of several ranks that wrote at once are read each for itself.
+"""
+
+from __future__ import annotations
+
+from safelaunch.runtime.signatures import match
+from safelaunch.runtime.signatures.match import compiled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_FRAME = r"^ *File \".+\", line \d+, in "
+# what ends a traceback need not be called an error: BadZipFile, ArrowInvalid, Unsupported
+_RAISED = r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:\([\w.]+\))?(?:: (.*))?$"
+# raised in one process for what another has raised, whose traceback it quotes
+_CARRIER = r"RayTaskError\(|RemoteTraceback|: Caught \w+ in |failed to import on the worker"
+CARRIED = 120  # lines below a carrier in which the exception that it carries ends
+# what a launcher raises because a child failed says nothing about the cause
+LAUNCHERS = (
+    "ChildFailedError",
+    "CalledProcessError",
+    "SignalException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "KeyboardInterrupt",
+    "SystemExit",
+)
+# what a program that goes on without something expects
+PROBES = ("AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError")
+_HANDLING = "During handling of the above exception"
+FRAMES = 120  # lines that a traceback may go on for below a line of code in it
+
+
+class Tracebacks(object):
+    """The tracebacks in lines. `groups` are the indexes of the lines of each rank.
+
+    `ends` are the lines of exceptions, those that only carry another left out; `passed` those after
+    which the program went on to another exception, or which carry one.
+    """
+
+    def __init__(self, lines: list[str], groups: Sequence[Sequence[int]] | None = None) -> None:
+        self.ends = []  # type: list[int]
+        self.passed = set()  # type: set[int]
+        self._code_end = {}  # type: dict[int, int]
+        for group in groups if groups is not None else [range(len(lines))]:
+            self._read(group, [lines[index] for index in group])
+        self.ends.sort()
+
+    def end_of(self, index: int) -> int:
+        """Return the line that ends the traceback in which a line is code, else the line itself."""
+        return self._code_end.get(index, index)
+
+    def _read(self, group: Sequence[int], lines: list[str]) -> None:
+        own = list(raised(lines))
+        ends = list(exceptions(lines, own))
+        self.ends += [group[at] for at in ends]
+        self.passed.update(group[at] for at in own if at not in ends or _is_probe(lines, at))
+        below = 0
+        for at, line in enumerate(lines):
+            while below < len(ends) and ends[below] <= at:
+                below += 1
+            if below < len(ends) and ends[below] - at <= FRAMES and _is_code(lines, at, line):
+                self._code_end[group[at]] = group[ends[below]]
+
+
+def _is_code(lines: list[str], index: int, line: str) -> bool:
+    if line.startswith(("--> ", "--->")):  # as IPython marks it
+        return True
+    if line.startswith("    ") and index:
+        line = lines[index - 1]
+    return "File " in line and is_frame(line)
+
+
+def exceptions(lines: list[str], own: list[int] | None = None) -> Iterator[int]:
+    """Yield the index of each line that ends a traceback, launchers' own left out.
+
+    What only carries another one's exception, with its traceback below, is left out as well. `own`
+    is what `raised` has yielded.
+    """
+    carrier, held = compiled(_CARRIER), -1
+    for index in raised(lines) if own is None else own:
+        if held >= 0 and index - held > CARRIED:
+            yield held
+        held = index if carrier.search(lines[index]) else -1
+        if held < 0:
+            yield index
+    if held >= 0:
+        yield held
+
+
+def raised(lines: list[str]) -> Iterator[int]:
+    """Yield the index of each line that ends a traceback, launchers' own left out."""
+    pattern, frame, named = compiled(match.EXCEPTION), compiled(_FRAME), compiled(_RAISED)
+    below_frame = False
+    for index, line in enumerate(lines):
+        hit = pattern.match(line) or (named.match(line) if below_frame else None)
+        if hit is not None:
+            below_frame = False
+            if hit.group(1).rpartition(".")[2] not in LAUNCHERS:
+                yield index
+        elif frame.match(line):
+            below_frame = True
+        elif below_frame and line and not line[0].isspace():
+            below_frame = line[0] == "["  # another rank's line, or the end of what was cut
+
+
+def _is_probe(lines: list[str], index: int) -> bool:
+    """Whether an exception is of a kind that programs expect, and was handled: another followed."""
+    name = lines[index].strip().partition(":")[0].rpartition(".")[2]
+    return name in PROBES and any(_HANDLING in line for line in lines[index + 1 : index + 4])
+
+
+def is_frame(line: str) -> bool:
+    """Whether a line is a frame of a Python traceback."""
+    return compiled(_FRAME).match(line) is not None

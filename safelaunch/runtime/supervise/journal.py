@@ -1,0 +1,300 @@
+"""What a supervisor writes down: status, events, processes, the merged log. It never raises.
+
+A full disk or a removed directory must not end the job, nor hide how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from safelaunch.runtime.supervise import pane
+from safelaunch.runtime import processes as runtime_processes, run_state
+
+FOLDERS = ("ranks", "records", "logs")
+PROCESSES = "processes.jsonl"
+PROCESSES_LIMIT = 1 << 20  # bytes, some 7000 processes: beyond that only the living ones stay
+KEPT_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
+OWN = (
+    *(".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim"),
+    "peers.json",  # read once: it has the token of the run
+)
+LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+class Journal(object):
+    """The files of one node's run, as far as its supervisor writes them."""
+
+    def __init__(self, node_dir: str, run: dict[str, object]) -> None:
+        self.dir = node_dir
+        self.run = run
+        self.logs = ""
+        self.flags = LOG_FLAGS
+        self.pane = pane.Pane(pane.own())
+        self.combined = -1
+        self.copy = -1
+        self.has_gaps = False
+        self.last = b"\n"  # byte of the merged log
+        self.kept: dict[str, tuple[bytes, int]] = {}  # name -> bytes and mode, as at the start
+        self.processes_limit = PROCESSES_LIMIT
+        self.status_file = os.path.join(node_dir, "status.json")
+        self.failure_file = os.path.join(node_dir, "failure.json")
+        self.status = {
+            "version": 1,
+            "id": run["id"],
+            "name": run["name"],
+            "state": "pending",
+            "exit_code": None,
+            "hostname": os.uname().nodename,
+            "supervisor": runtime_processes.identity(os.getpid()),
+            "created_at": run.get("created_at"),
+            "backend": run.get("backend"),
+            "socket": run.get("socket"),
+        }  # type: dict[str, object]
+
+    def open(self) -> None:
+        """Make the folders and write the first status. Raises OSError."""
+        for name in FOLDERS:
+            os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
+        self._reserve()
+        run_state.write_json(self.status_file, self.status)
+        copy = self.run.get("log")
+        if copy:
+            try:
+                self.copy = os.open(str(copy), LOG_FLAGS, 0o644)
+            except OSError as e:
+                self._log_failed(e)
+
+    def keep(self, files: dict[str, bytes]) -> None:
+        """Hold the files of the start in memory, and these beside them. Raises OSError.
+
+        A later attempt needs them: its script, the job's configuration, what its ranks import.
+        """
+        self.kept = {name: (data, 0o600) for name, data in files.items()}
+        for name in os.listdir(self.dir):
+            path = os.path.join(self.dir, name)
+            if name.endswith(OWN) or not os.path.isfile(path):
+                continue
+            info = os.stat(path)
+            if info.st_size <= KEPT_LIMIT:
+                with open(path, "rb") as file:
+                    self.kept[name] = file.read(), info.st_mode & 0o777
+
+    def begin(self, attempt: int) -> None:
+        """Turn to the logs of an attempt. Raises OSError."""
+        self.logs = os.path.join(self.dir, "logs", "attempt-%d" % attempt)
+        os.makedirs(self.logs, 0o700, exist_ok=True)
+        self.last = b"\n"
+        self._open_combined()
+
+    def save(self) -> None:
+        """Write status.json; on a full disk the old one stays."""
+        try:
+            run_state.write_json(self.status_file, self.status)
+        except OSError:
+            pass
+
+    def save_end(self) -> bool:
+        """Write the last status, on a full disk into the space that was reserved for it."""
+        _make_dirs(self.dir)
+        if not _write_somehow(self.status_file, self.status):
+            return False
+        run_state.release(self.failure_file)
+        return True
+
+    def fail(self, failure: dict[str, object]) -> None:
+        """Write failure.json, on a full disk into the space that was reserved for it."""
+        _make_dirs(self.dir)
+        _write_somehow(self.failure_file, failure)
+        try:
+            run_state.reserve(self.failure_file, run_state.RESERVED_FAILURE)  # there may be another attempt
+        except OSError:
+            pass
+
+    def event(self, name: str, /, **details: object) -> None:
+        """Append to events.jsonl."""
+        self._append("events.jsonl", [dict(details, time=time.time(), event=name)])
+
+    def processes(self, found: dict[int, int]) -> None:
+        """Record processes of the run: after the supervisor's death they are known by identity."""
+        size = self._append(PROCESSES, _identities(found))
+        if size > self.processes_limit:
+            self._shorten_processes()
+
+    def _shorten_processes(self) -> None:
+        """Keep only those records whose process lives: a job may start millions of short ones."""
+        path = os.path.join(self.dir, PROCESSES)
+        new, data = path + ".new", _lines(_identities(run_state.recorded(self.dir)))
+        # where all of them live, the next time is when there are twice as many
+        self.processes_limit = max(PROCESSES_LIMIT, 2 * len(data))
+        try:
+            _write_file(new, data, 0o600)
+            os.replace(new, path)
+        except OSError:
+            _remove(new)  # a full disk: the long one stays
+
+    def restore(self, seen: dict[int, int]) -> bool:
+        """Make the directory again if somebody removed it: a run must stay visible, stoppable."""
+        # what writes at that moment may bring the folder back, but not these two
+        if os.path.exists(self.status_file) and os.path.isdir(self.logs):
+            return False
+        for folder in (*(os.path.join(self.dir, name) for name in FOLDERS), self.logs):
+            _make_dirs(folder)
+        self._bring_back()
+        self._open_combined()
+        warning = "the run directory was removed while the job ran; earlier logs are lost"
+        self.warn(warning)
+        self.event("directory-restored", note=warning)
+        self.processes(seen)
+        self.save()
+        return True
+
+    def _bring_back(self) -> None:
+        """Write what the start had written, and set space aside again."""
+        for name, (data, mode) in self.kept.items():
+            path = os.path.join(self.dir, name)
+            if os.path.lexists(path):
+                continue
+            _make_dirs(os.path.dirname(path))
+            try:
+                _write_file(path, data, mode)
+            except OSError:
+                continue
+        try:
+            run_state.write_json(os.path.join(self.dir, "run.json"), self.run)
+            self._reserve()
+        except OSError:
+            pass
+
+    def _reserve(self) -> None:
+        """Set space aside for the end. Raises OSError."""
+        run_state.reserve(self.status_file, run_state.RESERVED)
+        run_state.reserve(self.failure_file, run_state.RESERVED_FAILURE)
+
+    def count_ranks(self, attempt: int) -> None:
+        """Warn where fewer ranks started than planned: each may have trained alone, silently."""
+        missing = self.missing_ranks(attempt)
+        if missing:
+            self.warn("%s: did a process train alone?" % missing)
+
+    def missing_ranks(self, attempt: int) -> str:
+        """Say that fewer ranks started than planned, if so."""
+        planned = self.run.get("ranks")
+        try:
+            names = os.listdir(os.path.join(self.dir, "ranks"))
+        except OSError:
+            return ""
+        parts = [name.split(".") for name in names]
+        started = len({part[0] for part in parts if part[1:2] == [str(attempt)]})
+        if isinstance(planned, int) and started < planned and self.run.get("rank_logs"):
+            return "%d of %d planned ranks were seen" % (started, planned)
+        return ""
+
+    def warn(self, message: str) -> None:
+        """Add a warning to the status, beside those that are there."""
+        earlier = self.status.get("warning")
+        self.status["warning"] = "%s; %s" % (earlier, message) if earlier else message
+
+    def broken(self, part: str, error: Exception) -> None:
+        """Tell of a fault of our own, with its traceback in supervisor.log."""
+        import traceback  # noqa: PLC0415 - never needed, one hopes
+
+        sys.stderr.write(traceback.format_exc())
+        self.warn("safelaunch's own %s failed (%s); the job goes on" % (part, error))
+        self.event("fault", part=part, error=repr(error))
+
+    def log(self, data: bytes) -> None:
+        """Write merged lines to combined.log, the project's log and the pane."""
+        if not data:
+            return
+        self.last = data[-1:]
+        for fd in (self.combined, self.copy):
+            if fd >= 0:
+                self._write_all(fd, data)
+        self.show(data)
+
+    def tell(self, message: str) -> None:
+        """Say in the log and the pane what safelaunch itself does, on a line of its own."""
+        begin = "" if self.last == b"\n" else "\n"  # a line of the job, or its bar, stays whole
+        self.log(("%s[safelaunch] %s\n" % (begin, message)).encode())
+
+    def show(self, data: bytes) -> None:
+        """Show it in the pane; a pane that is slow or gone loses lines, never the job time."""
+        self.pane.show(data)
+
+    def _open_combined(self) -> None:
+        if self.combined >= 0:
+            os.close(self.combined)
+            self.combined = -1
+        try:
+            self.combined = os.open(os.path.join(self.logs, "combined.log"), LOG_FLAGS, 0o600)
+        except OSError as e:
+            self._log_failed(e)
+
+    def _append(self, name: str, records: list[dict[str, object]]) -> int:
+        """Append to a file of lines; return how long it is then, 0 where that is not known."""
+        try:
+            fd = os.open(os.path.join(self.dir, name), LOG_FLAGS, 0o600)
+            try:
+                os.write(fd, _lines(records))
+                return os.fstat(fd).st_size
+            finally:
+                os.close(fd)
+        except OSError:
+            return 0  # a full disk must not end the job
+
+    def _write_all(self, fd: int, data: bytes) -> None:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+        except OSError as e:
+            self._log_failed(e)
+
+    def _log_failed(self, error: OSError) -> None:
+        if not self.has_gaps:
+            self.has_gaps = True
+            self.warn("the combined log has gaps: %s" % error.strerror)
+            self.event("log-failed", error=str(error))
+
+
+def _identities(processes: dict[int, int]) -> list[dict[str, object]]:
+    here = runtime_processes.machine()
+    return [dict(here, pid=pid, start=start) for pid, start in processes.items()]
+
+
+def _lines(records: list[dict[str, object]]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def _write_file(path: str, data: bytes, mode: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _write_somehow(path: str, data: dict[str, object]) -> bool:
+    for write in (run_state.write_json, run_state.write_reserved):
+        try:
+            write(path, data)
+        except OSError:
+            continue
+        run_state.release(path)
+        return True
+    return False
+
+
+def _make_dirs(path: str) -> None:
+    try:
+        os.makedirs(path, 0o700, exist_ok=True)
+    except OSError:
+        pass

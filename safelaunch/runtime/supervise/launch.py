@@ -1,0 +1,111 @@
+"""Starts launch.sh for the supervisor: its environment, its signals, its session."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+try:
+    import ctypes
+except ImportError:  # a Python that was built without libffi
+    ctypes = None  # type: ignore[assignment]
+
+from safelaunch.runtime import SITE, processes
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
+
+# What tmux sets for its panes; the job gets the caller's values, from run.json, or none.
+TERMINAL = ("TMUX", "TMUX_PANE", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
+
+
+def environment(run: dict[str, object], node_dir: str, attempt: int) -> dict[str, str]:
+    """Return the environment of launch.sh: the supervisor's own, the mark, what the ranks ask."""
+    found = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
+    for name in TERMINAL:
+        found.pop(name, None)
+    terminal = run.get("terminal")
+    found.update(terminal if isinstance(terminal, dict) else {})
+    found.update(
+        {
+            processes.MARK: str(run["id"]),
+            "SAFELAUNCH_NODE_DIR": node_dir,
+            "SAFELAUNCH_ATTEMPT": str(attempt),
+            "SPT_NOENV": "1",  # setproctitle would overwrite the environment, and the mark
+        }
+    )
+    if run.get("rank_logs"):
+        found["SAFELAUNCH_RANK_LOGS"] = "1"
+    if run.get("capture"):
+        found["SAFELAUNCH_CAPTURE"] = "1"
+        if run.get("single"):
+            found["SAFELAUNCH_SINGLE"] = str(run["single"])
+    hosts = run.get("hosts")
+    if isinstance(hosts, list) and len(hosts) > 1 and run.get("rank_logs"):
+        found["SAFELAUNCH_WORLD_SIZE"] = str(run.get("world_size") or "")
+    if run.get("rank_logs") or run.get("capture"):
+        found["SAFELAUNCH_SITE"] = SITE
+    return found
+
+
+def fork(
+    script: str,
+    out: int,
+    environment: dict[str, str],
+    umask: int,
+    limits: tuple[int, int] | None = None,
+) -> int:
+    """Start a script in a session of its own and return its pid. Raises OSError.
+
+    `limits` are those of open files that it gets back, where they were raised for us.
+    """
+    pid = os.fork()
+    if pid == 0:
+        _become_launcher(script, out, environment, umask, limits)
+    return pid
+
+
+def _become_launcher(
+    script: str,
+    out: int,
+    environment: dict[str, str],
+    umask: int,
+    limits: tuple[int, int] | None,
+) -> None:
+    """In the child: default signals, own session, no stdin, output to launcher.log; then bash."""
+    try:
+        os.setsid()
+        os.umask(umask)
+        for signum in range(1, signal.NSIG):
+            try:
+                # also what Python or the caller ignores: that would be handed down by exec
+                signal.signal(signum, signal.SIG_DFL)
+            except (OSError, ValueError):
+                continue
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        processes.restore_descriptors(limits)
+        environment["SAFELAUNCH_MAIN"] = str(os.getpid())  # launch.sh execs: the launcher's own pid
+        os.execvpe(  # noqa: S606 - no shell but the script's own
+            "bash", ["bash", script], environment
+        )
+    except BaseException as e:  # noqa: BLE001 - nothing of the supervisor may run on in the child
+        os.write(2, ("safelaunch: cannot start bash: %s\n" % e).encode())
+    finally:
+        os._exit(127)
+
+
+def libc() -> object:
+    """Return the C library; an empty object where it cannot be called."""
+    try:
+        return ctypes.CDLL(None, use_errno=True)
+    except (AttributeError, OSError):
+        return object()
+
+
+def prctl(option: int, value: int) -> bool:
+    """Set an option of this process (man 2 prctl); False where the kernel refuses."""
+    call = getattr(libc(), "prctl", None)
+    return call is not None and call(option, value, 0, 0, 0) == 0

@@ -1,0 +1,274 @@
+"""Watches an attempt from the side: progress, samples, log sizes, hangs, the limits of the job.
+
+It never waits. What it asks of other programs (nvidia-smi, py-spy) runs beside it; their pids are
+known, so that they count neither as part of the run nor as left over.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from safelaunch.runtime.logs import size_cap
+from safelaunch.runtime.hang import evidence
+from safelaunch.runtime.supervise import launch, recovery
+from safelaunch.runtime.monitor import oom_kills, sampler
+from safelaunch.runtime import processes as runtime_processes
+from safelaunch.runtime.progress import tracker, checkpoint_line, watchdog
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from safelaunch.runtime.supervise.attempt import Attempt
+    from safelaunch.runtime.supervise.journal import Journal
+    from safelaunch.runtime.supervise.peers import Peers
+
+PERIOD = 0.25  # seconds between two looks
+SAVE_EVERY = 2.0  # seconds between two writes of the progress into status.json
+MOST_PYTHONS = 16  # a job of unknown shape may have hundreds of workers
+HEARTBEAT = 60.0  # and without progress: a status that was damaged is written anew
+
+
+class Observer(object):
+    """What is known of the attempt that runs, beyond its processes and logs."""
+
+    def __init__(
+        self, node_dir: str, run: dict[str, Any], journal: Journal, nodes: Peers | None = None
+    ) -> None:
+        self.dir = node_dir
+        self.run = run
+        self.journal = journal
+        self.nodes = nodes
+        self.wrote = (0, 0.0)  # bytes of output that were seen last, and when
+        self.next_word = 0.0
+        self.began = time.monotonic()
+        self.memory = oom_kills.Snapshot()
+        self.samples = sampler.Samples(node_dir, run)
+        self.cap = size_cap.Cap(launch.libc(), int(run.get("log_cap") or size_cap.LIMIT))
+        self.progress = tracker.Progress(list(run.get("progress") or ()))
+        self.watchdog = watchdog.Watchdog(run.get("hang"))
+        self.evidence: evidence.Evidence | None = None
+        self.hangs = 0
+        self.not_finite: dict[str, Any] | None = None  # how the last spell of NaN losses began
+        self.line = checkpoint_line.Sought((run.get("recovery") or {}).get("progress"))
+        self.broken: set[str] = set()
+        self.next_look = 0.0
+        self.saved_at = 0.0
+        self.saved: dict[str, Any] = {}
+
+    def begin(self, attempt: Attempt) -> None:
+        """Turn to a new attempt."""
+        self.line.begin()
+        self.wrote = (0, time.monotonic())
+        self.progress = tracker.Progress(list(self.run.get("progress") or ()))
+        self.watchdog = watchdog.Watchdog(self.run.get("hang"))
+        self.evidence = None
+        self.not_finite = None
+        self.memory.take([os.getpid(), attempt.launcher])
+
+    def started(self, processes: dict[int, int]) -> None:
+        """Take note of processes that are new: each may live in a cgroup of its own."""
+        self.memory.take(list(processes))
+
+    def feed(self, data: bytes) -> None:
+        """Read the progress in what was written."""
+        self._try("progress", self._read, data)
+
+    def _read(self, data: bytes) -> None:
+        self.line.feed(data)
+        for event in self.progress.feed(data, time.monotonic()):
+            self._note(event)
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the line of `recovery.progress` was seen."""
+        return self.line.is_found
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if event["event"] == "nan-loss":
+            self.not_finite = event
+        details = dict(event)
+        self.journal.event(str(details.pop("event")), **details)
+
+    def _try(self, part: str, work: Callable[..., Any], *given: Any) -> Any:
+        """Do a part of the watching; one that fails is left out from then on.
+
+        The supervisor owns the job: no fault in what it merely observes may take it away.
+        """
+        if part in self.broken:
+            return None
+        try:
+            return work(*given)
+        except Exception as e:  # noqa: BLE001 - see above
+            self.broken.add(part)
+            self.journal.broken(part, e)
+            return None
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def tick(self, attempt: Attempt) -> str:
+        """Look around; return why the attempt has to end now, or nothing."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return ""
+        self.next_look = now + PERIOD
+        self._try("samples", self._sample, now)
+        self._try("log_cap", self._cap, attempt)
+        self._try("progress", self._save, now)
+        found = self._limits(now) or self._try("nodes", self._others, now, attempt)
+        return found or self._try("hang", self._hang, now, attempt) or ""
+
+    def _others(self, now: float, attempt: Attempt) -> str:
+        """Hear the other nodes; return "node" where one of them ends this one."""
+        if self.nodes is None:
+            return ""
+        if attempt.merger.total != self.wrote[0]:
+            self.wrote = (attempt.merger.total, now)
+        return self.nodes.tick(attempt.number, now - self.wrote[1])
+
+    def is_stopping(self, attempt: int, why: str) -> None:
+        """Tell the other nodes at once that this one is stopped: their ranks will miss ours."""
+        if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration", "min_steps"):
+            state = "succeeded" if why == "min_steps" else "stopped"
+            self._try("nodes", self.nodes.ended, attempt, {"state": state, "stopped_by": why})
+
+    def keep_up(self) -> None:
+        """Let the other nodes hear of us also while an attempt is being ended."""
+        now = time.monotonic()
+        if self.nodes is not None and now >= self.next_word:
+            self.next_word = now + PERIOD
+            self._try("nodes", self.nodes.serve)
+
+    def _sample(self, now: float) -> None:
+        self.samples.tick(now)
+        for event in self.samples.take_events():
+            self._note(event)
+
+    def _cap(self, attempt: Attempt) -> None:
+        own = [fd for fd in (self.journal.combined, self.journal.copy) if fd >= 0]
+        said = self.cap.tick(attempt.merger.offsets(), own)
+        if said:
+            self.journal.warn(said)
+            self.journal.event("log-cap", note=said)
+
+    def _save(self, now: float) -> None:
+        if now - self.saved_at < SAVE_EVERY:
+            return
+        found = self.progress.snapshot()
+        if found != self.saved or now - self.saved_at > HEARTBEAT:
+            self.saved, self.saved_at = found, now
+            if found:
+                self.journal.status["progress"] = found
+            self.journal.save()
+
+    def _limits(self, now: float) -> str:
+        limit = self.run.get("max_duration")
+        if isinstance(limit, (int, float)) and now - self.began > limit:
+            return "max_duration"
+        wanted = (self.run.get("success") or {}).get("min_steps")
+        if self.run.get("smoke") and wanted and self.steps() >= wanted:
+            return "min_steps"
+        return ""
+
+    def steps(self) -> int:
+        """Return how far the attempt has come: its step, or the steps of all epochs."""
+        return max(self.progress.step or 0, self.progress.done)
+
+    # -- hangs ---------------------------------------------------------------------------------
+
+    def _hang(self, now: float, attempt: Attempt) -> str:
+        p = self.progress
+        total = attempt.merger.total
+        if self.nodes is not None:
+            total = self.nodes.written(total)  # often only rank 0 writes
+        if self.watchdog.observe(now, total, p.steps_seen, p.step_times):
+            self._suspect(attempt)
+        if self.watchdog.resumed():
+            self.journal.event("hang-over", seconds=self.watchdog.silent)
+            hang = self.journal.status.get("hang")
+            if isinstance(hang, dict):
+                hang["over"] = True
+                self.journal.save()
+        if self.evidence is None:
+            return ""
+        result = self.evidence.tick(now)
+        if result is None:
+            return ""
+        self.evidence = None
+        return self._tell(result)
+
+    def _suspect(self, attempt: Attempt) -> None:
+        self.hangs += 1
+        silent = self.watchdog.silent
+        kind = self.watchdog.kind
+        self.journal.status["hang"] = {
+            "since": time.time() - silent,
+            "silent": silent,
+            "kind": kind,
+        }
+        self.journal.event("hang-suspected", kind=kind, seconds=silent)
+        what = "no step" if kind == "stepless" else "no output and no step"
+        said = "hang suspected: %s for %s; safelaunch show %s"
+        self.journal.tell(said % (what, recovery.span(round(silent)), self.run["id"]))
+        self.journal.save()
+        ranks = attempt.exits.alive() or _pythons(attempt.seen)
+        ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}
+        self.evidence = evidence.Evidence(self.dir, self.run, attempt.number)
+        self.evidence.begin(self.hangs, ranks)
+
+    def _tell(self, result: dict[str, Any]) -> str:
+        hang = self.journal.status.get("hang")
+        if isinstance(hang, dict):
+            hang.update(result)
+        self.journal.event("hang-evidence", **result)
+        self.journal.save()
+        action = (self.run.get("hang") or {}).get("action")
+        return "hang" if action in ("restart", "stop") and not self.watchdog.is_quiet() else ""
+
+    def close(self, attempt: Attempt) -> None:
+        """Look a last time: the rest of the logs has been merged."""
+        self._try("progress", self._read_rest)
+        self._try("log_cap", self._cap, attempt)
+
+    def _read_rest(self) -> None:
+        """Read what has waited: lines of a flood, a last line without an end."""
+        self.line.close()
+        for event in self.progress.close(time.monotonic()):
+            self._note(event)
+
+    # -- our own helpers -----------------------------------------------------------------------
+
+    def pids(self) -> list[int]:
+        """Return the pids of the programs that we have asked."""
+        own = [self.samples.pid] if self.samples.pid else []
+        return own + (list(self.evidence.pids) if self.evidence is not None else [])
+
+    def reaped(self, pid: int, status: int) -> bool:
+        """Whether the child that has ended was one of ours."""
+        if self.samples.reaped(pid, status):
+            return True
+        return self.evidence is not None and self.evidence.reaped(pid, status)
+
+    def cancel(self) -> None:
+        """End what we have asked."""
+        if self.evidence is not None:
+            self.evidence.cancel()
+        for pid in self.pids():
+            start = runtime_processes.start_time(pid)
+            if start is not None:
+                runtime_processes.send(pid, start, 9)
+
+
+def _pythons(processes: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """Return the Python processes of a job without ranks, numbered as they were started."""
+    found = []
+    for pid in sorted(processes):
+        try:
+            name = os.path.basename(os.readlink("/proc/%d/exe" % pid))
+        except OSError:
+            continue
+        if name.startswith("python"):
+            found.append((pid, processes[pid]))
+    return dict(enumerate(found[:MOST_PYTHONS]))

@@ -1,0 +1,399 @@
+"""Owns one node of a run: starts launch.sh, follows its logs, ends it, and records how it ended.
+
+    python -I -S -B supervisor.py NODE_DIR
+
+A child subreaper: whatever the run starts, also detached, becomes its child, and wait() -> ECHILD
+proves that none is left. TERM or INT stops the job, HUP is ignored. It reads run.json; journal.py
+does all writing; attempt.py knows the processes; outcome.py says how an attempt ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import time
+
+# in a run directory the package lies below runtime/, and nothing else is on the path
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
+
+from safelaunch.runtime.supervise import attempt, own_files, journal, launch
+from safelaunch.runtime import processes, run_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from safelaunch.runtime.supervise.observer import Observer
+    from safelaunch.runtime.supervise.outcome import Outcome
+    from safelaunch.runtime.supervise.peers import Peers
+
+SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a disk that is full
+# in small steps: between two of them ranks that live for milliseconds are looked for
+OBSERVERS = (
+    *("monitor.oom_kills", "monitor.gpu_load", "monitor.sampler", "logs.size_cap"),
+    *("progress.flood_filter", "progress.tracker", "progress.watchdog", "hang.flight_recorder"),
+    *("hang.proc_stack", "hang.stacks", "hang.evidence", "supervise.recovery"),
+    *("progress.checkpoint_line", "supervise.observer"),
+)
+# rank_exits.py asks for fcntl: it must be there before descriptors run out
+LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
+LOOK = 5.0  # seconds between two looks at the run directory while there is nothing to follow
+AGAIN = "launch.%d.sh"  # the script of attempt n, beside launch.sh
+
+
+class Supervisor(object):
+    """One node's run from start to end, over all its attempts."""
+
+    def __init__(
+        self,
+        node_dir: str,
+        run: dict[str, Any],
+        umask: int,
+        limits: tuple[int, int] | None,
+        *,
+        subreaper: bool,
+    ) -> None:
+        self.dir = node_dir
+        self.run = run
+        self.umask = umask  # the caller's, as the limits of open files where we have raised ours
+        self.limits = limits
+        self.subreaper = subreaper
+        self.control = attempt.Control(node_dir)
+        self.journal = journal.Journal(node_dir, run)
+        if not subreaper:
+            note = "detached processes are found by their mark only"
+            self.journal.event("no-subreaper", note=note)
+        self.attempts: list[dict[str, Any]] = []
+        self.began = time.monotonic()
+        self.observer: Observer | None = None
+        self.nodes: Peers | None = None  # the others, where there are several
+        self.journal.begin(1)
+        self.current = self._attempt(1)
+
+    def _attempt(self, number: int) -> attempt.Attempt:
+        return attempt.Attempt(
+            number, self.dir, self.run, self.journal, self.control, subreaper=self.subreaper
+        )
+
+    # -- start ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start launch.sh. Raises OSError, with nothing started."""
+        self.journal.open()
+        self._begin(os.path.join(self.dir, "launch.sh"), {})
+        said = "[safelaunch] %s: Ctrl-B D leaves it running, Ctrl-C stops it\r\n" % self.run["id"]
+        self.journal.show(said.encode())
+
+    def _begin(self, script: str, details: dict[str, Any]) -> None:
+        self.current.start(script, self.umask, self.limits)
+        launcher = {"pid": self.current.launcher, "start": self.current.launcher_start}
+        number, now = self.current.number, time.time()
+        self.attempts.append(dict(details, attempt=number, started_at=now))
+        self.journal.status.update(state="running", launcher=launcher, attempts=self.attempts)
+        self.journal.status.setdefault("started_at", now)
+        self.journal.status.pop("waiting", None)
+        self.journal.save()
+        self.journal.event("started", attempt=number, launcher=launcher["pid"])
+
+    # -- attempts ------------------------------------------------------------------------------
+
+    def run_attempts(self, wakeup: int) -> None:
+        """Follow the attempts until one ends for good."""
+        self.current.exits.look()
+        self._hold()
+        for part in LATE:  # once the job is on its way; meanwhile ranks may come and go
+            self.current.exits.look()
+            importlib.import_module(part)
+        self.current.exits.look()
+        from safelaunch.runtime.supervise import observer  # noqa: PLC0415 - as above
+
+        if len(self.run.get("hosts") or ()) > 1:
+            from safelaunch.runtime.supervise import peers  # noqa: PLC0415 - most runs have one node
+
+            self.nodes = peers.of(self.dir, self.run, self.journal)
+        self.observer = observer.Observer(self.dir, self.run, self.journal, self.nodes)
+        while True:
+            self.observer.begin(self.current)
+            self.current.follow(wakeup, self.observer)
+            decision = self._judge(wakeup)
+            if decision is None:
+                return
+            stopped = self._wait(decision, wakeup)
+            if stopped:
+                self._stopped_waiting(stopped)
+                return
+            if not self._again(decision):
+                return
+
+    def _hold(self) -> None:
+        """Take what a removed run directory would take away into memory."""
+        try:
+            self.journal.keep(own_files.hold().files)
+        except OSError as e:
+            self.journal.broken("memory of its own files", e)
+
+    def _judge(self, wakeup: int) -> dict[str, Any] | None:
+        """Record how the attempt ended; return what comes next, None for the end of the run."""
+        assert self.observer is not None  # noqa: S101 - begin() made it
+        try:
+            from safelaunch.runtime.supervise import outcome  # noqa: PLC0415 - as observe
+
+            found = outcome.of(self.dir, self.run, self.current, self.observer, self.attempts)
+        except Exception as e:  # noqa: BLE001 - an end must be told, whatever we make of it
+            self.journal.broken("judgement", e)
+            code = self.current.outcome()["exit_code"]
+            ended = "stopped" if self.control.signals else "succeeded" if code == 0 else "failed"
+            self.journal.status.update(state=ended, exit_code=code)
+            self._tell_nodes({})
+            return None
+        for warning in found.warnings:
+            self.journal.warn(warning)
+        status = self.journal.status
+        status.update(found.status)
+        if found.failure is not None:
+            self.journal.fail(found.failure)
+            brief = {k: found.failure.get(k) for k in ("class", "rank", "what")}
+            self.journal.event("failed", attempt=self.current.number, **brief)
+        self._tell_nodes(found.failure or {})
+        if self.nodes is not None and self.run.get("recovery"):
+            decision = self._agreed(found, wakeup)
+        elif len(self.run.get("hosts") or ()) > 1:
+            decision = None  # alone it would wait for the others
+        else:
+            decision = found.decide() if status["state"] == "failed" else None
+        if decision is None:
+            return None
+        self.attempts[-1]["next"] = decision["why"]
+        if decision["action"] != "restart":
+            if self.run.get("recovery"):
+                self.journal.event("no-restart", why=decision["why"])
+                status["recovery"] = decision["why"]
+            return None
+        return decision
+
+    def _tell_nodes(self, failure: dict[str, Any]) -> None:
+        """Tell the other nodes how this one's attempt has ended."""
+        if self.nodes is None:
+            return
+        told = {k: failure.get(k) for k in ("class", "rank", "what", "role", "time", "exit_code")}
+        status = self.journal.status
+        told.update(unmet=failure.get("unmet"))
+        told.update({key: status.get(key) for key in ("state", "stopped_by")})
+        try:
+            self.nodes.ended(self.current.number, told)
+        except Exception as e:  # noqa: BLE001 - as in _judge
+            self.journal.broken("word to the other nodes", e)
+            self.nodes = None
+
+    def _tell_not_started(self, number: int, end: dict[str, Any]) -> None:
+        """Tell the other nodes that this one takes no part in an attempt."""
+        if self.nodes is not None:
+            try:
+                self.nodes.ended(number, end)
+            except Exception as e:  # noqa: BLE001 - as in _judge
+                self.journal.broken("word to the other nodes", e)
+
+    def _agreed(self, found: Outcome, wakeup: int) -> dict[str, Any] | None:
+        """Return what comes next on all nodes; None for the end of the run."""
+        assert self.nodes is not None  # noqa: S101 - asked before
+
+        def decide(ends: dict[int, dict[str, Any]]) -> dict[str, Any]:
+            return dict(found.decide_for_all(ends), port=_free_port(self.current.number + 1))
+
+        try:
+            decision = self.nodes.agree(self.current.number, decide, wakeup, self.control)
+        except Exception as e:  # noqa: BLE001 - as in _judge
+            self.journal.broken("agreement of the nodes", e)
+            return None
+        is_over = decision is not None and decision["action"] != "restart"
+        return None if is_over and self.journal.status["state"] == "succeeded" else decision
+
+    def _wait(self, decision: dict[str, Any], wakeup: int) -> str:
+        """Wait before a restart; return why the run was stopped meanwhile, or nothing."""
+        until = time.monotonic() + decision["delay"]
+        limit = self.run.get("max_duration")
+        assert self.observer is not None  # noqa: S101 - begin() made it
+        last = self.observer.began + limit if isinstance(limit, (int, float)) else until
+        waiting = {"until": time.time() + decision["delay"], "why": decision["why"]}
+        status = self.journal.status
+        status.update(state="running", waiting=waiting)
+        status.pop("reason", None)  # of the attempt, which failure.json tells
+        self.journal.save()
+        self.journal.event("restarting", **{k: decision[k] for k in ("delay", "rung", "why")})
+        number = self.current.number + 1
+        self.journal.tell("%s; attempt %d in %.0f s" % (decision["why"], number, decision["delay"]))
+        while not self.control.signals:
+            now = time.monotonic()
+            if now >= min(until, last):
+                return "" if until <= last else "max_duration"
+            pause = min(until - now, last - now, LOOK)
+            if self.nodes is not None:
+                if self.nodes.tick(number, 0.0):
+                    return "node"
+                pause = min(pause, 1.0)
+            if attempt.ready([wakeup], pause):
+                os.read(wakeup, 4096)
+            self.journal.restore({})
+        return self.control.signals[0]
+
+    def _again(self, decision: dict[str, Any]) -> bool:
+        """Start the next attempt; False, with the run ended, where that fails."""
+        number = self.current.number + 1
+        self.journal.restore({})
+        try:
+            script, port = self._script(number, decision)
+            self.journal.begin(number)
+            self.current = self._attempt(number)
+            self._begin(script, {"rung": decision["rung"], "port": port})
+        except (OSError, ValueError) as e:
+            self.journal.warn("attempt %d cannot be started: %s" % (number, e))
+            self.journal.status["state"] = "failed"
+            self._tell_not_started(number, {"state": "failed", "what": str(e)})
+            return False
+        for key in ("ended_at", "exit_code", "signal", "reason", "leftovers", "hang", "elapsed"):
+            self.journal.status.pop(key, None)
+        self.journal.status["exit_code"] = None
+        self.journal.save()
+        return True
+
+    def _script(self, number: int, decision: dict[str, Any]) -> tuple[str, int | None]:
+        """Write the script of a later attempt, with a fresh port. Raises OSError, ValueError.
+
+        Of several nodes the first has chosen the port, which is its own.
+        """
+        again = self.run.get("again")
+        if not again:
+            raise ValueError("run.json has no script for it")
+        name = again["scripts"][min(decision["rung"], len(again["scripts"]) - 1)]
+        with open(os.path.join(self.dir, name), "rb") as file:
+            text = file.read()
+        token, port = str(again["token"]).encode(), None
+        if token in text:
+            port = decision["port"] if "port" in decision else _free_port(number)
+            if port is None:
+                raise ValueError("no free port")
+            text = text.replace(token, b"%d" % port)
+        path = os.path.join(self.dir, AGAIN % number)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o700)
+        with os.fdopen(fd, "wb") as out:
+            out.write(text)
+        return path, port
+
+    # -- end -----------------------------------------------------------------------------------
+
+    def _stopped_waiting(self, name: str) -> None:
+        """Record a stop between two attempts."""
+        number = self.current.number + 1
+        where = "while waiting for attempt %d" % number
+        nodes = self.nodes if name == "node" else None
+        said = self.control.in_words(name, self.run) if nodes is None else nodes.why()
+        self.journal.tell("%s %s" % (said, where))
+        reason = where if nodes is None else "%s %s" % (said, where)
+        if name == "max_duration":
+            reason = "its max_duration of %g s had passed %s" % (self.run[name], where)
+        self.journal.status.update(state="stopped", stopped_by=name, reason=reason)
+        self.journal.status.pop("signal", None)  # that one ended the attempt
+        if nodes is None:
+            self._tell_not_started(number, {"state": "stopped", "stopped_by": name})
+
+    def finish(self) -> None:
+        """Write the last lines and the end."""
+        status = self.journal.status
+        told = len(self.control.signals)
+        if self.current.children_left and "unkillable" not in status:
+            # another user's, under hidepid: wait() says that there is one, /proc does not show it
+            self.journal.warn("a process is left that this user cannot see")
+        if status["state"] == "succeeded":  # any other end has a cause of its own
+            self.journal.count_ranks(self.current.number)
+        status.pop("waiting", None)
+        # the clock may have been set meanwhile: how long it ran is counted, not subtracted
+        status.update(ended_at=time.time(), elapsed=round(time.monotonic() - self.began, 3))
+        self.journal.restore(self.current.seen)
+        self.journal.event("ended", state=status["state"], exit_code=status.get("exit_code"))
+        said = "\r\n[safelaunch] %s: %s\r\n" % (self.run["id"], status["state"])
+        self.journal.show(said.encode())
+        self.journal.pane.finish()
+        self._save_end()
+        run_state.drop_socket(self.run.get("socket"))
+        if self.nodes is not None:
+            is_bad = status["state"] != "succeeded"
+            self.nodes.close(
+                lambda: len(self.control.signals) > told,
+                is_bad=is_bad,
+                attempt=self.current.number,
+            )
+
+    def _save_end(self) -> None:
+        told = len(self.control.signals)
+        for _ in range(SAVE_PATIENCE):
+            # a signal now asks again to stop, and there is nothing else left to do
+            if self.journal.save_end() or len(self.control.signals) > told:
+                return
+            time.sleep(1.0)
+
+
+def _free_port(number: int) -> int | None:
+    """Return a port for attempt `number`."""
+    from safelaunch.runtime import start_probe  # noqa: PLC0415 - only here
+
+    return start_probe.free_port(os.getpid() * 31 + number * 997)
+
+
+def _signals(control: attempt.Control) -> int:
+    """Install the handlers; return a descriptor that becomes readable with each signal."""
+    reader, writer = os.pipe()
+    for fd in (reader, writer):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def stop(signum: int, frame: object) -> None:
+        del frame
+        control.signals.append(signal.Signals(signum).name)
+
+    def ignore(signum: int, frame: object) -> None:
+        """Do nothing."""
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    # TSTP: Ctrl-Z in the pane would stop the supervisor, and nobody could wake it
+    for name in ("SIGHUP", "SIGPIPE", "SIGQUIT", "SIGCHLD", "SIGTSTP"):
+        signal.signal(getattr(signal, name), ignore)
+    return reader
+
+
+def main(node_dir: str, umask: int) -> int:
+    """Run one node to its end. Exit 0: the end was recorded, whatever it was."""
+    log = os.open(os.path.join(node_dir, "supervisor.log"), journal.LOG_FLAGS, 0o600)
+    os.dup2(log, 2)
+    os.close(log)
+    run = run_state.read_json(os.path.join(node_dir, "run.json"))
+    if run is None:
+        sys.stderr.write("run.json cannot be read\n")
+        return 1
+    parent = run.get("foreground")
+    dies_with = launch.PR_SET_PDEATHSIG
+    if parent and launch.prctl(dies_with, signal.SIGTERM) and os.getppid() != parent:
+        return 1  # the client died before we could ask to be told
+    if not run_state.claim(node_dir):
+        sys.stderr.write("the start was called off\n")
+        run_state.drop_socket(run.get("socket"))
+        return 1
+    subreaper = launch.prctl(launch.PR_SET_CHILD_SUBREAPER, 1)
+    limits = processes.more_descriptors()
+    try:
+        supervisor = Supervisor(node_dir, run, umask, limits, subreaper=subreaper)
+        wakeup = _signals(supervisor.control)
+        supervisor.start()
+    except OSError as e:
+        sys.stderr.write("the job cannot be started: %s\n" % e)
+        run_state.drop_socket(run.get("socket"))
+        return 1
+    supervisor.run_attempts(wakeup)
+    supervisor.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.path.abspath(sys.argv[1]), os.umask(0o077)))

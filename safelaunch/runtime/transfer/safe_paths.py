@@ -1,0 +1,195 @@
+"""Files below a folder, reached from folder to folder without ever following a link.
+
+Names are bytes: the locale of a shell that started the agent must not decide what a file is called.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Tuple
+
+    from safelaunch.runtime.agent.wire import Link
+
+    Verb = Callable[[dict[str, Any], Link], dict[str, Any]]
+    Parts = Tuple[bytes, ...]
+    Key = Tuple[int, int, int, int]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = b".safelaunch-%d.part"
+
+
+def encode(path: str) -> bytes:
+    """Return the bytes of a path as it travels: UTF-8, other bytes as lone surrogates."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def decode(path: bytes) -> str:
+    """Return a path as it travels."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+def split(path: str) -> Parts:
+    """Return the names of a relative path. Raises OSError for one that could lead elsewhere."""
+    parts = tuple(encode(path).split(b"/"))
+    if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
+        raise OSError(errno.EINVAL, "no path below a folder", path)
+    return parts
+
+
+def key(info: os.stat_result) -> Key:
+    """Return what stays the same while a file stays the same."""
+    return info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino
+
+
+class Below(object):
+    """The folder, and the chain of folders below it that was used last."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self._fds = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        self._names = []  # type: list[bytes]
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._leave(0)
+        os.close(self._fds.pop())
+
+    def _leave(self, depth: int) -> None:
+        while len(self._names) > depth:
+            self._names.pop()
+            os.close(self._fds.pop())
+
+    def folder(self, parts: Parts) -> int:
+        """Return a descriptor, valid until the next call. Raises OSError: also for a link."""
+        depth = 0
+        for ours, theirs in zip(self._names, parts):  # noqa: B905 - Python 3.8
+            if ours != theirs:
+                break
+            depth += 1
+        self._leave(depth)
+        for name in parts[depth:]:
+            self._fds.append(os.open(name, _FOLDER, dir_fd=self._fds[-1]))
+            self._names.append(name)
+        return self._fds[-1]
+
+    def forget(self) -> None:
+        """Look at every folder anew from here on: one may have been replaced."""
+        self._leave(0)
+
+    def look(self, parts: Parts) -> os.stat_result | None:
+        """Return what is there itself, or None. Raises OSError where a folder is a link."""
+        try:
+            fd = self.folder(parts[:-1])
+            return os.stat(parts[-1], dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def make(self, parts: Parts, mode: int) -> bool:
+        """Make a folder whose parent is there; False if it is there already. Raises OSError."""
+        fd = self.folder(parts[:-1])
+        try:
+            os.mkdir(parts[-1], mode | stat.S_IRWXU, dir_fd=fd)
+        except FileExistsError:
+            self.folder(parts)  # raises for what is no folder
+            return False
+        return True
+
+    def write(self, parts: Parts, data: memoryview, mode: int) -> os.stat_result:
+        """Put a whole file where a reader may look at any moment. Raises OSError."""
+        fd = self.folder(parts[:-1])
+        part = _PART % os.getpid()
+        try:
+            file = os.open(part, _NEW, mode | stat.S_IWUSR, dir_fd=fd)
+        except FileExistsError:  # of a process with this number that was killed
+            os.unlink(part, dir_fd=fd)
+            file = os.open(part, _NEW, mode | stat.S_IWUSR, dir_fd=fd)
+        try:
+            try:
+                write_all(file, data)
+                os.rename(part, parts[-1], src_dir_fd=fd, dst_dir_fd=fd)
+            except OSError:
+                _discard(part, fd)
+                raise
+            return os.fstat(file)
+        finally:
+            os.close(file)
+
+    def link(self, parts: Parts, target: bytes) -> os.stat_result:
+        """Put a symbolic link, in place of a file or link that is there. Raises OSError."""
+        fd = self.folder(parts[:-1])
+        part = _PART % os.getpid()
+        try:
+            os.symlink(target, part, dir_fd=fd)
+        except FileExistsError:
+            os.unlink(part, dir_fd=fd)
+            os.symlink(target, part, dir_fd=fd)
+        try:
+            os.rename(part, parts[-1], src_dir_fd=fd, dst_dir_fd=fd)
+        except OSError:
+            _discard(part, fd)
+            raise
+        return os.stat(parts[-1], dir_fd=fd, follow_symlinks=False)
+
+    def remove(self, parts: Parts, *, is_folder: bool) -> None:
+        """Remove a file or link, or an empty folder. Raises OSError."""
+        if is_folder:
+            self.forget()  # it may be open
+            os.rmdir(parts[-1], dir_fd=self.folder(parts[:-1]))
+        else:
+            os.unlink(parts[-1], dir_fd=self.folder(parts[:-1]))
+
+    def read_link(self, parts: Parts) -> bytes:
+        """Return what a link says. Raises OSError."""
+        return os.readlink(parts[-1], dir_fd=self.folder(parts[:-1]))
+
+    def open(self, parts: Parts, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+        """Open a file that is no link. Raises OSError."""
+        # a fifo in its place must not hold us up
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(parts[-1], flags, mode, dir_fd=self.folder(parts[:-1]))
+
+
+def write_all(fd: int, data: memoryview | bytes) -> None:
+    """Write all of it. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _discard(part: bytes, fd: int) -> None:
+    try:
+        os.unlink(part, dir_fd=fd)
+    except OSError:
+        pass  # what failed before is what matters
+
+
+def sweep(path: bytes, pid: int) -> None:
+    """Remove what a killed process left half-written in a folder."""
+    try:
+        os.unlink(os.path.join(path, _PART % pid))
+    except OSError:
+        pass
+
+
+def naming(function: Verb, target: Callable[[], bytes] = bytes) -> Verb:
+    """Return a verb whose errors name their path as text; where it is only a name, the target."""
+
+    def verb(request: dict[str, Any], link: Link) -> dict[str, Any]:
+        try:
+            return function(request, link)
+        except OSError as e:
+            path = e.filename or b""
+            path = path if isinstance(path, bytes) else encode(path)
+            if not os.path.isabs(path):
+                path = target() or path
+            text = decode(path) or request.get("target")
+            raise OSError(e.errno, e.strerror or str(e), text) from e
+
+    return verb

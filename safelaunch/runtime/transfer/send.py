@@ -1,0 +1,190 @@
+"""The host's side of a pull: finds files by globs and sends them, from where a client has got to.
+
+Data of one file comes in pieces: a byte of kind (stored, deflated), then the bytes.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import stat
+import zlib
+
+from safelaunch.runtime.transfer import safe_paths, blocks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from safelaunch.runtime.agent.wire import Link
+
+PIECE = 1 << 16
+_BLOCK = 1 << 20
+_SAMPLE = 1 << 12
+_DENSE = 0.9
+
+
+def find(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Send [name, path, size, mtime_ns, mode] of files that match `patterns`, sorted by name.
+
+    A pattern is absolute, or relative to `root`; a folder means all files in it. The name is the
+    path below `root`, or below the folder in front of a pattern's first wildcard.
+    """
+    root = request.get("root")
+    base = os.path.realpath(safe_paths.encode(os.path.expanduser(root))) if root else None
+    found = {}  # type: dict[bytes, list[Any]]
+    notes = []  # type: list[str]
+    for pattern in request["patterns"]:
+        at, whole = _whole(safe_paths.encode(pattern), base)
+        for match in sorted(glob.glob(whole, recursive=True)):
+            for path in _files(match, notes):
+                _add(found, at, path, notes)
+    rows = sorted(found.values())
+    if rows:
+        link.data(blocks.rows(rows))
+    return {"notes": notes, "root": safe_paths.decode(base) if base else None}
+
+
+def _whole(pattern: bytes, base: bytes | None) -> tuple[bytes, bytes]:
+    """Return the folder that names are relative to, and an absolute pattern."""
+    pattern = os.path.expanduser(pattern)
+    if base is not None and not os.path.isabs(pattern):
+        return base, os.path.join(glob.escape(base), pattern)
+    at = pattern = os.path.join(os.path.expanduser(b"~"), pattern)
+    while glob.has_magic(at):
+        at = os.path.dirname(at)
+    inner = base is not None and (at + b"/").startswith(base.rstrip(b"/") + b"/")
+    if inner and base is not None:
+        return base, pattern
+    return (os.path.dirname(at) if at == pattern else at), pattern
+
+
+def _files(path: bytes, notes: list[str]) -> Iterator[bytes]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        for name in folders:
+            if os.path.islink(os.path.join(folder, name)):
+                shown = safe_paths.decode(os.path.join(folder, name))
+                notes.append("%s: a link to a folder: not fetched" % shown)
+        for name in sorted(names):
+            yield os.path.join(folder, name)
+
+
+def _add(found: dict[bytes, list[Any]], base: bytes, path: bytes, notes: list[str]) -> None:
+    shown = safe_paths.decode(path)
+    try:
+        info = os.stat(path)  # what a link says is fetched: `latest.pt` is meant as a file
+    except OSError as e:
+        notes.append("%s: %s: not fetched" % (shown, e.strerror))
+        return
+    if not stat.S_ISREG(info.st_mode):
+        notes.append("%s: no file: not fetched" % shown)
+        return
+    name = os.path.relpath(path, base)
+    if name.startswith(b".." + os.sep.encode()):
+        name = os.path.basename(path)
+    row = [safe_paths.decode(name), shown, info.st_size, info.st_mtime_ns, info.st_mode & 0o777]
+    found.setdefault(path, row)
+
+
+def hashes(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Return the hash of the first bytes of each of `files`, [path, length]; null where not."""
+    del link
+    found = []  # type: list[str | None]
+    for path, length in request["files"]:
+        try:
+            with open(safe_paths.encode(path), "rb", buffering=0) as file:
+                hasher = hashlib.sha256()
+                whole = _hash_on(hasher, file, length)
+            found.append(hasher.hexdigest() if whole else None)
+        except OSError:
+            found.append(None)
+    return {"hashes": found}
+
+
+def _hash_on(hasher: Any, file: Any, length: int) -> bool:
+    while length:
+        data = file.read(min(1 << 20, length))
+        if not data:
+            return False
+        hasher.update(data)
+        length -= len(data)
+    return True
+
+
+def small(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Send files in blocks (packs.py), as long as they were when they were found.
+
+    `files` are [path, size]; heads are f [number, size] and bad [number, why].
+    """
+    rows, bad, contents, size = [], [], [], 0
+    for number, (path, length) in enumerate(request["files"]):
+        try:
+            with open(safe_paths.encode(path), "rb") as file:
+                data = file.read(length)
+        except OSError as e:
+            bad.append([number, e.strerror])
+            continue
+        rows.append([number, len(data)])
+        contents.append(data)
+        size += len(data)
+        if size >= _BLOCK:
+            link.data(blocks.pack({"f": rows}, contents, 1))
+            rows, contents, size = [], [], 0
+    link.data(blocks.pack({"f": rows, "bad": bad}, contents, 1))
+    return {}
+
+
+def send(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Send `path` behind its first `offset` bytes if their hash is `hash`, else all of it.
+
+    The answer: `hash` and `size` of the whole file, `offset` from which it was sent, whether it
+    has `changed` meanwhile (a file that only grew has not). The first piece says the offset too.
+    """
+    offset = int(request["offset"])
+    with open(safe_paths.encode(request["path"]), "rb", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        hasher = hashlib.sha256()
+        there = offset <= before.st_size and _hash_on(hasher, file, offset)
+        if not offset or not there or hasher.hexdigest() != request.get("hash"):
+            offset = 0
+            hasher = hashlib.sha256()
+        level = 0 if _is_dense(file, before.st_size) else 1
+        file.seek(offset)
+        link.data(b"%d" % offset)
+        left = before.st_size - offset
+        while left:
+            data = file.read(min(PIECE - 1, left))
+            if not data:
+                break
+            hasher.update(data)
+            left -= len(data)
+            link.data(_piece(data, level))
+        after = os.fstat(file.fileno())
+    grown = after.st_size > before.st_size
+    changed = bool(left) or (not grown and after.st_mtime_ns != before.st_mtime_ns)
+    size = before.st_size - left
+    return {"hash": hasher.hexdigest(), "size": size, "offset": offset, "changed": changed}
+
+
+def _piece(data: bytes, level: int) -> bytes:
+    if level:
+        deflated = zlib.compress(data, level)
+        if len(deflated) < len(data):
+            return blocks.DEFLATED + deflated
+    return blocks.STORED + data
+
+
+def _is_dense(file: Any, size: int) -> bool:
+    """Whether a file is compressed already, or is weights: by a sample from its middle."""
+    file.seek(size // 2)
+    sample = file.read(_SAMPLE)
+    return len(zlib.compress(sample, 1)) > _DENSE * len(sample)
+
+
+VERBS = {verb.__name__: safe_paths.naming(verb) for verb in (find, hashes, small, send)}

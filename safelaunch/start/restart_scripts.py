@@ -1,0 +1,60 @@
+"""The scripts of later attempts: launch.sh with `resume_args`, and with more rungs of the ladder.
+
+They are written at the start, when everything is at hand; only the port must be a fresh one for
+each attempt, so it stands in them as a token that the supervisor replaces.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.model import Slot
+from safelaunch.plan.build import bind
+from safelaunch.plan.serialize import script_of
+
+if TYPE_CHECKING:
+    from safelaunch.model import Facts, NodePlan, Plan
+
+
+def spec(plan: Plan, run_id: str) -> dict[str, Any] | None:
+    """Return what the supervisor needs to know of the scripts; None where nothing is restarted."""
+    if plan.supervision.recovery is None:
+        return None
+    rungs = plan.nodes[0].rungs
+    return {
+        "token": token(plan, run_id),
+        "scripts": [f"again.{at}.sh" for at in range(len(rungs) + 1)],
+        "rungs": [" ".join(f"{var.name}={var.value}" for var in rung) for rung in rungs],
+    }
+
+
+def token(plan: Plan, run_id: str) -> str:
+    """Return a word for the port: letters and digits, so that it is quoted as a port is."""
+    text = repr(plan.nodes)  # with the words of every attempt
+    number = zlib.crc32(run_id.encode())
+    while f"safelaunchport{number:08x}" in text:
+        number += 1
+    return f"safelaunchport{number:08x}"
+
+
+def scripts(
+    plan: Plan, facts: Facts, known: dict[str, Any] | None, rank: int = 0
+) -> dict[str, tuple[bytes, int]]:
+    """Return {name: (text, mode)} of a node for an unbound plan and the facts of the start."""
+    if known is None:
+        return {}
+    bound = bind(plan, {**facts, Slot.PORT: known["token"]})
+    found = {}
+    for at, name in enumerate(known["scripts"]):
+        node = _attempt(bound.nodes[rank], at)
+        found[name] = (script_of(bound, node).encode(), 0o755)
+    return found
+
+
+def _attempt(node: NodePlan, rungs: int) -> NodePlan:
+    """Return the node with `resume_args` and so many rungs."""
+    added = {var.name: var for rung in node.rungs[:rungs] for var in rung}
+    argv = node.resume_argv if node.resume_argv is not None else node.argv
+    return replace(node, argv=argv, env={**node.env, **added})
