@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import no_posix
 import pytest
+from support import windows_client
 
 from safelaunch.cli.terminal import plain_ssh
 from safelaunch.config import paths as paths_module
@@ -55,13 +55,13 @@ for name in {client_modules()!r}:
         failed[name] = traceback.format_exc().splitlines()[-3:]
 print(json.dumps(failed))
 """
-    done = no_posix.python(code, cwd=PACKAGE.parent)
+    done = windows_client.python(code, cwd=PACKAGE.parent)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {}
 
 
 def test_what_is_taken_away_is_gone() -> None:
-    done = no_posix.python(
+    done = windows_client.python(
         "import os, signal\nprint(hasattr(os, 'getuid'), hasattr(signal, 'SIGHUP'))\nimport termios"
     )
     assert done.stdout.strip() == "False False"
@@ -89,7 +89,7 @@ class Laptop:
 
     def cli(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            no_posix.command(*words),
+            windows_client.command(*words),
             capture_output=True,
             text=True,
             check=False,

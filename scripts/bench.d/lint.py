@@ -37,7 +37,7 @@ def lint() -> Iterator[Row]:
 
 
 def _scalars() -> Row:
-    loaders = tests("lint_scalars")
+    loaders = tests("support.inputs.yaml_scalars")
     seed = int.from_bytes(os.urandom(4), "big")
     wrong = list(loaders.disagreements(loaders.generate(SCALARS, seed)))
     for line in wrong[:10]:
