@@ -1,28 +1,25 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from support.import_graph import PACKAGE, circles, folders, graph, modules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "safelaunch"
-
-# Imports go from a later line to an earlier one, or stay within their own folder. config stands
-# above launchers: it asks a launcher what it can run.
+# Imports go from a later line to an earlier one, or stay within their own folder.
 LAYERS = (
     ("errors", "__init__"),
     ("model",),
-    ("environ", "secret", "given"),
-    ("script", "launchers", "transports", "lint", "arithmetic", "source", "runtime"),
-    ("gates", "serial", "config", "diagnose"),
-    ("notices", "nodes"),
-    ("pasted", "plan", "hostfacts", "sync", "ssh", "backends"),
-    ("checks", "runs"),
-    ("execute", "report"),
+    ("environ", "secrets_in_text", "runtime"),
+    ("script", "launchers", "analysis"),
+    ("hostfacts", "sync", "config"),
+    ("diagnose", "lint", "runs"),
+    ("plan", "ssh"),
+    ("checks", "start", "report"),
     ("remote",),
     ("cli",),
     ("__main__",),
@@ -30,6 +27,15 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAY_PRINT = {"cli", "runtime"}
+MOST_FILES = 13  # a dozen and the face of the package
+
+# A folder's base modules serve its subfolders, and its entry module runs them.
+BOTH_WAYS = {
+    ("lint", "lint/shell"): "run.py applies the rules, which make the findings of finding.py",
+    ("lint", "lint/env"): "file_variables.py applies the rules, which make findings",
+    ("lint", "lint/yaml_files"): "run.py applies the rules, which make the findings of finding.py",
+    ("ssh", "ssh/keys"): "errors.py and paramiko_patches.py serve keys/, which the login uses",
+}
 
 
 def unit(path: Path) -> str:
@@ -42,41 +48,38 @@ def name(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Walk a tree, leaving out what stands under `if TYPE_CHECKING:`."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            for other in child.orelse:
-                yield from (other, *nodes(other))
-            continue
-        yield child
-        yield from nodes(child)
-
-
 def imported(path: Path) -> set[str]:
-    """Return the modules and folders of the package that a file imports, wherever in it."""
-    found = set()
-    for node in nodes(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name(path)}:{node.lineno}: a relative import"
-            whole = node.module == "safelaunch"
-            modules = (
-                [f"safelaunch.{alias.name}" for alias in node.names]
-                if whole
-                else [str(node.module)]
-            )
-        else:
-            continue
-        parts = (module.split(".") for module in modules)
-        found |= {p[1] if len(p) > 1 else "__init__" for p in parts if p[0] == "safelaunch"}
-    return {"__init__" if module.startswith("__version") else module for module in found}
+    """Return the modules and folders at the top of the package that a file imports."""
+    module = next(name for name, file in modules().items() if file == path)
+    return {unit(modules()[other]) for other in graph()[module]}
 
 
 def calls(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+def test_no_modules_import_each_other_not_even_late_or_for_types() -> None:
+    assert circles(graph()) == []
+
+
+def test_folders_import_one_way() -> None:
+    edges = {
+        at: {other for other in others if (at, other) not in BOTH_WAYS}
+        for at, others in folders().items()
+    }
+    assert circles(edges) == []
+
+
+@pytest.mark.parametrize("pair", BOTH_WAYS, ids="<>".join)
+def test_an_exception_to_one_way_is_needed(pair: tuple[str, str]) -> None:
+    assert pair[1] in folders()[pair[0]]
+    assert pair[0] in folders()[pair[1]]
+
+
+def test_a_folder_holds_about_a_dozen_files() -> None:
+    count = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in FILES)
+    assert [at for at, files in count.items() if files > MOST_FILES] == []
 
 
 def test_every_module_has_a_layer() -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import no_posix
 import pytest
+from support import windows_client
 
 from safelaunch.cli.runs.attach_remote import plain_ssh
 from safelaunch.config import paths as paths_module
 from safelaunch.config.paths import Paths
 from safelaunch.model import Host, Origin
-from safelaunch.runs import mirror
 from safelaunch.remote import project_dir
+from safelaunch.runs import mirror
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,13 +56,13 @@ for name in {client_modules()!r}:
         failed[name] = traceback.format_exc().splitlines()[-3:]
 print(json.dumps(failed))
 """
-    done = no_posix.python(code, cwd=PACKAGE.parent)
+    done = windows_client.python(code, cwd=PACKAGE.parent)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {}
 
 
 def test_what_is_taken_away_is_gone() -> None:
-    done = no_posix.python(
+    done = windows_client.python(
         "import os, signal\nprint(hasattr(os, 'getuid'), hasattr(signal, 'SIGHUP'))\nimport termios"
     )
     assert done.stdout.strip() == "False False"
@@ -90,7 +90,7 @@ class Laptop:
 
     def cli(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            no_posix.command(*words),
+            windows_client.command(*words),
             capture_output=True,
             text=True,
             check=False,

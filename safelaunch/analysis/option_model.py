@@ -73,12 +73,3 @@ class Flags(NamedTuple):
     def names(self) -> dict[str, Option]:
         """Return each option by each of its spellings."""
         return {name: option for option in self.options for name in option.names}
-
-
-class Unclear(Exception):  # noqa: N818 - not an error: the text does not say it
-    """What a script takes cannot be told from its text; the message says why."""
-
-    def __init__(self, why: str, place: Place) -> None:
-        super().__init__(why)
-        self.why = why
-        self.place = place

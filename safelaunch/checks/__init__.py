@@ -1,0 +1,1 @@
+"""What would keep a job from starting: questions to machines, answers, advice."""

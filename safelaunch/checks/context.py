@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.checks.registry import NotKnown, Question
+from safelaunch.checks.answers import NotKnown, Question
+from safelaunch.checks.project_files import Reading
 from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.checks.project_files import Reading
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Host, Job, NodePlan, Plan, Profile
 
@@ -46,9 +46,8 @@ class Case:
     @cached_property
     def reading(self) -> Reading:
         """What is read of the project."""
-        from safelaunch.checks.project_files import Reading  # noqa: PLC0415 - it imports this module
-
-        return Reading(self)
+        job = self.resolved.job if self.resolved is not None else None
+        return Reading(job, self.here, is_quick=self.is_quick)
 
     @property
     def job(self) -> Job:

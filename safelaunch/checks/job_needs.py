@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import visible_gpus, job_options
+from safelaunch.checks import job_options, visible_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.checks.registry import NotKnown
+from safelaunch.analysis import option_roles
+from safelaunch.checks.answers import NotKnown
 from safelaunch.environ import BASICS, matches
 from safelaunch.model import Args
 from safelaunch.script import quote
-from safelaunch.analysis import option_roles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

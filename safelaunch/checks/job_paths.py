@@ -11,10 +11,10 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import context, job_options
-from safelaunch.checks.registry import NotKnown
-from safelaunch.config.paths import HOME
 from safelaunch.analysis import option_roles
+from safelaunch.checks import context, job_options
+from safelaunch.checks.answers import NotKnown
+from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,13 +75,17 @@ def ids(job: Job) -> list[tuple[str, str]]:
 
 def resumes(job: Job) -> list[str]:
     """Return the checkpoints that the job's arguments name to go on from."""
-    found = (one.value for args in job_options.all_words(job) for one in option_roles.resume_paths(args))
+    found = (
+        one.value for args in job_options.all_words(job) for one in option_roles.resume_paths(args)
+    )
     return _paths(value for value in found if value.lower() not in ("latest", "last", "best"))
 
 
 def configs(job: Job) -> list[str]:
     """Return the configuration files that the job's arguments name."""
-    return _paths(o.value for args in job_options.all_words(job) for o in option_roles.config_files(args))
+    return _paths(
+        o.value for args in job_options.all_words(job) for o in option_roles.config_files(args)
+    )
 
 
 def _paths(values: Iterable[str]) -> list[str]:
@@ -148,11 +152,11 @@ def look(site: Site, kind: str, path: str) -> Any:
     """
     at = travelling(site, path)
     if at is not None:
-        from safelaunch.runtime.facts import questions, child  # noqa: PLC0415 - for hosts only
+        from safelaunch.runtime.facts import commands, questions  # noqa: PLC0415
 
         try:
             found = questions.answer("/", kind, [at])
-        except child.Skip:
+        except commands.Skip:
             found = None
         if found is not None and found.get("kind", "") is not None:
             return found
@@ -174,11 +178,11 @@ def matches(site: Site, pattern: str) -> tuple[int, list[str]]:
     roots, at = _roots(site, pattern), travelling(site, pattern)
     if roots is None or at is None:
         return told["count"], [_below(path, site.plan.cwd) for path in told["found"]]
-    from safelaunch.runtime.facts import questions, child  # noqa: PLC0415 - for hosts only
+    from safelaunch.runtime.facts import commands, questions  # noqa: PLC0415
 
     try:
         here = questions.answer("/", "glob", [at])
-    except child.Skip as e:
+    except commands.Skip as e:
         raise NotKnown(str(e)) from e
     home = site.known("system", "home") or ""
     there = roots[1].replace(HOME, home, 1)
@@ -228,3 +232,26 @@ def _below(path: str, root: str) -> str:
     before, found, after = path.partition(root.rstrip("/") + "/")
     del before
     return after if found and root else path
+
+
+def bring(site: Site, path: str) -> str:
+    """Return how a path gets to where the job runs."""
+    other = from_project(site, path)
+    if other is not None:
+        return f"write `{other}`: paths begin at `workdir:`"
+    closest = None if is_glob(path) else near(site, path)
+    if closest is not None and all(closest != one.path for one in site.case.job.inputs):
+        return f"did you mean `{closest}`? else {_put(site, path)}"
+    return _put(site, path)
+
+
+def _put(site: Site, path: str) -> str:
+    if is_glob(path) and site.case.is_here:
+        return f"put a file there that fits {asked(site, path)}, or correct the path"
+    if site.case.is_here:
+        return f"put it at {asked(site, path)}, or correct the path"
+    if travelling(site, path) is not None:
+        return f"put it into the project at {path}, or correct the path"
+    folder = posixpath.dirname(asked(site, path))
+    name = posixpath.basename(path)
+    return f"safelaunch push {name} --host {site.name} --to {folder}, or correct the path"

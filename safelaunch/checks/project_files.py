@@ -6,13 +6,15 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks.registry import NotKnown
+from safelaunch.checks.answers import NotKnown
 
 if TYPE_CHECKING:
-    from safelaunch.checks.context import Case
-    from safelaunch.analysis.options.read import Flags
+    from collections.abc import Callable
+
     from safelaunch.analysis.imports.follow import Imports
+    from safelaunch.analysis.options.read import Flags
     from safelaunch.analysis.options.trl_configs import Configs
+    from safelaunch.model import Job
 
 QUICK = 0.03  # seconds for the imports before a start, of the 0.1 s that all checks may take
 WHOLE = 2.0
@@ -22,21 +24,31 @@ _MOST = 1 << 22  # bytes of a settings file
 class Reading:
     """The project's text, as far as it lies on this machine. Nothing of it is run."""
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
+    def __init__(
+        self, job: Job | None, here: Callable[[str], str | None], *, is_quick: bool
+    ) -> None:
+        self._given = job
+        self._here = here
+        self._is_quick = is_quick
         self._trees: Any = None
+
+    @property
+    def _job(self) -> Job:
+        if self._given is None:
+            raise NotKnown("there is no job")
+        return self._given
 
     @cached_property
     def script(self) -> str | None:
         """The path of the program on this machine; None where it is not here."""
-        job = self._case.job
+        job = self._job
         if job.script is not None:
-            found = self._case.here(job.script)
+            found = self._here(job.script)
             return found if found and os.path.isfile(found) and found.endswith(".py") else None
         if job.module is None:
             return None
         below = job.module.replace(".", "/")
-        for root in (self._case.here("."), *self.roots):
+        for root in (self._here("."), *self.roots):
             for name in (f"{below}.py", f"{below}/__main__.py"):
                 path = os.path.join(root or "", name)
                 if root and os.path.isfile(path):
@@ -46,14 +58,14 @@ class Reading:
     @cached_property
     def roots(self) -> list[str]:
         """The folders of the job's PYTHONPATH that are on this machine."""
-        found = [self._case.here(path) for path in self._case.job.pythonpath]
+        found = [self._here(path) for path in self._job.pythonpath]
         return [path for path in found if path is not None]
 
     @cached_property
     def imports(self) -> Imports:
         """What the program imports. Raises NotKnown."""
-        from safelaunch.analysis.python import trees  # noqa: PLC0415 - only where there is a program
         from safelaunch.analysis.imports.follow import needed  # noqa: PLC0415 - as above
+        from safelaunch.analysis.python import trees  # noqa: PLC0415 - only where there is a program
 
         if self.script is None:
             raise NotKnown("the program is not on this machine")
@@ -62,9 +74,9 @@ class Reading:
             self.script,
             self.roots,
             trees=self._trees,
-            cwd=self._case.here("."),
-            is_module=self._case.job.module is not None,
-            seconds=QUICK if self._case.is_quick else WHOLE,
+            cwd=self._here("."),
+            is_module=self._job.module is not None,
+            seconds=QUICK if self._is_quick else WHOLE,
         )
 
     @cached_property
@@ -88,7 +100,7 @@ class Reading:
             self.roots,
             imports=imports,
             trees=self._trees,
-            is_module=self._case.job.module is not None,
+            is_module=self._job.module is not None,
         )
 
     @cached_property
@@ -102,7 +114,7 @@ class Reading:
 
     def text(self, path: str) -> bytes | None:
         """Return a file of the job that lies on this machine; None where it does not."""
-        at = self._case.here(path)
+        at = self._here(path)
         if at is None or not os.path.isfile(at):  # a pipe would be waited for
             return None
         try:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from safelaunch.checks.answers import Answer, Question
     from safelaunch.checks.context import Site
 
-OK, WARN, FAIL, SKIP = "ok", "warn", "fail", "skip"
-STATUSES = (FAIL, WARN, SKIP, OK)  # in the order of importance
 FAMILIES = ("environment", "hardware", "network", "project", "arithmetic")
 # modules with checks that are made before each start; a start loads no others
 QUICK = (
@@ -43,17 +42,6 @@ OTHERS = (
 )
 MODULES = (*QUICK, *OTHERS)
 
-Question = tuple[Any, ...]  # kind and words: runtime/factsasks.py
-
-
-class Answer(NamedTuple):
-    """What a check found. `evidence` is what was seen, `hint` what to do, followed literally."""
-
-    status: str
-    evidence: str
-    hint: str = ""
-    source: str = ""  # where the rule comes from, if not the check's own
-
 
 class Result(NamedTuple):
     """An answer with the check and the host that it is about; of all hosts: None."""
@@ -65,10 +53,6 @@ class Result(NamedTuple):
     evidence: str
     hint: str = ""
     source: str = ""
-
-
-class NotKnown(Exception):  # noqa: N818 - reads as what happened
-    """A check has no answer, for want of what it must know; says why."""
 
 
 class Check(NamedTuple):
@@ -128,23 +112,3 @@ def declared(*, is_quick: bool = False) -> Iterator[Check]:
 
     # as they stand in the table, whatever was imported first
     yield from (one for one in sorted(_checks.values(), key=place) if one.quick or not is_quick)
-
-
-def ok(evidence: str) -> Answer:
-    """Return that all is well."""
-    return Answer(OK, evidence)
-
-
-def warn(evidence: str, hint: str, source: str = "") -> Answer:
-    """Return that a start is possible, and what may go wrong."""
-    return Answer(WARN, evidence, hint, source)
-
-
-def fail(evidence: str, hint: str, source: str = "") -> Answer:
-    """Return that a start is impossible, and what to do."""
-    return Answer(FAIL, evidence, hint, source)
-
-
-def skip(why: str) -> Answer:
-    """Return that it cannot be told, and why."""
-    return Answer(SKIP, why)

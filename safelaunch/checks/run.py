@@ -6,9 +6,11 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.checks import answers as checks_answers
 from safelaunch.checks import registry as checks
+from safelaunch.checks.answers import STATUSES, Answer, NotKnown, Question
 from safelaunch.checks.context import Case, Site, asked, unique
-from safelaunch.checks.registry import Answer, Check, NotKnown, Question, Result
+from safelaunch.checks.registry import Check, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +89,7 @@ def run(case: Case, said: Sequence[Result] | None = None) -> list[Result]:
     for one in _wanted(case):
         if said is None or not one.once:
             found += made(one, case)
-    return sorted(found, key=lambda result: checks.STATUSES.index(result.status))
+    return sorted(found, key=lambda result: STATUSES.index(result.status))
 
 
 def made(one: Check, case: Case) -> list[Result]:
@@ -136,9 +138,11 @@ def _answers(one: Check, site: Site | None, given: Any) -> list[Answer]:
         for answer in [said] if isinstance(said, Answer) else said or ():
             found.append(answer)  # noqa: PERF402 - those before a NotKnown count
     except NotKnown as e:
-        found += [] if _is_quick(given) else [checks.skip(str(e))]
+        found += [] if _is_quick(given) else [checks_answers.skip(str(e))]
     except Exception as e:  # noqa: BLE001 - a fault of ours must not keep a job from starting
-        found.append(checks.skip(f"the check itself failed: {type(e).__name__}: {str(e)[:200]}"))
+        found.append(
+            checks_answers.skip(f"the check itself failed: {type(e).__name__}: {str(e)[:200]}")
+        )
     return found
 
 

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import environ
-from safelaunch.checks.registry import NotKnown
+from safelaunch.checks.answers import NotKnown
 from safelaunch.checks.job_options import outside
 
 if TYPE_CHECKING:

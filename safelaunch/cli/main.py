@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Any
 
 import click
 
 from safelaunch import __version__
+from safelaunch.cli.output import _style, report
 from safelaunch.errors import ConfigError, SafelaunchError, did_you_mean
 
 # name -> (module, one line of help): a command's module is imported when it is used
@@ -32,7 +32,10 @@ COMMANDS = {
     "lint": ("lint.lint", "Find what is wrong in job files, configs and scripts before a start."),
     "init": ("start.init", "Write a pasted launch line as a job file."),
     "hosts": ("hosts.hosts", "List, test and add the machines that jobs can run on."),
-    "facts": ("info.facts", "Show what this machine or hosts have: cards, memory, disks, torch, NCCL."),
+    "facts": (
+        "info.facts",
+        "Show what this machine or hosts have: cards, memory, disks, torch, NCCL.",
+    ),
     "profiles": ("info.profiles", "List hardware profiles, or show one with its reasons."),
     "launchers": ("info.launchers", "List launchers."),
     "schema": ("info.schema", "Print the JSON Schema of job, profile or hosts files, for editors."),
@@ -157,28 +160,6 @@ def _drop_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def report(error: SafelaunchError) -> None:
-    """Print an expected error: what, where, and what to do next."""
-    kept = f"; details: {_kept(error.details)}" if error.details else ""
-    click.echo(_style("error:", "red") + f" {error}{kept}", err=True)
-    if error.hint:
-        click.echo(_style("hint:", "cyan") + f" {error.hint}", err=True)
-
-
-def warn(message: str) -> None:
-    """Print a warning to stderr."""
-    click.echo(_style("warning:", "yellow") + f" {message}", err=True)
-
-
-def say(message: str) -> None:
-    """Print talk (not data) to stderr."""
-    click.echo(message, err=True)
-
-
-def _style(text: str, colour: str) -> str:
-    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour, bold=True)
-
-
 def _usage(error: click.ClickException) -> int:
     message = error.format_message()
     message = message[:1].lower() + message[1:].rstrip(".")
@@ -197,24 +178,3 @@ def _unexpected(error: Exception) -> int:
     told.details = "".join(traceback.format_exception(error))
     report(told)
     return 5
-
-
-def _kept(details: str) -> str:
-    """Write a traceback to a file for whoever mends it, and return where."""
-    import tempfile  # noqa: PLC0415 - only the unexpected pays for it
-
-    where = "nowhere (no folder is writable)"
-    try:
-        fd, where = tempfile.mkstemp(prefix="safelaunch-error-", suffix=".txt")
-        with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"safelaunch {__version__}, Python {sys.version}\n{details}")
-    except OSError:
-        pass
-    return where
-
-
-def print_json(data: Any) -> None:
-    """Print data as JSON on stdout."""
-    import json  # noqa: PLC0415 - only --json pays for it
-
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.cli.main import print_json, report, say
 from safelaunch.cli.completion import complete_profile, complete_run
+from safelaunch.cli.output import print_json, report, say
 from safelaunch.cli.show_plan import print_explanation, print_plan, say_warnings
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError, SafelaunchError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli.main import say, warn
+from safelaunch.cli.output import say, warn
 from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
@@ -19,7 +19,7 @@ from safelaunch.script import paste_line, quote
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
     from safelaunch.model import EnvVar, NodePlan, Plan, Word
 
 

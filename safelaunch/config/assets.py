@@ -11,11 +11,11 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.config.yaml_io.reader import Node
 from safelaunch.config.paths import ASSETS
 from safelaunch.config.schema.sync import AssetsType
-from safelaunch.config.schema.types import PathText
 from safelaunch.config.schema.text_checks import shorten
+from safelaunch.config.schema.types import PathText
+from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
 from safelaunch.model import BUILT_IN, Placed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch import launchers
-from safelaunch.config.schema import json_types
 from safelaunch.config import profiles
+from safelaunch.config.schema import json_types
 from safelaunch.config.schema.files import HOST, HOST_NAME, JOB, PROFILE
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import os
 import posixpath
 from typing import NamedTuple
 
-from safelaunch.config.yaml_io.reader import Node
 from safelaunch.config.schema.text_checks import check_text
+from safelaunch.config.yaml_io.node import Node
 from safelaunch.model import Origin
 
 HOME = "<home>"  # in a dry-run: only the host knows its user's home folder

@@ -6,8 +6,9 @@ import os
 import posixpath
 from typing import Any
 
-from safelaunch.config.yaml_io.reader import MAX_DEPTH, Node, overlay, read_file
 from safelaunch.config.schema.files import PROFILE
+from safelaunch.config.yaml_io.node import Node, overlay
+from safelaunch.config.yaml_io.reader import MAX_DEPTH, read_file
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin, Profile
 

@@ -15,8 +15,8 @@ from safelaunch.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.config.yaml_io.reader import Node
     from safelaunch.config.paths import Paths
+    from safelaunch.config.yaml_io.node import Node
 
 _PATHS = ("workdir", "pythonpath", "python", "venv", "conda_root")  # from the file that says them
 _IN_WORKDIR = ("script", "log")

@@ -8,13 +8,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from safelaunch.config import profiles, remote_paths
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config import remote_paths, profiles
-from safelaunch.config.schema.interpreter import read_interpreter
-from safelaunch.config.yaml_io.reader import MAX_DEPTH, Node, mapping, overlay, read_file, scalar
-from safelaunch.config.set_option import lay_setting
 from safelaunch.config.paths import HOME, Paths
 from safelaunch.config.schema.files import JOB
+from safelaunch.config.schema.interpreter import read_interpreter
+from safelaunch.config.set_option import lay_setting
 from safelaunch.config.supervision import (
     check_ladder,
     lay_smoke,
@@ -22,6 +21,8 @@ from safelaunch.config.supervision import (
     resumed_args,
 )
 from safelaunch.config.topology import read_topology
+from safelaunch.config.yaml_io.node import Node, mapping, overlay, scalar
+from safelaunch.config.yaml_io.reader import MAX_DEPTH, read_file
 from safelaunch.environ import RANK_NAMES, check_name, check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import NAMES as LAUNCHERS

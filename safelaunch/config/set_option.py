@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from safelaunch.config.schema.blocks import BLOCKS
-from safelaunch.config.yaml_io.reader import Node, mapping, overlay, parse
 from safelaunch.config.schema.files import JOB
+from safelaunch.config.yaml_io.node import Node, mapping, overlay
+from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin
 

@@ -6,9 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.config.schema.blocks import SmokeType
-from safelaunch.config.yaml_io.reader import Node, overlay
+from safelaunch.config.schema.files import SmokeType
 from safelaunch.config.schema.types import ArgsType
+from safelaunch.config.yaml_io.node import Node, overlay
 from safelaunch.errors import ConfigError
 from safelaunch.model import BUILT_IN, Args, Hang, Recovery, Success, Supervision
 

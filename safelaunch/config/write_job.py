@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.config.yaml_io.reader import Node, parse
 from safelaunch.config.schema.files import JOB
-from safelaunch.config.schema.types import ArgsType
 from safelaunch.config.schema.text_checks import holds_secret
+from safelaunch.config.schema.types import ArgsType
+from safelaunch.config.yaml_io.node import Node
+from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError
 from safelaunch.secrets_in_text import is_secret_name
 

@@ -11,7 +11,7 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from safelaunch.diagnose import log_folders, byte_streams
+from safelaunch.diagnose import byte_streams, log_folders
 from safelaunch.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:

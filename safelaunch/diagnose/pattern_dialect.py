@@ -48,7 +48,7 @@ def _parsed(pattern: str) -> Any:
 
 def _parser() -> Any:
     try:
-        from re import _parser  # type: ignore[attr-defined] # noqa: PLC0415 - Python 3.11
+        from re import _parser  # type: ignore[attr-defined]  # noqa: PLC0415
     except ImportError:
         import sre_parse as _parser  # noqa: PLC0415 - Python 3.10
     return _parser

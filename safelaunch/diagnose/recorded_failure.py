@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.diagnose.root_cause import HIGH, MEDIUM, Diagnosis, Finding
 from safelaunch.diagnose.evidence import Frame
+from safelaunch.diagnose.root_cause import HIGH, MEDIUM, Diagnosis, Finding
 from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:

@@ -14,95 +14,30 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from safelaunch.diagnose import evidence as diagnose_evidence, timestamps
-from safelaunch.diagnose.scan import Excerpt, Finder, Scan
-from safelaunch.runtime.signatures import classes, match as signatures_match, table
+from safelaunch.diagnose import evidence as diagnose_evidence
+from safelaunch.diagnose import timestamps
+from safelaunch.diagnose.evidence import Candidate, Part
+from safelaunch.diagnose.literal_search import Finder
+from safelaunch.diagnose.scan import Scan
+from safelaunch.runtime.signatures import classes, table
+from safelaunch.runtime.signatures import match as signatures_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from safelaunch.diagnose.log_sources import Reader, Source
-    from safelaunch.runtime.signatures.classes import Match
+    from safelaunch.diagnose.log_sources import Reader
     from safelaunch.runtime.signatures.conditions import Known
     from safelaunch.runtime.signatures.table import Table
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 RIVALS = 2  # runner-up causes that are told
 CLOSE = 2  # of the score, within which a runner-up is worth telling
-# lines of progress after an alarm: ranks that wait for a dead one do not print so many
-LONG_AFTER = 20
 # logs, and bytes of their excerpts, whose lines are held to be compared: of thousands not all
 MOST_LOGS, ROOM = 64, 8 << 20
 LAST_WORDS = 3  # lines that a rank may still print below its last exception: the rest of a message
 WAITED = ("nccl-timeout", "rendezvous-timeout")  # classes of those that waited for another rank
 # what native threads of a dying process print, and those of a living one too
 _NATIVE = re.compile(r"\[(?:[EWIF]\d|rank)|frame #|Exception raised from|terminate called|  what")
-_RANK = re.compile(r"\[?[Rr]ank[ :=]?(\d{1,5})\b")
-
-
-class Part:
-    """Lines of one log that stand together, as they are and cleaned, and whose each is."""
-
-    def __init__(self, source: Source, excerpt: Excerpt) -> None:
-        self.source = source
-        self.number = excerpt.number  # of the first line
-        self.size = len(excerpt.text)
-        text = excerpt.text.decode("utf-8", "replace").removesuffix("\n")
-        self.raw = signatures_match.plain(text)
-        parted = [signatures_match.parted(line) for line in self.raw]
-        self.lines = [line for line, _ in parted]
-        self.streams = [whose for _, whose in parted]
-        self.by_stream: dict[str, list[int]] = {}
-        for index, whose in enumerate(self.streams):
-            self.by_stream.setdefault(whose, []).append(index)
-        self._long_since: dict[str, int] = {}
-
-    def is_long_since(self, stream: str, index: int) -> bool:
-        """Whether a stream (all, where it is nobody's) shows much progress below a line."""
-        if stream not in self._long_since:
-            every = self.by_stream[stream] if stream else range(len(self.lines))
-            shown = (at for at in reversed(every) if signatures_match.last_progress([self.lines[at]]))
-            self._long_since[stream] = next(islice(shown, LONG_AFTER - 1, None), -1)
-        return index < self._long_since[stream]
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A line that may be the cause: how much it counts, where it stands."""
-
-    weight: int
-    match: Match
-    part: Part
-    index: int
-    overtaken: bool = False
-    is_past: bool = False  # overtaken long ago: no failure that still has a consequence
-    time: str = ""
-    log: int = 0  # the place of its log among the logs
-
-    @property
-    def number(self) -> int:
-        """The number of the line in its log, from 1."""
-        return self.part.number + self.index
-
-    @property
-    def score(self) -> int:
-        """Another rank may print progress after the failure of this one: it only counts less.
-
-        One that the job has left far behind counts less than an exception that ended it.
-        """
-        return 2 * self.weight - (5 if self.is_past else 3 if self.overtaken else 0)
-
-    @property
-    def rank(self) -> int | None:
-        """The rank that failed, as its words, its prefix or its file tell."""
-        quoted = diagnose_evidence.quoted_rank(self)
-        if quoted is not None:
-            return quoted
-        stream = self.part.streams[self.index]
-        if stream.isdigit():
-            return int(stream)
-        said = _RANK.search(self.part.raw[self.index])
-        return int(said[1]) if said else self.part.source.rank
 
 
 @dataclass(frozen=True, slots=True)

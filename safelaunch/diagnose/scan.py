@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, deque
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.diagnose.literal_search import Hitting
+from safelaunch.diagnose.literal_search import Finder, Hitting
 from safelaunch.runtime.signatures import match
 
 if TYPE_CHECKING:
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
 
     from safelaunch.diagnose.literal_search import Hits
     from safelaunch.diagnose.log_sources import Block, Reader
-    from safelaunch.runtime.signatures.table import Table
 
 WHOLE = 2 << 20  # bytes: a log up to this size is read as one excerpt
-ALL_WHOLE = 16 << 20  # bytes of all logs that are read so; then only those up to LEAST_WHOLE
 LEAST_WHOLE = 64 << 10
 PAGE = 16 << 10  # bytes, about: a page with a hit is kept, with the one before and the one after
 PAGES = 32  # of one excerpt at most
@@ -34,11 +31,6 @@ RARE = 4 << 20  # bytes, more than FIRST, for those that hold a text not seen be
 SEEN = 2  # pages with a text, after which it is not rare any more
 WIDEST = 16 << 10  # bytes of a line that are kept: far more than is looked at
 SAMPLE = 4 << 10  # bytes at the end of each block in which progress is looked for
-# what stands round an error that no signature knows
-GENERAL = (
-    *("Traceback (most recent", "Error: ", "error: ", "Error\n", "Exception", "Failure: "),
-    *("Timeout: ", "Fatal", "FATAL"),
-)
 _CODE_SAMPLE = 16 << 10  # bytes of a block in which its common codes are looked for
 _COMMON_CODES = 8
 # no code goes over the end of a line: what is not closed would take lines with it
@@ -53,58 +45,6 @@ class Excerpt:
     def __init__(self, number: int, text: bytes) -> None:
         self.number = number
         self.text = text
-
-
-class Finder:
-    """Finds the literals of a table in bytes and in text."""
-
-    def __init__(self, signatures: Table) -> None:
-        self.table = signatures
-        self.texts = sorted({*signatures.by_literal, *GENERAL})
-        self.known = signatures.by_literal
-        self.room = ALL_WHOLE  # bytes of logs that may still be read as one excerpt
-        self._fast: Any = None  # takes 0.1 s to build, then reads six times as fast
-        self._small: Any = None
-        self._digits: Any = None
-        self._indexes: list[int] = []
-
-    def places(self, data: bytes) -> list[tuple[int, int, int]]:
-        """Return (number, begin, end) of all literals in bytes, in the order of their ends."""
-        if self._fast is None:
-            self._fast = _built(self.texts, "DFA")
-        return _places(self._fast, data)
-
-    def numbered(self, data: bytes) -> list[tuple[int, int, int]]:
-        """Return, as `places`, those with a digit in them."""
-        if self._digits is None:
-            texts = enumerate(self.texts)
-            self._indexes = [i for i, text in texts if any(c.isdigit() for c in text)]
-            self._digits = _built([self.texts[i] for i in self._indexes], "DFA")
-        found = _places(self._digits, data)
-        return [(self._indexes[number], begin, end) for number, begin, end in found]
-
-    def __call__(self, lines: list[str]) -> Iterator[tuple[int, str]]:
-        """Yield (index, literal) of all literals of signatures in lines, also within others."""
-        parts = [line.encode("utf-8", "replace") for line in lines]
-        ends = list(accumulate(len(part) + 1 for part in parts))
-        if self._small is None:
-            self._small = self._fast or _built(self.texts, "ContiguousNFA")
-        for number, start, _ in _places(self._small, b"\n".join(parts)):
-            literal = self.texts[number]
-            if literal in self.known:
-                yield bisect_right(ends, start), literal
-
-
-def _built(texts: list[str], kind: str) -> Any:
-    import ahocorasick_rs as ac  # noqa: PLC0415 - only diagnose needs it
-
-    words = [text.encode() for text in texts]
-    return ac.BytesAhoCorasick(words, implementation=getattr(ac.Implementation, kind))
-
-
-def _places(automaton: Any, data: bytes) -> list[tuple[int, int, int]]:
-    found: list[tuple[int, int, int]] = automaton.find_matches_as_indexes(data, overlapping=True)
-    return found
 
 
 class Scan:

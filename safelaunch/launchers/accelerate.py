@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
-from safelaunch.launchers.flag_table import FlagTable, check_flags, flag_names
 from safelaunch.launchers.common import for_elastic, master_addr, module_or_script
+from safelaunch.launchers.flag_table import FlagTable, check_flags, flag_names
 from safelaunch.model import Slot, Word, text
 
 SUMMARY = "accelerate launch: one process per GPU, DeepSpeed and FSDP through its flags or config"

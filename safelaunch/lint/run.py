@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint import file_kinds, file_text
-from safelaunch.lint.finding import ERROR, Finding
+from safelaunch.lint.env.model import Facts
 from safelaunch.lint.file_kinds import Kind
+from safelaunch.lint.finding import ERROR, Finding
 
 if TYPE_CHECKING:
-    from safelaunch.lint.env.names import Facts
     from safelaunch.lint.file_text import Source
 
 
@@ -45,12 +45,11 @@ def _check(kind: Kind, text: Source, known: Facts | None) -> tuple[Kind, list[Fi
         from safelaunch.lint import requirements, secrets  # noqa: PLC0415 - as above
 
         return kind, [*requirements.check(text), *secrets.check_text(text)]
-    from safelaunch.lint.env import names  # noqa: PLC0415 - as above
     from safelaunch.lint.yaml_files import check as yaml_files_check  # noqa: PLC0415 - as above
 
     if kind is Kind.JSON:
         return yaml_files_check.check_json(text)
-    return yaml_files_check.check_yaml(text, known or names.Facts())
+    return yaml_files_check.check_yaml(text, known or Facts())
 
 
 def _shell(text: Source, known: Facts | None) -> list[Finding]:
@@ -62,7 +61,7 @@ def _shell(text: Source, known: Facts | None) -> list[Finding]:
     seen = {f.line for f in by_look}
     found = [f for f in rules.check(text, script) if f.id != secrets.ID or f.line not in seen]
     if rules.settings(script):
-        from safelaunch.lint.env import in_files, names  # noqa: PLC0415 - as above
+        from safelaunch.lint import file_variables  # noqa: PLC0415
 
-        found += in_files.in_shell(text, script, known or names.Facts())
+        found += file_variables.in_shell(text, script, known or Facts())
     return [*found, *by_look]

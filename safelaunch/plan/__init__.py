@@ -1,0 +1,1 @@
+"""Resolved -> Plan: argv, environment and script of each node, with slots."""

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import environ
-from safelaunch.plan import gates, warnings as plan_warnings
-from safelaunch.plan.fingerprint import fingerprint
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
@@ -24,6 +22,9 @@ from safelaunch.model import (
     bind_word,
     text,
 )
+from safelaunch.plan import gates
+from safelaunch.plan import warnings as plan_warnings
+from safelaunch.plan.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

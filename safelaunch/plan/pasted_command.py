@@ -11,8 +11,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.config.yaml_io.reader import Node, mapping, scalar
 from safelaunch.config.schema.types import expand_option
+from safelaunch.config.yaml_io.node import Node, mapping, scalar
 from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin

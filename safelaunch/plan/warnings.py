@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.plan.gates import Selection
     from safelaunch.model import EnvVar, Host, Job, NodePlan, Profile
+    from safelaunch.plan.gates import Selection
 
 _LOOKS_EXPANDED = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|/~/|`[^`]+`")
 # at the beginning of a word or of a value in it; an address such as s3://x has a longer scheme
@@ -112,10 +112,11 @@ def of_variables(
     own = {name: where for name, where in said.items() if where == str(env[name].origin)}
     if not own:
         return
+    from safelaunch.lint.env import model  # noqa: PLC0415
     from safelaunch.lint.env import names as env_names  # noqa: PLC0415 - with its table: 10 ms
     from safelaunch.lint.finding import NOTE  # noqa: PLC0415 - as above
 
-    known = env_names.Facts(
+    known = model.Facts(
         launcher=job.launcher,
         nodes=job.topology.nodes,
         nccl=host.facts.get("nccl"),

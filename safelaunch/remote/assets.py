@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.paths import HOME
 from safelaunch.errors import StartError
-from safelaunch.start.preflight import check_assets
-from safelaunch.remote.shared_filesystem import groups
 from safelaunch.remote.parallel import together
+from safelaunch.remote.shared_filesystem import groups
+from safelaunch.start.preflight import check_assets
 from safelaunch.sync import push_file, transfer_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from safelaunch.model import NodePlan, Placed, Plan
-    from safelaunch.remote.start import Machine
+    from safelaunch.remote.machine import Machine
     from safelaunch.sync import Progress, Summary
     from safelaunch.sync.sender import Agent
 
@@ -105,5 +105,6 @@ def _of_asset(found: Summary, asset: Placed) -> Summary:
         return replace(found, target=whole)
     stay: tuple[str, ...] = ()
     if found.left:
-        stay = (f"{asset.name}: still there, and no longer part of it: {transfer_progress.files(found.left)}",)
+        left = transfer_progress.files(found.left)
+        stay = (f"{asset.name}: still there, and no longer part of it: {left}",)
     return replace(found, left=0, notes=found.notes + stay)

@@ -12,12 +12,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.runs import combine_nodes, store
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError
-from safelaunch.runs import mirror
 from safelaunch.remote.agent_client import Lost
 from safelaunch.remote.parallel import together
+from safelaunch.runs import combine_nodes, mirror, store
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.ssh.errors import Unreachable
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from safelaunch.remote.agent_client import Pending
-    from safelaunch.runs.mirror import Place, Pointer
     from safelaunch.remote.session import Session, Way
+    from safelaunch.runs.mirror import Place, Pointer
 
 AHEAD = 64  # pieces of logs that are read before they are shown
 CLOCKS = 3  # looks at a host's clock: the quickest one tells most
@@ -90,12 +89,12 @@ class Looker:
 
     # -- one run -----------------------------------------------------------------------------------
 
-    def judge(self, run: runs.Run, at: Pointer) -> dict[str, Any]:
+    def judge(self, run: store.Run, at: Pointer) -> dict[str, Any]:
         """Return a run's status as it is on its hosts, or as it was when last seen."""
         return self.judge_all([(run, at)])[run.id]
 
     def judge_all(
-        self, several: Sequence[tuple[runs.Run, Pointer]], *, brief: bool = False
+        self, several: Sequence[tuple[store.Run, Pointer]], *, brief: bool = False
     ) -> dict[str, dict[str, Any]]:
         """Return {run id: status}; each host is asked once, for all of its runs.
 
@@ -131,7 +130,7 @@ class Looker:
         return statuses
 
     def _seen(
-        self, run: runs.Run, place: Place, found: dict[str, Any] | HostError | None
+        self, run: store.Run, place: Place, found: dict[str, Any] | HostError | None
     ) -> dict[str, Any]:
         kept = store.kept(run, place.node)
         has_ended = kept.get("state") in run_state.ENDED
@@ -147,7 +146,7 @@ class Looker:
         mirror.keep(run, place, view)
         return dict(view["status"])
 
-    def _compare_clocks(self, run: runs.Run, places: Sequence[Place]) -> None:
+    def _compare_clocks(self, run: store.Run, places: Sequence[Place]) -> None:
         """Write down how far the hosts' clocks are ahead of this one: it orders their failures."""
 
         def one(place: Place) -> None:
@@ -168,7 +167,7 @@ class Looker:
         took = time.monotonic() - begun
         return took, there - (here + took / 2)
 
-    def stop(self, run: runs.Run, at: Pointer, grace: float) -> tuple[dict[str, Any], bool]:
+    def stop(self, run: store.Run, at: Pointer, grace: float) -> tuple[dict[str, Any], bool]:
         """Stop a run on all its hosts; return its status, and whether it had ended already.
 
         Raises HostError where one of them does not answer; the others are stopped all the same.
@@ -176,9 +175,7 @@ class Looker:
 
         def one(place: Place) -> bool | HostError:
             try:
-                answer = self.call(
-                    place.host, "runs.stop", id=run.id, node=place.node, grace=grace
-                )
+                answer = self.call(place.host, "runs.stop", id=run.id, node=place.node, grace=grace)
             except HostError as e:
                 return e
             return bool(answer["ended"])
@@ -193,13 +190,13 @@ class Looker:
                 raise answer
         return self.judge(run, at), all(answers)
 
-    def expect(self, run: runs.Run, place: Place) -> None:
+    def expect(self, run: store.Run, place: Place) -> None:
         """Ask for a log that is to be followed from its begin: `log` then finds it on its way."""
         request: dict[str, Any] = {"id": run.id, "node": place.node, "which": None, "follow": True}
         pending = self.session(place.host).agent.ask("runs.log", **request, attempt=1, position=0)
         self._asked[run.id, place.node, place.host] = pending
 
-    def log(self, run: runs.Run, place: Place, **request: Any) -> Iterator[tuple[int, int, bytes]]:
+    def log(self, run: store.Run, place: Place, **request: Any) -> Iterator[tuple[int, int, bytes]]:
         """Yield attempt, position behind it, and bytes of a node's log.
 
         A connection that is lost is made again, and the log goes on where it was. Raises HostError
@@ -232,7 +229,7 @@ class Looker:
             else:
                 return
 
-    def logs(self, run: runs.Run, at: Pointer, **request: Any) -> Iterator[tuple[int, int, bytes]]:
+    def logs(self, run: store.Run, at: Pointer, **request: Any) -> Iterator[tuple[int, int, bytes]]:
         """Yield node, attempt and bytes of the logs of all nodes, as they come.
 
         A host that does not answer is left out, and said. Raises HostError where none does.

@@ -17,7 +17,7 @@ from safelaunch.remote.parallel import together
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.remote.start import Machine
+    from safelaunch.remote.machine import Machine
 
 _HINT = (
     "open TCP between the hosts, all ports above 1023 (NCCL and gloo choose theirs); or name the "

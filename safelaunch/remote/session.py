@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from safelaunch.remote.agent_client import Agent
-    from safelaunch.ssh.login import Ask
     from safelaunch.ssh.connection import Connection
+    from safelaunch.ssh.login import Ask
 
 
 class Session:
@@ -72,10 +72,10 @@ class Way:
 
     def connect(self, name: str) -> Connection:
         """Return a connection to a host. Raises HostError, ConfigError."""
-        from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
-        from safelaunch.ssh.errors import Unknown  # noqa: PLC0415 - as above
         from safelaunch.ssh.config.local_user import here  # noqa: PLC0415 - as above
         from safelaunch.ssh.config.target import target  # noqa: PLC0415 - as above
+        from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
+        from safelaunch.ssh.errors import Unknown  # noqa: PLC0415 - as above
 
         if name == hosts_file.LOCAL:
             hint = "without `remote` and `--host`, `safelaunch run` starts jobs here"

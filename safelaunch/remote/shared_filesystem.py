@@ -10,7 +10,7 @@ from safelaunch.remote.parallel import together
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.remote.start import Machine
+    from safelaunch.remote.machine import Machine
 
 
 def groups(machines: Sequence[Machine], folders: Sequence[str]) -> list[list[int]]:

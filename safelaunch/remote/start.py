@@ -11,42 +11,31 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.start import backend as start_backend, tmux
 from safelaunch.environ import NOTEWORTHY
 from safelaunch.errors import HostError, StartError
-from safelaunch.start.local import Backend
-from safelaunch.start import restart_scripts, preflight, run_dir as start_run_dir, resume
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind
-from safelaunch.runs import mirror
 from safelaunch.remote.agent_client import AgentError, Lost
 from safelaunch.remote.host_pool import PATIENCE
 from safelaunch.remote.parallel import together
+from safelaunch.runs import mirror
 from safelaunch.runtime.supervise import peers
 from safelaunch.ssh.errors import Unreachable
+from safelaunch.start import backend as start_backend
+from safelaunch.start import preflight, restart_scripts, resume, tmux
+from safelaunch.start import run_dir as start_run_dir
+from safelaunch.start.backend import Backend
 from safelaunch.start.process import Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.runs import store
-    from safelaunch.start.local import Caller
     from safelaunch.model import NodePlan, Plan
-    from safelaunch.remote.agent_client import Agent, Pending
-    from safelaunch.remote.host_pool import Looker
+    from safelaunch.remote.agent_client import Pending
+    from safelaunch.remote.machine import Machine
     from safelaunch.remote.routes import Routes
-
-
-class Machine(NamedTuple):
-    """A host, and this command's connections."""
-
-    name: str
-    looker: Looker
-
-    @property
-    def agent(self) -> Agent:
-        """The agent there. Raises HostError."""
-        return self.looker.session(self.name).agent
+    from safelaunch.runs import store
+    from safelaunch.start.caller import Caller
 
 
 class Seen(NamedTuple):
@@ -258,7 +247,9 @@ def _request(order: Order, rank: int, seen: Seen, token: str) -> _Request:
     backend = Backend(tmux.NAME if why_not is None else start_backend.NAME, None, why_not)
     on_host = caller._replace(environ=seen.about["environ"])
     spec = start_run_dir.spec(bound, run_id, on_host, backend, node)
-    files = start_run_dir.files(bound, plan, node) | restart_scripts.scripts(plan, filled, spec["again"], rank)
+    files = start_run_dir.files(bound, plan, node) | restart_scripts.scripts(
+        plan, filled, spec["again"], rank
+    )
     if order.routes is not None:
         met = {"address": order.routes.addresses[0], "port": order.routes.meeting, "token": token}
         files[peers.FILE] = (json.dumps(met).encode(), 0o600)

@@ -8,17 +8,18 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import HostError
-from safelaunch.report import excerpt, readme as report_readme, timeline
-from safelaunch.report.redact.secret_patterns import is_secret
-from safelaunch.report.redact.redactor import Redactor, count
+from safelaunch.report import excerpt, timeline
+from safelaunch.report import readme as report_readme
 from safelaunch.report.diff.model import items, mapping
+from safelaunch.report.redact.redactor import Redactor, count
+from safelaunch.report.redact.secret_patterns import is_secret
 from safelaunch.runtime.agent import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from safelaunch.report.excerpt import Excerpt
     from safelaunch.report.collect import Case, Part
+    from safelaunch.report.excerpt import Excerpt
 
 _LOG = re.compile(
     r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>rank-(?P<rank>\d{1,6})|launcher|combined)\.log"
@@ -210,7 +211,9 @@ class _Maker:
         events = [redact.text(line) for line in events]
         if events:
             self._add(found, "timeline.txt", "\n".join(events) + "\n", "all events")
-        environment = [redact.text(line) for line in report_readme.environment(self._redacted_case())]
+        environment = [
+            redact.text(line) for line in report_readme.environment(self._redacted_case())
+        ]
         self._add(found, "environment.txt", "\n".join(environment), "variables, with their origins")
         shown = report_readme.page(
             self._redacted_case(), redact.text(headline), block(failure) if failure else [], events

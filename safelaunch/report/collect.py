@@ -6,10 +6,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.runs import store
 from safelaunch.errors import HostError
 from safelaunch.report import timeline
 from safelaunch.report.diff.model import Node, Side
+from safelaunch.runs import store
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import wire
 
@@ -136,7 +136,9 @@ def recorded(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Side:
     nodes, statuses = [], []
     for at, number in enumerate(store.node_numbers(run)):
         folder = os.path.join(run.folder, f"node-{number}")
-        plan, spec, record = (run_state.read_json(os.path.join(folder, n)) or {} for n in _NAMES[:3])
+        plan, spec, record = (
+            run_state.read_json(os.path.join(folder, n)) or {} for n in _NAMES[:3]
+        )
         nodes.append(Node(plan, spec, record, facts[at] if at < len(facts) else {}))
         statuses.append(store.kept(run, number))
     status = next((one for one in statuses if one.get("state") == "failed"), statuses[0])

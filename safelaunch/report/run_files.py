@@ -10,8 +10,8 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Protocol
 
-from safelaunch.runtime.transfer import blocks
 from safelaunch.runtime.agent import runs
+from safelaunch.runtime.transfer import blocks
 
 if TYPE_CHECKING:
     from safelaunch.sync.sender import Agent

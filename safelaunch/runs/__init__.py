@@ -1,0 +1,1 @@
+"""The record of runs, here and on hosts."""

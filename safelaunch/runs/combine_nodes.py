@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.failure import blame
+from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,8 +12,8 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.runs import store
 from safelaunch.errors import ConfigError
+from safelaunch.runs import store
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 
@@ -56,7 +56,10 @@ def make(
     for place in places:
         node_dir = os.path.join(run.folder, f"node-{place.node}")
         os.makedirs(node_dir, 0o700, exist_ok=True)
-        _write(os.path.join(node_dir, agent_runs.MIRROR), {"host": place.host, "run_dir": place.run_dir})
+        _write(
+            os.path.join(node_dir, agent_runs.MIRROR),
+            {"host": place.host, "run_dir": place.run_dir},
+        )
         if run_state.read_json(os.path.join(node_dir, "status.json")) is None:
             asked = {"version": 1, "id": run_id, "name": name, "state": "pending"}
             _write(os.path.join(node_dir, "status.json"), asked)

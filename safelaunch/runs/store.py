@@ -10,8 +10,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.runs import combine_nodes
 from safelaunch.errors import ConfigError, RunNotFound
+from safelaunch.runs import combine_nodes
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 

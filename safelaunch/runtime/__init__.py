@@ -33,4 +33,4 @@ def folders() -> "list[str]":
 def module_name(path: str) -> str:
     """Return the name of the module at a path of `files`, as an import statement has it."""
     name = path[len("runtime/") : -len(".py")].replace("/", ".")
-    return name[: -len(".__init__")] if name.endswith(".__init__") else name
+    return name[: -len(".__init__")] if name.endswith(".__init__") else name  # noqa: FURB188 - 3.9

@@ -232,7 +232,7 @@ def more_descriptors() -> tuple[int, int] | None:
     `restore_descriptors`: it may count on them (select(2) takes no descriptor from 1024 on).
     """
     try:
-        import resource  # noqa: PLC0415 - a Python may be built without it
+        import resource  # noqa: PLC0415 - more_descriptors() has imported it
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)

@@ -235,7 +235,9 @@ def stop(node_dir: str, grace: float) -> dict[str, object]:
     left = found = remaining(node_dir, run_id)
     if left and status.get("state") != "unknown":
         late = time.monotonic() + grace
-        left = processes.end_all(lambda: remaining(node_dir, run_id), lambda: time.monotonic() >= late)
+        left = processes.end_all(
+            lambda: remaining(node_dir, run_id), lambda: time.monotonic() >= late
+        )
     status = judge(node_dir)
     if status.get("state") == "lost":
         status = _record_cleaned(node_dir, status, left, bool(found))

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import HostError
-from safelaunch.ssh import errors, paramiko_patches, handshake
+from safelaunch.ssh import errors, handshake, paramiko_patches
 from safelaunch.ssh.errors import ConnectionLost, Unreachable
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from safelaunch.ssh.login import Ask
     from safelaunch.ssh.config.target import Target
+    from safelaunch.ssh.login import Ask
 
 ALIVE_INTERVAL = 15.0  # seconds of silence after which the host is asked for a sign of life
 ALIVE_COUNT = 3  # of them without an answer: dead
@@ -192,7 +192,7 @@ class Connection:
         message.add_boolean(True)  # an answer is wanted
         message.add_string(command)
         raw._event_pending()  # noqa: SLF001 - notes whether the answer was yes
-        self._transport._send_user_message(message)  # noqa: SLF001 - does not wait
+        self._transport._send_user_message(message)  # noqa: SLF001 - asks without waiting
 
     def _session(self) -> Any:
         if not self.alive:

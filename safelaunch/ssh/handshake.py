@@ -6,9 +6,9 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.ssh import errors, proxy, paramiko_patches
-from safelaunch.ssh.login import Ask, Login
+from safelaunch.ssh import errors, paramiko_patches, proxy
 from safelaunch.ssh.keys.verify_host_key import Known
+from safelaunch.ssh.login import Ask, Login
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from safelaunch.ssh.keys import agent, identities
 from safelaunch.ssh import errors
 from safelaunch.ssh.auth_messages import ANSWER, FAILURE, MORE, REQUEST, SUCCESS, Ended, Exchange
+from safelaunch.ssh.keys import agent, identities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.errors import HostError
-    from safelaunch.ssh.keys.identities import Identity
     from safelaunch.ssh.config.target import Target
+    from safelaunch.ssh.keys.identities import Identity
 
 TRIES = 3  # at a password or a passphrase
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
@@ -222,7 +222,9 @@ class Login:
             if isinstance(value, bool):
                 parts.append(bytes([value]))
             else:
-                parts.append(identities.string(value if isinstance(value, bytes) else value.encode()))
+                parts.append(
+                    identities.string(value if isinstance(value, bytes) else value.encode())
+                )
         return b"".join(parts)
 
     # -- what went wrong

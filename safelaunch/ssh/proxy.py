@@ -81,7 +81,9 @@ def _forwarded(target: Target, via: Any) -> Any:
     # the jump host has its own patience with the next
     patience = target.connect_timeout or 4 * CONNECT
     try:
-        return paramiko_patches.open_channel(via, "direct-tcpip", there, ("127.0.0.1", 0), timeout=patience)
+        return paramiko_patches.open_channel(
+            via, "direct-tcpip", there, ("127.0.0.1", 0), timeout=patience
+        )
     except module.ChannelException as e:
         reason = errors.printable(e.text)
     except (module.SSHException, OSError, EOFError) as e:

@@ -1,0 +1,1 @@
+"""Starts a bound plan on this machine."""

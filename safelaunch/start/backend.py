@@ -22,3 +22,11 @@ NAME = "setsid"
 def start(machine: Transport, supervised: Supervised) -> int:
     """Start the supervisor in a session of its own and return its pid."""
     return machine.detach(supervised.argv, cwd=supervised.cwd)
+
+
+class Backend(NamedTuple):
+    """What will hold the supervisor, and what to say if it is not tmux."""
+
+    name: str
+    socket: str | None
+    note: str | None

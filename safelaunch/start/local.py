@@ -6,50 +6,23 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from safelaunch.runs import store
-from safelaunch.start.backend import Supervised
-from safelaunch.start import backend as start_backend, tmux
 from safelaunch.errors import StartError
-from safelaunch.start import restart_scripts, preflight, run_dir, resume
 from safelaunch.model import NodePlan, Plan, Slot
 from safelaunch.plan.build import bind
+from safelaunch.runs import store
 from safelaunch.runtime import PLACE, processes, run_state
 from safelaunch.runtime.agent import start as agent_start
+from safelaunch.start import backend as start_backend
+from safelaunch.start import preflight, restart_scripts, resume, run_dir, tmux
+from safelaunch.start.backend import Backend, Supervised
+from safelaunch.start.caller import Caller, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from safelaunch.start.process import Transport
-
-
-class Caller(NamedTuple):
-    """What the start takes from its caller: environment, folder, ids and the clock."""
-
-    environ: Mapping[str, str]
-    home: str
-    random: bytes
-    utc: str  # yyyymmdd-hhmmss
-    local_time: str
-
-
-class Started(NamedTuple):
-    """A run that was started, and what to say about it."""
-
-    run: store.Run
-    socket: str | None
-    notes: tuple[str, ...]
-    supervisor: tuple[int, int] | None  # pid and start time
-    recorder: tuple[int, int] | None  # the process that writes record.json
-
-
-class Backend(NamedTuple):
-    """What will hold the supervisor, and what to say if it is not tmux."""
-
-    name: str
-    socket: str | None
-    note: str | None
 
 
 def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
@@ -128,7 +101,9 @@ def _backend(machine: Transport, run_id: str, *, foreground: bool) -> Backend:
             why = e.message
     if why is None:
         return Backend(tmux.NAME, socket, None)
-    return Backend(start_backend.NAME, None, f"{why}: started without it; everything but `attach` works")
+    return Backend(
+        start_backend.NAME, None, f"{why}: started without it; everything but `attach` works"
+    )
 
 
 def _undo(run: store.Run, made: list[str], socket: str | None) -> None:

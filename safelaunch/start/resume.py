@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from safelaunch.runs import store
 from safelaunch.errors import Refused, RunNotFound
 from safelaunch.plan.build import resume
+from safelaunch.runs import store
 from safelaunch.runtime import run_state
 
 if TYPE_CHECKING:

@@ -13,18 +13,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import __version__, runtime
-from safelaunch.runs import store
 from safelaunch.errors import ConfigError, StartError
-from safelaunch.start import restart_scripts, preflight
-from safelaunch.runtime.agent import start
-from safelaunch.runtime import processes
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
+from safelaunch.runtime import processes
+from safelaunch.runtime.agent import start
+from safelaunch.start import preflight, restart_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from safelaunch.start.local import Backend, Caller
     from safelaunch.model import NodePlan, Plan
+    from safelaunch.runs import store
+    from safelaunch.start.backend import Backend
+    from safelaunch.start.caller import Caller
 
 
 def spec(

@@ -94,7 +94,9 @@ def pull(
         raise ConfigError(f"no file matches {shown}", where=where, hint=hint)
     try:
         wanted = pulling.wanted(files, force=force)
-        pulling.meter = transfer_progress.Meter("fetching", sum(file.size for file in wanted), progress)
+        pulling.meter = transfer_progress.Meter(
+            "fetching", sum(file.size for file in wanted), progress
+        )
         pulling.fetch(wanted)
     except OSError as e:
         raise RunError(f"cannot be written: {e.strerror}", where=e.filename or into) from e
@@ -150,7 +152,9 @@ class _Pull:
         ]
         folders = [file.name for file in files if os.path.isdir(self.local(file))]
         if folders:
-            raise Refused(f"a folder is in the way: {transfer_progress.some(folders)}", where=self.into)
+            raise Refused(
+                f"a folder is in the way: {transfer_progress.some(folders)}", where=self.into
+            )
         lengths = [(file, size, min(size, file.size)) for file, size in here]
         theirs: list[str | None] = []
         if lengths:

@@ -11,8 +11,8 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.runtime.agent import wire
+from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.sync import file_hashes
 from safelaunch.sync.prefetch import ahead
 
@@ -40,13 +40,9 @@ class Agent(Protocol):
 
     host: str
 
-    def call(  # noqa: D102
-        self, verb: str, data: Iterable[bytes] | None = None, **request: Any
-    ) -> Any: ...
+    def call(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Any: ...  # noqa: D102
     def stream(self, verb: str, **request: Any) -> Generator[bytes, None, Any]: ...  # noqa: D102
-    def ask(  # noqa: D102
-        self, verb: str, data: Iterable[bytes] | None = None, **request: Any
-    ) -> Pending: ...
+    def ask(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Pending: ...  # noqa: D102
     def ask_first(self, verb: str, **request: Any) -> Pending: ...  # noqa: D102
 
 

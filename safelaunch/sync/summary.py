@@ -53,11 +53,17 @@ def _skips(summary: Summary) -> list[str]:
         return []
     largest = sorted(summary.skipped, key=lambda s: -sizes[s.path][0])
     shown = [s for s in largest if sizes[s.path][0]][:5]
-    named = [f"{transfer_progress.printable(s.path)} ({_about(sizes[s.path])}, {s.why})" for s in shown]
+    named = [
+        f"{transfer_progress.printable(s.path)} ({_about(sizes[s.path])}, {s.why})" for s in shown
+    ]
     rest = len(largest) - len(shown)
     text = ", ".join(named) + (f" and {rest} more" if rest and named else "")
     return [f"not sent: {text}"] if named else []
 
 
 def _about(size: tuple[int, bool]) -> str:
-    return transfer_progress.size(size[0]) if size[1] else f"more than {transfer_progress.size(size[0])}"
+    return (
+        transfer_progress.size(size[0])
+        if size[1]
+        else f"more than {transfer_progress.size(size[0])}"
+    )

@@ -209,7 +209,7 @@ def _copy_run(source: str, target: str, run_id: str, n: int) -> None:
 
 def hostile() -> Iterator[Row]:
     """Yield how many hostile values arrive unchanged as arguments, variables and paths."""
-    values = tests("hostile")
+    values = tests("support.inputs.hostile_values")
     seed = int.from_bytes(os.urandom(4), "big")
     for launcher, count in (("python", 1000), ("torchrun", 200), ("accelerate", 200)):
         sent, wrong = values.run(count, size=100, seed=seed, launcher=launcher)
@@ -227,7 +227,7 @@ def hostile() -> Iterator[Row]:
 
 def fuzz() -> Iterator[Row]:
     """Yield how many fuzzed job files end in a traceback."""
-    jobs = tests("fuzz_jobs")
+    jobs = tests("support.inputs.fuzzed_jobs")
     count = 10000
     with contextlib.redirect_stdout(io.StringIO()) as said:
         tracebacks = int(jobs.main(count) or 0)
@@ -299,10 +299,10 @@ def write(rows: list[Row]) -> None:
         "start is all that stands before its line.\n"
         "Hostile values: quotes, `$`, backslashes, line breaks, commas, tabs, globs, leading "
         "dashes, control\ncharacters, non-ASCII, empty; new ones at each run "
-        "(`tests/hostile.py`).\n"
-        "The kill matrix is in `tests/matrix.py`, the cascades in `tests/cascade.py`, the random "
-        "moments in\n`tests/moments.py`, the cuts, through a proxy to a real sshd, in "
-        "`tests/cuts.py`. The flood's clock\nstarts when both ranks may write.\n"
+        "(`tests/support/inputs/hostile_values.py`).\n"
+        "The faults of the kill matrix, of the cascades, of supervisors killed at random moments, "
+        "of connections cut\nthrough a proxy to a real sshd, and of two machines are in "
+        "`tests/support/faults/`. The flood's clock\nstarts when both ranks may write.\n"
     )
     with open(RESULT, "w", encoding="utf-8") as file:
         file.write(text)

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kills import ROOT
+from kills import tests
 from rows import SAFELAUNCH, Row, home
 from timing import cost, median_difference, median_ratio, pairs
 
@@ -91,9 +91,7 @@ def _added(path: str, env: Mapping[str, str]) -> Row:
 
 def _four(folder: str, env: Mapping[str, str]) -> Row:
     """Return how much longer four hosts take than one; here they are four names of one machine."""
-    sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
-    import sshd  # noqa: PLC0415 - of the tests
-
+    sshd = tests("support.ssh.sshd")
     what = f"wall time of `check` of four hosts / of one, median of {_FEW} pairs"
     why = sshd.missing()
     if why:

@@ -23,7 +23,7 @@ HANG = 15.0  # seconds, with a part's own limit of 10
 
 def facts() -> Iterator[Row]:
     """Yield how recorded outputs are read, and how long a probe with a hanging nvidia-smi takes."""
-    hosts = tests("gpu_hosts")
+    hosts = tests("support.facts.gpu_host_records")
     yield _read("outputs of GPU hosts in tests/data/gpu-hosts read as expected", hosts.records())
     for path in filter(None, os.environ.get(MORE, "").split(os.pathsep)):
         kept_apart = [one for one in hosts.records(Path(path)) if one not in hosts.records()]
@@ -37,7 +37,7 @@ def facts() -> Iterator[Row]:
 
 
 def _read(what: str, records: Sequence[dict[str, Any]]) -> Row:
-    hosts = tests("gpu_hosts")
+    hosts = tests("support.facts.gpu_host_records")
     wrong = [found for found in map(hosts.differences, records) if found]
     for found in wrong:
         print(*found, sep="\n", file=sys.stderr)

@@ -19,14 +19,14 @@ SEEN, UNSEEN, LINES = 0.95, 0.85, 0.85  # shares: class of logs seen and unseen;
 
 def failures() -> Iterator[Row]:
     """Yield the shares of right classes and root lines, of the logs here and of others."""
-    logs = tests("failure_logs")
+    logs = tests("support.inputs.failure_logs")
     yield from _shares("tests/data/failures", logs.records(), SEEN)
     for path in filter(None, os.environ.get(MORE, "").split(os.pathsep)):
         yield from _shares("those kept apart", logs.records(Path(path)), UNSEEN)
 
 
 def _shares(where: str, records: Sequence[dict[str, str]], bound: float) -> Iterator[Row]:
-    logs = tests("failure_logs")
+    logs = tests("support.inputs.failure_logs")
     read = [logs.read(record) for record in records]
     for one in read:
         if not one.right:

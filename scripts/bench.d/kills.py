@@ -33,7 +33,9 @@ def tests(name: str) -> Any:
 
 def matrix() -> Iterator[Row]:
     """Yield how many runs ended as they should, though a part of them was killed or failed."""
-    kills, cascade, moments = tests("matrix"), tests("cascade"), tests("moments")
+    kills = tests("support.faults.kill_matrix")
+    cascade = tests("support.faults.cascades")
+    moments = tests("support.faults.supervisor_kills")
     yield _row(
         "kill matrix: INT, TERM, HUP, KILL to client, tmux, supervisor, launcher, rank under "
         "accelerate and torchrun, the stated end within 20 s",
@@ -52,7 +54,7 @@ def matrix() -> Iterator[Row]:
         [(f"supervisor killed after {moment:.3f} s", moments.kill_at, moment) for moment in at],
     )
     yield _two_machines()
-    cuts = tests("cuts")
+    cuts = tests("support.faults.connection_cuts")
     why = cuts.sshd.missing()
     if why:
         yield Row("connections cut at each step of remote work", why, "all", None)
@@ -73,7 +75,7 @@ def _two_machines() -> Row:
         "digits over two network namespaces, by accelerate and torchrun: trained; and, one machine "
         "killed, the other ends and its host is named"
     )
-    pairs = tests("pairs")
+    pairs = tests("support.faults.two_machines")
     why = pairs.why_not()
     if why:
         return Row(what, why, "all", None)

@@ -15,8 +15,8 @@ from kills import ROOT, tests
 from rows import SAFELAUNCH, Row, home
 from timing import cost, median_ratio, pairs
 
-from safelaunch.lint.run import check
 from safelaunch.lint.env.names import table
+from safelaunch.lint.run import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ def lint() -> Iterator[Row]:
 
 
 def _scalars() -> Row:
-    loaders = tests("lint_scalars")
+    loaders = tests("support.inputs.yaml_scalars")
     seed = int.from_bytes(os.urandom(4), "big")
     wrong = list(loaders.disagreements(loaders.generate(SCALARS, seed)))
     for line in wrong[:10]:

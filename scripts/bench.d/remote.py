@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kills import ROOT
+from kills import tests
 from latency import Latency
 from rows import SAFELAUNCH, Row, home
 from timing import first_line, median_difference, pairs
@@ -22,7 +21,7 @@ from timing import first_line, median_difference, pairs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sshd import Sshd
+    from support.ssh.sshd import Sshd
 
 PAIRS = 11
 SECONDS = 0.4
@@ -35,11 +34,7 @@ _TICK = 0.1  # seconds, after which the hash of a new file may be kept
 
 def remote() -> Iterator[Row]:
     """Yield how much later a worker's first line comes through `remote` than through `ssh`."""
-    folder_of_tests = os.path.join(ROOT, "tests", "integration")
-    if folder_of_tests not in sys.path:
-        sys.path.insert(0, folder_of_tests)
-    import sshd  # noqa: PLC0415 - of the tests
-
+    sshd = tests("support.ssh.sshd")
     why = sshd.missing()
     if why:
         yield Row("remote over sshd", f"not measured: {why}", f"<= {SECONDS:+} s", False)

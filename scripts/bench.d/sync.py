@@ -11,13 +11,12 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import time
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kills import ROOT
+from kills import tests
 from rows import Row, home
 from timing import median_ratio, pairs
 
@@ -43,11 +42,7 @@ class Place(NamedTuple):
 
 def sync() -> Iterator[Row]:
     """Yield what a sync of 5,000 files and a push of a large one cost."""
-    folder_of_tests = os.path.join(ROOT, "tests", "integration")
-    if folder_of_tests not in sys.path:
-        sys.path.insert(0, folder_of_tests)
-    import sshd  # noqa: PLC0415 - of the tests
-
+    sshd = tests("support.ssh.sshd")
     why = sshd.missing()
     if why:
         yield Row("sync over sshd", f"not measured: {why}", "<= 1.2 rsync", False)

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from cli import safelaunch
+from support.cli_process import safelaunch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from cli import CHECKOUT, safelaunch
+from support import REPOSITORY
+from support.cli_process import safelaunch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,7 +175,7 @@ def test_fix_asks_on_a_terminal(tmp_path: Path, answer: bytes, text: bytes) -> N
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "safelaunch", "lint", "--fix", "a.sh"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdin=theirs, stdout=theirs, stderr=theirs,
     ) as child:  # fmt: skip
         os.close(theirs)
@@ -189,12 +190,12 @@ def test_fix_asks_on_a_terminal(tmp_path: Path, answer: bytes, text: bytes) -> N
 
 
 def test_this_repository_is_clean() -> None:
-    said = safelaunch(CHECKOUT, "lint", ".")
+    said = safelaunch(REPOSITORY, "lint", ".")
     assert (said.code, said.out) == (0, "")
 
 
 def test_the_hooks_name_a_command_that_exists_and_files_that_have_rules(tmp_path: Path) -> None:
-    hooks = yaml.safe_load((CHECKOUT / ".pre-commit-hooks.yaml").read_text())
+    hooks = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
     for hook in hooks:
         words = hook["entry"].split()
         (tmp_path / "requirements.txt").write_text("numpy\n")
@@ -203,7 +204,7 @@ def test_the_hooks_name_a_command_that_exists_and_files_that_have_rules(tmp_path
 
 
 def test_lint_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
-    shutil.copy(CHECKOUT / "scripts" / "bench", tmp_path / "bench.sh")
+    shutil.copy(REPOSITORY / "scripts" / "bench", tmp_path / "bench.sh")
     code = (
         "import sys; sys.argv = ['safelaunch', 'lint', 'bench.sh']\n"
         "import safelaunch.cli.main\ntry: safelaunch.cli.main.main()\nexcept SystemExit: pass\n"
@@ -211,7 +212,7 @@ def test_lint_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
     loaded = set(done.stdout.split())
     assert not loaded & {"torch", "paramiko", "pathspec", "json", "difflib", "ruamel", "subprocess"}

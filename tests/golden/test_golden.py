@@ -1,6 +1,7 @@
 """What a dry-run prints, byte for byte; and each printed script does what the plan says.
 
-After a wanted change: `python tests/golden/checkouts.py` rewrites the golden files; read the diff.
+After a wanted change: `python tests/support/example_checkouts.py` rewrites the golden
+files; read the diff.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from checkouts import EXAMPLES, FORMS, GOLDEN, REPOSITORY, ROOT, dry_run, lay_out
+from support import REPOSITORY
+from support.example_checkouts import EXAMPLES, FORMS, GOLDEN, ROOT, dry_run, lay_out
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hostile
 import pytest
+from support.inputs import hostile_values
 
 from safelaunch.config.yaml_io.reader import parse
 
@@ -12,7 +12,7 @@ SEED = 2  # the same values each time; `scripts/bench hostile` takes others, and
 
 
 def test_values_arrive_unchanged_at_a_plain_process() -> None:
-    assert hostile.run(VALUES, size=50, seed=SEED) == (VALUES, [])
+    assert hostile_values.run(VALUES, size=50, seed=SEED) == (VALUES, [])
 
 
 @pytest.mark.train
@@ -20,11 +20,11 @@ def test_values_arrive_unchanged_at_a_plain_process() -> None:
 def test_values_arrive_unchanged_at_two_ranks(launcher: str) -> None:
     pytest.importorskip("torch")
     pytest.importorskip(launcher.replace("torchrun", "torch"))
-    assert hostile.run(VALUES, size=VALUES, seed=SEED, launcher=launcher) == (VALUES, [])
+    assert hostile_values.run(VALUES, size=VALUES, seed=SEED, launcher=launcher) == (VALUES, [])
 
 
 @pytest.mark.parametrize("text", ["\\", '"', "\n", "\t", "\x7f", "\u2028", "🚀", "\ufeff", "\x85"])
 def test_the_values_of_this_suite_are_written_as_yaml_reads_them(text: str) -> None:
-    node = parse(f"v: {hostile.yaml_text(text)}", "job.yaml").get("v")
+    node = parse(f"v: {hostile_values.yaml_text(text)}", "job.yaml").get("v")
     assert node is not None
     assert node.text == text

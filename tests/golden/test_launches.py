@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import checkouts
 import pytest
-from checkouts import ROOT, planned, recorded
+from support import example_checkouts
+from support.example_checkouts import ROOT, planned, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,7 +170,7 @@ def test_the_working_directory_is_the_checkout(case: Case) -> None:
 
 
 def test_every_recorded_launch_has_an_example() -> None:
-    found = {path.stem for path in checkouts.LAUNCHES.iterdir()}
+    found = {path.stem for path in example_checkouts.LAUNCHES.iterdir()}
     assert {launch.recorded for launch in LAUNCHES.values()} == found
 
 

@@ -1,4 +1,4 @@
-"""The fixtures of place.py; alone here, because two modules named conftest cannot be imported."""
+"""A workspace or an SSH server for a test, and what this machine must have for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from place import Place, need_root
-from sshd import Sshd
+from support.ssh.sshd import Sshd
+from support.workspace import Place, need_root
 
 from safelaunch.ssh.connection import connect
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from project import PYTHON, Project, script
+from support.project import PYTHON, Project, script
 
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind

@@ -7,7 +7,7 @@ Pure: a job and the configurations that its arguments name come as arguments.
 from __future__ import annotations
 
 from safelaunch.analysis.arithmetic.evaluate import Problem, problems
-from safelaunch.analysis.arithmetic.rules import FAIL, WARN
 from safelaunch.analysis.arithmetic.program import Subject, named_configs, subject_of
+from safelaunch.analysis.arithmetic.rules import FAIL, WARN
 
 __all__ = ["FAIL", "WARN", "Problem", "Subject", "named_configs", "problems", "subject_of"]

@@ -10,15 +10,15 @@ from safelaunch.analysis.arithmetic import suggest
 from safelaunch.analysis.arithmetic.areal_allocation import allocated
 from safelaunch.analysis.arithmetic.expression import Unknown
 from safelaunch.analysis.arithmetic.option_values import plain
-from safelaunch.analysis.arithmetic.rules import ANY, FAIL, WARN, derive, holds, rules
 from safelaunch.analysis.arithmetic.program import looked_up
+from safelaunch.analysis.arithmetic.rules import ANY, FAIL, WARN, derive, holds, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from safelaunch.analysis.arithmetic.expression import Value
-    from safelaunch.analysis.arithmetic.rules import Name, Rule
     from safelaunch.analysis.arithmetic.program import Subject
+    from safelaunch.analysis.arithmetic.rules import Name, Rule
 
 _COUNT = re.compile(r"\+?[0-9]{1,15}")
 _COUNTS = ("processes", "gpus")  # keys of the job that a rule without options is about

@@ -1,0 +1,1 @@
+"""Which modules a program imports, and where they are found."""

@@ -8,9 +8,15 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.analysis.imports import sys_path, shadowing, stdlib
+from safelaunch.analysis.imports import shadowing, stdlib, sys_path
 from safelaunch.analysis.python import statements
-from safelaunch.analysis.python.module_search import Found, find, holds_python, is_built, search_path
+from safelaunch.analysis.python.module_search import (
+    Found,
+    find,
+    holds_python,
+    is_built,
+    search_path,
+)
 from safelaunch.analysis.python.statements import REQUIRED, TYPING, Statement, weaker
 from safelaunch.analysis.python.trees import Place, Trees, Unread
 

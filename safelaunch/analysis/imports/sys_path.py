@@ -81,9 +81,7 @@ class _Paths:
         """Return the path that an expression gives, or None."""
         return self._read(node, _DEPTH)
 
-    def _read(  # noqa: PLR0911 - one for each kind of expression
-        self, node: ast.AST, depth: int
-    ) -> str | None:
+    def _read(self, node: ast.AST, depth: int) -> str | None:  # noqa: PLR0911 - one for each kind of expression
         import ast  # noqa: PLC0415
 
         if depth == 0:

@@ -1,0 +1,1 @@
+"""Which options a program takes, read from its source."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from safelaunch.analysis.option_model import BOOL, FLOAT, INT, Option
 from safelaunch.analysis.python.names import UNKNOWN
-from safelaunch.analysis.option_model import BOOL, FLOAT, INT, Option, Unclear
+from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from safelaunch.analysis.python.names import Module

@@ -10,10 +10,11 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from safelaunch.analysis.option_model import ARGPARSE, HF, Flags, Option
 from safelaunch.analysis.options import add_argument, hf_arguments
 from safelaunch.analysis.python import calls
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
-from safelaunch.analysis.option_model import ARGPARSE, HF, Flags, Option, Unclear
+from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from safelaunch.analysis.python.trees import Place

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from safelaunch.analysis.option_model import CLICK, FLOAT, INT, Flags, Option, Unclear
+from safelaunch.analysis.option_model import CLICK, FLOAT, INT, Flags, Option
+from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from safelaunch.analysis.python.names import Function, Module

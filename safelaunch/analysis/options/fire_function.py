@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from safelaunch.analysis.option_model import FIRE, Flags, Option
 from safelaunch.analysis.python.names import Function, Module, Modules
-from safelaunch.analysis.option_model import FIRE, Flags, Option, Unclear
+from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

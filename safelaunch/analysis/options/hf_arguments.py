@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.analysis.option_model import FLOAT, INT, TRUTH, Option, Unclear
+from safelaunch.analysis.option_model import FLOAT, INT, TRUTH, Option
+from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

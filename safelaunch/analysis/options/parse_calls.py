@@ -6,15 +6,20 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.analysis.options import click_command, fire_function, argparse_parser
+from safelaunch.analysis.option_model import HF, Flags
+from safelaunch.analysis.options import argparse_parser, click_command, fire_function
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
-from safelaunch.analysis.option_model import HF, Flags, Unclear
 from safelaunch.analysis.python.statements import main_guard
+from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_PARSES = argparse_parser.PARSES | {"parse_known_args", "parse_intermixed_args", "parse_args_and_config"}
+_PARSES = argparse_parser.PARSES | {
+    "parse_known_args",
+    "parse_intermixed_args",
+    "parse_args_and_config",
+}
 _MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire")
 # Frameworks with a command line of their own, which is not read here.
 _OTHERS = {
@@ -206,7 +211,11 @@ class Sites:
     def site(self, module: Module, call: ast.Call) -> Site | None:
         """Return a call as a place that parses, if it is one."""
         is_parse = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSES
-        return Site(module, call) if is_parse or module.dotted(call.func) in fire_function.NAMES else None
+        return (
+            Site(module, call)
+            if is_parse or module.dotted(call.func) in fire_function.NAMES
+            else None
+        )
 
     def all(self) -> Iterator[Site]:
         """Yield every place in the program's files that could be reached."""

@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.imports.follow import SECONDS, needed
-from safelaunch.analysis.option_model import Flags, Option, Unclear
+from safelaunch.analysis.option_model import Flags, Option
 from safelaunch.analysis.python.module_search import search_path
-from safelaunch.analysis.python.trees import Place, Trees
+from safelaunch.analysis.python.trees import Place, Trees, Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +50,8 @@ def parser_of(
         return Flags("", imports.path_changed or Place(path, 1), is_open=True, why=why)
     folders = search_path(path, [os.fspath(root) for root in roots], is_module=is_module)
     # ast and what walks it are imported where there is something to read
-    from safelaunch.analysis.python.names import Modules  # noqa: PLC0415
     from safelaunch.analysis.options.parse_calls import Sites  # noqa: PLC0415
+    from safelaunch.analysis.python.names import Modules  # noqa: PLC0415
 
     was_on = gc.isenabled()
     gc.disable()

@@ -79,7 +79,7 @@ def _config(full: str) -> str | None:
 def _parsed(module: Module) -> Iterator[str | None]:
     """Yield for each parser the only one of TRL's configurations that it makes; None: no such."""
     from safelaunch.analysis.options.hf_arguments import classes  # noqa: PLC0415 - as above
-    from safelaunch.analysis.option_model import Unclear  # noqa: PLC0415 - as above
+    from safelaunch.analysis.python.trees import Unclear  # noqa: PLC0415 - as above
 
     for node in module.nodes:
         if isinstance(node, ast.Call) and _PARSER.fullmatch(module.dotted(node.func)):

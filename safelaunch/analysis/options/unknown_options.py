@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.errors import did_you_mean
 from safelaunch.analysis.option_model import BOOL, CLICK, FIRE, FLOAT, HF, INT, TRUTH, Flags, Option
+from safelaunch.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.model import Args
     from safelaunch.analysis.python.trees import Place
+    from safelaunch.model import Args
 
 # transformers/hf_argparser.py, string_to_bool
 _TRUTHS = frozenset({"yes", "true", "t", "y", "1", "no", "false", "f", "n", "0"})

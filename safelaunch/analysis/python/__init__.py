@@ -1,0 +1,1 @@
+"""Python source as trees: names, calls, statements, modules."""

@@ -7,9 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.analysis.option_model import Unclear
 from safelaunch.analysis.python.module_search import find
-from safelaunch.analysis.python.trees import Place, Trees
+from safelaunch.analysis.python.trees import Place, Trees, Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -38,7 +38,7 @@ def imports(tree: ast.Module, *, is_main: bool, has_dynamic: bool) -> Iterator[S
 
 class _Reader:
     def __init__(self, is_main: bool) -> None:
-        import ast  # noqa: PLC0415 - only a check that reads source pays for it
+        import ast  # noqa: PLC0415
 
         self.ast = ast
         self.is_main = is_main
@@ -58,9 +58,7 @@ class _Reader:
                 inner = [(n, k) for part, k in self.parts(node, kind) for n in part]
                 stack.extend(reversed(inner))
 
-    def parts(  # noqa: PLR0911 - one for each kind of statement
-        self, node: ast.AST, kind: str
-    ) -> list[tuple[list[ast.stmt], str]]:
+    def parts(self, node: ast.AST, kind: str) -> list[tuple[list[ast.stmt], str]]:  # noqa: PLR0911 - one for each kind of statement
         """Return the blocks of a statement, each with the kind of an import in it."""
         ast = self.ast
         if isinstance(node, ast.If):

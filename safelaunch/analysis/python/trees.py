@@ -131,3 +131,12 @@ def _without(block: re.Match[bytes]) -> bytes:
     if any(word in data for word in _KEPT) or data.count(b'"""') % 2 or data.count(b"'''") % 2:
         return data
     return b"def _(): 0" + b"\n" * data.count(b"\n")
+
+
+class Unclear(Exception):  # noqa: N818 - not an error: the text does not say it
+    """What a script takes cannot be told from its text; the message says why."""
+
+    def __init__(self, why: str, place: Place) -> None:
+        super().__init__(why)
+        self.why = why
+        self.place = place

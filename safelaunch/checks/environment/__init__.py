@@ -1,0 +1,1 @@
+"""Checks of the interpreter, its packages and the CUDA stack."""

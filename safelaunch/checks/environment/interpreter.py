@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import job_needs
+from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.environment import pip_commands
-from safelaunch.checks.registry import Answer, NotKnown, Question, check, fail, ok, warn
+from safelaunch.checks.registry import check
 from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import visible_gpus, job_options, job_needs
+from safelaunch.checks import job_needs, job_options, visible_gpus
+from safelaunch.checks.answers import Answer, Question, ok, warn
 from safelaunch.checks.environment import cuda_compat, pip_commands
-from safelaunch.checks.registry import Answer, Question, check, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,9 @@ def _compiles(site: Site) -> bool:
     given = job_needs.options(site.case.job)
     if any(value in _OFF_CARD for value in given.get("offload_optimizer_device", ())):
         return True  # accelerate's own
-    named = [value for name in _FILES if job_needs.is_asked(given, name) for value in given[name][:1]]
+    named = [
+        value for name in _FILES if job_needs.is_asked(given, name) for value in given[name][:1]
+    ]
     return any(_is_compiled(site, name) for name in named)
 
 
@@ -110,4 +113,6 @@ def ninja(site: Site) -> Answer | None:
     # pip's ninja is in the interpreter's bin folder, which the plan puts first on PATH
     if "ninja" in site.fact("python", "packages") or site.known("tools", "ninja"):
         return ok("ninja is there")
-    return warn("no ninja: DeepSpeed cannot compile its operators", pip_commands.install(site, ["ninja"]))
+    return warn(
+        "no ninja: DeepSpeed cannot compile its operators", pip_commands.install(site, ["ninja"])
+    )

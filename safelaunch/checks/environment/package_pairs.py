@@ -21,8 +21,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import job_needs
+from safelaunch.checks.answers import Answer, ok, warn
 from safelaunch.checks.environment import pip_commands
-from safelaunch.checks.registry import Answer, check, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,11 @@ import shlex
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from safelaunch.checks.environment import requirements as environment_requirements, pip_commands
-from safelaunch.checks import job_options, job_needs
-from safelaunch.checks.registry import Answer, Question, check, ok, warn
+from safelaunch.checks import job_needs, job_options
+from safelaunch.checks.answers import Answer, Question, ok, warn
+from safelaunch.checks.environment import pip_commands
+from safelaunch.checks.environment import requirements as environment_requirements
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +77,9 @@ def _unmet(site: Site, wrong: Sequence[Pin], installed: Mapping[str, str], versi
     if texts == files and texts and site.case.is_here:
         folder = _folders(site)[0]
         paths = [w for file in texts for w in ("-r", os.path.join(folder, file))] + index
-        hints.append(f"`{shlex.quote(pip_commands.python(site))} -m pip install {shlex.join(paths)}`")
+        hints.append(
+            f"`{shlex.quote(pip_commands.python(site))} -m pip install {shlex.join(paths)}`"
+        )
     elif names:
         hints.append(pip_commands.install(site, names, *index))
     return warn("; ".join(told) + more, "; ".join(hints))

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    Read = Callable[[str], str | None]
+
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
 _OPTION = re.compile(r"\s--?[A-Za-z][\w-]*[= ].*$")  # `--hash=...` behind a requirement
 _DEEPEST = 5  # files that include each other
 
 # Read: returns the text of a path in the project, or None.
-if TYPE_CHECKING:
-    Read = Callable[[str], str | None]
 
 
 class Pin(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import visible_gpus, job_needs
+from safelaunch.checks import job_needs, visible_gpus
+from safelaunch.checks.answers import Answer, NotKnown, ok, warn
 from safelaunch.checks.environment import pip_commands
-from safelaunch.checks.registry import Answer, NotKnown, check, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

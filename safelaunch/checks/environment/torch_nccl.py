@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import visible_gpus, job_options, job_needs
+from safelaunch.checks import job_needs, job_options, visible_gpus
+from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.environment import cuda_compat, pip_commands
-from safelaunch.checks.registry import Answer, NotKnown, Question, check, fail, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,7 +122,9 @@ def _some(
     """Return what is to be said of a machine with one card too many, such as that of the screen."""
     card = next(seen[capability] for capability, code in codes.items() if code is None)
     good = [
-        one["index"] for one in visible_gpus.seen(site).cards if codes[_capability(site, one)] is not None
+        one["index"]
+        for one in visible_gpus.seen(site).cards
+        if codes[_capability(site, one)] is not None
     ]
     return warn(
         f"torch {found['version']} has no code for {_named(site, card)}, but for the other cards",
@@ -261,7 +264,9 @@ def nccl_several(site: Site) -> Answer | None:
         return None
     others = [name for name in wheels_there if name != own]
     listed = ", ".join(f"{name} {version}" for name, version in wheels_there.items())
-    again = pip_commands.install(site, [f"{own}=={wheels_there[own]}"], "--no-deps", "--force-reinstall")
+    again = pip_commands.install(
+        site, [f"{own}=={wheels_there[own]}"], "--no-deps", "--force-reinstall"
+    )
     remove = f"`{pip_commands.python(site)} -m pip uninstall -y {' '.join(others)}`"
     return warn(f"{listed}: they have the same files, the last installed counts",
                 f"{remove}, then {again}")  # fmt: skip

@@ -1,0 +1,1 @@
+"""Checks of GPUs, memory, disks and the links between GPUs."""

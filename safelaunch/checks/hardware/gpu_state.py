@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.checks import visible_gpus, job_options
-from safelaunch.checks.registry import Answer, NotKnown, check, fail, ok, warn
+from safelaunch.checks import job_options, visible_gpus
+from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from safelaunch.checks.answers import Question
     from safelaunch.checks.context import Site
-    from safelaunch.checks.registry import Question
 
 # -- the driver ------------------------------------------------------------------------------------
 

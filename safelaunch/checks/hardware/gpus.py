@@ -8,18 +8,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.plan import gates
-from safelaunch.checks import visible_gpus, job_options
-from safelaunch.checks.registry import Answer, NotKnown, check, fail, ok, warn
+from safelaunch.checks import job_options, visible_gpus
+from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
+from safelaunch.checks.registry import check
 from safelaunch.config import profiles
 from safelaunch.hostfacts import profile_detection
 from safelaunch.model import BUILT_IN
+from safelaunch.plan import gates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from safelaunch.checks.answers import Question
     from safelaunch.checks.context import Site
-    from safelaunch.checks.registry import Question
     from safelaunch.model import Profile
 
 _CUDA_GUIDE = "NVIDIA CUDA programming guide, environment variables"
@@ -102,7 +103,8 @@ def _cards(number: int) -> str:
 def _missing(site: Site, found: visible_gpus.Seen) -> str:
     every = visible_gpus.of_machine(site)
     names = ", ".join(found.missing)
-    return f"CUDA_VISIBLE_DEVICES ({found.where}) names {names}; there are {visible_gpus.numbers(every)}"
+    there = visible_gpus.numbers(every)
+    return f"CUDA_VISIBLE_DEVICES ({found.where}) names {names}; there are {there}"
 
 
 def _other_set(site: Site, found: visible_gpus.Seen, needed: int | None = None) -> str:
@@ -132,7 +134,8 @@ def order(site: Site) -> Answer | None:
     if value == "PCI_BUS_ID":
         return ok("cards are counted in nvidia-smi's order")
     return warn(
-        f"the cards differ ({visible_gpus.listed(visible_gpus.of_machine(site))}), and CUDA counts the fastest "
+        f"the cards differ ({visible_gpus.listed(visible_gpus.of_machine(site))}), and CUDA "
+        "counts the fastest "
         f"first: {', '.join(by_number)} may be others than nvidia-smi's",
         "`env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}`",
     )
@@ -165,7 +168,11 @@ def slices(site: Site) -> Answer | None:
 @check("profile-fits", "hardware", job=False, needs=("gpus",), quick=True)
 def profile_fits(site: Site) -> Answer | None:
     """Whether the profile is for the cards that the job uses; names the right one."""
-    if visible_gpus.wants(site) is False or visible_gpus.is_other(site) or not visible_gpus.of_machine(site):
+    if (
+        visible_gpus.wants(site) is False
+        or visible_gpus.is_other(site)
+        or not visible_gpus.of_machine(site)
+    ):
         return None
     used = [card for card in visible_gpus.seen(site).cards if card["name"]]
     if not used:
@@ -186,7 +193,9 @@ def profile_fits(site: Site) -> Answer | None:
     )
 
 
-def _right_profile(site: Site, used: list[visible_gpus.Card], strange: list[visible_gpus.Card]) -> str:
+def _right_profile(
+    site: Site, used: list[visible_gpus.Card], strange: list[visible_gpus.Card]
+) -> str:
     right = _fitting(used)
     if right is not None:
         return f"`--profile {right}`"

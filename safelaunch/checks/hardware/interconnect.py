@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import visible_gpus
-from safelaunch.checks.registry import Answer, NotKnown, check, fail, ok, warn
+from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,0 +1,1 @@
+"""Checks of ports, interfaces and the routes between hosts."""

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.checks import job_options
-from safelaunch.checks.registry import Answer, NotKnown, Question, check, fail, ok, warn
+from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.checks.answers import Answer, Question, fail, ok, warn
 from safelaunch.checks.network import fixed_ports
-from safelaunch.checks.registry import Answer, Question, check, fail, ok, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

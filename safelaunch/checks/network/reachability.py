@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.checks import job_options
+from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
-from safelaunch.checks.registry import Answer, Question, check, fail, ok, skip, warn
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -80,7 +81,9 @@ def own_name(site: Site) -> Answer | None:
     if found and not all(_is_loopback(one) for one in found):
         return ok(f"{told['name']} is {found[0]}")
     given = job_options.of_args(job.launcher_args)
-    dynamic = job_options.one(given, "rdzv_backend") not in (None, "static") and "local_addr" not in given
+    dynamic = (
+        job_options.one(given, "rdzv_backend") not in (None, "static") and "local_addr" not in given
+    )
     is_named = "GLOO_SOCKET_IFNAME" in site.plan.env and (
         site.plan.env["GLOO_SOCKET_IFNAME"].value is not None
     )

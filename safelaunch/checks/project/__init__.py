@@ -1,0 +1,1 @@
+"""Checks of the job's script, inputs, outputs and numbers."""

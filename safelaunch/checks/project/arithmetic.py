@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.checks.registry import FAIL, WARN, Answer, check, ok
+from safelaunch.checks.answers import FAIL, WARN, Answer, ok
+from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,8 +8,8 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import job_paths, job_options
-from safelaunch.checks.registry import OK, Answer, NotKnown, Question, fail, ok, warn
+from safelaunch.checks import job_options, job_paths
+from safelaunch.checks.answers import OK, Answer, NotKnown, Question, fail, ok, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def _file(site: Site) -> Answer | None:
         return None
     told, answer = job_paths.look(site, "path", name), _answer(site)
     if told["kind"] is None:
-        from safelaunch.checks.project.inputs import bring  # noqa: PLC0415 - it imports this module
+        from safelaunch.checks.job_paths import bring  # noqa: PLC0415
 
         where = job_paths.asked(site, site.plan.cwd)
         return answer(f"`command:` runs {name}, which is not in {where}", bring(site, name))

@@ -6,9 +6,11 @@ import posixpath
 import sys
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.checks import job_options, job_paths
+from safelaunch.checks.answers import Answer, Question, fail, ok, warn
+from safelaunch.checks.job_paths import bring
 from safelaunch.checks.project import command
-from safelaunch.checks import job_paths, job_options
-from safelaunch.checks.registry import Answer, Question, check, fail, ok, warn
+from safelaunch.checks.registry import check
 from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
@@ -18,29 +20,6 @@ if TYPE_CHECKING:
     from safelaunch.model import Input
 
 _SHOWN = 5  # of several paths
-
-
-def bring(site: Site, path: str) -> str:
-    """Return how a path gets to where the job runs."""
-    other = job_paths.from_project(site, path)
-    if other is not None:
-        return f"write `{other}`: paths begin at `workdir:`"
-    near = None if job_paths.is_glob(path) else job_paths.near(site, path)
-    if near is not None and all(near != one.path for one in site.case.job.inputs):
-        return f"did you mean `{near}`? else {_put(site, path)}"
-    return _put(site, path)
-
-
-def _put(site: Site, path: str) -> str:
-    if job_paths.is_glob(path) and site.case.is_here:
-        return f"put a file there that fits {job_paths.asked(site, path)}, or correct the path"
-    if site.case.is_here:
-        return f"put it at {job_paths.asked(site, path)}, or correct the path"
-    if job_paths.travelling(site, path) is not None:
-        return f"put it into the project at {path}, or correct the path"
-    folder = posixpath.dirname(job_paths.asked(site, path))
-    name = posixpath.basename(path)
-    return f"safelaunch push {name} --host {site.name} --to {folder}, or correct the path"
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -88,7 +67,8 @@ def script(site: Site) -> Answer | None:
         said_at = site.case.job.origin("script")
         return fail(what, f"`script:` ({said_at}) is relative to `workdir:`; {bring(site, name)}")
     return fail(
-        f"script `{name}` cannot be read", f"`chmod a+r {job_paths.asked(site, name)}`, as its owner"
+        f"script `{name}` cannot be read",
+        f"`chmod a+r {job_paths.asked(site, name)}`, as its owner",
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import job_paths, job_options
+from safelaunch.checks import job_options, job_paths
+from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
+from safelaunch.checks.job_paths import bring
+from safelaunch.checks.registry import check
 from safelaunch.checks.visible_gpus import size
-from safelaunch.checks.registry import Answer, NotKnown, Question, check, fail, ok, warn
-from safelaunch.checks.project.inputs import bring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

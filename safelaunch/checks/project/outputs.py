@@ -7,9 +7,10 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import job_paths, job_options
+from safelaunch.checks import job_options, job_paths
+from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
+from safelaunch.checks.registry import check
 from safelaunch.checks.visible_gpus import size
-from safelaunch.checks.registry import Answer, Question, check, fail, ok, skip, warn
 from safelaunch.config.paths import HOME
 from safelaunch.model import Args
 

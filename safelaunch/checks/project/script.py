@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from safelaunch.checks.registry import Answer, NotKnown, Question, check, ok, skip, warn
+from safelaunch.checks.answers import Answer, NotKnown, Question, ok, skip, warn
+from safelaunch.checks.registry import check
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from safelaunch.checks.context import Case, Site
     from safelaunch.analysis.imports.follow import Needed
+    from safelaunch.checks.context import Case, Site
 
 _SHOWN = 5
 _ASKED = 200  # modules
@@ -208,8 +209,8 @@ def flags(case: Case) -> Iterable[Answer] | None:
 def settings_files(case: Case) -> Iterator[Answer] | None:
     """Whether the settings files among the arguments say the same to every YAML loader."""
     from safelaunch.checks import job_paths  # noqa: PLC0415 - it imports case.py, which imports us
-    from safelaunch.lint.run import check as lint  # noqa: PLC0415 - its rules are heavy
     from safelaunch.lint.finding import NOTE  # noqa: PLC0415 - as above
+    from safelaunch.lint.run import check as lint  # noqa: PLC0415 - its rules are heavy
 
     named = [(path, case.reading.text(path)) for path in job_paths.configs(case.job)]
     return (

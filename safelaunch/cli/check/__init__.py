@@ -1,0 +1,1 @@
+"""The command `check`, and the quick checks of a start."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.checks import run
-from safelaunch.runs import store
-from safelaunch.cli.check import collect
-from safelaunch.cli import table
-from safelaunch.cli.main import print_json, say
 from safelaunch.cli import plan_options as shared
+from safelaunch.cli import table
+from safelaunch.cli.check import collect
 from safelaunch.cli.completion import complete_profile
 from safelaunch.cli.info.collect_facts import Told
+from safelaunch.cli.output import print_json, say
 from safelaunch.cli.show_plan import make_plan, resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.paths import HOME, Paths
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError, HostError
+from safelaunch.runs import store
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _case(
         if resolved.job.hosts in ((), (hosts_file.LOCAL,)):
             root = Paths.of(file or "-", os.getcwd(), None).root
             return collect.of_plan(resolved, make_plan(resolved), collect.Lies(root))
-    from safelaunch.cli.start.remote import Ordered  # noqa: PLC0415 - for hosts only
+    from safelaunch.cli.remote_job import Ordered  # noqa: PLC0415
 
     hosts_path = options["hosts_path"] or hosts_file.own(home)
     ordered = Ordered(file, line, flags._replace(remote=True, hosts=names, hosts_file=hosts_path))
@@ -127,9 +127,9 @@ def _case(
 
 def _save(home: str, path: str | None, case: Case, told: Sequence[Told | HostError]) -> None:
     """Write the facts that profiles are gated on into the hosts file. Raises ConfigError."""
-    from safelaunch.cli.hosts.hosts import file_of  # noqa: PLC0415 - few save
-    from safelaunch.config.hosts_file.update_file import change  # noqa: PLC0415 - as above
+    from safelaunch.config.hosts_file.reader import file_of  # noqa: PLC0415
     from safelaunch.config.hosts_file.save_facts import save  # noqa: PLC0415 - as above
+    from safelaunch.config.hosts_file.update_file import change  # noqa: PLC0415 - as above
     from safelaunch.hostfacts.profile_detection import gate_facts  # noqa: PLC0415 - as above
 
     file = file_of(home, path)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.checks import run
 from safelaunch.checks.context import Ways, asked
 from safelaunch.cli.info.collect_facts import Told, Wanted, probe_here, probe_there
-from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config import profiles
+from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError, HostError, StartError, did_you_mean
 from safelaunch.model import Host, Origin, Slot
 from safelaunch.script import quote
@@ -110,7 +110,7 @@ def explain(told: Sequence[Told | HostError], home: str, path: str | None) -> No
 def _making_known(name: str, home: str, path: str | None) -> str:
     """Return what to do about a host whose name leads nowhere. Raises ConfigError."""
     from safelaunch.remote.session import known_hosts  # noqa: PLC0415 - where one is not known
-    from safelaunch.ssh.config import reader, local_user  # noqa: PLC0415 - as above
+    from safelaunch.ssh.config import local_user, reader  # noqa: PLC0415
 
     hosts, here = known_hosts(home, path), local_user.here(os.environ)
     file = path or here.shown(os.path.join(home, hosts_file.FILE))
@@ -147,10 +147,13 @@ def _unreachable(site: Site, error: HostError) -> Result:
 
 def ways(case: Case, looker: Looker) -> Ways:
     """Try the network between the hosts of a job, as a start does. Raises HostError."""
-    from safelaunch.remote import routes  # noqa: PLC0415 - for several hosts only
+    from safelaunch.remote import (  # noqa: PLC0415
+        machine,
+        routes,
+    )
     from safelaunch.remote import start as remote  # noqa: PLC0415 - as above
 
-    machines = [remote.Machine(site.name, looker) for site in case.sites]
+    machines = [machine.Machine(site.name, looker) for site in case.sites]
     first = case.sites[0]
     try:
         about = remote.Seen(remote.look(machines[0], first.interpreter, case.job.name).result())
@@ -168,7 +171,7 @@ def shared(case: Case, looker: Looker) -> dict[str, list[list[int]]]:
     """
     from safelaunch.checks.project import outputs  # noqa: PLC0415 - for several hosts only
     from safelaunch.remote import shared_filesystem as remote  # noqa: PLC0415 - as above
-    from safelaunch.remote.start import Machine  # noqa: PLC0415 - as above
+    from safelaunch.remote.machine import Machine  # noqa: PLC0415
 
     machines = [Machine(site.name, looker) for site in case.sites]
     found = {}

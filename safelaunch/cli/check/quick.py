@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks import run
 from safelaunch.cli.check import collect
-from safelaunch.cli.main import say, warn
 from safelaunch.cli.info.collect_facts import active
+from safelaunch.cli.output import say, warn
 from safelaunch.config.paths import Paths
 from safelaunch.errors import Refused
 from safelaunch.hostfacts import assemble
@@ -22,8 +22,8 @@ from safelaunch.hostfacts import assemble
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from safelaunch.checks.answers import Question
     from safelaunch.checks.run import Case, Result, Site
-    from safelaunch.checks.registry import Question
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
     from safelaunch.runtime.facts.probe import Probe

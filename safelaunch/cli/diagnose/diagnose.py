@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import print_json, say
 from safelaunch.cli.diagnose.show import screen, to_json
+from safelaunch.cli.output import print_json, say
+from safelaunch.cli.runs import access
 from safelaunch.errors import ConfigError, RunNotFound
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

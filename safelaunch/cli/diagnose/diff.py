@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import print_json
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.info.collect_facts import kept as kept_facts
+from safelaunch.cli.output import print_json
+from safelaunch.cli.runs import access
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.runs import mirror
-from safelaunch.report.diff import compare
 from safelaunch.report import collect
+from safelaunch.report.diff import compare
+from safelaunch.runs import mirror, store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

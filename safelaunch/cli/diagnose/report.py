@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import print_json, say
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.info.collect_facts import kept as kept_facts
+from safelaunch.cli.output import print_json, say
+from safelaunch.cli.runs import access
 from safelaunch.cli.runs.failure_block import block
 from safelaunch.cli.runs.follow import describe, fitted
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError
-from safelaunch.runs import mirror
-from safelaunch.report import bundle, collect, archive
-from safelaunch.report.run_files import Here, There
+from safelaunch.report import archive, bundle, collect
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
+from safelaunch.report.run_files import Here, There
+from safelaunch.runs import mirror, store
 from safelaunch.runtime import run_state
 
 if TYPE_CHECKING:
-    from safelaunch.report.run_files import Files
     from safelaunch.report.collect import Part
+    from safelaunch.report.run_files import Files
     from safelaunch.runs.store import Run
 
 _WIDTH = 80

@@ -12,8 +12,8 @@ from safelaunch.runtime.signatures import classes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from safelaunch.diagnose.root_cause import Diagnosis, Finding
     from safelaunch.diagnose.evidence import Frame, Line
+    from safelaunch.diagnose.root_cause import Diagnosis, Finding
 
 _SURE = {"high": "", "medium": "most likely: ", "low": "perhaps: "}
 _RESTART = {

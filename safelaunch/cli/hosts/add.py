@@ -8,26 +8,26 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.config.hosts_file import update_file
-from safelaunch.cli.main import say, warn
-from safelaunch.cli.hosts.hosts import brief, way_there
+from safelaunch.cli.hosts.format import brief, way_there
 from safelaunch.cli.hosts.new_entry import File, Wish
+from safelaunch.cli.output import say, warn
+from safelaunch.config.hosts_file import update_file
 from safelaunch.errors import ConfigError, HostError
-from safelaunch.ssh.keys import agent, identities
-from safelaunch.ssh import install_key, errors
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe
+from safelaunch.ssh import errors, install_key
 from safelaunch.ssh.config.local_user import here
 from safelaunch.ssh.config.target import target
+from safelaunch.ssh.keys import agent, identities
+from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe
 from safelaunch.ssh.prompt import asker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.model import Host
-    from safelaunch.ssh.login import Ask
-    from safelaunch.ssh.connection import Connection
     from safelaunch.ssh.config.local_user import Local
     from safelaunch.ssh.config.target import Target
+    from safelaunch.ssh.connection import Connection
+    from safelaunch.ssh.login import Ask
 
 
 def run(wish: Wish) -> int:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.main import print_json, say
+from safelaunch.cli.hosts.format import way_there
+from safelaunch.cli.output import print_json, say
 from safelaunch.cli.table import width, wrapped
 from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.hosts_file.reader import file_of
 from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.runs import store
 from safelaunch.ssh.config import reader as ssh_config
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT
 from safelaunch.ssh.config.local_user import here
 from safelaunch.ssh.config.target import target
 
@@ -117,39 +117,13 @@ def add(name: str, address: str | None, hosts_path: str | None, **options: Any) 
     the key alone opens the machine, and writes the entry. Where a key opens it already, nothing is
     asked. Without ADDRESS, NAME is looked up in the hosts file and ~/.ssh/config.
     """
-    from safelaunch.cli.hosts import add as hosts_add, new_entry  # noqa: PLC0415 - the list needs neither
+    from safelaunch.cli.hosts import add as hosts_add  # noqa: PLC0415
+    from safelaunch.cli.hosts import new_entry  # noqa: PLC0415
 
     return hosts_add.run(new_entry.Wish(name, address, hosts_path, **options))
 
 
 # -- what the commands share -----------------------------------------------------------------------
-
-
-def file_of(home: str, hosts_path: str | None) -> str:
-    """Return the whole path of the hosts file, whether it is there or not."""
-    return os.path.abspath(hosts_path or os.path.join(home, hosts_file.FILE))
-
-
-def load(path: str, shown: str) -> hosts_file.Hosts:
-    """Return the hosts of a file. Raises ConfigError."""
-    folder = os.path.dirname(path)
-    return hosts_file.load(
-        path, shown, lambda said, _: os.path.normpath(os.path.join(folder, said))
-    )
-
-
-def way_there(found: Target) -> str:
-    """Return `me@10.0.0.5:2201`, with the jump hosts on the way."""
-    address = f"[{found.address}]" if ":" in found.address else found.address
-    port = "" if found.port == STANDARD_PORT else f":{found.port}"
-    through = ", ".join(way_there(jump) for jump in found.jumps)
-    through = through or ("a proxy command" if found.proxy_command else "")
-    return f"{found.user}@{address}{port}" + f" via {through}" * bool(through)
-
-
-def brief(proof: str) -> str:
-    """Return what opened a door without the key's fingerprint: its file says enough."""
-    return re.sub(r" SHA256:[^\s)]+", "", proof)
 
 
 # -- list ------------------------------------------------------------------------------------------
@@ -184,7 +158,7 @@ def _list(hosts_path: str | None, as_json: bool) -> int:
     path = file_of(store.home(os.environ), hosts_path)
     shown = local.shown(path)
     is_there = hosts_path is not None or os.path.lexists(path)
-    hosts = load(path, shown) if is_there else hosts_file.Hosts({}, {})
+    hosts = hosts_file.load_file(path, shown) if is_there else hosts_file.Hosts({}, {})
     rows = [_row(host, local) for host in hosts.machines.values()]
     others = _others(hosts, local)
     if as_json:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import posixpath
-import stat
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.runs import store
-from safelaunch.cli.main import say
-from safelaunch.cli.hosts.hosts import file_of, load
-from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.cli.output import say
 from safelaunch.config import profiles
-from safelaunch.config.hosts_file.edit_entry import entry, with_changes
+from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.add_entry import with_entry
-from safelaunch.config.yaml_io.reader import parse, read_text, scalar
+from safelaunch.config.hosts_file.edit_entry import entry, with_changes
+from safelaunch.config.hosts_file.reader import file_of
+from safelaunch.config.hosts_file.update_file import write
 from safelaunch.config.schema.files import HOST_NAME
+from safelaunch.config.yaml_io.node import scalar
+from safelaunch.config.yaml_io.reader import parse, read_text
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin
+from safelaunch.runs import store
 from safelaunch.ssh.config import reader as ssh_config
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT
 from safelaunch.ssh.config.address import place
+from safelaunch.ssh.keys.known_hosts import STANDARD_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,11 @@ class File:
         """
         name = self.wish.name
         text = read_text(self.path, self.shown) if os.path.lexists(self.path) else ""
-        hosts = load(self.path, self.shown) if _says_something(text) else hosts_file.Hosts({}, {})
+        hosts = (
+            hosts_file.load_file(self.path, self.shown)
+            if _says_something(text)
+            else hosts_file.Hosts({}, {})
+        )
         if name in hosts.groups:
             raise ConfigError(f"`{name}` is a group already", where=self.shown)
         if name not in hosts.machines:
@@ -123,29 +127,6 @@ class File:
             raise ConfigError(
                 f"cannot be written: {e.strerror}; the key is installed", where=self.shown
             ) from e
-
-
-def write(path: str, text: str) -> None:
-    """Put a text in a hosts file's place at once; a new one is only for its owner. Raises OSError.
-
-    A link stays one: it may lead into a folder of dotfiles.
-    """
-    real = os.path.realpath(path)
-    part = f"{real}.{os.getpid()}"
-    try:
-        os.makedirs(os.path.dirname(real), 0o700, exist_ok=True)
-        mode = stat.S_IMODE(os.stat(real).st_mode) if os.path.exists(real) else 0o600
-        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(part, mode)
-        os.replace(part, real)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
 
 
 def _check_name(name: str) -> None:

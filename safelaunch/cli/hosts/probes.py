@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.start import tmux as tmux_backend
-from safelaunch.cli.hosts.hosts import brief
-from safelaunch.start.preflight import OLDEST_PYTHON
+from safelaunch.cli.hosts.format import brief
 from safelaunch.remote import agent_bootstrap
 from safelaunch.ssh import errors
+from safelaunch.ssh.config.local_user import here
 from safelaunch.ssh.keys import known_hosts
 from safelaunch.ssh.keys.known_hosts import describe
-from safelaunch.ssh.config.local_user import here
+from safelaunch.start import tmux as tmux_backend
+from safelaunch.start.preflight import OLDEST_PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

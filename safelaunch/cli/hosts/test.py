@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.hosts import probes as seen
 from safelaunch.cli import table
-from safelaunch.cli.main import print_json, say
-from safelaunch.cli.hosts.hosts import file_of, way_there
+from safelaunch.cli.hosts import probes as seen
+from safelaunch.cli.hosts.format import way_there
 from safelaunch.cli.hosts.probes import FAIL, OK, WARN, Check
-from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.cli.output import print_json, say
 from safelaunch.config import profiles
+from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.hosts_file.reader import file_of
 from safelaunch.errors import ConfigError, HostError, SafelaunchError
 from safelaunch.model import Origin
 from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.project_dir import FOLDER
 from safelaunch.remote.session import Way
+from safelaunch.runs import store
 from safelaunch.ssh import errors
 from safelaunch.ssh.prompt import asker
 from safelaunch.start.process import Result
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from safelaunch.remote.agent_client import Agent
-    from safelaunch.ssh.login import Ask
     from safelaunch.ssh.connection import Connection
+    from safelaunch.ssh.login import Ask
 
 _ROUND_TRIPS = 3
 _POLL = 0.1  # seconds

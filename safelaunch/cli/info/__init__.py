@@ -1,0 +1,1 @@
+"""The commands facts, profiles, launchers and schema."""

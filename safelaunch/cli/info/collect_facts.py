@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.cli.main import say
+from safelaunch.cli.output import say
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError, HostError, StartError
 from safelaunch.hostfacts import assemble
@@ -18,7 +18,7 @@ from safelaunch.hostfacts import assemble
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.checks.registry import Question
+    from safelaunch.checks.answers import Question
     from safelaunch.remote.host_pool import Looker
 
 FOLDER = "facts"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.main import print_json, warn
 from safelaunch.cli.info.collect_facts import Wanted, here, there
 from safelaunch.cli.info.show_facts import lines
+from safelaunch.cli.output import print_json, warn
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from safelaunch import launchers
-from safelaunch.cli.main import print_json
+from safelaunch.cli.output import print_json
 
 
 @click.command("launchers")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.main import print_json, warn
 from safelaunch.cli.completion import complete_profile
+from safelaunch.cli.output import print_json, warn
 from safelaunch.config import profiles
 from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.errors import ConfigError, HostError
 from safelaunch.model import Origin
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
     from safelaunch.hostfacts.profile_detection import Fit

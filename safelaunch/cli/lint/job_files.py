@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.config.resolve import read_job
 from safelaunch.config.schema.files import JOB
 from safelaunch.errors import ConfigError
-from safelaunch.lint.env import in_files
-from safelaunch.lint.env.in_files import Place
-from safelaunch.lint.env.names import Facts
+from safelaunch.lint import file_variables
+from safelaunch.lint.env.model import Facts
+from safelaunch.lint.file_variables import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
     from safelaunch.lint.finding import Finding
 
 
@@ -53,7 +53,7 @@ def _variables(tree: Node, machine: Facts) -> Iterator[Finding]:
     launcher, nodes = tree.get("launcher"), tree.get("nodes")
     facts = machine._replace(
         launcher=launcher.text if launcher is not None else None,
-        nodes=in_files.count(nodes.text) if nodes is not None else _hosts(tree),
+        nodes=file_variables.count(nodes.text) if nodes is not None else _hosts(tree),
     )
     yield from _of_mapping(tree.get("env"), facts)
     if smoke is not None:
@@ -71,7 +71,7 @@ def _of_mapping(env: Node | None, facts: Facts) -> Iterator[Finding]:
             values[key.text] = value.text if value.kind == "scalar" else None
             at = key.origin
             places[key.text] = Place(_slashes(at.source), at.line, at.column, key.plain)
-    yield from in_files.judged(values, places, facts)
+    yield from file_variables.judged(values, places, facts)
 
 
 def _hosts(tree: Node) -> int | None:

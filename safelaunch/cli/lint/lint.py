@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli.main import print_json, say
 from safelaunch.cli.lint.select_files import MOST, choose, is_ignored, read
+from safelaunch.cli.output import print_json, say
 from safelaunch.errors import ConfigError
-from safelaunch.lint import secrets, file_text
-from safelaunch.lint.run import check
-from safelaunch.lint.finding import ERROR, NOTE, Finding
+from safelaunch.lint import file_text, secrets
 from safelaunch.lint.file_kinds import Kind
+from safelaunch.lint.finding import ERROR, NOTE, Finding
 from safelaunch.lint.fix import difference, mended
+from safelaunch.lint.run import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from safelaunch.lint.env.names import Facts
+    from safelaunch.lint.env.model import Facts
 
 _WIDEST = 100
 
@@ -77,8 +77,8 @@ def _say_left_out(ignored: Sequence[str], others: Sequence[str]) -> None:
 
 def _known(host: str) -> Facts:
     """Return what is kept of a host. Raises ConfigError where that is nothing: it is not asked."""
-    from safelaunch.runs import store  # noqa: PLC0415 - only with --host
     from safelaunch.cli.lint import job_files  # noqa: PLC0415 - as above
+    from safelaunch.runs import store  # noqa: PLC0415 - only for such files
 
     found = job_files.kept(store.home(os.environ), host)
     if found is None:
@@ -143,8 +143,8 @@ def _findings(path: str, known: Facts | None) -> Iterator[Finding]:
 def _of_job(
     path: str, shown: str, findings: Sequence[Finding], known: Facts | None
 ) -> Iterator[Finding]:
-    from safelaunch.runs import store  # noqa: PLC0415 - only for such files
     from safelaunch.cli.lint import job_files  # noqa: PLC0415 - as above
+    from safelaunch.runs import store  # noqa: PLC0415 - only for such files
 
     job = job_files.judge(path, shown, known, store.home(os.environ))
     alone = job.variables is None

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch.runs import combine_nodes, store
-from safelaunch.cli.main import say
-from safelaunch.runs import mirror
-from safelaunch.runtime.agent import start, runs as agent_runs
-from safelaunch.runtime.logs import reader
+from safelaunch.cli.output import say
+from safelaunch.runs import combine_nodes, mirror, store
 from safelaunch.runtime import run_state
+from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.agent import start
+from safelaunch.runtime.logs import reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from safelaunch.remote.host_pool import Looker
-    from safelaunch.runs.mirror import Pointer
     from safelaunch.remote.session import Way
+    from safelaunch.runs.mirror import Pointer
     from safelaunch.runs.store import Run
 
 _LINE = re.compile(rb"(\r?\n|\r(?!\n|$))")  # a progress bar is a line too
@@ -83,7 +83,9 @@ def kept(run: Run) -> dict[str, Any]:
     at = mirror.pointer(run) if is_remote(run) else None
     if at is None:
         return run_state.judge(run.node_dir)
-    return combine_nodes.status([combine_nodes.Node(p.node, p.host, store.kept(run, p.node)) for p in at.places])
+    return combine_nodes.status(
+        [combine_nodes.Node(p.node, p.host, store.kept(run, p.node)) for p in at.places]
+    )
 
 
 def is_live(run: Run) -> bool:
@@ -119,9 +121,7 @@ def _here(run: Run, wanted: Log, is_done: Callable[[], bool]) -> Iterator[tuple[
     if wanted.tail is not None:
         path = reader.log_path(run.node_dir, wanted.which, attempt)
         begin = reader.last_lines(path, wanted.tail)
-    return reader.following(
-        run.node_dir, wanted.which, (attempt, begin), is_done, on=wanted.follow
-    )
+    return reader.following(run.node_dir, wanted.which, (attempt, begin), is_done, on=wanted.follow)
 
 
 def _there(run: Run, at: Pointer, wanted: Log) -> Iterator[tuple[int, int, bytes]]:

@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import counted, in_short, own_log
 from safelaunch.errors import HostError, RunError
+from safelaunch.runs import store
 
 
 @click.command("attach")
@@ -48,8 +48,6 @@ def command(run: str | None, node: int | None) -> int:
         return attach(found, str(socket), number)
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
     try:
-        os.execvpe(  # noqa: S606 - this process becomes tmux
-            "tmux", ["tmux", "-S", str(socket), "attach"], environment
-        )
+        os.execvpe("tmux", ["tmux", "-S", str(socket), "attach"], environment)  # noqa: S606 - this process becomes tmux
     except OSError as e:
         raise RunError(f"tmux cannot be run: {e.strerror}", hint=look) from e

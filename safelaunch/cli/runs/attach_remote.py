@@ -10,12 +10,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from safelaunch.start import tmux
+from safelaunch.cli.output import say
 from safelaunch.cli.runs import access
-from safelaunch.cli.main import say
 from safelaunch.errors import RunError
 from safelaunch.runs import mirror
 from safelaunch.ssh.config.address import place
+from safelaunch.start import tmux
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.failure import blame
+from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

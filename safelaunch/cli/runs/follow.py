@@ -9,8 +9,8 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.cli.output import say
 from safelaunch.cli.runs import access
-from safelaunch.cli.main import say
 from safelaunch.cli.runs.failure_block import block, folded
 from safelaunch.runs.store import failure, ranks
 from safelaunch.runtime import run_state

@@ -8,14 +8,23 @@ from typing import Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import say
 from safelaunch.cli.completion import complete_run
-from safelaunch.cli.runs.follow import fitted, following, headline, in_short, is_cut, own_log, where_cut, writer
+from safelaunch.cli.output import say
+from safelaunch.cli.runs import access
+from safelaunch.cli.runs.follow import (
+    fitted,
+    following,
+    headline,
+    in_short,
+    is_cut,
+    own_log,
+    where_cut,
+    writer,
+)
 from safelaunch.errors import RunError
-from safelaunch.runtime.logs import reader
+from safelaunch.runs import store
 from safelaunch.runtime import run_state
+from safelaunch.runtime.logs import reader
 
 
 @click.command("logs")

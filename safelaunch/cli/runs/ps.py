@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from safelaunch.runs import store
+from safelaunch.cli.output import print_json, say
 from safelaunch.cli.runs import access
-from safelaunch.cli.main import print_json, say
-from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.cli.runs.follow import duration, is_cut, is_suspected, is_waiting
+from safelaunch.cli.runs.progress import WIDTH, short
+from safelaunch.runs import store
 
 _SHOWN = 20
 _GAP = "  "
@@ -66,7 +66,9 @@ class _Row:
 
     def __init__(self, run: store.Run, status: dict[str, Any]) -> None:
         self.id = run.id
-        hosts = [str((store.mirrored(run, n) or {}).get("host", "")) for n in store.node_numbers(run)]
+        hosts = [
+            str((store.mirrored(run, n) or {}).get("host", "")) for n in store.node_numbers(run)
+        ]
         self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
         self.status = status
         self.age = _age(status)

@@ -10,14 +10,23 @@ from typing import Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.start import tmux
-from safelaunch.cli.runs import access, progress
-from safelaunch.cli.main import print_json
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.output import print_json
+from safelaunch.cli.runs import access, progress
 from safelaunch.cli.runs.failure_block import folded
-from safelaunch.cli.runs.follow import duration, headline, in_short, is_cut, is_suspected, is_waiting, reasons, without_repeats
+from safelaunch.cli.runs.follow import (
+    duration,
+    headline,
+    in_short,
+    is_cut,
+    is_suspected,
+    is_waiting,
+    reasons,
+    without_repeats,
+)
+from safelaunch.runs import store
 from safelaunch.runtime import run_state
+from safelaunch.start import tmux
 
 _RANKS = 8  # that are named with their pids
 

@@ -6,12 +6,12 @@ import os
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import print_json
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.output import print_json
+from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import headline
 from safelaunch.errors import RunError
+from safelaunch.runs import store
 
 
 @click.command("stop")

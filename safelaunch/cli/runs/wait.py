@@ -7,11 +7,11 @@ import time
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import print_json, say
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.output import print_json, say
+from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import counted, fitted, outcome
+from safelaunch.runs import store
 from safelaunch.runtime.agent.runs import is_over
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli.main import say
+from safelaunch.cli.output import say
 from safelaunch.cli.plan_options import LineCommand, pasted_line
-from safelaunch.config.yaml_io.reader import mapping, overlay, scalar
 from safelaunch.config.write_job import job_yaml
+from safelaunch.config.yaml_io.node import mapping, overlay, scalar
 from safelaunch.errors import ConfigError
 from safelaunch.plan.pasted_command import parse_line
 
 if TYPE_CHECKING:
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 
 @click.command("init", cls=LineCommand, options_metavar="[OPTIONS] -- LINE...")

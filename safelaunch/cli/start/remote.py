@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.runs import store
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.show_plan import resolve_target
+from safelaunch.cli.remote_job import Ordered
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config.paths import Paths
 from safelaunch.errors import ConfigError
 from safelaunch.plan.build import resume
 from safelaunch.remote import project_dir
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from safelaunch.config.resolve import Flags, Resolved
+    from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
 DEFAULT = "safelaunch.yaml"  # the job, where none is named
@@ -77,33 +74,6 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     from safelaunch.cli.start.start_remote import start  # noqa: PLC0415 - a dry-run must not pay for it
 
     return start(ordered, options)
-
-
-class Ordered:
-    """What is to run, on which hosts, and where the project lies there."""
-
-    def __init__(self, file: str | None, line: tuple[str, ...], flags: Flags) -> None:
-        self._files = () if file is None else (file,)
-        self._line = line
-        self._flags = flags
-        self.root = Paths.of(file or "-", os.getcwd(), None).root
-        resolved = self._resolve(flags)
-        self.hosts = resolved.hosts
-        self.sync = resolved.job.sync
-
-    def places(self, homes: Sequence[str]) -> list[str]:
-        """Return the project's folder on each host, from the home folders there."""
-        found = []
-        for host, home in zip(self.hosts, homes, strict=True):
-            found.append(project_dir.place(host, self.root, home))
-        return found
-
-    def plan(self, homes: Sequence[str]) -> tuple[Plan, Resolved]:
-        """Return the plan for hosts with these home folders."""
-        return project_dir.plan(self._resolve, self._flags, self.places(homes), homes)
-
-    def _resolve(self, flags: Flags) -> Resolved:
-        return resolve_target(self._files, self._line, flags)
 
 
 def _only_job() -> str:

@@ -7,16 +7,15 @@ from typing import Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.runs import access
 from safelaunch.cli.start.start_local import start
 from safelaunch.errors import ConfigError, RunError
-from safelaunch.start.resume import of_run
 from safelaunch.model import Plan
-from safelaunch.runs import mirror
-from safelaunch.runtime import run_state
 from safelaunch.plan.serialize import thaw
+from safelaunch.runs import mirror, store
+from safelaunch.runtime import run_state
+from safelaunch.start.resume import of_run
 
 
 @click.command("rerun")

@@ -64,8 +64,8 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     from safelaunch.cli.start.start_local import start  # noqa: PLC0415 - as above
 
     if shared.resumes(options):
-        from safelaunch.start.resume import of_run  # noqa: PLC0415 - as above
         from safelaunch.runs.store import home  # noqa: PLC0415 - as above
+        from safelaunch.start.resume import of_run  # noqa: PLC0415 - as above
 
         plan = of_run(plan, home(os.environ), options["resume_from"])
     if begun is not None:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.start import tmux
-from safelaunch.cli.main import print_json, say
-from safelaunch.cli.show_plan import say_warnings
+from safelaunch.cli.output import print_json, say
 from safelaunch.cli.runs.follow import follow, outcome
+from safelaunch.cli.show_plan import say_warnings
 from safelaunch.errors import ConfigError
-from safelaunch.start.local import Caller, Started
-from safelaunch.start.local import start as execute
+from safelaunch.runs import store
 from safelaunch.runtime import processes, run_state
+from safelaunch.start import tmux
+from safelaunch.start.caller import Caller, Started
+from safelaunch.start.local import start as execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,35 +11,37 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.checks import run as checks_run
-from safelaunch.runs import store
-from safelaunch.cli.check import collect, quick
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import print_json, say
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.transfer.progress_bar import Bar
+from safelaunch.cli.check import collect, quick
+from safelaunch.cli.output import print_json, say
+from safelaunch.cli.runs import access
+from safelaunch.cli.runs.follow import follow, outcome
 from safelaunch.cli.show_plan import say_warnings
 from safelaunch.cli.start.start_local import caller, interruptible
-from safelaunch.cli.runs.follow import follow, outcome
+from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
-from safelaunch.start.resume import of_run
 from safelaunch.model import Slot
 from safelaunch.remote import assets, project_dir
+from safelaunch.remote import machine as remote_machine
 from safelaunch.remote import start as remote
 from safelaunch.remote.agent_client import EARLY, AgentError
-from safelaunch.remote.shared_filesystem import groups
 from safelaunch.remote.parallel import together
+from safelaunch.remote.shared_filesystem import groups
+from safelaunch.runs import store
+from safelaunch.start.resume import of_run
 from safelaunch.sync import LIMIT, Rules, begin_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.checks.run import Case
-    from safelaunch.cli.start.remote import Ordered
+    from safelaunch.cli.remote_job import Ordered
     from safelaunch.model import Plan
     from safelaunch.remote.agent_client import Pending
-    from safelaunch.runs.mirror import Pointer
+    from safelaunch.remote.machine import Machine
     from safelaunch.remote.routes import Routes
-    from safelaunch.remote.start import Machine, Seen, Started
+    from safelaunch.remote.start import Seen, Started
+    from safelaunch.runs.mirror import Pointer
     from safelaunch.sync import Begun
 
 
@@ -101,7 +103,7 @@ class _Begun:
         self.run_id = store.new_id(plan.name, self.caller.utc, self.caller.random)
         self.hosts_path = hosts_path
         looker = access.looker(hosts_path)
-        self.machines = [remote.Machine(host, looker) for host in hosts]
+        self.machines = [remote_machine.Machine(host, looker) for host in hosts]
         self.routes: Routes | None = None
         self.plan = plan
         self.seen: list[Seen] = []

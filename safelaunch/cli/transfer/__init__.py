@@ -1,0 +1,1 @@
+"""The commands push and pull."""

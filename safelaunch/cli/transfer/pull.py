@@ -6,13 +6,12 @@ import os
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import say
-from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.output import say
+from safelaunch.cli.runs import access
+from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
-from safelaunch.runs import mirror
+from safelaunch.runs import mirror, store
 from safelaunch.runtime import run_state
 
 

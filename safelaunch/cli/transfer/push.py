@@ -6,13 +6,13 @@ import os
 
 import click
 
-from safelaunch.runs import store
-from safelaunch.cli.runs import access
-from safelaunch.cli.main import say
-from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.cli.hosts.hosts import complete_host
+from safelaunch.cli.output import say
+from safelaunch.cli.runs import access
+from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
 from safelaunch.remote.project_dir import ASSETS
+from safelaunch.runs import store
 
 
 @click.command("push")

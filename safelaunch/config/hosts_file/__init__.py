@@ -1,0 +1,1 @@
+"""The hosts file: read, add, edit, lock."""

@@ -10,7 +10,7 @@ from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9_./~@:%-]*(?<!:)")
 _NULLS = ("~", "null", "Null", "NULL")

@@ -13,7 +13,7 @@ from safelaunch.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 _INTERPRETERS = ("python", "venv", "conda", "conda_root")  # `python` stands for all of them
 

@@ -8,11 +8,11 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.config.schema.files import HOST, HOST_NAME
 from safelaunch.config.schema.host_types import INSTEAD, check_no_password
 from safelaunch.config.schema.interpreter import read_interpreter
-from safelaunch.config.yaml_io.reader import Node, read_file
-from safelaunch.config.schema.files import HOST, HOST_NAME
 from safelaunch.config.schema.text_checks import check_text, wrong
+from safelaunch.config.yaml_io.reader import read_file
 from safelaunch.environ import check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import EnvVar, Host, Origin
@@ -20,6 +20,8 @@ from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from safelaunch.config.yaml_io.node import Node
 
 LOCAL = "localhost"
 FILE = "hosts.yaml"  # in safelaunch's folder
@@ -263,3 +265,14 @@ def pick(hosts: Hosts, name: str, where: Origin) -> Host:
         known = (*machines, *hosts.groups)
         raise ConfigError(f"unknown host `{name}`", where=where, hint=did_you_mean(name, known))
     return Host(name)
+
+
+def file_of(home: str, hosts_path: str | None) -> str:
+    """Return the whole path of the hosts file, whether it is there or not."""
+    return os.path.abspath(hosts_path or os.path.join(home, FILE))
+
+
+def load_file(path: str, shown: str) -> Hosts:
+    """Return the hosts of a file, whose paths begin at its folder. Raises ConfigError."""
+    folder = os.path.dirname(path)
+    return load(path, shown, lambda said, _: os.path.normpath(os.path.join(folder, said)))

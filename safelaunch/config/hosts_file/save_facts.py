@@ -6,15 +6,15 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.config.hosts_file.edit_entry import plain
 from safelaunch.config.hosts_file.add_entry import flow, with_entry
+from safelaunch.config.hosts_file.edit_entry import plain
 from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 # a version in a line of its own, and the comment behind it
 _LINE = re.compile(r"""(\s*[\w-]+\s*:\s*)("[^"\\]*"|'[^']*'|[^\s#'"\[{&*!|>][^#]*?)(\s+\#.*|\s*)""")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from safelaunch.cli.hosts.new_entry import write
 from safelaunch.config.yaml_io.reader import read_text
 from safelaunch.errors import ConfigError
 
@@ -80,3 +80,26 @@ def _taken(fd: int) -> bool:
     except (OSError, ImportError):
         return True  # no locks here: then nobody has one
     return True
+
+
+def write(path: str, text: str) -> None:
+    """Put a text in a hosts file's place at once; a new one is only for its owner. Raises OSError.
+
+    A link stays one: it may lead into a folder of dotfiles.
+    """
+    real = os.path.realpath(path)
+    part = f"{real}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(real), 0o700, exist_ok=True)
+        mode = stat.S_IMODE(os.stat(real).st_mode) if os.path.exists(real) else 0o600
+        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, mode)
+        os.replace(part, real)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise

@@ -1,0 +1,1 @@
+"""The declared keys of job, profile and hosts files, and their types."""

@@ -5,19 +5,19 @@ Each block is a schema of its own. What depends on the rest of the job is checke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
 from safelaunch.config.schema.keys import Key, Schema
-from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
-from safelaunch.config.schema.types import ArgsType, Choice, Count, ListOf, Text
 from safelaunch.config.schema.text_checks import wrong
+from safelaunch.config.schema.types import ArgsType, Choice, Count, ListOf, Text
+from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Hang, Input, Needs
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 
 class Classes:
@@ -27,7 +27,7 @@ class Classes:
 
     def read(self, node: Node) -> dict[str, str]:
         """Return {class: "restart" or "stop"}; a null takes an inherited entry away."""
-        from safelaunch.runtime.signatures import classes  # noqa: PLC0415 - only jobs that name some
+        from safelaunch.runtime.signatures import classes  # noqa: PLC0415 - as above
 
         if node.kind != "map":
             raise wrong(node, self.wants)
@@ -100,24 +100,6 @@ RECOVERY = Schema(
 )
 
 
-class Block:
-    """A mapping with keys of its own."""
-
-    def __init__(self, schema: Schema, what: str) -> None:
-        self.keys = schema
-        self.wants = f"a mapping ({what})"
-
-    def read(self, node: Node) -> dict[str, Any]:
-        """Return the values by key; nulls are absent."""
-        if node.kind != "map":
-            raise wrong(node, self.wants)
-        return self.keys.read(node)[0]
-
-    def schema(self) -> Shape:
-        """Return the shape for editors."""
-        return self.keys.schema()
-
-
 class HangType:
     """`off`, or a mapping of which every part has a default."""
 
@@ -139,35 +121,6 @@ class HangType:
     def schema(self) -> Shape:
         """Return the shape for editors."""
         return json_types.either(json_types.words("off"), HANG.schema())
-
-
-class SmokeType:
-    """Keys of a job, checked whether or not this start uses them."""
-
-    wants = "a mapping of job keys"
-
-    def read(self, node: Node) -> dict[str, Any]:
-        """Return the values by key."""
-        from safelaunch.config.schema.files import JOB  # noqa: PLC0415 - which holds this type
-
-        if node.kind != "map":
-            raise wrong(node, self.wants)
-        for key, _ in node.items:
-            if key.text in ("extends", "smoke"):
-                raise ConfigError(
-                    f"`{key.text}` inside `smoke`",
-                    where=key.origin,
-                    hint="write it one level up" if key.text == "extends" else None,
-                )
-        return JOB.read(node)[0]
-
-    def schema(self) -> Shape:
-        """Return the shape for editors: the keys of the job that it is a part of."""
-        from safelaunch.config.schema.files import JOB  # noqa: PLC0415 - as above
-
-        names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke")]
-        keys = {name: {"$ref": f"#/properties/{name}"} for name in names}
-        return {"type": "object", "additionalProperties": False, "properties": keys}
 
 
 class NeedsType:

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
-from safelaunch.config.yaml_io.reader import Node
-from safelaunch.config.schema.types import Choice, ListOf, Text
 from safelaunch.config.schema.text_checks import MAX_WORD, check_secret, read_words, wrong
+from safelaunch.config.schema.types import Choice, ListOf, Text
+from safelaunch.config.yaml_io.node import Node
 from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import EnvVar, Gate, ProfileVar

@@ -2,14 +2,59 @@
 
 from __future__ import annotations
 
-from safelaunch.config.schema.blocks import RECOVERY, SUCCESS, Block, HangType, SmokeType
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.config.schema.blocks import RECOVERY, SUCCESS, HangType, InputsType, NeedsType
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import Addresses, Hub, Port, SshName, User
-from safelaunch.config.schema.keys import Key, Schema
-from safelaunch.config.schema.blocks import InputsType, NeedsType
-from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
+from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.sync import AssetsType, SyncType
-from safelaunch.config.schema.types import ArgsType, Choice, Count, GpuSet, ListOf, MapOf, PathText, SetupType, Text, WordOrList, WordsType
+from safelaunch.config.schema.text_checks import wrong
+from safelaunch.config.schema.types import (
+    ArgsType,
+    Choice,
+    Count,
+    GpuSet,
+    ListOf,
+    MapOf,
+    PathText,
+    SetupType,
+    Text,
+    WordOrList,
+    WordsType,
+)
+from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
+from safelaunch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from safelaunch.config.schema.json_types import Shape
+    from safelaunch.config.yaml_io.node import Node
+
+
+class SmokeType:
+    """Keys of a job, checked whether or not this start uses them."""
+
+    wants = "a mapping of job keys"
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """Return the values by key."""
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        for key, _ in node.items:
+            if key.text in ("extends", "smoke"):
+                raise ConfigError(
+                    f"`{key.text}` inside `smoke`",
+                    where=key.origin,
+                    hint="write it one level up" if key.text == "extends" else None,
+                )
+        return JOB.read(node)[0]
+
+    def schema(self) -> Shape:
+        """Return the shape for editors: the keys of the job that it is a part of."""
+        names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke")]
+        keys = {name: {"$ref": f"#/properties/{name}"} for name in names}
+        return {"type": "object", "additionalProperties": False, "properties": keys}
+
 
 NAME = Text(
     "a name",

@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
-from safelaunch.config.schema.types import ListOf, Text
 from safelaunch.config.schema.text_checks import wrong
+from safelaunch.config.schema.types import ListOf, Text
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 INSTEAD = "`safelaunch hosts add {name}` asks for the password once and installs a key"
 _MAX_PORT = (1 << 16) - 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config.schema.json_types import nullable
+from safelaunch.config.schema.text_checks import wrong
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
     from safelaunch.model import Origin
 
 
@@ -67,3 +68,21 @@ class Schema(NamedTuple):
             key.name: {**nullable(key.type.schema()), "description": key.help} for key in self.keys
         }
         return {"type": "object", "additionalProperties": False, "properties": keys}
+
+
+class Block:
+    """A mapping with keys of its own."""
+
+    def __init__(self, schema: Schema, what: str) -> None:
+        self.keys = schema
+        self.wants = f"a mapping ({what})"
+
+    def read(self, node: Node) -> dict[str, Any]:
+        """Return the values by key; nulls are absent."""
+        if node.kind != "map":
+            raise wrong(node, self.wants)
+        return self.keys.read(node)[0]
+
+    def schema(self) -> Shape:
+        """Return the shape for editors."""
+        return self.keys.schema()

@@ -7,16 +7,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.schema import json_types
-from safelaunch.config.schema.blocks import Block
-from safelaunch.config.schema.keys import Key, Schema
-from safelaunch.config.schema.types import ListOf, PathText
+from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.text_checks import read_words, shorten, wrong
+from safelaunch.config.schema.types import ListOf, PathText
 from safelaunch.errors import ConfigError
 from safelaunch.model import Asset, Sync
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.config.yaml_io.reader import Node
+from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
 from safelaunch.secrets_in_text import PRIVATE_KEY, TOKENS, is_secret_name
 

@@ -6,8 +6,16 @@ import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safelaunch.config.schema import json_types
-from safelaunch.config.yaml_io.reader import Node
-from safelaunch.config.schema.text_checks import INT, check_secret, check_text, read_command_words, read_words, shorten, wrong
+from safelaunch.config.schema.text_checks import (
+    INT,
+    check_secret,
+    check_text,
+    read_command_words,
+    read_words,
+    shorten,
+    wrong,
+)
+from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Args
 

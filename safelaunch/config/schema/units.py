@@ -12,7 +12,7 @@ from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
-    from safelaunch.config.yaml_io.reader import Node
+    from safelaunch.config.yaml_io.node import Node
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?=.)" + "".join(rf"(?:([0-9]+(?:\.[0-9]+)?){u})?" for u in _UNITS))

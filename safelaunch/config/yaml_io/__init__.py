@@ -1,0 +1,1 @@
+"""Strict YAML with origins."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin
 
@@ -21,80 +22,6 @@ MAX_DEPTH = 64
 MAX_NODES = 100_000  # after aliases are expanded: an alias bomb passes this long before memory
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class Node:
-    """One YAML value: `kind` is scalar, map or list. `beats` are the values that it replaced."""
-
-    __slots__ = ("beats", "depth", "items", "kind", "origin", "plain", "size", "text")
-
-    def __init__(
-        self,
-        kind: str,
-        origin: Origin,
-        *,
-        text: str = "",
-        plain: bool = False,
-        items: tuple[Any, ...] = (),
-        beats: tuple[Node, ...] = (),
-    ) -> None:
-        self.kind = kind
-        self.origin = origin
-        self.text = text
-        self.plain = plain
-        self.items = items  # list: nodes; map: (key node, value node)
-        self.beats = beats
-        self.size = 1
-        self.depth = 0  # levels below this node, aliases expanded
-
-    @property
-    def is_null(self) -> bool:
-        """A plain `null`, `~` or nothing at all: it removes an inherited value."""
-        return self.kind == "scalar" and self.plain and self.text in _NULLS
-
-    def get(self, key: str) -> Node | None:
-        """Return the value of a key of a map, or None."""
-        return next((v for k, v in self.items if k.text == key), None)
-
-
-_NULLS = ("", "~", "null", "Null", "NULL")
-
-
-def scalar(text: str, origin: Origin) -> Node:
-    """Return a plain scalar that did not come from a file (a flag, a default)."""
-    return Node("scalar", origin, text=text, plain=True)
-
-
-def mapping(entries: dict[str, Node], origin: Origin) -> Node:
-    """Return a map node with text keys."""
-    items = tuple((Node("scalar", node.origin, text=key), node) for key, node in entries.items())
-    return Node("map", origin, items=items)
-
-
-def overlay(base: Node | None, over: Node) -> Node:
-    """Return `over` laid upon `base`: maps merge key by key, everything else replaces.
-
-    A null stays in the tree: whoever reads it decides what removal means there. The whole keeps the
-    place of the file where one of the two is a flag.
-    """
-    if base is None or base is over:
-        return over
-    if base.kind != "map" or over.kind != "map":
-        beaten = (base, *base.beats)
-        return Node(
-            over.kind,
-            over.origin,
-            text=over.text,
-            plain=over.plain,
-            items=over.items,
-            beats=(*over.beats, *beaten),
-        )
-    merged = {k.text: (k, v) for k, v in base.items}
-    for key, value in over.items:
-        old = merged.get(key.text)
-        merged[key.text] = (key, overlay(old[1] if old else None, value))
-    origin = over.origin if over.origin.line else base.origin
-    return Node("map", origin, items=tuple(merged.values()))
 
 
 def read_file(path: str, shown: str) -> Node:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.topology_matrix import read_matrix
-from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.cells import told
+from safelaunch.hostfacts.tools.report import Card, Report
+from safelaunch.hostfacts.tools.topology_matrix import read_matrix
 
 _GPU = re.compile(r"^\W*(?:GPU models and configuration\s*:\s*)?GPU (\d[\d,]*): (.+?)\s*$")
 _CAPABILITY = re.compile(r"^\W*GPU (\d[\d,]*) Compute Capability: (\d+\.\d+)")

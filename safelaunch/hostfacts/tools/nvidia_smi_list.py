@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.report import Card, Mig, NvLink, Report
 from safelaunch.hostfacts.tools.cells import told, version
+from safelaunch.hostfacts.tools.report import Card, Mig, NvLink, Report
 
 _GPU = re.compile(r"^\W*GPU (\d{1,3}): (.+?)(?: \(UUID: ([^)\s]+)\)?)?\s*$")
 _MIG = re.compile(r"^\W*MIG (\S+)\s+Device\s+(\d+): (?:\(UUID: ([^)\s]+)\)?)?")

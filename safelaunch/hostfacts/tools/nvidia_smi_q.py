@@ -6,8 +6,8 @@ import re
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from safelaunch.hostfacts.tools.report import Card, Mig, Process, Report
 from safelaunch.hostfacts.tools.cells import mib, number, told, version
+from safelaunch.hostfacts.tools.report import Card, Mig, Process, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.hostfacts.tools.report import Card, Process, Report
 from safelaunch.hostfacts.tools.cells import mib, number, told, version
+from safelaunch.hostfacts.tools.report import Card, Process, Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from safelaunch.hostfacts.tools.report import Card, Mig, Process, Report
 from safelaunch.hostfacts.tools.cells import number, told, version
+from safelaunch.hostfacts.tools.report import Card, Mig, Process, Report
 
 _HEAD = re.compile(r"NVIDIA-SMI\s+(?P<tool>\d[\d.]*)")
 _DRIVER = re.compile(r"(?:Driver|KMD) Version:\s*(\S+)")

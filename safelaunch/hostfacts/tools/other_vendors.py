@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.topology_matrix import read_matrix
-from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.cells import told
+from safelaunch.hostfacts.tools.report import Card, Report
+from safelaunch.hostfacts.tools.topology_matrix import read_matrix
 
 _AMD = re.compile(
     r"ROCm System Management Interface|\bROCm SMI\b|\bAMD-SMI\b|^GPU\[\d+\]|^GPU: \d+\n\s+[A-Z_]+:",

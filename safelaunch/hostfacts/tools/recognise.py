@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from safelaunch.hostfacts.tools import nvidia_smi_q, env_reports, nvidia_smi_list, other_vendors, nvidia_smi_query, nvidia_smi_table, gpu_errors
-from safelaunch.hostfacts.tools.topology_matrix import read_matrix, read_peers
-from safelaunch.hostfacts.tools.report import Card, Report
+from safelaunch.hostfacts.tools import (
+    env_reports,
+    gpu_errors,
+    nvidia_smi_list,
+    nvidia_smi_q,
+    nvidia_smi_query,
+    nvidia_smi_table,
+    other_vendors,
+)
 from safelaunch.hostfacts.tools.cells import clean
+from safelaunch.hostfacts.tools.report import Card, Report
+from safelaunch.hostfacts.tools.topology_matrix import read_matrix, read_peers
 
 
 def read(text: str, command: str = "") -> Report:

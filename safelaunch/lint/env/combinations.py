@@ -10,7 +10,7 @@ from safelaunch.lint.finding import ERROR, NOTE, WARNING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from safelaunch.lint.env.names import Facts
+    from safelaunch.lint.env.model import Facts
 
 _NEW_GROUP = "2.15.0"  # the release whose nccl2 has no heartbeat thread
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.lint.env.names import Facts, table
+from safelaunch.lint.env.model import Facts
+from safelaunch.lint.env.names import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

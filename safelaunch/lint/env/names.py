@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import did_you_mean
 from safelaunch.lint.env import combinations, values
+from safelaunch.lint.env.model import Facts, Problem, Table
 from safelaunch.lint.finding import ERROR, NOTE, WARNING
 
 if TYPE_CHECKING:
@@ -35,38 +36,6 @@ _TIMEOUTS = {
     "areal": "no setting: AReaL has its limit in code",
 }
 _TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
-
-
-class Facts(NamedTuple):
-    """What is known of the job and its machines; None where it is not."""
-
-    launcher: str | None = None
-    nodes: int | None = None
-    nccl: str | None = None
-    torch: str | None = None
-    nvlink: bool | None = None
-    rdma: bool | None = None
-    library: frozenset[str] | None = None  # the names in the host's own libnccl and libtorch
-    machine: str = "this machine"  # whose libraries and versions these are
-
-
-class Problem(NamedTuple):
-    """What is wrong with a variable. `rename` is a name to write instead, as it stands."""
-
-    id: str
-    name: str
-    message: str
-    fix: str | None = None
-    severity: str = WARNING
-    rename: str | None = None
-
-
-class Table(NamedTuple):
-    """What is known of variables."""
-
-    variables: Mapping[str, Mapping[str, Any]]
-    gone: Mapping[str, Mapping[str, str]]
-    families: tuple[str, ...]
 
 
 @functools.cache

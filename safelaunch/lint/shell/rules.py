@@ -7,15 +7,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint import secrets
-from safelaunch.lint.shell import lexer
 from safelaunch.lint.finding import BOM, CRLF, ERROR, WARNING, Edit, Finding
+from safelaunch.lint.shell import lexer
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.lint.shell.lexer import Command, Script, Word
     from safelaunch.lint.file_text import Source
+    from safelaunch.lint.shell.lexer import Command, Script, Word
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\+?=")
 _DECLARING = ("export", "declare", "typeset", "readonly", "local", "env")

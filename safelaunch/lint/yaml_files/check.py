@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.lint.yaml_files import framework_keys, rules
-from safelaunch.lint.env import in_files
-from safelaunch.lint import file_kinds, secrets
-from safelaunch.lint.finding import BOM, ERROR, Finding
+from safelaunch.lint import file_kinds, file_variables, secrets
 from safelaunch.lint.file_kinds import Kind
+from safelaunch.lint.finding import BOM, ERROR, Finding
+from safelaunch.lint.yaml_files import framework_keys, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from safelaunch.lint.env.names import Facts
+    from safelaunch.lint.env.model import Facts
     from safelaunch.lint.file_text import Source
     from safelaunch.lint.yaml_files.rules import Document
 
@@ -22,7 +21,7 @@ def check_yaml(text: Source, known: Facts) -> tuple[Kind, list[Finding]]:
     """Return the kind of a YAML file, and what is wrong in it."""
     document = rules.read(text.text, text.file)
     kind = _kind(text, document)
-    variables = in_files.in_yaml(document, text.file, kind, known)
+    variables = file_variables.in_yaml(document, text.file, kind, known)
     if kind in (Kind.JOB, Kind.PROFILE, Kind.HOSTS):
         return kind, list(variables)  # their own reader is stricter in all else
     found = [*document.findings, *_secrets(text, document), *_keys(kind, document, text.file)]
@@ -55,7 +54,9 @@ def check_json(text: Source) -> tuple[Kind, list[Finding]]:
 def _kind(text: Source, document: Document) -> Kind:
     launcher = document.value("launcher")
     parents = [s.text for s in document.scalars if s.path[:1] == ("extends",) and not s.is_key]
-    return file_kinds.by_keys(text.file, document.keys, launcher.text if launcher else None, parents)
+    return file_kinds.by_keys(
+        text.file, document.keys, launcher.text if launcher else None, parents
+    )
 
 
 def _keys(kind: Kind, document: Document, file: str) -> Iterable[Finding]:

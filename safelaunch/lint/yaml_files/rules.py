@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from safelaunch.lint.yaml_files import scalars
 from safelaunch.lint.finding import ERROR, WARNING, Edit, Finding
+from safelaunch.lint.yaml_files import scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

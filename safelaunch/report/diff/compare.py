@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.diff import plans
-from safelaunch.report.redact.redactor import Redactor
 from safelaunch.report.diff.model import Change, Group, between, items, mapping, text
+from safelaunch.report.redact.redactor import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,14 +6,14 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import SafelaunchError
-from safelaunch.report.redact import secret_patterns
 from safelaunch.report.diff.model import Change, between, items, mapping
+from safelaunch.report.redact import secret_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.report.redact.redactor import Redactor
     from safelaunch.report.diff.model import Side
+    from safelaunch.report.redact.redactor import Redactor
 
 # what differs always: where a plan had such a slot, the slot is compared
 _ALWAYS = ("<port>", "<run-id>", "<run-dir>")

@@ -1,0 +1,1 @@
+"""Replaces secrets and identities in texts."""

@@ -293,4 +293,6 @@ def is_telling(kind: str, value: str) -> bool:
 def is_public(host: str) -> bool:
     """Whether a host is a public service, or this machine as every machine calls itself."""
     low = host.lower().rstrip(".")
-    return low in generic_names.HOSTS or any(low == one or low.endswith("." + one) for one in generic_names.PUBLIC)
+    return low in generic_names.HOSTS or any(
+        low == one or low.endswith("." + one) for one in generic_names.PUBLIC
+    )

@@ -15,7 +15,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.report.redact import secret_patterns, identity_patterns, generic_names
+from safelaunch.report.redact import generic_names, identity_patterns, secret_patterns
 from safelaunch.report.redact.encodings import Known
 from safelaunch.report.redact.line_filter import replaced, without_key_ends
 
@@ -52,7 +52,9 @@ class Redactor:
     def know(self, kind: str, value: str) -> None:
         """Replace a value wherever it stands, unless it is a common word; secrets always."""
         value = value.strip()
-        if kind == "host" and (identity_patterns.is_public(value) or identity_patterns.IPV4.fullmatch(value)):
+        if kind == "host" and (
+            identity_patterns.is_public(value) or identity_patterns.IPV4.fullmatch(value)
+        ):
             return
         if kind == "secret" and (len(value) < _SHORTEST or secret_patterns.is_nothing(value)):
             return
@@ -163,7 +165,11 @@ class Redactor:
             self._remember("secret", value)
 
     def _host(self, value: str, *, is_sure: bool = False) -> str:
-        if identity_patterns.is_public(value) or identity_patterns.IPV4.fullmatch(value) or value.isdigit():
+        if (
+            identity_patterns.is_public(value)
+            or identity_patterns.IPV4.fullmatch(value)
+            or value.isdigit()
+        ):
             return value
         low = value.lower()
         is_file = low.endswith(
@@ -318,7 +324,11 @@ class Redactor:
             return self._value("secret", value)
         if identity_patterns.HOST_KEY.fullmatch(key) or key in ("hosts", "_host"):
             if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", value):
-                return self.text(value) if identity_patterns.IPV4.fullmatch(value) else self._host(value)
+                return (
+                    self.text(value)
+                    if identity_patterns.IPV4.fullmatch(value)
+                    else self._host(value)
+                )
         elif identity_patterns.USER_KEY.fullmatch(key) and re.fullmatch(r"[\w.-]{1,64}", value):
             return self._user(value)
         elif key.lower() in ("serial", "serial_number") and any(c.isdigit() for c in value):

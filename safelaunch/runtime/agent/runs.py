@@ -6,9 +6,9 @@ import os
 import struct
 import time
 
+from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import start as agent_start
 from safelaunch.runtime.logs import reader
-from safelaunch.runtime import run_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,9 +108,7 @@ def log(request: dict[str, Any], link: Link) -> dict[str, Any]:
         return is_over(run_state.judge(place))
 
     sent = time.monotonic()
-    for number, at, data in reader.following(
-        place, which, (attempt, position), is_done, on=follow
-    ):
+    for number, at, data in reader.following(place, which, (attempt, position), is_done, on=follow):
         if data or time.monotonic() - sent > SIGN_OF_LIFE:
             sent = time.monotonic()
             link.data(AT.pack(number, at) + data)

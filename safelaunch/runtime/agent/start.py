@@ -213,7 +213,14 @@ def _remove_if_empty(folder: str) -> None:
 
 
 def _supervise(place: str, run: dict[str, Any], env: dict[str, str], python: str) -> None:
-    words = [python, "-I", "-S", "-B", os.path.join(place, PLACE, "supervise", "supervisor.py"), place]
+    words = [
+        python,
+        "-I",
+        "-S",
+        "-B",
+        os.path.join(place, PLACE, "supervise", "supervisor.py"),
+        place,
+    ]
     socket = run["socket"]
     clean = {name: value for name, value in env.items() if not name.startswith("SAFELAUNCH_")}
     if socket is None:

@@ -1,0 +1,1 @@
+"""The facts of a machine, each within a time limit."""

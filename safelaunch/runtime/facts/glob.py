@@ -11,7 +11,7 @@ import os
 import re
 import time
 
-from safelaunch.runtime.facts import child
+from safelaunch.runtime.facts import commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _matches(
 ) -> Iterator[str]:
     """Yield what matches in a folder; `above` are those that a `**` came through."""
     if time.monotonic() > until:
-        raise child.Skip("looking for it took longer than %g s" % _LONGEST)
+        raise commands.Skip("looking for it took longer than %g s" % _LONGEST)
     word, rest = words[0], words[1:]
     if word == "**":
         yield from _anywhere(folder, words, above, until)
@@ -47,7 +47,7 @@ def _matches(
             yield at
         return
     fits = re.compile(fnmatch.translate(word)).match
-    for name in child.folders(folder):
+    for name in commands.folders(folder):
         if fits(os.path.normcase(name)) and (name[0] != "." or word[0] == "."):
             at = os.path.join(folder, name)
             if not rest:

@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 
-from safelaunch.runtime.facts import child as ask
+from safelaunch.runtime.facts import commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ def cards() -> dict[str, Any]:
         return found  # the others would only hang, or say the same
 
     def one(name: str, words: list[str]) -> None:
-        told = dict(ask.run([smi, *words]), command="nvidia-smi " + " ".join(words))
+        told = dict(commands.run([smi, *words]), command="nvidia-smi " + " ".join(words))
         said[name] = told
 
     threads = [threading.Thread(target=one, args=item, daemon=True) for item in _MORE.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(ask.LIMIT + 1)
+        thread.join(commands.LIMIT + 1)
     found["users"] = _users(dict(said))
     return found
 
@@ -79,7 +79,7 @@ def _query(smi: str) -> dict[str, Any]:
     fields = list(_FIELDS)
     for _ in _FIELDS:
         words = ["--query-gpu=" + ",".join(fields), "--format=csv"]
-        told = dict(ask.run([smi, *words]), command="nvidia-smi " + " ".join(words))
+        told = dict(commands.run([smi, *words]), command="nvidia-smi " + " ".join(words))
         unknown = re.search(r'Field "([\w.]+)" is not a valid field', told["text"])
         if unknown is None or unknown.group(1) not in fields:
             break
@@ -95,19 +95,23 @@ def find(name: str, places: list[str] | tuple[str, ...]) -> str | None:
 def _proc() -> dict[str, Any]:
     """Return what is known without asking the driver to do anything."""
     folder = os.path.join(_PROC, "gpus")
-    told = {bus: ask.read(os.path.join(folder, bus, "information"), 1 << 14)
-            for bus in ask.folders(folder)}  # fmt: skip
-    devices = [name for name in ask.folders("/dev") if re.match(r"nvidia\d+$", name)]
-    return {"version": ask.read(_PROC + "/version", 1 << 14), "cards": told, "devices": devices}
+    told = {bus: commands.read(os.path.join(folder, bus, "information"), 1 << 14)
+            for bus in commands.folders(folder)}  # fmt: skip
+    devices = [name for name in commands.folders("/dev") if re.match(r"nvidia\d+$", name)]
+    return {
+        "version": commands.read(_PROC + "/version", 1 << 14),
+        "cards": told,
+        "devices": devices,
+    }
 
 
 def _fabric_manager() -> dict[str, Any]:
     """Return whether NVSwitches are seen, and the process that makes them usable."""
-    switches = [n for n in ask.folders("/dev") if re.match(r"nvidia-nvswitch\d+$", n)]
-    switches = switches or ask.folders("/proc/driver/nvidia-nvswitch/devices")
+    switches = [n for n in commands.folders("/dev") if re.match(r"nvidia-nvswitch\d+$", n)]
+    switches = switches or commands.folders("/proc/driver/nvidia-nvswitch/devices")
     running = any(
-        ask.read("/proc/%s/comm" % pid, 64).startswith("nv-fabricmanage")
-        for pid in ask.folders("/proc")
+        commands.read("/proc/%s/comm" % pid, 64).startswith("nv-fabricmanage")
+        for pid in commands.folders("/proc")
         if pid.isdigit()
     )
     return {"switches": len(switches), "running": running}

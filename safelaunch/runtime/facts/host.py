@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 
-from safelaunch.runtime.facts import child as ask
 from safelaunch.runtime import start_probe
+from safelaunch.runtime.facts import commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,20 +93,20 @@ def system() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "allowed_cores": allowed,
         "usable_cores": start_probe.usable_cores(),
-        "meminfo": ask.read("/proc/meminfo", _SPARE),
+        "meminfo": commands.read("/proc/meminfo", _SPARE),
         "user": _user(),
         "home": os.path.expanduser("~"),
         "shell": os.environ.get("SHELL"),
         "limits": _limits(),
-        "uptime": ask.read("/proc/uptime", 64).split(" ")[0],
-        "boot_id": ask.read("/proc/sys/kernel/random/boot_id", 64).strip(),
+        "uptime": commands.read("/proc/uptime", 64).split(" ")[0],
+        "boot_id": commands.read("/proc/sys/kernel/random/boot_id", 64).strip(),
         "container": _container(),
         "now": time.time(),
     }
 
 
 def _os_release() -> str:
-    return ask.read("/etc/os-release", _SPARE) or ask.read("/usr/lib/os-release", _SPARE)
+    return commands.read("/etc/os-release", _SPARE) or commands.read("/usr/lib/os-release", _SPARE)
 
 
 def _libc() -> str | None:
@@ -152,9 +152,9 @@ def _container() -> str | None:
 def cgroup() -> dict[str, str]:
     """Return {path: text} of the limits of this process's cgroups and all above them."""
     found: dict[str, str] = {}
-    text = ask.read("/proc/self/cgroup", _SPARE)
+    text = commands.read("/proc/self/cgroup", _SPARE)
     if not text:
-        raise ask.Skip("/proc/self/cgroup cannot be read")
+        raise commands.Skip("/proc/self/cgroup cannot be read")
     for line in text.splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0":
@@ -171,7 +171,7 @@ def _upwards(root: str, path: str, names: tuple[str, ...], found: dict[str, str]
     for depth in range(len(parts), -1, -1):
         for name in names:
             file = os.path.join(root, *parts[:depth], name)
-            text = ask.read(file, 256)
+            text = commands.read(file, 256)
             if text:
                 found.setdefault(file, text)
 
@@ -183,7 +183,7 @@ def disk(path: str) -> dict[str, Any]:
     try:
         found = os.statvfs(path)
     except OSError as e:
-        raise ask.Skip("%s: %s" % (path, e.strerror)) from e
+        raise commands.Skip("%s: %s" % (path, e.strerror)) from e
     return {
         "path": path,
         "mount": mount.get("mount"),
@@ -200,7 +200,7 @@ def disk(path: str) -> dict[str, Any]:
 
 def _mount(path: str) -> dict[str, str]:
     best: dict[str, str] = {}
-    for line in ask.read("/proc/self/mountinfo", 1 << 20).splitlines():
+    for line in commands.read("/proc/self/mountinfo", 1 << 20).splitlines():
         before, _, after = line.partition(" - ")
         fields, more = before.split(" "), after.split(" ")
         if len(fields) < 5 or len(more) < 2:  # noqa: PLR2004 - proc(5)
@@ -227,7 +227,7 @@ def tools() -> dict[str, Any]:
         told = {"path": path, "version": None}
         found[name] = told
         if words:
-            said = ask.run([path, *words], 5.0)
+            said = commands.run([path, *words], 5.0)
             told["version"] = _version(name, said["text"])
             if said.get("why"):
                 found[name] = dict(told, why=said["why"])
@@ -251,7 +251,7 @@ def _cuda_home() -> dict[str, Any]:
     given = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     path = given or "/usr/local/cuda"
     match = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"',
-                      ask.read(os.path.join(path, "version.json"), _SPARE))  # fmt: skip
+                      commands.read(os.path.join(path, "version.json"), _SPARE))  # fmt: skip
     return {
         "given": given,
         "path": path if os.path.isdir(path) else None,
@@ -272,7 +272,7 @@ def network() -> dict[str, Any]:
     try:
         addresses = agent_network.addresses()
     except (OSError, ImportError, ValueError) as e:
-        raise ask.Skip("the interfaces cannot be listed: %s" % e) from e
+        raise commands.Skip("the interfaces cannot be listed: %s" % e) from e
     proxies = {}
     for name in _PROXIES:
         value = os.environ.get(name) or os.environ.get(name.upper())
@@ -280,9 +280,11 @@ def network() -> dict[str, Any]:
             proxies[name] = re.sub(r"//[^/@]*@", "//***@", value)
     return {
         "addresses": addresses,
-        "links": {name: _link(name) for name in ask.folders("/sys/class/net")[:64]},
-        "routes": ask.read("/proc/net/route", 1 << 16),
-        "infiniband": [_infiniband(name) for name in ask.folders("/sys/class/infiniband")[:64]],
+        "links": {name: _link(name) for name in commands.folders("/sys/class/net")[:64]},
+        "routes": commands.read("/proc/net/route", 1 << 16),
+        "infiniband": [
+            _infiniband(name) for name in commands.folders("/sys/class/infiniband")[:64]
+        ],
         "proxies": proxies,
     }
 
@@ -290,23 +292,23 @@ def network() -> dict[str, Any]:
 def _link(name: str) -> dict[str, str]:
     folder = os.path.join("/sys/class/net", name)
     return {
-        "state": ask.read(os.path.join(folder, "operstate"), 64).strip(),
-        "mtu": ask.read(os.path.join(folder, "mtu"), 64).strip(),
+        "state": commands.read(os.path.join(folder, "operstate"), 64).strip(),
+        "mtu": commands.read(os.path.join(folder, "mtu"), 64).strip(),
     }
 
 
 def _infiniband(name: str) -> dict[str, Any]:
     folder = os.path.join("/sys/class/infiniband", name)
     ports = []
-    for port in ask.folders(os.path.join(folder, "ports"))[:8]:
+    for port in commands.folders(os.path.join(folder, "ports"))[:8]:
         place = os.path.join(folder, "ports", port)
-        told = {key: ask.read(os.path.join(place, key), 64).strip()
+        told = {key: commands.read(os.path.join(place, key), 64).strip()
                 for key in ("state", "rate", "link_layer")}  # fmt: skip
         ports.append(dict(told, port=port))
     return {
         "name": name,
         "ports": ports,
-        "interfaces": ask.folders(os.path.join(folder, "device", "net")),
+        "interfaces": commands.folders(os.path.join(folder, "device", "net")),
     }
 
 
@@ -314,7 +316,7 @@ def config() -> dict[str, str]:
     """Return {path: text} of NCCL's own configuration files that are there."""
     given = os.environ.get("NCCL_CONF_FILE")
     paths = [os.path.expanduser(path) for path in ([given] if given else []) + list(_CONFIGS)]
-    return {path: ask.read(path, 1 << 16) for path in paths if os.path.isfile(path)}
+    return {path: commands.read(path, 1 << 16) for path in paths if os.path.isfile(path)}
 
 
 def environ() -> dict[str, str]:

@@ -10,8 +10,8 @@ import re
 import sys
 import time
 
+from safelaunch.runtime.facts import commands
 from safelaunch.runtime.facts import elf_strings as scan
-from safelaunch.runtime.facts import child as ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def packages(places: Iterable[str]) -> dict[str, str]:
     """Return {name: version} of what is installed in folders; the first one counts."""
     found: dict[str, str] = {}
     for place in places:
-        for entry in ask.folders(place) if place else ():
+        for entry in commands.folders(place) if place else ():
             match = _METADATA.match(entry)
             if match is not None:
                 name = re.sub(r"[-_.]+", "-", match.group(1)).lower()
@@ -86,8 +86,8 @@ def torch() -> dict[str, Any]:
     until = time.monotonic() + _SCAN
     folder = _package("torch")
     if folder is None:
-        raise ask.Skip("torch is not installed there")
-    text = ask.read(os.path.join(folder, "version.py"), 1 << 14)
+        raise commands.Skip("torch is not installed there")
+    text = commands.read(os.path.join(folder, "version.py"), 1 << 14)
     installed = packages(sys.path)
     found: dict[str, Any] = {
         "path": folder,
@@ -125,13 +125,13 @@ def _cudnn(torch_folder: str, installed: dict[str, str]) -> str | None:
         if name.startswith("nvidia-cudnn"):
             return version
     site = os.path.dirname(torch_folder)
-    header = ask.read(os.path.join(site, "nvidia/cudnn/include/cudnn_version.h"), 1 << 15)
+    header = commands.read(os.path.join(site, "nvidia/cudnn/include/cudnn_version.h"), 1 << 15)
     digits = [re.search(r"#define CUDNN_%s (\d+)" % part, header)
               for part in ("MAJOR", "MINOR", "PATCHLEVEL")]  # fmt: skip
     if all(digits):
         return ".".join(digit.group(1) for digit in digits if digit)
     for folder in (os.path.join(torch_folder, "lib"), os.path.join(sys.prefix, "lib")):
-        for entry in ask.folders(folder):
+        for entry in commands.folders(folder):
             match = re.match(r"libcudnn\.so\.(\d[\d.]*)$", entry)
             if match is not None:
                 return match.group(1)
@@ -186,7 +186,7 @@ def names() -> dict[str, Any]:
             except (OSError, ValueError):
                 pass
     if not found:
-        raise ask.Skip("neither torch nor NCCL is installed there")
+        raise commands.Skip("neither torch nor NCCL is installed there")
     return found
 
 
@@ -213,10 +213,10 @@ def deep() -> dict[str, Any]:
     """Return what torch says of itself, once it is imported. Raises Skip."""
     import json  # noqa: PLC0415 - here only
 
-    told = ask.run([sys.executable, "-B", "-c", _IMPORT], DEEP - 5)
+    told = commands.run([sys.executable, "-B", "-c", _IMPORT], DEEP - 5)
     last = told["text"].strip().splitlines()[-1:] or ["no word"]
     if told.get("why") or told["exit"] != 0:
-        raise ask.Skip("torch cannot be imported: %s" % (told.get("why") or last[0][:300]))
+        raise commands.Skip("torch cannot be imported: %s" % (told.get("why") or last[0][:300]))
     found: dict[str, Any] = json.loads(last[0])
     return dict(found, seconds=told["seconds"])
 
@@ -245,7 +245,7 @@ def _prefixes(cwd: str) -> list[str]:
     bases += [
         os.path.join(root, name) for root in ("/opt", "/root", "/usr/local") for name in _CONDAS
     ]
-    listed = ask.read(os.path.join(home, ".conda", "environments.txt"), 1 << 16).splitlines()
+    listed = commands.read(os.path.join(home, ".conda", "environments.txt"), 1 << 16).splitlines()
     found = [line.strip() for line in listed if line.strip().startswith("/")]
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         found += [os.environ[variable]] if os.environ.get(variable) else []
@@ -262,7 +262,7 @@ def _prefixes(cwd: str) -> list[str]:
 
 
 def _below(folder: str) -> list[str]:
-    return [os.path.join(folder, name) for name in ask.folders(folder)]
+    return [os.path.join(folder, name) for name in commands.folders(folder)]
 
 
 def _environment(prefix: str) -> dict[str, Any] | None:
@@ -272,7 +272,7 @@ def _environment(prefix: str) -> dict[str, Any] | None:
         return None
     places: list[str] = []
     version = None
-    for name in ask.folders(os.path.join(prefix, "lib")):
+    for name in commands.folders(os.path.join(prefix, "lib")):
         if re.match(r"python3(\.\d+)?$", name):
             inside = os.path.join(prefix, "lib", name)
             places += [os.path.join(inside, "site-packages"), os.path.join(inside, "dist-packages")]

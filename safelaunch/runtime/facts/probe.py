@@ -17,6 +17,7 @@ import time
 
 from safelaunch.runtime import FOLDER
 from safelaunch.runtime.facts import child as facts_child
+from safelaunch.runtime.facts import commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _let_go(child: subprocess.Popen[bytes] | _Forked) -> int | None:
         try:
             return child.wait(patience)
         except subprocess.TimeoutExpired:
-            facts_child.kill(child)
+            commands.kill(child)
     child.returncode = -9  # in the kernel (D state): nobody waits for it
     return None
 

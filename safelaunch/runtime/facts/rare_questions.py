@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch.runtime.facts import questions
-from safelaunch.runtime.facts.child import folders, read
+from safelaunch.runtime.facts import answers
+from safelaunch.runtime.facts.commands import folders, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def reach(_: str, host: str, number: int) -> dict[str, Any]:
 def hostname(_: str) -> dict[str, Any]:
     """Return the machine's own name, and the addresses that it stands for there."""
     own = os.uname().nodename
-    return dict(questions.name("", own), name=own)
+    return dict(answers.name("", own), name=own)
 
 
 def home(cwd: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def home(cwd: str) -> dict[str, Any]:
     base = os.environ.get("SAFELAUNCH_HOME", "")
     base = base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), ".safelaunch")
     path = os.path.join(base, "runs")
-    return dict(questions.room(cwd, path), path=path)
+    return dict(answers.room(cwd, path), path=path)
 
 
 def checkpoint(cwd: str, word: str) -> dict[str, Any]:
@@ -65,9 +65,9 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
     `latest` is what DeepSpeed's or Megatron's file of that name says, `latest_found` whether the
     folder that it names is there.
     """
-    at = questions.place(cwd, word)
+    at = answers.place(cwd, word)
     if not os.path.isdir(at):
-        return {"kind": questions.path(cwd, word)["kind"]}
+        return {"kind": answers.path(cwd, word)["kind"]}
     names = os.listdir(at)
     told: dict[str, Any] = {
         "kind": "folder",
@@ -79,7 +79,7 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
             name
             for name in names
             if name.startswith(_STEP) and os.path.isdir(os.path.join(at, name))
-        )[: questions.SHOWN],
+        )[: answers.SHOWN],
         "latest": None,
     }
     for name in ("latest", "latest_checkpointed_iteration.txt"):
@@ -114,7 +114,7 @@ def hub(_: str, kind: str, repo: str, *settings: str) -> dict[str, Any]:
 
 def size(cwd: str, word: str) -> dict[str, Any]:
     """Return bytes and files of a path; `whole` is false where there were too many to count."""
-    at = questions.place(cwd, word)
+    at = answers.place(cwd, word)
     if not os.path.lexists(at):
         return {"bytes": 0, "files": 0, "whole": True}
     until, total, count = time.monotonic() + _LONGEST, 0, 0

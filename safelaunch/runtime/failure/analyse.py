@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime.signatures import advice, classes, tracebacks
-from safelaunch.runtime.failure import elastic_report, rank_ends, surroundings, log_tails, blame
+from safelaunch.runtime.failure import blame, elastic_report, log_tails, rank_ends, surroundings
 from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.signatures import advice, classes, tracebacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _judged(
 ) -> tuple[dict[str, Any] | None, list[str]]:
     if known.alone:
         _is_the_program(found, known)
-    failed, warnings = list(found), []  # type: list[ends.End], list[str]
+    failed, warnings = list(found), []  # type: list[rank_ends.End], list[str]
     if not known.is_bad:
         failed, warnings = _without_ended(found, known, kills)
     ranks = blame.judge(failed, kills, alone)

@@ -7,16 +7,16 @@ launcher's agent) is a cascade, whenever it was noted. Reads tails of logs; neve
 from __future__ import annotations
 
 from safelaunch.runtime.failure import elastic_report, log_tails
-from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.signatures import classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from safelaunch.runtime.signatures.classes import Match
     from safelaunch.runtime.failure.rank_ends import End
+    from safelaunch.runtime.signatures.classes import Match
     from safelaunch.runtime.signatures.table import Signature
 
 
@@ -223,7 +223,9 @@ def _behind(error: dict[str, Any], log: str) -> dict[str, Any]:
     """
     if str(error.get("type") or "").rpartition(".")[2] not in STARTED:
         return error
-    text = "\n".join(log_tails.last_lines(elastic_report.before_agent(log_tails.read(log)), LAST_WORDS))
+    text = "\n".join(
+        log_tails.last_lines(elastic_report.before_agent(log_tails.read(log)), LAST_WORDS)
+    )
     found = log_tails.last_exception(text)
     return error if found is None else dict(found, time_ns=error.get("time_ns"), where=STARTED_BY)
 
@@ -237,7 +239,9 @@ def _exited(finding: Finding, end: End, first: bool) -> None:
     finding.what = "exited with code %s%s" % (end.code, how)
     finding.role = "root" if first else "unknown"
     own = finding.owns_log
-    text = "\n".join(log_tails.last_lines(elastic_report.before_agent(log_tails.read(end.log)), LAST_WORDS))
+    text = "\n".join(
+        log_tails.last_lines(elastic_report.before_agent(log_tails.read(end.log)), LAST_WORDS)
+    )
     error = log_tails.last_exception(text) if own else None
     match = classes.classify(text)
     if error is not None:  # the program caught it, showed it, and gave up
@@ -287,7 +291,9 @@ def launcher(
 def _by_its_words(finding: Finding) -> Finding:
     """Name a launcher's failure by what stands in its log."""
     # the run directory's own path is long, and says nothing
-    text = log_tails.read(finding.log, log_tails.CLASSIFIED).replace(_node_dir(finding.log) + "/", "")
+    text = log_tails.read(finding.log, log_tails.CLASSIFIED).replace(
+        _node_dir(finding.log) + "/", ""
+    )
     match = classes.classify(text)
     finding.error = log_tails.exception(finding.log)
     if match is not None and match.role != "warning":

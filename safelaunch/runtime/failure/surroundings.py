@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime.signatures import match
 from safelaunch.runtime import run_state
+from safelaunch.runtime.signatures import match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Evidence of a hang: stacks, kernel, flight recorder."""

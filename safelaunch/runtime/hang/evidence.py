@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import signal
 
-from safelaunch.runtime.hang import flight_recorder, proc_stack, stacks
 from safelaunch.runtime import processes
+from safelaunch.runtime.hang import flight_recorder, proc_stack, stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Evidence(object):
 
     def begin(self, number: int, ranks: dict[int, tuple[int, int]]) -> None:
         """Start the n-th gathering, on {rank: (pid, start time)}."""
-        import time  # noqa: PLC0415 - as in tick
+        import time  # noqa: PLC0415 - the slice is our own affair, `now` the caller's
 
         self.began_ns = time.time_ns()
         self.folder = os.path.join(self.dir, "hang-%d" % number)
@@ -129,7 +129,7 @@ class Evidence(object):
 
     def _gone(self, alive: list[int]) -> list[dict[str, Any]]:
         """Return what had ended before: threads by an exception, ranks by themselves."""
-        from safelaunch.runtime.failure import rank_ends, log_tails, blame  # noqa: PLC0415 - only where a job hangs
+        from safelaunch.runtime.failure import blame, log_tails, rank_ends  # noqa: PLC0415
 
         if self.attempt is None:
             return []
@@ -196,7 +196,7 @@ class Target(object):
         self.out = -1
         self.answer = ("", 0)  # faulthandler's file, and where the new part begins
         self.size = 0
-        self.flight = None  # type: flight.Flight | None
+        self.flight = None  # type: flight_recorder.Flight | None
         self.seen = {"pid": pid}  # type: dict[str, Any]
 
     @property
@@ -229,7 +229,9 @@ class Target(object):
         state, wchan, text = proc_stack.report(self.pid)
         self.seen.update(state=state, wchan=wchan)
         _write(os.path.join(self.owner.folder, "rank-%d.kernel.txt" % self.rank), text)
-        environ = proc_stack.environ(self.pid, ("PATH", *flight_recorder.NAMES)) if state != "D" else {}
+        environ = (
+            proc_stack.environ(self.pid, ("PATH", *flight_recorder.NAMES)) if state != "D" else {}
+        )
         self.flight = flight_recorder.Flight(self.rank, environ, proc_stack.cwd(self.pid))
         self.flight.ask()
         self._spy(now, environ.get("PATH", ""))
@@ -306,7 +308,9 @@ class Target(object):
         self.end()
         spent = now - self.looked_at
         if self.looked_at and spent > 0.1 and processes.start_time(self.pid) == self.start:  # noqa: PLR2004
-            self.seen["cpu"] = round((proc_stack.cpu_seconds(self.pid) - self.cpu_before) / spent, 2)
+            self.seen["cpu"] = round(
+                (proc_stack.cpu_seconds(self.pid) - self.cpu_before) / spent, 2
+            )
         roots = [str(root) for root in self.owner.run.get("roots") or ()]
         self.seen.update(stacks.examine(self.text.decode("utf-8", "replace"), roots))
         self.seen["how"] = self.how or "none: %s" % (self.why or "there was no time")

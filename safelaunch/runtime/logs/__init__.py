@@ -1,0 +1,1 @@
+"""Logs of ranks: merged, capped, read."""

@@ -195,7 +195,7 @@ class Merger(object):
             runs = os.path.join(folder, *[os.pardir] * 4)
             try:
                 self.finder = _extra().Finder(extra, cwd, since, runs, skip)
-            except Exception as e:  # noqa: BLE001 - see _look_for_extra
+            except Exception as e:  # noqa: BLE001 - as above
                 self._cannot_look(e)
 
     def pieces(self) -> Iterator[bytes]:
@@ -311,7 +311,7 @@ class Merger(object):
                 self._take(finder, path, key, offset)
             if found:
                 self._name()
-        except Exception as e:  # noqa: BLE001 - a file system may do what it likes; the job goes on
+        except Exception as e:  # noqa: BLE001 - as above
             self._cannot_look(e)
 
     def _last_extra(self) -> Iterator[Source]:

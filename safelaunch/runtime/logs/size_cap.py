@@ -82,7 +82,7 @@ class Cap(object):
             return "this Python cannot ask the file system for it"
         if self.fallocate(fd, KEEP_SIZE | PUNCH_HOLE, begin, length) == 0:
             return ""
-        import ctypes  # noqa: PLC0415 - it is there: fallocate came from it
+        import ctypes  # noqa: PLC0415 - a Python may be built without it
 
         return os.strerror(ctypes.get_errno())  # EOPNOTSUPP: old NFS, FAT
 

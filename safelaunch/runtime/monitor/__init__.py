@@ -1,0 +1,1 @@
+"""Samples of GPUs, memory and kills while a job runs."""

@@ -48,7 +48,9 @@ class Samples(object):
         self.interval = interval
         wanted = run.get("gpus")
         names = [str(w) for w in wanted] if isinstance(wanted, list) else None
-        self.gpus = gpu_load.Gpus(names, dict(os.environ)) if names != [] else gpu_load.Gpus(names, {})
+        self.gpus = (
+            gpu_load.Gpus(names, dict(os.environ)) if names != [] else gpu_load.Gpus(names, {})
+        )
         self._began: float | None = None
         self._next = 0.0
         self._rows = 0
@@ -142,7 +144,9 @@ class Samples(object):
         return cells
 
     def _header(self) -> list[str]:
-        cards = ["gpu%s_%s" % (card, name) for card in self._cards or () for name in gpu_load.COLUMNS]
+        cards = [
+            "gpu%s_%s" % (card, name) for card in self._cards or () for name in gpu_load.COLUMNS
+        ]
         return list(HOST) + cards
 
     def _load(self, rows: dict[str, list[float | None]] | None) -> list[str]:

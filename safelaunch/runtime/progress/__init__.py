@@ -1,0 +1,1 @@
+"""Steps, checkpoints and metrics in what a job prints."""

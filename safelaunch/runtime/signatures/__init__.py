@@ -1,0 +1,1 @@
+"""Known failures, and what to do about each."""

@@ -7,7 +7,8 @@ No file is opened here, and nothing is decided about a run.
 
 from __future__ import annotations
 
-from safelaunch.runtime.signatures import advice, conditions, match as signatures_match, tracebacks
+from safelaunch.runtime.signatures import advice, conditions, tracebacks
+from safelaunch.runtime.signatures import match as signatures_match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def findings(
     lines of each rank, where that is known; `signatures` is another table than ours.
     """
     told = conditions.Told(lines, known)
-    exceptional, general = [], []  # type: list[signs.Hit], list[signs.Hit]
+    exceptional, general = [], []  # type: list[signatures_match.Hit], list[signatures_match.Hit]
     for hit in signatures_match.search(lines, find, signatures):
         when = hit.signature.when
         if conditions.holds(when, lines, hit.index, rank, told):
@@ -250,7 +251,9 @@ def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     ends = "\n".join(lines[index] for index in tracebacks.exceptions(lines))
     best = (0, None)  # type: tuple[int, Match | None]
     for text in (last, ends, traceback):
-        found = [pair for pair in findings(signatures_match.clean(text)) if pair[0] not in (0, -1, PLAIN)]
+        found = [
+            pair for pair in findings(signatures_match.clean(text)) if pair[0] not in (0, -1, PLAIN)
+        ]
         if found:
             best = max([best, *found], key=lambda pair: pair[0])
         if best[0] > PLAIN or (best[1] is not None and text is ends):

@@ -81,9 +81,7 @@ def holds(when: dict[str, Any], lines: list[str], index: int, rank: int | None, 
     return all(_one(name, value, lines, index, rank, told) for name, value in when.items())
 
 
-def _one(  # noqa: PLR0917 - as `holds`
-    name: str, value: Any, lines: list[str], index: int, rank: int | None, told: Told
-) -> bool:
+def _one(name: str, value: Any, lines: list[str], index: int, rank: int | None, told: Told) -> bool:  # noqa: PLR0917 - as `holds`
     if name in ("near", "not_near"):
         around = lines[max(0, index - NEAR) : index + NEAR + 1]
         return _stands(value, around) is (name == "near")

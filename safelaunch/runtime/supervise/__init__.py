@@ -1,0 +1,1 @@
+"""The supervisor of one node of a run."""

@@ -7,20 +7,53 @@ and what comes after it the supervisor decides.
 from __future__ import annotations
 
 import os
-import select
 import time
 
-from safelaunch.runtime import rank_exits, processes as runtime_processes, run_state
+from safelaunch.runtime import processes as runtime_processes
+from safelaunch.runtime import rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.supervise import launch
+from safelaunch.runtime.supervise.control import DEFAULT_GRACE, Control, ready
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+    from typing import Any, Protocol
 
     from safelaunch.runtime.supervise.journal import Journal
-    from safelaunch.runtime.supervise.observer import Observer
+    from safelaunch.runtime.supervise.peers import Peers
+
+    class Observer(Protocol):
+        """Who watches an attempt; observer.py."""
+
+        nodes: Peers | None
+
+        def started(self, processes: dict[int, int]) -> None:
+            """Take note of new processes {pid: start time}."""
+
+        def feed(self, data: bytes) -> None:
+            """Read what the job has written."""
+
+        def tick(self, attempt: Attempt) -> str:
+            """Return why the attempt has to end now, or nothing."""
+
+        def keep_up(self) -> None:
+            """Go on while the attempt is being ended."""
+
+        def is_stopping(self, attempt: int, why: str) -> None:
+            """Take note that the attempt is being stopped."""
+
+        def pids(self) -> list[int]:
+            """Return the pids of the observer's own programs."""
+
+        def reaped(self, pid: int, status: int) -> bool:
+            """Return whether a child that has ended was the observer's own."""
+
+        def cancel(self) -> None:
+            """End the observer's own programs."""
+
+        def close(self, attempt: Attempt) -> None:
+            """Look a last time: the rest of the logs has been merged."""
+
 
 TICK = 0.05  # seconds between two looks at the logs where inotify does not tell
 IDLE = 0.25  # and where it does: a file system that tells nothing is still followed
@@ -28,57 +61,7 @@ COALESCE = 0.01  # seconds in which many small writes become one look
 LEFTOVER_PATIENCE = 10.0  # seconds that processes may outlive the launcher before they are ended
 ORPHAN_PATIENCE = 2.0  # where a signal ended the launcher: nobody will collect its ranks
 LEFTOVER_GRACE = 5.0
-DEFAULT_GRACE = 15.0
 SCAN_SHARE = 200  # a walk through /proc may cost 1/200 of the time: it is long on big machines
-
-
-def ready(descriptors: Iterable[int], seconds: float) -> list[int]:
-    """Return which descriptors can be read, as soon as one can, at the latest after `seconds`.
-
-    By poll(2): select(2) takes none from 1024 on.
-    """
-    poll = select.poll()
-    for fd in descriptors:
-        poll.register(fd, select.POLLIN)
-    return [fd for fd, _ in poll.poll(seconds * 1000)]
-
-
-class Control(object):
-    """What ends an attempt before its own end: signals to the supervisor, or its own reasons."""
-
-    def __init__(self, node_dir: str) -> None:
-        self.dir = node_dir
-        self.signals: list[str] = []
-        self.heard = 0
-        self.kill_at = float("inf")
-
-    def arm(self, grace: float) -> None:
-        """KILL comes after the grace, or earlier if it was promised earlier."""
-        self.kill_at = min(self.kill_at, time.monotonic() + grace)
-
-    def in_words(self, why: str, run: dict[str, Any]) -> str:
-        """Return why an attempt is ended early, for people."""
-        from safelaunch.runtime.supervise import recovery  # noqa: PLC0415 - the observer has it by now
-
-        if why == "max_duration":
-            return "max_duration of %s reached" % recovery.span(float(run["max_duration"]))
-        if why == "min_steps":
-            steps = (run.get("success") or {}).get("min_steps")
-            return "smoke run, min_steps of %s reached" % steps
-        if why == "hang":
-            return "it hangs (hang.action is %s)" % (run.get("hang") or {}).get("action")
-        if os.path.exists(os.path.join(self.dir, "stop.json")):
-            return "stopped by `safelaunch stop`"
-        return "stopped by %s" % why
-
-    def is_late(self) -> bool:
-        """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
-        if self.heard != len(self.signals):
-            self.heard = len(self.signals)
-            asked = run_state.read_json(os.path.join(self.dir, "stop.json")) or {}
-            grace = asked.get("grace")
-            self.arm(float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE)
-        return time.monotonic() >= self.kill_at
 
 
 class Attempt(object):

@@ -10,8 +10,9 @@ import os
 import sys
 import time
 
+from safelaunch.runtime import processes as runtime_processes
+from safelaunch.runtime import run_state
 from safelaunch.runtime.supervise import pane
-from safelaunch.runtime import processes as runtime_processes, run_state
 
 FOLDERS = ("ranks", "records", "logs")
 PROCESSES = "processes.jsonl"
@@ -109,7 +110,9 @@ class Journal(object):
         _make_dirs(self.dir)
         _write_somehow(self.failure_file, failure)
         try:
-            run_state.reserve(self.failure_file, run_state.RESERVED_FAILURE)  # there may be another attempt
+            run_state.reserve(
+                self.failure_file, run_state.RESERVED_FAILURE
+            )  # there may be another attempt
         except OSError:
             pass
 

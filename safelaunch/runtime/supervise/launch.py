@@ -88,9 +88,7 @@ def _become_launcher(
         os.dup2(out, 2)
         processes.restore_descriptors(limits)
         environment["SAFELAUNCH_MAIN"] = str(os.getpid())  # launch.sh execs: the launcher's own pid
-        os.execvpe(  # noqa: S606 - no shell but the script's own
-            "bash", ["bash", script], environment
-        )
+        os.execvpe("bash", ["bash", script], environment)  # noqa: S606 - no shell but the script's own
     except BaseException as e:  # noqa: BLE001 - nothing of the supervisor may run on in the child
         os.write(2, ("safelaunch: cannot start bash: %s\n" % e).encode())
     finally:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch.runtime.logs import size_cap
-from safelaunch.runtime.hang import evidence
-from safelaunch.runtime.supervise import launch, recovery
-from safelaunch.runtime.monitor import oom_kills, sampler
 from safelaunch.runtime import processes as runtime_processes
-from safelaunch.runtime.progress import tracker, checkpoint_line, watchdog
+from safelaunch.runtime.hang import evidence
+from safelaunch.runtime.logs import size_cap
+from safelaunch.runtime.monitor import oom_kills, sampler
+from safelaunch.runtime.progress import checkpoint_line, tracker, watchdog
+from safelaunch.runtime.supervise import launch, recovery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ import select
 import socket
 import time
 
-from safelaunch.runtime.supervise import recovery
 from safelaunch.runtime import run_state
+from safelaunch.runtime.supervise import recovery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from safelaunch.runtime.supervise.attempt import Control
+    from safelaunch.runtime.supervise.control import Control
     from safelaunch.runtime.supervise.journal import Journal
 
 FILE = "peers.json"  # address, port, token; read once and removed

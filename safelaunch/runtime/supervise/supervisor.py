@@ -18,8 +18,9 @@ import time
 # in a run directory the package lies below runtime/, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from safelaunch.runtime.supervise import attempt, own_files, journal, launch
 from safelaunch.runtime import processes, run_state
+from safelaunch.runtime.supervise import attempt, journal, launch, own_files
+from safelaunch.runtime.supervise import control as supervise_control
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Supervisor(object):
         self.umask = umask  # the caller's, as the limits of open files where we have raised ours
         self.limits = limits
         self.subreaper = subreaper
-        self.control = attempt.Control(node_dir)
+        self.control = supervise_control.Control(node_dir)
         self.journal = journal.Journal(node_dir, run)
         if not subreaper:
             note = "detached processes are found by their mark only"
@@ -141,7 +142,7 @@ class Supervisor(object):
             from safelaunch.runtime.supervise import outcome  # noqa: PLC0415 - as observe
 
             found = outcome.of(self.dir, self.run, self.current, self.observer, self.attempts)
-        except Exception as e:  # noqa: BLE001 - an end must be told, whatever we make of it
+        except Exception as e:  # noqa: BLE001 - as in _judge
             self.journal.broken("judgement", e)
             code = self.current.outcome()["exit_code"]
             ended = "stopped" if self.control.signals else "succeeded" if code == 0 else "failed"
@@ -233,7 +234,7 @@ class Supervisor(object):
                 if self.nodes.tick(number, 0.0):
                     return "node"
                 pause = min(pause, 1.0)
-            if attempt.ready([wakeup], pause):
+            if supervise_control.ready([wakeup], pause):
                 os.read(wakeup, 4096)
             self.journal.restore({})
         return self.control.signals[0]
@@ -341,7 +342,7 @@ def _free_port(number: int) -> int | None:
     return start_probe.free_port(os.getpid() * 31 + number * 997)
 
 
-def _signals(control: attempt.Control) -> int:
+def _signals(control: supervise_control.Control) -> int:
     """Install the handlers; return a descriptor that becomes readable with each signal."""
     reader, writer = os.pipe()
     for fd in (reader, writer):

@@ -16,7 +16,8 @@ import os
 import struct
 import time
 
-from safelaunch.runtime.transfer import safe_paths, manifest, blocks, session as transfer_session
+from safelaunch.runtime.transfer import blocks, manifest, safe_paths
+from safelaunch.runtime.transfer import session as transfer_session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _MARK = struct.Struct(">Q")
-_going_on = []  # type: list[receiving.Session] # at most one
+_going_on = []  # type: list[transfer_session.Session] # at most one
 
 
 def _session() -> transfer_session.Session:
@@ -51,7 +52,9 @@ def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """
     release(request, link)
     try:
-        session = transfer_session.Session(request["target"], take_over=bool(request.get("take_over")))
+        session = transfer_session.Session(
+            request["target"], take_over=bool(request.get("take_over"))
+        )
     except manifest.Busy as e:
         return {"busy": e.idle}
     _going_on.append(session)
@@ -203,7 +206,9 @@ def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
     if old is not None:
         os.close(old.fd)
     flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if request.get("restart") else 0)
-    large = session.large[path] = transfer_session.Large(session.below().open(name, flags, 0o600), name)
+    large = session.large[path] = transfer_session.Large(
+        session.below().open(name, flags, 0o600), name
+    )
     there = os.fstat(large.fd).st_size
     _check_space(session, int(request["size"]) - there)
     if there > int(request["size"]):

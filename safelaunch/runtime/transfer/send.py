@@ -11,7 +11,7 @@ import os
 import stat
 import zlib
 
-from safelaunch.runtime.transfer import safe_paths, blocks
+from safelaunch.runtime.transfer import blocks, safe_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

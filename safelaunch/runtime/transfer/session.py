@@ -12,7 +12,7 @@ import os
 import stat
 
 from safelaunch.runtime.agent import start
-from safelaunch.runtime.transfer import safe_paths, manifest
+from safelaunch.runtime.transfer import manifest, safe_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Session(object):
         self.hold = manifest.Hold(lock, take_over=take_over)
         try:
             self.fresh = _is_fresh(self.target)
-            self.root = None  # type: below.Below | None
+            self.root = None  # type: safe_paths.Below | None
             self.manifest = manifest.of(start.home(), self.target)
             if self.fresh:
                 self.manifest.reset()
@@ -57,7 +57,7 @@ class Session(object):
             self.root.close()
         self.hold.close()
 
-    def below(self) -> below.Below:
+    def below(self) -> safe_paths.Below:
         """Return the target, made if it is not there. Raises OSError."""
         if self.root is None:
             if not os.path.isdir(self.target):

@@ -1,0 +1,1 @@
+"""ssh_config: what `ssh NAME` would do."""

@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.ssh.config.tokens import Unset, file_name, tokens
 from safelaunch.ssh.config.lines import Line, read_lines
+from safelaunch.ssh.config.tokens import Unset, file_name, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

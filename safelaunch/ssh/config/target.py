@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.errors import ConfigError
 from safelaunch.ssh.config import reader as ssh_config
 from safelaunch.ssh.config import values
-from safelaunch.ssh.config.tokens import Unset, file_name, home, tokens
 from safelaunch.ssh.config.address import Place, place
+from safelaunch.ssh.config.tokens import Unset, file_name, home, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.model import Host
-    from safelaunch.ssh.config.reader import Options
     from safelaunch.ssh.config.lines import Line
     from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.reader import Options
 
 # IdentityAgent's own word for "the socket that SSH_AUTH_SOCK names"; on Windows the usual pipe
 USUAL_AGENT = "SSH_AUTH_SOCK"

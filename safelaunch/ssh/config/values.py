@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.ssh.config.tokens import seconds
 from safelaunch.ssh.config.address import PORT, port_number
+from safelaunch.ssh.config.tokens import seconds
 
 if TYPE_CHECKING:
     from safelaunch.ssh.config.reader import Options

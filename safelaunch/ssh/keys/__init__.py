@@ -1,0 +1,1 @@
+"""Identities, ssh-agent and known hosts."""

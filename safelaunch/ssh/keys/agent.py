@@ -7,14 +7,15 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.ssh.keys import identities
 from safelaunch.ssh import paramiko_patches
 from safelaunch.ssh.config.target import USUAL_AGENT
+from safelaunch.ssh.keys import identities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from safelaunch.ssh.config.target import Target
+    from safelaunch.ssh.keys.identities import Signer
 
 _LIST, _LISTED, _SIGN, _SIGNED = 11, 12, 13, 14
 _FLAGS = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}
@@ -46,7 +47,7 @@ class Agent:
         with contextlib.suppress(OSError):
             self._connection.close()
 
-    def _signer(self, blob: bytes) -> identities.Signer:
+    def _signer(self, blob: bytes) -> Signer:
         def sign(data: bytes, algorithm: str) -> bytes:
             flags = _FLAGS.get(algorithm.removesuffix(identities.CERTIFICATE), 0)
             fields = identities.string(blob) + identities.string(data) + struct.pack(">I", flags)

@@ -140,7 +140,7 @@ def certified(certificate: str, identities: Iterable[Identity]) -> Identity | No
 
 
 def _certified_key(blob: bytes) -> bytes:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only then
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - 20 ms
 
     kind = strings(blob, 1)[0]
     line = kind + b" " + base64.b64encode(blob)

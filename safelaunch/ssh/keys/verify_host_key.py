@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from safelaunch.errors import HostError
-    from safelaunch.ssh.login import Ask
-    from safelaunch.ssh.keys.known_hosts import Line
     from safelaunch.ssh.config.target import Target
+    from safelaunch.ssh.keys.known_hosts import Line
+    from safelaunch.ssh.login import Ask
 
 _ANSWERS = "yes, no or the fingerprint"
 

@@ -1,0 +1,475 @@
+"""What the hooks of a rank write down, each failure in a process of its own; no launcher here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.python_versions import interpreter
+from support.rank_process import SITE, Rank
+from support.workspace import DEADLINE, need_root, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CRASH = "import ctypes\ndef crash(): ctypes.string_at(0)\n"
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Rank:
+    return Rank(tmp_path)
+
+
+def test_an_uncaught_exception_is_recorded(rank: Rank) -> None:
+    before = time.time_ns(), time.monotonic_ns()
+    program = "def step(n):\n    raise ValueError(f'bad batch {n}')\nstep(17)\n"
+    with rank.popen(program) as process:
+        _, shown = process.communicate(timeout=DEADLINE)
+    found, end = rank.read()
+    assert {k: found[k] for k in ("rank", "local_rank", "world_size", "attempt", "restart")} == {
+        "rank": 1,
+        "local_rank": 1,
+        "world_size": 2,
+        "attempt": 1,
+        "restart": 0,
+    }
+    assert (found["kind"], found["thread"], found["pid"]) == ("exception", None, process.pid)
+    assert (found["type"], found["message"]) == ("ValueError", "bad batch 17")
+    assert found["host"] == os.uname().nodename
+    assert before[0] < found["time_ns"] < time.time_ns()
+    assert before[1] < found["monotonic_ns"] < end["monotonic_ns"] < time.monotonic_ns()
+    assert found["traceback"] == shown  # as Python shows it
+    file = str(rank.root / "train.py")
+    code = "raise ValueError(f'bad batch {n}')"
+    assert found["frames"] == [
+        {"file": file, "line": 3, "function": "<module>", "code": "step(17)"},
+        {"file": file, "line": 2, "function": "step", "code": code},
+    ]
+    assert end["kind"] == "exit"
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.12", "3.13"])
+def test_any_python_records(rank: Rank, version: str) -> None:
+    rank.run("import torch_that_is_not_there", python=interpreter(version))
+    [found] = rank.failures()
+    assert (found["type"], found["frames"][-1]["line"]) == ("ModuleNotFoundError", 1)
+
+
+def test_an_exception_in_a_thread_is_recorded_with_its_name(rank: Rank) -> None:
+    program = "import threading\nt = threading.Thread(target=lambda: {}['k'], name='loader')\n"
+    code, shown = rank.run(program + "t.start()\nt.join()\n")
+    [found] = rank.failures()
+    assert (found["thread"], found["type"], code) == ("loader", "KeyError", 0)
+    assert "Exception in thread loader" in shown
+
+
+def test_many_failing_threads_leave_room_for_the_main_thread(rank: Rank) -> None:
+    program = (
+        "import threading\nfor i in range(100):\n"
+        "    t = threading.Thread(target=lambda: {}['k' * 900])\n    t.start()\n    t.join()\n"
+        "raise ValueError('é' * 9000)\n"
+    )
+    rank.run(program)
+    found = rank.failures()
+    assert found[0]["thread"]
+    assert found[-1]["type"] == "ValueError"
+    size = (rank.node / "records" / "rank-1.1.0.json").stat().st_size
+    assert len(b"".join(json.dumps(f).encode() for f in rank.read())) < size == 2 * 16384
+
+
+def test_exceptions_that_are_only_shown_leave_room_for_the_last(rank: Rank) -> None:
+    program = (
+        "import sys\nfor i in range(100):\n    try: {}['k' * 900]\n"
+        "    except KeyError: sys.excepthook(*sys.exc_info())\nraise ValueError('the last')\n"
+    )
+    rank.run(program)
+    found = [failure["type"] for failure in rank.failures()]
+    assert (found[0], found[-1]) == ("KeyError", "ValueError")
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("import sys\nsys.exit(3)", 3), ("pass", 0), ("import threading as t\nt.Thread().start()", 0)],
+)
+def test_an_orderly_exit_is_no_failure(rank: Rank, program: str, code: int) -> None:
+    assert rank.run(program)[0] == code
+    assert [found["kind"] for found in rank.read()] == ["exit"]
+
+
+def test_an_exit_past_the_interpreter_leaves_no_exit_record(rank: Rank) -> None:
+    assert rank.run("import os\nos._exit(0)") == (0, "")
+    assert rank.read() == []
+
+
+def test_an_interrupt_is_recorded(rank: Rank) -> None:
+    code, _ = rank.run("import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
+    assert (code, rank.failures()[0]["type"]) == (-signal.SIGINT, "KeyboardInterrupt")
+
+
+def test_a_fatal_signal_in_native_code_names_the_python_frame(rank: Rank) -> None:
+    code, shown = rank.run(CRASH + "crash()")
+    assert (code, shown, rank.read()) == (-signal.SIGSEGV, "", [])
+    assert "Segmentation fault" in rank.text("fatal")
+    assert 'train.py", line 2 in crash' in rank.text("fatal")
+
+
+def test_the_users_own_faulthandler_writes_where_he_expects_it(rank: Rank) -> None:
+    _, shown = rank.run(CRASH + "crash()", "-X", "faulthandler")
+    assert "Segmentation fault" in shown
+
+
+def test_forked_children_write_nothing_into_the_record(rank: Rank) -> None:
+    program = (
+        CRASH + "import os, sys\n"
+        "def child(do):\n"
+        "    if os.fork() == 0:\n        do()\n"
+        "    os.wait()\n"
+        "child(lambda: {}['missing'])\nchild(sys.exit)\nchild(crash)\n"
+    )
+    code, shown = rank.run(program)
+    assert code == 0
+    assert [found["kind"] for found in rank.read()] == ["exit"]
+    assert "KeyError" in shown
+    assert rank.text("fatal") == ""
+
+
+def test_what_a_rank_starts_is_no_rank(rank: Rank) -> None:
+    program = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', '1/0'])"
+    rank.run(program)
+    assert [found["kind"] for found in rank.read()] == ["exit"]
+
+
+HOOK = "import os, sys\ndef mine(*args):\n    print('mine')\n    %s\nsys.excepthook = mine\n1/0\n"
+
+
+@pytest.mark.parametrize("body", ["pass", "sys.stdout.flush(); os._exit(9)", "raise OSError"])
+def test_a_later_hook_of_the_user_runs_and_hides_nothing(rank: Rank, body: str) -> None:
+    _, shown = rank.run(HOOK % body)
+    assert "mine" in shown
+    assert [found["type"] for found in rank.failures()] == ["ZeroDivisionError"]
+
+
+def test_an_earlier_hook_of_the_user_still_runs(rank: Rank) -> None:
+    own = rank.root / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text((HOOK % "pass").replace("1/0", ""))
+    rank.env["PYTHONPATH"] += f":{own}"
+    _, shown = rank.run("1/0")
+    assert shown == "mine\n"
+    assert len(rank.failures()) == 1
+
+
+def test_a_debugger_that_shows_an_exception_is_no_failure(rank: Rank) -> None:
+    program = "import code\ncode.InteractiveInterpreter().runsource('1/0')\n"
+    program = "import sys\nsys.excepthook = sys.__excepthook__\n" + program
+    assert rank.run(program)[0] == 0
+    assert rank.failures() == []
+
+
+DEEP = "import sys\nsys.setrecursionlimit(9**5)\ndef f(n): n and f(n - 1) or 1/0\nf(5000)"
+CAUSE = "try:\n    1/0\nexcept Exception as e:\n    raise OSError(2, 'no') from e"
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "message"),
+    [
+        ("class E(Exception):\n    def __str__(s): 1/0\nraise E", "E", "<exception str() failed>"),
+        ("raise ValueError('x' * 10**7)", "ValueError", "x" * 2000),
+        ("raise ValueError('\\ud800 \\U0001f600')", "ValueError", "\ud800 \U0001f600"),
+        ("import json\njson.loads('{')", "json.decoder.JSONDecodeError", None),
+        ("def f(): f()\nf()", "RecursionError", None),
+        (DEEP, "ZeroDivisionError", None),
+        ("raise MemoryError", "MemoryError", ""),
+        (CAUSE, "FileNotFoundError", "[Errno 2] no"),
+    ],
+    ids=["broken-str", "giant", "surrogate", "qualified", "recursion", "deep", "memory", "cause"],
+)
+def test_awkward_exceptions_are_recorded(
+    rank: Rank, program: str, kind: str, message: str | None
+) -> None:
+    rank.run(program)
+    [found] = rank.failures()
+    assert found["type"] == kind
+    assert message in (None, found["message"])
+    assert found["frames"][-1]["file"]
+    assert kind in found["traceback"]
+
+
+def test_causes_stand_in_the_traceback(rank: Rank) -> None:
+    rank.run(CAUSE)
+    assert "ZeroDivisionError" in rank.failures()[0]["traceback"]
+
+
+def test_a_chain_that_is_too_long_keeps_the_message_of_each_link(rank: Rank) -> None:
+    lines = [f"def f{n}(): f{n + 1}()" for n in range(200)]
+    lines += ["def f200(): raise KeyError('the cause')", "def g0():", "    try: f0()"]
+    lines += ["    except KeyError as e: raise ValueError('the end') from e"]
+    lines += [f"def g{n}(): g{n - 1}()" for n in range(1, 200)]
+    rank.run("\n".join([*lines, "g199()"]))
+    text = rank.failures()[0]["traceback"]
+    assert len(text) <= 6000
+    assert "KeyError: 'the cause'\n\nThe above exception was the direct cause" in text
+    assert text.endswith("ValueError: the end\n")
+
+
+def test_the_end_of_a_giant_message_stands_in_the_traceback(rank: Rank) -> None:
+    rank.run("raise ValueError('begin' + 'x' * 10**6 + 'end')")
+    text = rank.failures()[0]["traceback"]
+    assert "ValueError: beginxxx" in text
+    assert text.endswith("xxxend\n")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups came with 3.11")
+def test_a_group_is_recorded_with_its_exceptions(rank: Rank) -> None:
+    rank.run("raise ExceptionGroup('two', [ValueError('first'), OSError('second')])")
+    [found] = rank.failures()
+    assert "ValueError: first" in found["traceback"]
+
+
+def test_a_syntax_error_is_found_at_its_place(rank: Rank) -> None:
+    (rank.root / "model.py").write_text("x = 1\nx = = 2\n")
+    rank.run("import model")
+    place = rank.failures()[0]["frames"][-1]
+    assert (place["file"], place["line"]) == (str(rank.root / "model.py"), 2)
+    assert place["code"] == "x = = 2"
+
+
+def test_a_long_traceback_keeps_its_head_and_its_tail(rank: Rank) -> None:
+    lines = [f"def f{n}(): f{n + 1}()" for n in range(300)]
+    rank.run("\n".join([*lines, "def f300(): 1/0", "f0()"]))
+    [found] = rank.failures()
+    assert len(found["traceback"]) <= 6000
+    assert "in f0" in found["traceback"]
+    assert "in f300" in found["traceback"]
+    assert len(found["frames"]) == 20
+
+
+def test_relative_names_are_those_of_the_start(rank: Rank) -> None:
+    program = "import os\ncode = compile('1/0', 'gen/step.py', 'exec')\nos.chdir('/')\nexec(code)"
+    rank.run(program)
+    assert rank.failures()[0]["frames"][-1]["file"] == str(rank.root / "gen" / "step.py")
+
+
+def test_no_descriptor_left(rank: Rank) -> None:
+    program = "import os\ndef leak():\n    while True: os.open('/dev/null', 0)\nleak()\n"
+    rank.run(program, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)))
+    [found] = rank.failures()
+    assert found["message"].startswith("[Errno 24]")
+    assert found["frames"][-1]["code"] == "while True: os.open('/dev/null', 0)"
+
+
+def test_no_memory_left(rank: Rank) -> None:
+    """There may be too little for a traceback; type, time and rank are always said."""
+    program = (
+        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (60 << 20, 60 << 20))\n"
+        "kept = []\nwhile True: kept.append(bytearray(1000))\n"
+    )
+    rank.run(program)
+    [found] = rank.failures()
+    assert (found["type"], found["rank"], found["thread"]) == ("MemoryError", 1, None)
+
+
+def test_a_descriptor_that_user_code_took_is_left_alone(rank: Rank) -> None:
+    program = (
+        "import os\nos.closerange(3, 1024)\n"
+        "fds = [os.open('precious', os.O_CREAT | os.O_RDWR) for _ in range(300)]\n1/0\n"
+    )
+    _, shown = rank.run(program)
+    assert "ZeroDivisionError" in shown
+    assert (rank.root / "precious").read_bytes() == b""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    need_root()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    rank = Rank(small_disk)
+    program = (
+        "import os\nfd = os.open('checkpoint', os.O_CREAT | os.O_WRONLY)\n"
+        "for size in 4096, 1:\n"
+        "    try:\n        while True: os.write(fd, b'x' * size)\n"
+        "    except OSError: pass\n"
+        "os.write(fd, b'x')\n"
+    )
+    rank.run(program)
+    assert rank.failures()[0]["message"] == "[Errno 28] No space left on device"
+    assert [found["kind"] for found in rank.read()] == ["exception", "exit"]
+
+
+FILL = "with open('rest', 'wb', 0) as file:\n    while file.write(b'x' * 512) == 512: pass\n"
+PRINTS = (
+    "import logging, os, sys\nprint('before', flush=True)\n"
+    "try:\n    " + FILL.replace("\n", "\n    ") + "\nexcept OSError: pass\n"
+    "for n in range(20):\n"
+    "    print('x' * 400, flush=True)\n"
+    "    print('y' * 400, file=sys.stderr)\n"
+    "    sys.stdout.buffer.write(b'z' * 400)\n"
+    "    logging.warning('w' * 400)\n"
+    "sys.stdout.flush()\nos.unlink('rest')\nprint('after', flush=True)\n"
+)
+
+
+def run_on_a_log(rank: Rank, program: str, *words: str, **options: Any) -> tuple[int, str]:
+    """Run a program whose output goes to launcher.log; return its exit code and the log."""
+    path = rank.node / "logs" / "attempt-1" / "launcher.log"
+    path.unlink(missing_ok=True)
+    with path.open("ab") as log:
+        code, _ = rank.run(program, *words, stdout=log, stderr=log, **options)
+    return code, path.read_text()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("is_rank", [True, False])
+@pytest.mark.parametrize("version", ["3.6", "3.8", "3.11", "3.13"])
+def test_a_full_disk_of_the_logs_ends_nothing(
+    small_disk: Path, unbuffered: str, is_rank: bool, version: str
+) -> None:
+    rank = Rank(small_disk)
+    rank.env["PYTHONUNBUFFERED"] = unbuffered
+    if not is_rank:
+        del rank.env["RANK"]
+    code, text = run_on_a_log(rank, PRINTS, python=interpreter(version))
+    assert code == 0, text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    if is_rank:
+        gap, end = rank.read()
+        assert (gap["kind"], end["kind"]) == ("gap", "exit")
+        assert 10_000 < end["dropped"] < 20 * 4 * 450
+
+
+STREAMS = (
+    "import sys\nfor s in (sys.stdout, sys.stderr):\n"
+    "    b, r = s.buffer, getattr(s.buffer, 'raw', None)\n"
+    "    print(s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.fileno(), s.isatty(),"
+    " getattr(s, 'write_through', None), repr(s.newlines), isinstance(b, __import__('io').FileIO),"
+    " r is None, b.fileno(), b.name, b.mode, b.closed, s is getattr(sys,"
+    " '__std%s__' % s.name[4:7]))\n"
+)
+
+
+@pytest.mark.parametrize("words", [(), ("-u",)])
+@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.11", "3.13"])
+def test_the_streams_are_as_python_makes_them(
+    rank: Rank, words: tuple[str, ...], version: str
+) -> None:
+    rank.env["PYTHONIOENCODING"] = "latin-1:replace"
+    ours = run_on_a_log(rank, STREAMS, *words, python=interpreter(version))
+    del rank.env["SAFELAUNCH_CAPTURE"]
+    assert ours == run_on_a_log(rank, STREAMS, *words, python=interpreter(version))
+    assert "<stderr> w" in ours[1]
+
+
+def test_other_errors_of_a_stream_are_raised_as_ever(rank: Rank) -> None:
+    program = (
+        "import os, sys\nos.close(1)\ntry: print('x', flush=True)\n"
+        "except OSError as e: print(e.errno, file=sys.stderr)\n"
+    )
+    assert run_on_a_log(rank, program)[1].startswith("9\n")
+
+
+def test_output_that_goes_elsewhere_keeps_its_streams(rank: Rank) -> None:
+    assert rank.run("import sys\nprint(type(sys.stdout.buffer.raw).__name__)") == (0, "FileIO\n")
+
+
+def test_a_program_that_replaces_itself_is_still_recorded(rank: Rank) -> None:
+    """It has shown an exception before, as the record tells."""
+    program = (
+        "import os, sys\nif os.environ.pop('FIRST', ''):\n"
+        "    try: {}['k']\n    except KeyError: sys.excepthook(*sys.exc_info())\n"
+        "    os.execv(sys.executable, [sys.executable, 'train.py'])\n"
+        "raise ValueError('bad batch')\n"
+    )
+    rank.env["FIRST"] = "1"
+    rank.run(program)
+    found = [(one["kind"], one.get("type"), one.get("uncaught")) for one in rank.read()]
+    assert found == [
+        ("exception", "KeyError", False),
+        ("exception", "ValueError", True),
+        ("exit", None, None),
+    ]
+    assert [path.name for path in (rank.node / "ranks").iterdir()] == ["rank-1.1.0"]
+    assert (rank.node / "records" / "rank-1.1.0.json").stat().st_size == 2 * 16384
+
+
+def test_stacks_of_a_program_that_has_replaced_itself_are_written(rank: Rank) -> None:
+    program = (
+        "import os, sys\nif os.environ.pop('FIRST', ''):\n"
+        "    os.execv(sys.executable, [sys.executable, 'train.py'])\n"
+        "def train():\n    print('up', flush=True)\n    input()\ntrain()\n"
+    )
+    rank.env["FIRST"] = "1"
+    with rank.popen(program, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "up\n"
+            process.send_signal(number())
+            wait_for(lambda: "in train" in rank.text("stacks"), "stack in the file")
+        finally:
+            process.kill()
+
+
+def number() -> int:
+    """Return the signal's number as the supervisor has it; its module cannot be imported here."""
+    found = re.search(
+        r"^STACKS_SIGNAL = (\d+)", (SITE.parent / "evidence.py").read_text(), re.MULTILINE
+    )
+    assert found
+    return int(found[1])
+
+
+def test_stacks_are_written_on_request_and_the_program_goes_on(rank: Rank) -> None:
+    program = "def train():\n    print('up', flush=True)\n    input()\ntrain()\nprint('on')\n"
+    with rank.popen(program, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "up\n"
+            process.send_signal(number())
+            wait_for(lambda: "in train" in rank.text("stacks"), "stack in the file")
+            process.stdin.write("\n")
+            process.stdin.close()
+            assert process.stdout.read() == "on\n"
+        finally:
+            process.kill()
+    assert rank.text("fatal") == ""
+    assert process.returncode == 0
+
+
+def test_nothing_happens_where_capture_is_off(rank: Rank) -> None:
+    del rank.env["SAFELAUNCH_CAPTURE"]
+    rank.run("1/0")
+    assert list((rank.node / "records").iterdir()) == []
+    assert (rank.node / "ranks" / "rank-1.1.0").exists()
+
+
+def test_a_run_directory_that_cannot_be_written_does_no_harm(rank: Rank) -> None:
+    (rank.node / "records").rmdir()
+    assert rank.run("print('runs')") == (0, "runs\n")
+
+
+def test_a_broken_capture_does_no_harm(rank: Rank) -> None:
+    site = rank.root / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text((SITE / "sitecustomize.py").read_text())
+    (site / "safelaunch_rank.py").write_text("no Python")
+    rank.env["PYTHONPATH"] = str(site)
+    assert rank.run("print('runs')") == (0, "runs\n")

@@ -1,0 +1,48 @@
+"""Commands about a run whose host does not answer: they never say more than is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.ssh import sshd
+from support.ssh.sshd import Sshd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.workspace import Place
+
+pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
+FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+
+
+@pytest.fixture
+def run(place: Place) -> Iterator[str]:
+    """Yield a run that goes on, on a host that does not answer any more."""
+    folder = place.user / ".ssh"
+    folder.mkdir(mode=0o700)
+    config = folder / "config"
+    with Sshd() as server:
+        reached = server.ssh_config("gpu1", server.users[-1])
+        config.write_text(reached)
+        file = place.job(FOREVER, name="far", python=None)
+        found = str(place.json("remote", "--host", "gpu1", file)["id"])
+        assert place.json("show", found)["state"] == "running"
+        config.write_text(reached.replace(f"Port {server.port}", "Port 1"))
+        yield found
+        config.write_text(reached)
+        place.cli("stop", found)
+
+
+def test_attach_says_that_the_host_does_not_answer(place: Place, run: str) -> None:
+    said = " ".join(place.cli("attach", run, code=4).stderr.split())
+    assert f"{run}: gpu1 does not answer: 127.0.0.1 port 1 refuses connections" in said
+    assert "when last seen" in said
+    assert "does not run" not in said
+
+
+def test_wait_does_not_say_that_it_still_runs(place: Place, run: str) -> None:
+    said = place.cli("wait", "--timeout", "0.1", run, code=1).stderr
+    assert f"{run}: not known to have ended" in said
+    assert "still runs" not in said

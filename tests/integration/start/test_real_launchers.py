@@ -1,0 +1,64 @@
+"""The real launchers over gloo: few, because importing torch takes seconds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from safelaunch.runtime import processes
+
+if TYPE_CHECKING:
+    from support.workspace import Place
+
+pytestmark = pytest.mark.train
+
+SUM = (
+    "import os, torch, torch.distributed as dist\n"
+    "dist.init_process_group('gloo')\n"
+    "t = torch.tensor([dist.get_rank() + 1.0])\n"
+    "dist.all_reduce(t)\n"
+    "print('rank', dist.get_rank(), 'sum', t.item(), flush=True)\n"
+)
+
+
+def test_torchrun_trains_and_stops_without_a_trace(place: Place) -> None:
+    job = place.job(
+        SUM + "import time\ntime.sleep(600)", launcher="torchrun", processes=2, profile="cpu"
+    )
+    run = place.start(job)
+    for rank in (0, 1):
+        place.said(run, f"rank {rank} sum 3.0", f"rank-{rank}.log")
+    assert set(place.json("show", run)["pids"]["ranks"]) == {"0", "1"}
+    assert place.json("stop", run)["state"] == "stopped"
+    assert processes.marked(run) == {}
+
+
+def test_accelerate_trains_two_processes(place: Place) -> None:
+    program = (
+        "import torch\nfrom accelerate import Accelerator\na = Accelerator()\n"
+        "t = a.reduce(torch.tensor([a.process_index + 1.0]))\n"
+        "print('rank', a.process_index, 'of', a.num_processes, 'sum', t.item())\n"
+        "a.end_training()"
+    )
+    run = place.start(place.job(program, launcher="accelerate", processes=2, profile="cpu"))
+    assert place.ended(run)["state"] == "succeeded"
+    for rank in (0, 1):
+        assert (place.logs(run) / f"rank-{rank}.log").read_text() == f"rank {rank} of 2 sum 3.0\n"
+    record = json.loads((place.node(run) / "record.json").read_text())
+    assert {"torch", "accelerate"} <= set(record["packages"])
+
+
+def test_ranks_that_train_alone_are_not_passed_over(place: Place) -> None:
+    """The job's own config says NO: accelerate starts one process in spite of --num_processes."""
+    place.write("acc.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\n")
+    job = place.job(
+        "print('alone')",
+        launcher="accelerate",
+        processes=2,
+        profile="cpu",
+        launcher_args={"config_file": "acc.yaml"},
+    )
+    status = place.ended(place.start(job))
+    assert status["warning"] == "0 of 2 planned ranks were seen: did a process train alone?"

@@ -1,0 +1,210 @@
+"""Starts that are refused with a clear message and nothing left, and full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.python_versions import interpreter
+from support.workspace import Place, need_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # any user may run it, wherever the tests' own lives
+FOREVER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)\n"
+
+
+def refused(place: Place, job: str, **options: Any) -> str:
+    """Check that a start is refused with nothing left; return what is said."""
+    result = place.cli("run", job, code=2, **options)
+    assert result.stderr.count("error:") == 1
+    runs = place.home / "runs"
+    assert not runs.exists() or list(runs.iterdir()) == []
+    return result.stderr
+
+
+def test_a_bad_interpreter_is_named(place: Place) -> None:
+    plain = place.write("plain", "no program")
+    listed = place.write("listed", "#!/bin/sh\necho hello\n")
+    listed.chmod(0o755)
+    for path, what in (
+        ("/no/such/python", "does not exist"),
+        (str(place.project), "is a directory"),
+        (str(plain), "is not executable"),
+        (str(listed), "does not work: hello"),
+    ):
+        said = refused(place, place.job("", python=path))
+        assert path in said
+        assert what in said
+
+
+def test_an_executable_that_is_no_program_is_named(place: Place) -> None:
+    path = place.write("garbage", b"\x00\x01garbage")
+    path.chmod(0o755)
+    assert "cannot be run: Exec format error" in refused(place, place.job("", python=str(path)))
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
+def test_an_interpreter_that_is_too_old_is_named(place: Place, version: str) -> None:
+    said = refused(place, place.job("", python=interpreter(version)))
+    assert f"is Python {version}." in said
+    assert "3.8 or newer is needed" in said
+
+
+def test_a_secret_that_is_not_set_is_named(place: Place) -> None:
+    said = refused(place, place.job("", env_from=["NOT_SET_HERE"]))
+    assert "NOT_SET_HERE" in said
+    assert "export NOT_SET_HERE=" in said
+
+
+def test_a_workdir_that_does_not_exist_is_named(place: Place) -> None:
+    job = place.job("", workdir="gone", script=None, launcher="command", command=["true"])
+    assert "does not exist" in refused(place, job)
+
+
+def test_without_home_the_passwd_entry_counts(place: Place) -> None:
+    for name in ("HOME", "SAFELAUNCH_HOME"):
+        place.env.pop(name)
+    place.home = place.user / ".safelaunch"
+    program = (
+        "import pwd, sys; pwd.getpwuid = lambda _: pwd.struct_passwd("
+        f"('x', 'x', 0, 0, '', {str(place.user)!r}, ''))\n"
+        "sys.argv = ['safelaunch', 'run', 'job.yaml']\n"
+        "from safelaunch.cli.main import main\nmain()"
+    )
+    place.job("print('x')")
+    subprocess.run(
+        [sys.executable, "-c", program], env=place.env, cwd=place.project, check=True,
+        capture_output=True,
+    )  # fmt: skip
+    place.note()
+    assert len(list((place.home / "runs").iterdir())) == 1
+
+
+@pytest.fixture
+def shared() -> Iterator[Place]:
+    """Yield a place that other users may enter: pytest's own folders are for their owner only."""
+    root = Path(tempfile.mkdtemp(dir="/tmp"))
+    root.chmod(0o755)
+    place = Place(root)
+    try:
+        yield place
+    finally:
+        place.close()
+        shutil.rmtree(root)
+
+
+@pytest.fixture
+def nobody() -> Iterator[tuple[str, ...]]:
+    """Yield the words that run a command as a user without rights and without a passwd entry."""
+    need_root()
+    if shutil.which("setpriv") is None:
+        pytest.skip("no setpriv here")
+    words = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups")
+    for program in ([sys.executable, "-c", "import safelaunch.cli.main"], [SYSTEM_PYTHON, "-V"]):
+        tried = subprocess.run([*words, *program], check=False, capture_output=True, cwd="/")
+        if tried.returncode != 0:
+            pytest.skip(f"another user cannot run {program[0]}")
+    yield words
+    with contextlib.suppress(OSError):
+        os.rmdir("/tmp/safelaunch-12345")
+
+
+def as_nobody(
+    place: Place, nobody: tuple[str, ...], *words: str
+) -> subprocess.CompletedProcess[str]:
+    """Run safelaunch as that user."""
+    return subprocess.run(
+        [*nobody, sys.executable, "-m", "safelaunch", *words],
+        env=place.env, cwd=place.project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_a_home_that_cannot_be_written_is_named(shared: Place, nobody: tuple[str, ...]) -> None:
+    shared.env.pop("SAFELAUNCH_HOME")
+    result = as_nobody(shared, nobody, "run", shared.job("", python=SYSTEM_PYTHON))
+    assert result.returncode == 2, result.stderr
+    assert str(shared.user) in result.stderr
+    assert "Permission denied" in result.stderr
+    assert "SAFELAUNCH_HOME" in result.stderr
+
+
+def test_a_user_without_passwd_entry_and_home_is_told(
+    shared: Place, nobody: tuple[str, ...]
+) -> None:
+    for name in ("HOME", "SAFELAUNCH_HOME", "USER", "LOGNAME"):
+        shared.env.pop(name, None)
+    result = as_nobody(shared, nobody, "run", shared.job("", python=SYSTEM_PYTHON))
+    assert result.returncode == 2, result.stderr
+    assert "this user has no home folder" in result.stderr
+
+
+def test_a_user_without_passwd_entry_can_run(shared: Place, nobody: tuple[str, ...]) -> None:
+    shared.home.mkdir()
+    os.chown(shared.home, 12345, 12345)
+    result = as_nobody(
+        shared, nobody, "run", "--follow", shared.job("print('fine')", python=SYSTEM_PYTHON)
+    )
+    assert (result.returncode, result.stdout) == (0, "fine\n"), result.stderr
+
+
+def test_a_read_only_home_is_named(place: Place) -> None:
+    need_root()
+    place.home.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", str(place.home)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounts are not allowed here")
+    try:
+        said = place.cli("run", place.job(""), code=2).stderr
+    finally:
+        subprocess.run(["umount", str(place.home)], check=True)
+    assert "Read-only file system" in said
+
+
+# -- a full disk -----------------------------------------------------------------------------------
+
+
+def fill(place: Place, leave: int = 0) -> None:
+    """Fill the file system, but for some bytes."""
+    with open(place.home / "ballast", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            file.truncate(max(0, file.tell() - leave))
+
+
+@pytest.mark.parametrize("leave", [0, 16384, 65536])
+def test_a_start_on_a_full_disk_leaves_nothing(small: Place, leave: int) -> None:
+    fill(small, leave)
+    said = refused(small, small.job(FOREVER))
+    assert "No space left" in said or "no space left" in said
+    assert small.known.keys() == set()
+
+
+def test_a_job_goes_on_while_the_disk_is_full_and_its_end_is_recorded(small: Place) -> None:
+    program = (
+        "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)"
+    )
+    run = small.start(small.job(program))
+    small.said(run, "up")
+    fill(small)
+    assert small.json("show", run)["state"] == "running"
+    small.write("go", "")
+    assert small.ended(run)["state"] == "succeeded"
+
+
+def test_a_run_on_a_full_disk_can_be_stopped(small: Place) -> None:
+    run = small.start(small.job(FOREVER))
+    small.said(run, "up")
+    fill(small)
+    assert small.json("stop", run)["state"] == "stopped"
+    assert small.json("show", run)["state"] == "stopped"

@@ -1,0 +1,150 @@
+"""Going on from an earlier run: with `resume_args`, and only where it is still the same job."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.workspace import wait_for
+
+from safelaunch.runtime import processes
+
+if TYPE_CHECKING:
+    from support.workspace import Place
+
+SAY = "import sys\nprint('args', *sys.argv[1:])\n"
+FAIL = SAY + "sys.exit(0 if '--resume' in sys.argv else 1)\n"
+RECOVERY = {"max_restarts": 0, "resume_args": {"resume": True}}
+ARGS = {"per_device_train_batch_size": 8}
+
+
+def run_json(place: Place, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((place.node(run) / "run.json").read_text())
+    return found
+
+
+@pytest.fixture
+def failed(place: Place) -> str:
+    """Return a run that has failed, and that a resume would finish."""
+    run = place.start(place.job(FAIL, args=ARGS, recovery=RECOVERY, hang="off"))
+    assert place.ended(run)["state"] == "failed"
+    return run
+
+
+def test_a_resume_starts_with_the_resume_args(place: Place, failed: str) -> None:
+    run = place.start("job.yaml", "--resume")
+    assert (place.ended(run)["state"], run != failed) == ("succeeded", True)
+
+
+def test_a_resume_records_the_run_that_it_goes_on_from(place: Place, failed: str) -> None:
+    run = place.start("job.yaml", "--resume-from", failed)
+    assert run_json(place, run)["resumes"] == failed
+
+
+def test_a_rerun_resumes_whatever_the_job_file_says_now(place: Place, failed: str) -> None:
+    place.write("job.yaml", "launcher: nonsense\n")
+    place.cli("rerun", "--resume", "--follow", failed)
+
+
+def test_a_resume_of_another_experiment_is_refused_with_the_differences(
+    place: Place, failed: str
+) -> None:
+    changed = {**ARGS, "per_device_train_batch_size": 16, "num_generations": 4}
+    place.job(FAIL, args=changed, recovery=RECOVERY)
+    said = place.cli("run", "--resume", "job.yaml", code=3).stderr
+    assert said.splitlines()[:3] == [
+        f"error: this job is not the one that {failed} ran (was -> is)",
+        "  per_device_train_batch_size: 8 -> 16",
+        "  num_generations: not given -> 4",
+    ]
+
+
+def test_a_refused_resume_leaves_no_run(place: Place, failed: str) -> None:
+    place.job(FAIL, args={"per_device_train_batch_size": 16}, recovery=RECOVERY)
+    place.cli("run", "--resume", "job.yaml", code=3)
+    assert [folder.name for folder in (place.home / "runs").iterdir()] == [failed]
+
+
+def test_an_argument_that_does_not_count_may_change(place: Place, failed: str) -> None:
+    place.job(FAIL, args={**ARGS, "lr": "1e-4"}, recovery=RECOVERY)
+    assert run_json(place, place.start("job.yaml", "--resume"))["resumes"] == failed
+
+
+def test_a_run_that_lives_is_not_resumed(place: Place) -> None:
+    job = place.job("import time\ntime.sleep(600)\n", recovery=RECOVERY)
+    run = place.start(job)
+    said = place.cli("run", "--resume", job, code=3).stderr
+    assert said == (f"error: {run} has not ended\nhint: end it first: safelaunch stop {run}\n")
+
+
+def test_a_lost_run_without_processes_is_resumed(place: Place, failed: str) -> None:
+    file = place.node(failed) / "status.json"
+    status = json.loads(file.read_text())
+    wait_for(lambda: not processes.is_alive(status["supervisor"]), "end of the supervisor")
+    file.write_text(json.dumps({**status, "state": "running"}))  # its supervisor is gone
+    assert place.status(failed)["state"] == "lost"
+    assert run_json(place, place.start("job.yaml", "--resume"))["resumes"] == failed
+
+
+def test_a_resume_without_an_earlier_run_says_so(place: Place) -> None:
+    job = place.job(SAY, recovery=RECOVERY)
+    said = place.cli("run", "--resume", job, code=2).stderr
+    assert said == ("error: no run of `job` to go on from\nhint: start it without --resume\n")
+
+
+def test_a_resume_of_a_job_that_does_not_say_how_is_refused(place: Place) -> None:
+    said = place.cli("run", "--resume", place.job(SAY), code=2).stderr
+    assert "does not say how it resumes" in said
+
+
+def test_a_dry_run_shows_a_resume_without_a_look_at_the_runs(place: Place) -> None:
+    job = place.job(SAY, recovery=RECOVERY)
+    printed = place.cli("run", "--resume", "--dry-run", job).stdout
+    assert printed.splitlines()[1].endswith("job.py --resume")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"recovery": {"classes": {"nonsense": "stop"}}},
+        {"progress": "step (?P<step>"},
+        {"success": {"artifacts": "../../*.pt"}},
+        {"max_duration": "-5m"},
+        {"hang": {"floor": "-1s"}},
+        {"recovery": ["restart"]},
+    ],
+    ids=str,
+)
+def test_bad_supervision_starts_nothing(keys: dict[str, Any], place: Place) -> None:
+    place.cli("run", place.job(SAY, **keys), code=2)
+    assert not place.home.exists()
+
+
+def test_the_supervisor_is_told_what_it_needs(place: Place) -> None:
+    run = place.start(place.job(SAY, pythonpath=["lib"], args=ARGS, recovery=RECOVERY))
+    told = run_json(place, run)
+    assert {
+        key: told[key]
+        for key in ("cwd", "roots", "single", "capture", "smoke", "success", "gpus", "fingerprint")
+    } == {
+        "cwd": str(place.project),
+        "roots": [str(place.project), str(place.project / "lib")],
+        "single": "main",
+        "capture": True,
+        "smoke": False,
+        "success": None,
+        "gpus": None,
+        "fingerprint": {
+            "name": "job",
+            "nodes": "1",
+            "world size": "1",
+            "per_device_train_batch_size": "8",
+        },
+    }
+
+
+def test_the_scripts_of_later_attempts_lie_in_the_run_directory(place: Place) -> None:
+    run = place.start(place.job(SAY, recovery=RECOVERY))
+    script = (place.node(run) / "again.0.sh").read_text()
+    assert script.rstrip().endswith("job.py \\\n  --resume")

@@ -1,0 +1,349 @@
+"""Stopping, owning what the job starts, and what happens when others interfere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.workspace import DEADLINE, wait_for
+
+from safelaunch.runtime import processes, run_state
+from safelaunch.runtime.agent import start as agent_start
+from safelaunch.runtime.supervise import journal
+
+if TYPE_CHECKING:
+    from support.workspace import Place
+
+FOREVER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)\n"
+STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER
+POLITE = (
+    "import signal, sys\ndef end(*_):\n    print('saved', flush=True)\n    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, end)\n" + FOREVER
+)
+
+
+def up(place: Place, job: str, *words: str, **options: Any) -> str:
+    """Start a job and wait until its program is up."""
+    run = place.start(job, *words, **options)
+    place.said(run, "up")
+    return run
+
+
+def both_up(place: Place, job: str) -> str:
+    """Start a job of two ranks and wait until both are up."""
+    run = place.start(job)
+    place.said(run, "[0] up")
+    place.said(run, "[1] up")
+    return run
+
+
+def end_supervisor(place: Place, run: str) -> None:
+    """Kill a run's supervisor, as an OOM killer would."""
+    who = place.status(run)["supervisor"]
+    assert processes.send(who["pid"], who["start"], signal.SIGKILL)
+    wait_for(lambda: not processes.is_alive(who), "death of the supervisor")
+
+
+def test_stop_gives_the_program_time_to_save(place: Place) -> None:
+    run = up(place, place.job(POLITE))
+    shown = place.json("stop", run)
+    assert (shown["state"], shown["alive"]) == ("stopped", 0)
+    log = place.said(run, "saved")
+    assert log.splitlines() == [
+        "up",
+        "[safelaunch] stopped by `safelaunch stop`: stopping",
+        "saved",
+    ]
+
+
+def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
+    run = place.start(place.job("import time\nprint('up', end='', flush=True)\n" + FOREVER[12:]))
+    place.said(run, "up")
+    who = place.status(run)["supervisor"]
+    processes.send(who["pid"], who["start"], signal.SIGTERM)
+    place.ended(run)
+    log = place.said(run, "stopping").splitlines()
+    assert log[-1] == "[safelaunch] stopped by SIGTERM: stopping"
+
+
+def test_stop_kills_after_the_grace(place: Place) -> None:
+    run = both_up(place, place.ranks(STUBBORN))
+    said = place.cli("stop", "--grace", "0.5", run).stdout
+    assert "no process is left" in said
+    assert place.status(run)["signal"] == "SIGKILL" or place.status(run)["exit_code"] is not None
+    assert processes.marked(run) == {}
+
+
+def test_a_second_stop_with_less_grace_counts(place: Place) -> None:
+    run = up(place, place.job(STUBBORN))
+    patient = place.popen("stop", "--grace", "600", run)
+    wait_for(lambda: any(e["event"] == "stopping" for e in place.events(run)), "stop")
+    assert place.json("stop", "--grace", "0", run)["state"] == "stopped"
+    assert patient.wait(timeout=DEADLINE) == 0
+
+
+def test_a_stopped_process_is_woken_to_stop(place: Place) -> None:
+    run = up(place, place.job(POLITE))
+    for pid, start in processes.marked(run).items():
+        processes.send(pid, start, signal.SIGSTOP)
+    assert place.json("stop", run)["state"] == "stopped"
+    assert "saved" in place.said(run, "saved")
+
+
+def test_stopping_an_ended_run_says_so(place: Place) -> None:
+    run = place.start(place.job("print('x')"))
+    place.ended(run)
+    result = place.cli("stop", run)
+    assert "had ended already: succeeded" in result.stdout
+    assert place.status(run)["state"] == "succeeded"
+
+
+def test_what_outlives_the_launcher_is_owned(place: Place) -> None:
+    program = (
+        "import os, subprocess, time\n"
+        "subprocess.Popen(['env', '-i', 'setsid', 'sleep', '12345'])\n"
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        print('grandchild', flush=True)\n        time.sleep(12345)\n    os._exit(0)\n"
+        + FOREVER
+    )
+    run = up(place, place.job(program))
+    supervisor = place.status(run)["supervisor"]["pid"]
+    place.said(run, "grandchild")
+    below = processes.descendants(supervisor)
+    assert len(below) >= 3
+    place.cli("stop", run)
+    assert [p for p, start in below.items() if processes.start_time(p) == start] == []
+
+
+def test_leftovers_are_ended_and_told(place: Place) -> None:
+    is_up = "until grep -qx sleep /proc/$!/comm; do sleep 0.01; done"
+    run = place.start(place.shell(f"env -i setsid sleep 12345 & {is_up}; exit 0"))
+    status = place.ended(run)
+    assert (status["state"], status["leftovers"]) == ("succeeded", 1)
+    event = next(e for e in place.events(run) if e["event"] == "leftovers")
+    assert event["names"][0].endswith(" sleep")
+    assert run_state.remaining(str(place.node(run)), run) == {}
+
+
+def test_a_lost_run_is_told_and_can_be_stopped(place: Place) -> None:
+    program = "import subprocess\nsubprocess.Popen(['env', '-i', 'setsid', 'sleep', '12345'])\n"
+    run = up(place, place.job(program + FOREVER))
+    wait_for(lambda: len(run_state.recorded(str(place.node(run)))) == 2, "record")
+    end_supervisor(place, run)
+    shown = place.json("show", run)
+    assert (shown["state"], shown["alive"]) == ("lost", 2)
+    assert "lost, 2 alive" in place.cli("ps").stdout
+    stopped = place.json("stop", run)
+    assert (stopped["state"], stopped["alive"]) == ("stopped", 0)
+    assert run_state.remaining(str(place.node(run)), run) == {}
+    assert place.json("show", run)["state"] == "stopped"
+
+
+def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
+    steps = "for n in range(1, 4): print(f'step {n}/9 loss 0.5', flush=True)\n"
+    run = both_up(place, place.ranks(steps + FOREVER))
+    wait_for(lambda: (place.status(run).get("progress") or {}).get("step") == 3, "progress")
+    end_supervisor(place, run)
+    at = place.status(run)["as_of"]
+    show = " ".join(place.cli("show", run).stdout.split())
+    assert time.strftime("as of %Y-%m-%d %H:%M:%S", time.localtime(at)) in show
+    assert f"next safelaunch stop {run} ends what is left" in show
+    assert (
+        f"3/9, loss 0.5 at {time.strftime('%H:%M', time.localtime(at))}" in place.cli("ps").stdout
+    )
+    cut = "the combined log ends at the supervisor's death; the ranks' own logs go on"
+    own = f"safelaunch logs --rank 0 {run}"
+    shown = place.cli("logs", run)
+    assert "step 3/9" in shown.stdout
+    assert f"{cut}: {own}" in " ".join(shown.stderr.split())
+    assert place.cli("logs", "--rank", "0", run).stderr == ""
+    refused = place.cli("attach", run, code=1).stderr
+    assert "the pane with it; 3 processes alive" in refused
+    assert own in refused
+    waited = " ".join(place.cli("wait", "--timeout", "0.1", run, code=1).stderr.split())
+    assert "the supervisor is gone; waiting for what is left, 3 processes" in waited
+    assert "still runs" not in waited
+
+
+def test_who_follows_a_run_that_loses_its_supervisor_is_told_once(place: Place) -> None:
+    run = up(place, place.ranks(FOREVER))
+    out, err = place.root / "out", place.root / "err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        client = place.popen("logs", "-f", run, stdout=stdout, stderr=stderr)
+    wait_for(lambda: b"[1] up" in out.read_bytes(), "line")
+    end_supervisor(place, run)
+    wait_for(lambda: b"the combined log ends" in err.read_bytes(), "word of it")
+    assert place.json("stop", run)["state"] == "stopped"
+    assert client.wait(timeout=DEADLINE) == 0
+    assert err.read_bytes().count(b"the combined log ends") == 1
+
+
+def test_a_run_that_was_found_dead_is_not_said_to_have_run_until_then(place: Place) -> None:
+    run = up(place, place.job(FOREVER))
+    end_supervisor(place, run)
+    processes.end_all(lambda: processes.marked(run), lambda: True)
+    hour_ago = time.time() - 3600
+    status = json.loads((place.node(run) / "status.json").read_text())
+    (place.node(run) / "status.json").write_text(json.dumps({**status, "started_at": hour_ago}))
+    for log in place.logs(run).iterdir():
+        os.utime(log, (hour_ago + 60, hour_ago + 60))
+    os.utime(place.node(run) / "status.json", (hour_ago + 30, hour_ago + 30))
+    said = " ".join(place.cli("stop", run).stdout.split())
+    assert "last sign of life after 1 min 0 s" in said
+    assert "ran" not in said
+    assert "ran 1 min 0 s+" in place.cli("ps").stdout
+    assert "the combined log ends" in " ".join(place.cli("logs", run).stderr.split())
+
+
+def test_output_goes_on_when_the_supervisor_is_gone(place: Place) -> None:
+    program = (
+        "import os, time\nprint('up', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(.01)\nprint('after')\n" + FOREVER
+    )
+    run = up(place, place.job(program))
+    end_supervisor(place, run)
+    place.write("go", "")
+    place.said(run, "after", "launcher.log")
+
+
+@pytest.mark.tmux
+def test_the_job_outlives_its_tmux_server(place: Place) -> None:
+    run = up(place, place.job(FOREVER))
+    socket = place.status(run)["socket"]
+    pid = subprocess.run(
+        ["tmux", "-S", socket, "display-message", "-p", "#{pid}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    os.kill(int(pid), signal.SIGKILL)
+    wait_for(lambda: not agent_start.is_served(socket), "death of tmux")
+    assert place.json("show", run)["state"] == "running"
+    refused = place.cli("attach", run, code=1)
+    assert "tmux server" in refused.stderr
+    assert "job goes on" in refused.stderr
+    said = place.cli("show", run).stdout
+    assert "its tmux server is gone" in said
+    assert "tmux -S" not in said
+    assert place.json("stop", run)["state"] == "stopped"
+
+
+def test_a_hangup_is_ignored(place: Place) -> None:
+    run = up(place, place.job(POLITE))
+    who = place.status(run)["supervisor"]
+    for signum in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        processes.send(who["pid"], who["start"], signum)
+    shown = place.json("stop", run)
+    assert (shown["state"], shown["stopped_by"]) == ("stopped", "SIGTERM")
+
+
+def test_two_jobs_do_not_disturb_each_other(place: Place) -> None:
+    one = both_up(place, place.ranks(FOREVER, name="one"))
+    two = both_up(place, place.ranks(FOREVER, name="two"))
+    place.cli("stop", one)
+    assert processes.marked(one) == {}
+    assert place.json("show", two)["state"] == "running"
+    assert len(processes.marked(two)) == 3
+    ports = [
+        (place.node(run) / "launch.sh").read_text().split("--master_port ")[1].split()[0]
+        for run in (one, two)
+    ]
+    assert ports[0] != ports[1]
+
+
+def test_a_run_started_by_a_run_is_its_own(place: Place) -> None:
+    """The inner supervisor must not carry the outer run's mark."""
+    inner = place.job(FOREVER, name="inner")
+    outer = place.shell(f"{shutil.which('python3')} --version; exec sleep 600", name="outer")
+    outer_run = place.start(outer)
+    place.env["SAFELAUNCH_RUN_ID"] = outer_run
+    inner_run = up(place, inner)
+    del place.env["SAFELAUNCH_RUN_ID"]
+    place.cli("stop", outer_run)
+    assert place.json("show", inner_run)["state"] == "running"
+
+
+def test_a_removed_run_directory_comes_back(place: Place) -> None:
+    run = up(place, place.job(FOREVER))
+    place.remove(run)
+    wait_for((place.node(run) / "status.json").exists, "directory")
+    assert place.json("ps")["runs"][0]["state"] == "running"
+    assert "earlier logs are lost" in " ".join(place.cli("show", run).stdout.split())
+    assert place.json("stop", run)["state"] == "stopped"
+    assert place.json("show", run)["state"] == "stopped"
+
+
+def test_while_its_directory_is_gone_a_run_is_not_called_lost(no_tmux: Place) -> None:
+    place = no_tmux  # a tmux wakes what stops in its panes
+    run = up(place, place.job(FOREVER))
+    who = place.status(run)["supervisor"]
+    processes.send(who["pid"], who["start"], signal.SIGSTOP)  # it cannot make it again
+    try:
+        wait_for(lambda: (processes.stat_of(who["pid"]) or "?")[0] == "T", "stop of the supervisor")
+        place.remove(run)
+        found = run_state.judge(str(place.node(run)))
+        assert (found["state"], found["supervisor"]) == ("running", who)
+        assert "the run directory was removed" in str(found["reason"])
+    finally:
+        processes.send(who["pid"], who["start"], signal.SIGCONT)
+    wait_for((place.node(run) / "status.json").exists, "directory")
+    assert place.json("stop", run)["state"] == "stopped"
+
+
+def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(place: Place) -> None:
+    run = both_up(place, place.ranks(FOREVER))
+    end_supervisor(place, run)
+    place.remove(run)
+    found = run_state.judge(str(place.node(run)))
+    assert (found["state"], found["alive"]) == ("lost", 3)
+    assert run_state.stop(str(place.node(run)), 5.0)["alive"] == 0
+    assert run_state.judge(str(place.node(run)))["alive"] == 0
+
+
+def test_the_record_of_processes_stays_short(place: Place) -> None:
+    """Each short subprocess is recorded; of thousands only those that live are kept."""
+    run = up(place, place.shell("echo up; sleep 12345 & sleep 12345; wait"))
+    recorded = place.node(run) / "processes.jsonl"
+    wait_for(
+        lambda: recorded.exists() and len(run_state.recorded(str(place.node(run)))) == 3, "record"
+    )
+    living = run_state.recorded(str(place.node(run)))
+    line = recorded.read_bytes().splitlines(keepends=True)[0]
+    gone = line.replace(b'"start": ', b'"start": 9')
+    recorded.write_bytes(gone * 10000 + recorded.read_bytes())
+    long = recorded.stat().st_size
+    assert run_state.recorded(str(place.node(run))) == living
+    ours = journal.Journal(str(place.node(run)), {"id": run, "name": "job"})
+    ours.processes({})
+    assert recorded.stat().st_size < long / 1000
+    assert run_state.recorded(str(place.node(run))) == living
+
+
+def test_stop_calls_a_start_off(place: Place) -> None:
+    """As if the client had been killed before it could start anything."""
+    run = "job-20260101-000000-abcd"
+    place.node(run).mkdir(parents=True)
+    assert place.json("show", run)["state"] == "pending"
+    shown = place.json("stop", run)
+    assert shown["state"] == "stopped"
+    assert "called off" in shown["reason"]
+    assert not run_state.claim(str(place.node(run)))
+
+
+def test_stop_without_a_name_takes_the_run_that_lives(place: Place) -> None:
+    live = place.start(place.job(FOREVER, name="live"))
+    place.ended(place.start(place.job("print('x')", name="ended")))
+    assert place.json("stop")["id"] == live
+
+
+def test_a_launcher_that_fails_before_its_ranks_says_nothing_of_ranks(place: Place) -> None:
+    job = place.ranks("print('x')")
+    (place.root / "fake" / "torch" / "distributed" / "run.py").write_text("raise SystemExit(3)")
+    status = place.ended(place.start(job))
+    assert (status["state"], status["exit_code"], status.get("warning")) == ("failed", 3, None)

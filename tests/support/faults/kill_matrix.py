@@ -1,0 +1,234 @@
+"""The kill matrix: what becomes of a run when one of its parts gets a signal. No pytest in it.
+
+Used by tests/integration/supervise/test_kill_matrix.py with one case a row and by
+`scripts/bench matrix` with all.
+What is expected here is what was seen of the real launchers; see `Case`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safelaunch.runtime import processes, run_state
+from safelaunch.runtime.agent import start
+from support.workspace import Place, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIGNALS = ("INT", "TERM", "HUP", "KILL")
+LAUNCHERS = ("accelerate", "torchrun")
+LIMIT = 20.0  # seconds from the signal until the end is known, and proved
+START_LIMIT = 90.0  # two launchers that import torch beside others, on two cores
+
+# Nothing heavy: the launchers' own start is long enough. A line in 50 ms shows that it goes on.
+RANK = (
+    "import os, time\nn = 0\nwhile True:\n"
+    "    print('rank', os.environ['RANK'], 'line', n, flush=True)\n"
+    "    n += 1\n    time.sleep(0.05)\n"
+)
+
+
+class Case(NamedTuple):
+    """A signal to one part of a run.
+
+    client, tmux: the job goes on. tmux ignores HUP; the others end it, and the pane with it.
+    supervisor: INT and TERM stop the job, HUP is ignored, after KILL the job goes on, `lost`.
+    rank: each of the four ends it (Python dies of INT by KeyboardInterrupt), so the run failed.
+    launcher: both are torch's elastic agent, which makes of INT, TERM and HUP a SignalException:
+        it passes the signal on to the ranks (agent/server/api.py, `_shutdown(e.sigval)`) and ends
+        with exit code 1. The launcher is to blame then, no rank.
+    """
+
+    signal: str
+    target: str
+    launcher: str
+
+    def __str__(self) -> str:
+        return f"{self.signal} to the {self.target} ({self.launcher})"
+
+
+TARGETS = ("client", "tmux", "supervisor", "launcher", "rank")
+CASES = tuple(Case(s, t, x) for t in TARGETS for s in SIGNALS for x in LAUNCHERS)
+
+
+def run_case(case: Case, root: str | None = None) -> str | None:
+    """Run one case in a folder of its own; return None, or what was not as expected."""
+
+    def act(place: Place) -> None:
+        run = _start(place, case)
+        began = time.monotonic()
+        EXPECT[case.target](place, case, run)
+        none_left(place, run)
+        taken = time.monotonic() - began
+        if taken > LIMIT:
+            raise AssertionError(f"it took {taken:.1f} s, {LIMIT:g} are allowed")
+
+    return what_is_wrong(act, root)
+
+
+def what_is_wrong(act: Callable[[Place], None], root: str | None = None) -> str | None:
+    """Do something at a place of its own, and clean up; return None, or what went wrong there."""
+    place = Place(Path(tempfile.mkdtemp(prefix="matrix-", dir=root)))
+    wrong = None
+    try:
+        act(place)
+    except (AssertionError, LookupError, OSError, subprocess.SubprocessError, ValueError) as e:
+        wrong = f"{type(e).__name__}: {e}"
+    try:
+        place.close()
+    except AssertionError as e:
+        wrong = wrong or f"after the end: {e}"
+    if wrong is None or "SAFELAUNCH_KEEP" not in os.environ:
+        shutil.rmtree(place.root, ignore_errors=True)
+    return wrong
+
+
+def _start(place: Place, case: Case) -> str:
+    """Start the job and wait until both ranks are up; return the run's id."""
+    job = place.job(RANK, launcher=case.launcher, processes=2, profile="cpu")
+    if case.target == "client":
+        place.popen("run", "--follow", job, stdout=subprocess.DEVNULL)
+        runs = place.home / "runs"
+        run = str(wait_for(lambda: runs.is_dir() and os.listdir(runs), "run", START_LIMIT)[0])
+    else:
+        run = place.start(job, timeout=START_LIMIT)
+    for rank in (0, 1):
+        wait_for(lambda r=rank: _size(place, run, r), f"output of rank {rank}", START_LIMIT)  # type: ignore[misc]
+    wait_for(lambda: place.json("show", run)["state"] == "running", "running run")
+    return run
+
+
+# -- what is expected ------------------------------------------------------------------------------
+
+
+def _client(place: Place, case: Case, run: str) -> None:
+    (client,) = place.started
+    client.send_signal(_number(case))
+    code = client.wait(timeout=LIMIT)
+    wanted = 130 if case.signal == "INT" else -_number(case)
+    check(code, wanted, "exit code of the client")
+    _goes_on(place, run)
+    _stop(place, run)
+
+
+def _tmux(place: Place, case: Case, run: str) -> None:
+    socket = str(place.status(run)["socket"])
+    asked = ["tmux", "-S", socket, "display-message", "-p", "#{pid}"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=True)
+    os.kill(int(found.stdout), _number(case))
+    says = "attach needs a terminal"
+    if case.signal != "HUP":
+        wait_for(lambda: not start.is_served(socket), "end of the tmux server", LIMIT)
+        says = "tmux server of"
+    _goes_on(place, run)
+    refused = place.cli("attach", run, code=1, stdin=subprocess.DEVNULL)
+    holds(says, refused.stderr, "attach")
+    if case.signal != "HUP":
+        holds("the job goes on", refused.stderr, "attach")
+    _stop(place, run)
+
+
+def _supervisor(place: Place, case: Case, run: str) -> None:
+    who = place.status(run)["supervisor"]
+    processes.send(who["pid"], who["start"], _number(case))
+    if case.signal == "HUP":
+        _goes_on(place, run)
+        _stop(place, run)
+    elif case.signal == "KILL":
+        wait_for(lambda: not processes.is_alive(who), "death of the supervisor", LIMIT)
+        _goes_on(place, run, "lost")
+        alive = place.json("show", run)["alive"]
+        check(alive, 3, "processes alive of a lost run")
+        holds(f"lost, {alive} alive", place.cli("ps").stdout, "ps")
+        _stop(place, run)
+    else:
+        status = place.ended(run, LIMIT)
+        check(status["state"], "stopped", "state")
+        check(status["stopped_by"], f"SIG{case.signal}", "stopped by")
+
+
+def _launcher(place: Place, case: Case, run: str) -> None:
+    who = place.status(run)["launcher"]
+    processes.send(who["pid"], who["start"], _number(case))
+    shown = _failed(place, run)
+    failure = shown["failure"]
+    said = f"{failure['what']} {failure['signal']}"
+    holds(f"SIG{case.signal}", said, "what and signal of the failure")
+    check(failure["rank"], None, "rank to blame where the launcher was killed")
+
+
+def _rank(place: Place, case: Case, run: str) -> None:
+    pids = place.json("show", run)["pids"]["ranks"]
+    pid = int(pids["1"])
+    processes.send(pid, processes.start_time(pid) or 0, _number(case))
+    failure = _failed(place, run)["failure"]
+    check(failure["rank"], 1, "rank")
+    check(failure["signal"], f"SIG{case.signal}", "signal of the failure")
+
+
+EXPECT: dict[str, Callable[[Place, Case, str], None]] = {
+    "client": _client,
+    "tmux": _tmux,
+    "supervisor": _supervisor,
+    "launcher": _launcher,
+    "rank": _rank,
+}
+
+
+def _failed(place: Place, run: str) -> dict[str, Any]:
+    place.ended(run, LIMIT)
+    shown = place.json("show", run)
+    check(shown["state"], "failed", "state")
+    check(place.cli("wait", run, code=None).returncode, 1, "exit code of wait")
+    if not isinstance(shown["failure"], dict):
+        raise AssertionError("`failure` is null")  # noqa: TRY004 - a finding, not a wrong type
+    return shown
+
+
+def _goes_on(place: Place, run: str, expected: str = "running") -> None:
+    before = [_size(place, run, rank) for rank in (0, 1)]
+    for rank in (0, 1):
+        wait_for(lambda r=rank: _size(place, run, r) > before[r], f"more of rank {rank}", 5)  # type: ignore[misc]
+    check(place.json("show", run)["state"], expected, "state")
+
+
+def _stop(place: Place, run: str) -> None:
+    shown = place.json("stop", run)
+    check((shown["state"], shown["alive"]), ("stopped", 0), "state and processes after stop")
+
+
+def none_left(place: Place, run: str) -> None:
+    """Raise AssertionError where processes of a run are left."""
+    left = run_state.remaining(str(place.node(run)), run)
+    check(len(left), 0, "processes that are left")
+
+
+def _size(place: Place, run: str, rank: int) -> int:
+    try:
+        return (place.logs(run) / f"rank-{rank}.log").stat().st_size
+    except OSError:
+        return 0
+
+
+def _number(case: Case) -> int:
+    return int(getattr(signal, f"SIG{case.signal}"))
+
+
+def check(found: object, wanted: object, what: str) -> None:
+    """Raise AssertionError where something is not as it should be."""
+    if found != wanted:
+        raise AssertionError(f"{what}: {found!r}, not {wanted!r}")
+
+
+def holds(wanted: str, text: str, what: str) -> None:
+    """Raise AssertionError where a text does not hold what it should."""
+    if wanted not in text:
+        raise AssertionError(f"{what} does not say {wanted!r}: {text!r}")

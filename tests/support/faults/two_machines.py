@@ -1,0 +1,83 @@
+"""Real training over two machines: digits to its end, and a machine that dies in the middle.
+
+Used by tests/integration/remote/test_multi_node.py with one case and by `scripts/bench matrix`
+with all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from support import REPOSITORY
+from support.faults.kill_matrix import check, holds, what_is_wrong
+from support.ssh import network_namespaces
+from support.ssh.network_namespaces import Lan
+from support.workspace import wait_for
+
+if TYPE_CHECKING:
+    from support.workspace import Place
+
+DIGITS = REPOSITORY / "examples" / "digits"
+BOTH = ("--host", "gpu1", "--host", "gpu2")
+LIMIT = 240.0  # seconds: two cores train twice beside each other
+
+
+class Case(NamedTuple):
+    """What is tried: a launcher, and whether the second machine dies."""
+
+    launcher: str
+    dies: bool
+
+    def __str__(self) -> str:
+        return f"{self.launcher}, {'the second machine dies' if self.dies else 'to the end'}"
+
+
+CASES = [Case(launcher, dies) for launcher in ("accelerate", "torchrun") for dies in (False, True)]
+
+
+def why_not() -> str | None:
+    """Return why no two machines can be made here, if so."""
+    return network_namespaces.why_not()
+
+
+def run_case(case: Case, root: str | None = None) -> str | None:
+    """Try it; return None, or what was wrong."""
+
+    def act(place: Place) -> None:
+        with Lan(2, user="root") as net:
+            place.ssh_config(net.ssh_config())
+            (_dies if case.dies else _trains)(place, net, case.launcher)
+
+    return what_is_wrong(act, root)
+
+
+def _words(place: Place, launcher: str, *more: str) -> list[str]:
+    shutil.copytree(DIGITS, place.project, dirs_exist_ok=True)
+    sets = [f"launcher={launcher}", "nodes=2", "processes=1", f"python={sys.executable}", *more]
+    sets.append("env.OMP_NUM_THREADS=1")  # both machines are this one
+    return ["remote", *BOTH, *(word for one in sets for word in ("--set", one)), "digits.yaml"]
+
+
+def _trains(place: Place, net: Lan, launcher: str) -> None:
+    del net
+    # its accuracy is beyond what is asked for after 8 epochs of 20
+    words = _words(place, launcher, "args.epochs=8")
+    done = place.cli(*words, "--follow", timeout=LIMIT)
+    holds("gpu1 | [0] test accuracy: 0.9", done.stdout, "log of the first")
+    holds("gpu2 | [1] test accuracy: 0.9", done.stdout, "log of the second")
+    check([node["state"] for node in place.json("show")["nodes"]], ["succeeded"] * 2, "states")
+
+
+def _dies(place: Place, net: Lan, launcher: str) -> None:
+    run = str(place.json(*_words(place, launcher, "args.epochs=1000"), timeout=LIMIT)["id"])
+    began = "gpu2 | [1] epoch 2/"
+    wait_for(lambda: began in place.cli("logs", run, code=None).stdout, "training", LIMIT)
+    net.hosts[1].stop()  # with all that runs there
+    place.cli("wait", run, code=1, timeout=LIMIT)
+    found = place.json("show", run)
+    check(found["state"], "failed", "state")
+    holds("gpu2 does not answer", found["failure"]["what"], "failure")
+    check(found["nodes"][0]["state"], "failed", "state of the first")
+    wait_for(lambda: not net.hosts[0].processes(), "end of all processes on the first")

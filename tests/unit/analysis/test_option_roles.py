@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+
+from safelaunch.analysis import option_roles
+from safelaunch.analysis.option_roles import Named
+from safelaunch.model import Args
+
+
+def args(text: str) -> Args:
+    return Args(words=tuple(text.split()))
+
+
+def pairs(found: list[Named]) -> list[tuple[str, str]]:
+    return [(item.option, item.value) for item in found]
+
+
+def test_every_form_of_an_option_is_read() -> None:
+    text = "ppo --a 1 --b=2 -c 3 c.d=4 +e=5 --f -1e-5 --g --h x y --i"
+    assert pairs(list(option_roles.named(args(text)))) == [
+        ("", "ppo"),
+        ("a", "1"),
+        ("b", "2"),
+        ("c", "3"),
+        ("c.d", "4"),
+        ("e", "5"),
+        ("f", "-1e-5"),
+        ("g", "true"),
+        ("h", "x"),
+        ("h", "y"),
+        ("i", "true"),
+    ]
+
+
+def test_a_switch_before_an_override_is_not_lost() -> None:
+    found = pairs(list(option_roles.named(args("--resume trainer.steps=3"))))
+    assert found == [("resume", "trainer.steps=3"), ("trainer.steps", "3")]
+
+
+def test_a_mapping_is_read_as_it_stands() -> None:
+    given = Args(options=(("a", ("1", "2")), ("b", False), ("+c.d", ("x",))), is_mapping=True)
+    assert pairs(list(option_roles.named(given))) == [
+        ("a", "1"),
+        ("a", "2"),
+        ("b", "false"),
+        ("c.d", "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--config configs/a.yaml", [("config", "configs/a.yaml")]),
+        ("conf/x.JSON --deepspeed=ds.json", [("", "conf/x.JSON"), ("deepspeed", "ds.json")]),
+        ("--train_data a.json --output_file r.json --prompt_data p.json", []),
+        ("--config https://example.org/a.yaml --lr 1", []),
+    ],
+)
+def test_configuration_files(text: str, expected: list[tuple[str, str]]) -> None:
+    assert pairs(option_roles.config_files(args(text))) == expected
+
+
+@pytest.mark.parametrize(
+    "word", ["Qwen/Qwen2.5-7B", "openai/gsm8k", "meta-llama/Llama-3.1-8B", "a/b_c"]
+)
+def test_a_hub_id_is_known(word: str) -> None:
+    assert option_roles.looks_like_hub_id(word)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("gpt2", "./a/b", "/a/b", "a/b/c", "~/a", "data/train", "checkpoints/step1", "a/b.json"),
+        *("org/model.gguf", "a/b/", "", "a b/c", "../a", "models/x", "a/" + "b" * 96, "a/b\n"),
+    ],
+)
+def test_a_path_is_no_hub_id(word: str) -> None:
+    assert not option_roles.looks_like_hub_id(word)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--model_name_or_path a/b --lr 1", ["a/b"]),
+        ("--pretrain /m --reward_pretrain r --critic_pretrain none", ["/m", "r"]),
+        ("actor.path=x +ref.path=y actor_rollout_ref.model.path=z", ["x", "y", "z"]),
+        ("--base-model m", ["m"]),
+        ("--model_type llama --remote_rm_url u", []),
+    ],
+)
+def test_models(text: str, expected: list[str]) -> None:
+    assert [found.value for found in option_roles.model_paths(args(text))] == expected
+
+
+def test_hub_ids_are_those_of_models_and_datasets() -> None:
+    text = "--model Qwen/Qwen2 --dataset_name openai/gsm8k --output_dir a/b --tokenizer ./t/u"
+    assert pairs(option_roles.hub_ids(args(text))) == [
+        ("model", "Qwen/Qwen2"),
+        ("dataset_name", "openai/gsm8k"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--output_dir out --logging_dir=log", ["out", "log"]),
+        ("hydra.run.dir=/h trainer.default_local_dir=c", ["/h", "c"]),
+        ("experiment_name=a trial_name=b cluster.fileroot=/s", ["/s"]),
+        ("--save_path s --ckpt_path c", ["s", "c"]),
+        ("--ckpt_path last.ckpt --output_dir s3://x", []),
+    ],
+)
+def test_outputs(text: str, expected: list[str]) -> None:
+    assert [found.value for found in option_roles.output_folders(args(text), {})] == expected
+
+
+def test_an_output_of_the_environment_says_so() -> None:
+    assert option_roles.output_folders(args(""), {"WANDB_DIR": "w", "HOME": "h"}) == [
+        Named("WANDB_DIR", "w", "env")
+    ]
+
+
+def test_names_of_an_experiment() -> None:
+    text = "--config a.yaml experiment_name=x trial_name=y trainer.project_name=z"
+    assert [found.value for found in option_roles.experiment(args(text))] == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--resume_from_checkpoint out/checkpoint-5", ["out/checkpoint-5"]),
+        ("--resume_from_checkpoint True --load false", []),
+        ("--load /c --ckpt_path /d", ["/c"]),
+        ("--load_checkpoint --ckpt_path /d", ["/d"]),
+        ("--ckpt_path last.ckpt", ["last.ckpt"]),
+    ],
+)
+def test_resumes(text: str, expected: list[str]) -> None:
+    assert [found.value for found in option_roles.resume_paths(args(text))] == expected

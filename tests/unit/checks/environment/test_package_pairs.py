@@ -1,0 +1,100 @@
+"""Checks of packages that are known not to go together: each record on its own samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from packaging.requirements import Requirement
+from support.facts.check_cases import case_of, project_at, said
+from support.facts.gpu_machines import Known, box
+from support.facts.interpreters import PATH, python
+
+from safelaunch.checks.environment import package_pairs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.project import Project
+
+TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 4\nprofile: cpu\n"
+ID = "package-pairs"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return project_at(tmp_path)
+
+
+def results(project: Project, installed: dict[str, str], job: str = TORCHRUN) -> list[Any]:
+    return said(case_of(project, job, facts=box(python=python(installed)), answers=Known()), ID)
+
+
+SAMPLES = [
+    pytest.param(pair, sample, fires, id=f"{pair['id']}-{'fires' if fires else 'silent'}-{at}")
+    for pair in package_pairs.pairs()
+    for fires in (True, False)
+    for at, sample in enumerate(pair["fires" if fires else "silent"])
+]
+
+
+@pytest.mark.parametrize(("pair", "sample", "fires"), SAMPLES)
+def test_a_pair_fires_on_its_samples_alone(
+    pair: dict[str, Any], sample: dict[str, Any], fires: bool
+) -> None:
+    given = sample["packages"], str(sample.get("python", "3.12.1")), sample.get("words", "")
+    assert package_pairs.matches(pair, *given, several=sample.get("ranks", 1) > 1) is fires
+
+
+@pytest.mark.parametrize("pair", package_pairs.pairs(), ids=lambda pair: pair["id"])
+def test_a_pair_says_all_that_is_needed(pair: dict[str, Any]) -> None:
+    wanted = {"id", "packages", "what", "fix", "checked", "source", "fires", "silent"}
+    assert wanted <= pair.keys() <= wanted | {"python", "words", "ranks"}
+    assert pair["source"].startswith("https://")
+    assert pair["fires"]
+    assert pair["silent"]
+
+
+def test_the_ids_of_pairs_differ() -> None:
+    ids = [pair["id"] for pair in package_pairs.pairs()]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("pair", package_pairs.pairs(), ids=lambda pair: pair["id"])
+def test_the_cure_of_a_pair_cures_it(pair: dict[str, Any]) -> None:
+    """With any version that the cure allows the pair is silent: here those of all samples."""
+    cures = {one.name: one.specifier for one in map(Requirement, pair["fix"])}
+    sample = pair["fires"][0]
+    seen = [one["packages"] for one in (*pair["fires"], *pair["silent"])]
+    for name, specifier in cures.items():
+        cured = [s[name] for s in seen if specifier.contains(s[name], prereleases=True)]
+        assert cured, name
+        for version in cured:
+            installed = {**sample["packages"], name: version}
+            given = str(sample.get("python", "3.12.1")), sample.get("words", "")
+            assert not package_pairs.matches(pair, installed, *given, several=True)
+
+
+def test_a_bad_pair_is_a_warning_with_its_source(project: Project) -> None:
+    job = TORCHRUN + "args: {rlhf_type: simpo}\n"
+    (result,) = results(project, {"trl": "0.15.2"}, job)
+    assert (result.status, result.evidence.startswith("trl 0.15.2: ")) == ("warn", True)
+    assert result.hint == f"`{PATH} -m pip install 'trl>=0.17'`"
+    assert "issues/3068" in result.source
+
+
+def test_packages_that_go_together_are_well(project: Project) -> None:
+    (result,) = results(project, {"trl": "0.17.0", "torch": "2.8.0"})
+    assert result.status == "ok"
+
+
+@pytest.mark.parametrize("version", ["unknown", "", "2.x-dirty", "1" * 400])
+def test_a_version_that_is_none_is_no_pair(project: Project, version: str) -> None:
+    installed = {"trl": version, "torch": version, "numpy": version}
+    (result,) = results(project, installed)
+    assert result.status == "ok"
+
+
+def test_another_programs_packages_are_not_known(project: Project) -> None:
+    job = "launcher: command\ncommand: [bash, orpo.sh]\nprofile: cpu\n"
+    assert results(project, {"trl": "0.15.2"}, job) == []

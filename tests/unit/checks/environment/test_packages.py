@@ -1,0 +1,260 @@
+"""Checks of installed packages: the project's pins, and what the job's words ask for."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.facts.check_cases import case_of, project_at, said
+from support.facts.gpu_machines import Known, box
+from support.facts.interpreters import PATH, SYSTEM, python, torch
+
+from safelaunch.checks.environment import packages, requirements
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.project import Project
+
+TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 4\nprofile: cpu\n"
+GONE = {"found": False, "where": None}
+THERE = {"found": True, "where": "/x/__init__.py"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    packages._pins.cache_clear()
+    return project_at(tmp_path)
+
+
+def results(
+    project: Project,
+    id: str,  # noqa: A002
+    installed: dict[str, str] | None = None,
+    job: str = TORCHRUN,
+    answers: dict[Any, Any] | None = None,
+    **more: Any,
+) -> list[Any]:
+    version = more.pop("version", "3.10.14")
+    parts = {
+        "python": python(installed, version=version),
+        "system": SYSTEM,
+        **more.pop("parts", {}),
+    }
+    return said(case_of(project, job, facts=box(**parts), answers=Known(answers or {}), **more), id)
+
+
+# -- pins ------------------------------------------------------------------------------------------
+
+FILES = {
+    "met": ("torch==2.8.0\n", {"torch": "2.8.0"}, "ok", "1 pins"),
+    "a build is the same version": ("torch==2.8.0\n", {"torch": "2.8.0+cu128"}, "ok", ""),
+    "another version": (
+        "# ours\nTorch == 2.6.0  # old\n",
+        {"torch": "2.8.0"},
+        "warn",
+        "torch 2.8.0 (requirements.txt:2: `Torch == 2.6.0`)",
+    ),
+    "missing": ("trl>=0.9\n", {}, "warn", "trl is missing"),
+    "no pin": ("trl\n", {}, None, ""),
+    "names are normalised": ("Flash_Attn==2.7\n", {"flash-attn": "2.7"}, "ok", ""),
+    "extras": ("transformers[torch]>=4\n", {"transformers": "4.5"}, "ok", ""),
+    "for another Python": ("numpy==1.0 ; python_version < '3.9'\n", {"numpy": "2"}, None, ""),
+    "for this Python": (
+        "numpy==1.0 ; python_version >= '3.9'\n", {"numpy": "2"}, "warn", "numpy 2",
+    ),
+    "for Windows": ("numpy==1.0 ; sys_platform == 'win32'\n", {"numpy": "2"}, None, ""),
+    "hashes and continuations": (
+        "numpy==1.26.4 \\\n    --hash=sha256:abc \\\n    --hash=sha256:def\n",
+        {"numpy": "1.26.4"}, "ok", "",
+    ),
+    "a candidate counts": ("torch>=2.6\n", {"torch": "2.7.0rc1"}, "ok", ""),
+    "what is no requirement": (
+        "-e .\ngit+https://x/y.git\n./local\nfoo @ https://x/y.whl\n???\n", {}, None, "",
+    ),
+    "an installed version that is none": ("torch==2.8\n", {"torch": "git"}, "ok", ""),
+    "nothing but noise": ("\x00\ufeff\x00==\n", {}, None, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "installed", "status", "words"), FILES.values(), ids=FILES)
+def test_the_pins_of_a_requirements_file(
+    project: Project, text: str, installed: dict[str, str], status: str | None, words: str
+) -> None:
+    project.write(text, "requirements.txt")
+    found = results(project, "requirements", installed)
+    assert [one.status for one in found] == ([status] if status else [])
+    assert all(words in one.evidence for one in found)
+
+
+def test_the_hint_installs_the_file_itself(project: Project) -> None:
+    project.write("torch==2.6.0+cu118\n", "requirements.txt")
+    (result,) = results(project, "requirements", {"torch": "2.8.0+cu128"})
+    assert f"{PATH} -m pip install -r {project.folder}/requirements.txt" in result.hint
+    assert "--extra-index-url https://download.pytorch.org/whl/cu118" in result.hint
+
+
+def test_what_matters_to_training_comes_first_and_five_are_shown(project: Project) -> None:
+    lines = [f"p{at}==1\n" for at in range(9)]
+    project.write("".join([*lines, "torch==2.6\n"]), "requirements.txt")
+    (result,) = results(project, "requirements", {"torch": "2.8"})
+    assert result.evidence.startswith("torch 2.8 ")
+    assert result.evidence.endswith("and 5 more")
+
+
+def test_files_that_are_included_count(project: Project) -> None:
+    project.write("-r sub/base.txt\n-r requirements.txt\n", "requirements.txt")
+    project.write("-r ../other.txt\n", "sub/base.txt")
+    project.write("trl==1\n", "other.txt")
+    (result,) = results(project, "requirements", {"trl": "2"})
+    assert "other.txt:1" in result.evidence
+
+
+OTHERS = {
+    "one other file": ({"requirements-train.txt": "trl==1\n"}, "warn"),
+    "a file for tests": ({"requirements-dev.txt": "trl==1\n"}, None),
+    "alternatives": ({"requirements-a.txt": "trl==1\n", "requirements-b.txt": "trl==3\n"}, None),
+    "the pip part of conda": (
+        {"environment.yml": "dependencies:\n- python=3.10\n- pip:\n  - trl==1\n"}, "warn",
+    ),
+    "a broken environment.yml": ({"environment.yml": "dependencies: [\n- {"}, None),
+    "an odd environment.yml": ({"environment.yml": "dependencies: [{pip: 3}, 4, null]\n"}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "status"), OTHERS.values(), ids=OTHERS)
+def test_other_files_with_pins(project: Project, files: dict[str, str], status: str | None) -> None:
+    for name, text in files.items():
+        project.write(text, name)
+    found = results(project, "requirements", {"trl": "2"})
+    assert [one.status for one in found] == ([status] if status else [])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
+def test_pyproject_and_its_python(project: Project) -> None:
+    text = '[project]\nrequires-python = ">=3.11"\ndependencies = ["trl>=3", "x"]\n'
+    project.write(text, "pyproject.toml")
+    (result,) = results(project, "requirements", {"trl": "2"})
+    assert result.status == "warn"
+    assert result.evidence.startswith("python 3.10.14 (pyproject.toml:2: ")
+    assert "trl 2 (pyproject.toml:3" in result.evidence
+
+
+@pytest.mark.parametrize("text", ["[project", "project = 3\n", "[project]\ndependencies = 4\n"])
+def test_a_pyproject_that_says_nothing(project: Project, text: str) -> None:
+    project.write(text, "pyproject.toml")
+    assert results(project, "requirements") == []
+
+
+def test_the_jobs_own_folder_counts_too(project: Project) -> None:
+    project.write("trl==1\n", "examples/requirements.txt")
+    (project.folder / "examples/train.py").touch()
+    job = TORCHRUN + "workdir: examples\n"
+    (result,) = results(project, "requirements", {"trl": "2"}, job)
+    assert "examples/requirements.txt:1" in result.evidence
+
+
+def test_a_comment_in_an_address_is_none() -> None:
+    read = {"r.txt": "a==1#b\nb==2 # c\n"}.get
+    assert [(pin.name, pin.where) for pin in requirements.of_requirements("r.txt", read)] == [
+        ("b", "r.txt:2")
+    ]
+
+
+# -- what the words ask for ------------------------------------------------------------------------
+
+ASKED = {
+    "wandb": ("args: {report_to: wandb}\n", "wandb"),
+    "one of several": ("args: {report_to: [tensorboard, wandb]}\n", "wandb"),
+    "in Hydra's words": ("args: [report_to=wandb]\n", "wandb"),
+    "by env": ("env: {WANDB_PROJECT: x}\n", "wandb"),
+    "flash attention": ("args: {attn_implementation: flash_attention_2}\n", "flash_attn"),
+    "bits": ("args: {optim: paged_adamw_8bit}\n", "bitsandbytes"),
+    "a switch": ("args: {load_in_4bit: true}\n", "bitsandbytes"),
+    "deepspeed": ("args: {deepspeed: ds.json}\n", "deepspeed"),
+    "an engine": ("args: {engine_type: sglang}\n", "sglang"),
+}
+
+
+@pytest.mark.parametrize(("job", "module"), ASKED.values(), ids=ASKED)
+def test_what_the_words_ask_for_and_is_missing(project: Project, job: str, module: str) -> None:
+    answers: dict[Any, Any] = {("module", name): THERE for name in ("tensorboard", "wandb")}
+    answers[("module", module)] = GONE
+    (result,) = results(project, "asked-packages", {}, TORCHRUN + job, answers)
+    assert (result.status, "-m pip install" in result.hint) == ("warn", True)
+
+
+@pytest.mark.parametrize(("job", "module"), ASKED.values(), ids=ASKED)
+def test_what_the_words_ask_for_and_is_there(project: Project, job: str, module: str) -> None:
+    answers = {("module", name): THERE for name in ("tensorboard", module)}
+    (result,) = results(project, "asked-packages", {}, TORCHRUN + job, answers)
+    assert (result.status, module in result.evidence) == ("ok", True)
+
+
+SILENT = {
+    "nothing": "",
+    "report_to none": "args: {report_to: none}\n",
+    "off": "args: {use_wandb: 'false'}\n",
+    "disabled": "args: {report_to: wandb}\nenv: {WANDB_MODE: disabled}\n",
+    "disabled for all": "args: {report_to: wandb}\nenv: {WANDB_DISABLED: 'true'}\n",
+    "another attention": "args: {attn_implementation: sdpa}\n",
+    "another optimizer": "args: {optim: adamw_torch}\n",
+}
+
+
+@pytest.mark.parametrize("job", SILENT.values(), ids=SILENT)
+def test_words_that_ask_for_nothing(project: Project, job: str) -> None:
+    for id in ("asked-packages", "wandb-login"):  # noqa: A001 - the field's name
+        assert results(project, id, {}, TORCHRUN + job) == []
+
+
+def test_a_shell_with_wandb_asks_for_nothing(project: Project) -> None:
+    environ = {"WANDB_PROJECT": "x", "WANDB_API_KEY": "y"}
+    assert results(project, "asked-packages", {}, environ=environ) == []
+
+
+WANDB = TORCHRUN + "args: {report_to: wandb}\n"
+NETRC, SETTINGS = ("path", "~/.netrc"), ("path", "~/.config/wandb/settings")
+NOWHERE = {NETRC: {"kind": None}, SETTINGS: {"kind": None}}
+LOGINS = {
+    "nothing": ("", {}, NOWHERE, "warn"),
+    "env_from": ("env_from: [WANDB_API_KEY]\n", {}, NOWHERE, "ok"),
+    "offline": ("env: {WANDB_MODE: offline}\n", {}, NOWHERE, "ok"),
+    "of the shell": ("", {"WANDB_API_KEY": "x"}, NOWHERE, "ok"),
+    "not let in": ("inherit: none\n", {"WANDB_API_KEY": "x"}, NOWHERE, "warn"),
+    "netrc": ("", {}, {**NOWHERE, NETRC: {"kind": "file"}}, "ok"),
+    "settings": ("", {}, {**NOWHERE, SETTINGS: {"kind": "file"}}, "ok"),
+    "not told": ("", {}, {}, "skip"),
+}
+
+
+@pytest.mark.parametrize(("job", "environ", "answers", "status"), LOGINS.values(), ids=LOGINS)
+def test_whether_wandb_finds_a_key(
+    project: Project,
+    job: str,
+    environ: dict[str, str],
+    answers: dict[Any, Any],
+    status: str,
+) -> None:
+    told = {("module", "wandb"): THERE, **answers}
+    (result,) = results(project, "wandb-login", {}, WANDB + job, told, environ=environ)
+    assert result.status == status
+
+
+def test_a_wandb_that_is_missing_needs_no_key(project: Project) -> None:
+    assert results(project, "wandb-login", {}, WANDB, {("module", "wandb"): GONE}) == []
+
+
+@pytest.mark.parametrize("id", ["requirements", "asked-packages"])
+def test_another_programs_packages_are_not_known(project: Project, id: str) -> None:  # noqa: A002
+    project.write("trl==1\n", "requirements.txt")
+    job = "launcher: command\ncommand: [bash, x.sh, --report_to, wandb]\nprofile: cpu\n"
+    assert results(project, id, {"trl": "2"}, job) == []
+
+
+def test_torchs_own_version_counts_where_the_metadata_is_short(project: Project) -> None:
+    project.write("torch==2.8.0+cu128\n", "requirements.txt")
+    parts = {"torch": torch("2.8.0+cu128")}
+    (result,) = results(project, "requirements", {"torch": "2.8.0"}, parts=parts)
+    assert result.status == "ok"

@@ -1,0 +1,307 @@
+"""Checks of cards: how many, of which kind, and whose facts the hosts file declares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.facts.check_cases import case_of, only, project_at, said
+from support.facts.gpu_machines import (
+    A100,
+    H100,
+    L40S,
+    RTX4090,
+    RTX5090,
+    T4,
+    Known,
+    box,
+    query,
+    recorded,
+)
+
+from safelaunch.config.hosts_file.save_facts import save
+from safelaunch.config.resolve import Flags
+from safelaunch.hostfacts.profile_detection import gate_facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.project import Project
+
+    from safelaunch.checks.run import Result
+
+TORCHRUN = "launcher: torchrun\nscript: train.py\n"
+NONE = {("path", name): {"kind": None} for name in ("/dev/kfd", "/dev/dxg", "/dev/nvmap",
+                                                    "/dev/nvidiactl")}  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return project_at(tmp_path)
+
+
+def results(project: Project, job: str, facts: dict[str, Any], *ids: str, **more: Any) -> list[Any]:
+    answers = Known({**NONE, **more.pop("answers", {})})
+    return said(case_of(project, job, facts=facts, answers=answers, **more), *ids)
+
+
+def one(project: Project, job: str, facts: dict[str, Any], id: str, **more: Any) -> Result:  # noqa: A002
+    answers = Known({**NONE, **more.pop("answers", {})})
+    return only(case_of(project, job, facts=facts, answers=answers, **more), id)
+
+
+# -- gpu-count -------------------------------------------------------------------------------------
+
+COUNTS = {
+    "as many as ranks": ("profile: a100-sxm\nprocesses: 4\n", box(*[A100] * 4), "ok", ""),
+    "more cards": ("profile: a100-sxm\nprocesses: 2\n", box(*[A100] * 4), "ok", ""),
+    "all of them": ("profile: a100-sxm\ngpus: auto\n", box(*[A100] * 4), "ok", ""),
+    "fewer": ("profile: a100-sxm\nprocesses: 4\n", box(A100, A100), "fail", "--set processes=2"),
+    "fewer by /proc": (
+        "profile: a100-sxm\nprocesses: 4\n",
+        box(A100, A100, proc=True),
+        "fail",
+        "--set processes=2",
+    ),
+    "fewer than listed": ("gpus: [0, 1, 2]\n", box(A100, A100), "fail", "--set gpus=2"),
+    "others than listed": ("gpus: [2, 5]\n", box(*[A100] * 4), "fail", "gpus=[0, 1]"),
+    "a spare one is missing": (
+        "gpus: [0, 1, 4]\nprocesses: 2\n",
+        box(*[A100] * 4),
+        "warn",
+        "gpus=[0, 1]",
+    ),
+    "by UUID": ("gpus: [GPU-00000001, GPU-00000003]\n", box(*[A100] * 4), "ok", ""),
+    "hidden by env": (
+        "profile: a100-sxm\nprocesses: 2\nenv: {CUDA_VISIBLE_DEVICES: 0}\n",
+        box(A100, A100),
+        "fail",
+        "take CUDA_VISIBLE_DEVICES out of `env:`",
+    ),
+    "none": ("profile: a100-sxm\nprocesses: 4\n", box(), "fail", "--profile cpu"),
+    "none for auto": ("gpus: auto\n", box(), "fail", "--set processes=1"),
+    "none for its memory": (
+        "processes: 4\nneeds: {gpu_memory: 24GiB}\n",
+        box(),
+        "fail",
+        "--profile cpu",
+    ),
+    "nothing says cards": ("processes: 4\n", box(A100), "warn", "--set processes=1"),
+}
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_each_rank_needs_a_card(what: str, project: Project) -> None:
+    job, facts, status, hint = COUNTS[what]
+    found = one(project, TORCHRUN + job, facts, "gpu-count")
+    assert found.status == status
+    assert hint in found.hint
+
+
+@pytest.mark.parametrize("what", [w for w in COUNTS if COUNTS[w][2] == "fail"])
+def test_what_the_hint_sets_cures_the_count(what: str, project: Project) -> None:
+    job, facts, _, _ = COUNTS[what]
+    hint = one(project, TORCHRUN + job, facts, "gpu-count").hint
+    sets = [w.strip("'`\"") for w in hint.replace("'gpus=", "gpus=").split("--set ")[1:]]
+    sets = [w.split("`")[0].strip().rstrip("'") for w in sets]
+    profile = "cpu" if "--profile cpu" in hint else None
+    if not sets and profile is None:
+        return  # words for a person
+    flags = Flags(profile=profile, sets=tuple(sets))
+    found = results(project, TORCHRUN + job, facts, "gpu-count", flags=flags)
+    assert [f.status for f in found] in (["ok"], [])
+
+
+def test_an_answer_that_was_cut_off_is_no_machine_without_cards(project: Project) -> None:
+    facts = box(said={"query": f"{query()}0, NVIDIA A100-SXM4-80GB, GPU-0"})
+    job = TORCHRUN + "profile: a100-sxm\nprocesses: 1\n"
+    assert one(project, job, facts, "gpu-count").status == "skip"
+
+
+def test_an_inherited_variable_that_hides_cards_is_named(project: Project) -> None:
+    job = TORCHRUN + "profile: a100-sxm\nprocesses: 2\n"
+    environ = {"CUDA_VISIBLE_DEVICES": "3"}
+    found = one(project, job, box(A100, A100), "gpu-count", environ=environ)
+    assert found.status == "fail"
+    assert "CUDA_VISIBLE_DEVICES (your environment) names 3" in found.evidence
+    assert "`unset CUDA_VISIBLE_DEVICES`" in found.hint
+    job += "inherit: none\n"
+    assert one(project, job, box(A100, A100), "gpu-count", environ=environ).status == "ok"
+
+
+def test_cards_behind_one_that_is_not_there_are_not_seen(project: Project) -> None:
+    job = TORCHRUN + "gpus: [0, 7, 1]\nprocesses: 2\n"
+    found = one(project, job, box(A100, A100), "gpu-count")
+    assert found.status == "fail"
+    assert found.hint == "`--set 'gpus=[0, 1]'`"
+
+
+@pytest.mark.parametrize("name", ["MIG-a", "GPU-00000001"])
+def test_a_name_that_cannot_be_looked_up_is_not_denied(name: str, project: Project) -> None:
+    facts = box(H100, H100, proc=True)
+    for card in facts["gpus"]["cards"]:
+        card["uuid"] = None
+    found = results(project, TORCHRUN + f"gpus: [{name}]\n", facts, "gpu-count")
+    assert [f.status for f in found] == ["skip"]
+
+
+@pytest.mark.parametrize(
+    ("job", "facts"),
+    [
+        ("processes: 4\n", box()),  # a job for the CPU
+        ("profile: cpu\nprocesses: 4\n", box(A100)),
+        ("processes: 4\nenv: {CUDA_VISIBLE_DEVICES: ''}\n", box(A100)),
+        ("profile: a100\nprocesses: 4\n", box(others={"rocm-smi": "/opt/rocm/bin/rocm-smi"})),
+    ],
+)
+def test_a_job_without_cuda_needs_no_cards(
+    job: str, facts: dict[str, Any], project: Project
+) -> None:
+    assert results(project, TORCHRUN + job, facts, "gpu-count") == []
+
+
+def test_cards_that_nvidia_does_not_show_are_not_denied(project: Project) -> None:
+    answers = {("path", "/dev/kfd"): {"kind": "other"}}
+    job = TORCHRUN + "profile: a100\nprocesses: 1\n"
+    found = one(project, job, box(), "gpu-count", answers=answers)
+    assert (found.status, found.evidence) == ("skip", "no card is seen, but /dev/kfd is there")
+
+
+def test_a_quick_look_counts_by_proc_and_says_nothing_where_it_cannot(project: Project) -> None:
+    job = TORCHRUN + "profile: a100-sxm\nprocesses: 4\n"
+    few = results(project, job, box(A100, proc=True), "gpu-count", is_quick=True)
+    assert [f.status for f in few] == ["fail"]
+    unknown = box(said={"query": {"text": "", "why": "it did not end"}})
+    assert results(project, job, unknown, "gpu-count", is_quick=True) == []
+
+
+# -- gpu-order, gpu-slices -------------------------------------------------------------------------
+
+
+def test_numbers_of_different_cards_want_an_order(project: Project) -> None:
+    facts = box(RTX5090, A100, A100)
+    job = TORCHRUN + "gpus: [1, 2]\n"
+    found = one(project, job, facts, "gpu-order")
+    assert (found.status, found.hint) == ("warn", "`env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}`")
+    cured = one(project, job + "env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}\n", facts, "gpu-order")
+    assert cured.status == "ok"
+    assert results(project, job, box(A100, A100, A100), "gpu-order") == []
+
+
+def test_several_ranks_on_slices_are_told(project: Project) -> None:
+    facts = box(H100, H100, mig=(0,))
+    found = one(project, TORCHRUN + "profile: h100\nprocesses: 2\n", facts, "gpu-slices")
+    assert found.status == "warn"
+    assert "gpus=[1]" in found.hint
+    assert one(project, TORCHRUN + "processes: 1\n", facts, "gpu-slices").status == "ok"
+    assert results(project, TORCHRUN + "processes: 2\n", box(H100, H100), "gpu-slices") == []
+
+
+# -- profile-fits ----------------------------------------------------------------------------------
+
+FITS = {
+    "it does": ("profile: a100-sxm\n", box(A100), "ok", ""),
+    "the family does": ("profile: a100\n", box(A100), "ok", ""),
+    "another is right": ("profile: rtx5090\n", box(A100), "warn", "`--profile a100-sxm`"),
+    "another is right by /proc": (
+        "profile: rtx5090\n",
+        box(A100, proc=True),
+        "warn",
+        "`--profile a100-sxm`",
+    ),
+    "some do": ("profile: rtx5090\ngpus: auto\n", box(RTX5090, T4), "warn", "gpus: [0]"),
+    "none does": ("profile: rtx5090\n", box(T4), "warn", "leave `profile` out"),
+    "recorded": ("profile: h100\n", recorded(query="smi-h200x8-570"), "warn", "--profile h200"),
+    "recorded list": ("profile: h100\n", recorded(query="list-h100x8-vm"), "ok", ""),
+    "no profile, and one would help": (
+        "gpus: [0, 1]\n",
+        box(RTX5090, RTX5090),
+        "warn",
+        "`--profile rtx5090`",
+    ),
+    "no profile, and one changes nothing": ("gpus: [0]\n", box(A100), "ok", ""),
+    "no profile, and its workarounds are over": (
+        "gpus: [0, 1]\n",
+        box(RTX4090, RTX4090),  # driver 570.86.10
+        "ok",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FITS)
+def test_the_right_profile_is_named(what: str, project: Project) -> None:
+    job, facts, status, hint = FITS[what]
+    job += "" if "gpus" in job else "processes: 1\n"
+    found = one(project, TORCHRUN + job, facts, "profile-fits")
+    assert found.status == status
+    assert hint in found.hint
+
+
+def test_the_profile_that_is_named_cures_it(project: Project) -> None:
+    job = TORCHRUN + "profile: rtx5090\nprocesses: 1\n"
+    found = one(project, job, box(A100), "profile-fits", flags=Flags(profile="a100-sxm"))
+    assert found.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("job", "facts"),
+    [
+        ("profile: cpu\n", box(A100)),
+        ("", box(T4)),  # no profile is for it, and none is given
+        ("profile: rtx5090\n", box()),  # gpu-count says it
+    ],
+)
+def test_no_profile_is_asked_for_where_none_matters(
+    job: str, facts: dict[str, Any], project: Project
+) -> None:
+    assert results(project, TORCHRUN + job + "processes: 1\n", facts, "profile-fits") == []
+
+
+def test_a_machine_alone_is_told_its_profile() -> None:
+    case = case_of(None, None, facts=box(L40S), answers=Known())
+    assert said(case, "profile-fits") == []
+    case = case_of(None, None, facts=box(A100, A100), answers=Known())
+    found = only(case, "profile-fits")
+    assert found.evidence == "2 x NVIDIA A100-SXM4-80GB: profile a100-sxm is for them"
+
+
+# -- profile-facts ---------------------------------------------------------------------------------
+
+NEW = {"torch": {"version": "2.8.0+cu128", "cuda": "12.8", "nccl": {"version": "2.27.3"}}}
+OLD = {"torch": {"version": "2.7.0", "cuda": "12.6", "nccl": {"version": "2.26.2"}}}
+
+
+HOSTS = "hosts:\n  localhost:\n    profile: rtx5090\n"
+
+
+def facts_of(project: Project, more: dict[str, Any], text: str = HOSTS) -> Result:
+    project.write(text, "hosts.yaml")
+    flags = Flags(hosts_file="hosts.yaml")
+    facts = box(RTX5090, RTX5090, parts=more)
+    return one(project, TORCHRUN + "processes: 2\n", facts, "profile-facts", flags=flags)
+
+
+def test_facts_that_would_lift_variables_are_asked_for(project: Project) -> None:
+    found = facts_of(project, NEW)
+    assert found.status == "warn"
+    assert "NCCL_SHM_DISABLE" in found.evidence
+    assert "nccl is 2.27.3, which does not need them" in found.evidence
+
+
+def test_what_saves_facts_names_the_job_whose_interpreter_has_them(project: Project) -> None:
+    assert facts_of(project, NEW).hint.startswith("`safelaunch check --save job.yaml` writes")
+
+
+def test_saved_facts_lift_them(project: Project) -> None:
+    saved = save(HOSTS, "hosts.yaml", "localhost", gate_facts(box(RTX5090, parts=NEW)))
+    assert facts_of(project, NEW, saved).status == "ok"
+
+
+def test_facts_that_are_not_known_are_not_asked_for(project: Project) -> None:
+    job = TORCHRUN + "profile: rtx5090\nprocesses: 2\n"
+    assert results(project, job, box(RTX5090, RTX5090), "profile-facts") == []
+
+
+def test_facts_that_change_nothing_are_not_asked_for(project: Project) -> None:
+    assert facts_of(project, OLD).status == "ok"

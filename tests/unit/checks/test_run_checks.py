@@ -1,0 +1,202 @@
+"""How checks are made: their order, what a broken one does to others, what is asked of whom."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.facts.check_cases import case_of, said
+from support.project import Project
+
+from safelaunch.checks import answers as checks_answers
+from safelaunch.checks import registry, run
+from safelaunch.checks.answers import Answer, NotKnown
+from safelaunch.checks.context import Case
+from safelaunch.checks.registry import Check, Result
+from safelaunch.cli.check import collect
+from safelaunch.cli.check.check import summary
+from safelaunch.config.resolve import Flags
+from safelaunch.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from safelaunch.checks.run import Site
+
+JOB = "launcher: python\nscript: train.py\n"
+
+
+def declare(work: Any, **changes: Any) -> Check:
+    """Return a check that is in no table."""
+    made = Check("made-up", "project", work, None, (), False, False, False, "a source")
+    return made._replace(**changes)
+
+
+def answers(work: Any, given: Any = None, **changes: Any) -> list[tuple[str, str]]:
+    """Return status and evidence of what a check says of a machine."""
+    case = given or case_of(None, None)
+    found = run.made(declare(work, **changes), case)
+    return [(one.status, one.evidence) for one in found]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project")
+
+
+def test_a_check_that_breaks_is_skipped_and_says_so() -> None:
+    def work(_: Site) -> Answer:
+        raise ZeroDivisionError("of nothing")
+
+    assert answers(work) == [("skip", "the check itself failed: ZeroDivisionError: of nothing")]
+
+
+def test_what_a_check_cannot_know_is_skipped_with_the_reason() -> None:
+    def work(site: Site) -> Answer:
+        return checks_answers.ok(site.fact("torch", "version"))
+
+    assert answers(work) == [("skip", "`torch.version` of the host is not known")]
+
+
+def test_a_reason_that_the_machine_gave_is_the_reason() -> None:
+    case = case_of(None, None, facts={"skipped": {"torch": "it hangs"}})
+    assert answers(lambda site: checks_answers.ok(site.fact("torch")), case) == [
+        ("skip", "it hangs")
+    ]
+
+
+def test_what_was_found_before_something_unknown_counts() -> None:
+    def work(_: Site) -> Iterator[Answer]:
+        yield checks_answers.fail("no script", "write one")
+        raise NotKnown("it was not asked")
+
+    assert [status for status, _ in answers(work)] == ["fail", "skip"]
+
+
+def test_before_a_start_nothing_is_said_of_what_is_not_known() -> None:
+    def work(_: Site) -> Answer:
+        raise NotKnown("it was not asked")
+
+    assert answers(work, Case(sites=case_of(None, None).sites)) == [("skip", "it was not asked")]
+    assert answers(work, case_of(None, None, is_quick=True)) == []
+
+
+def test_a_check_without_the_facts_that_it_needs_is_not_made() -> None:
+    def work(_: Site) -> Answer:
+        raise AssertionError
+
+    assert answers(work, needs=("gpus",)) == [("skip", "`gpus` of the host is not known")]
+
+
+def test_a_check_that_has_nothing_to_say_says_nothing() -> None:
+    assert answers(lambda _: None) == []
+
+
+def test_a_source_of_an_answer_comes_before_that_of_its_check() -> None:
+    def work(_: Site) -> Iterator[Answer]:
+        yield checks_answers.warn("one", "do", "its own")
+        yield checks_answers.warn("two", "do")
+
+    found = run.made(declare(work), case_of(None, None))
+    assert [one.source for one in found] == ["its own", "a source"]
+
+
+def test_without_a_job_only_machines_are_judged() -> None:
+    jobs = {one.id for one in registry.declared() if one.job}
+    assert {one.id for one in said(case_of(None, None))} & jobs == set()
+
+
+def test_what_matters_most_stands_first(project: Project) -> None:
+    job = JOB + "inputs: [no-such-file]\nargs: {output_dir: out}\n"
+    found = [checks_answers.STATUSES.index(one.status) for one in said(case_of(project, job))]
+    assert found == sorted(found)
+    assert found[0] == 0
+
+
+def test_before_a_start_only_quick_checks_are_made(project: Project) -> None:
+    quick = {one.id for one in registry.declared() if one.quick}
+    assert {one.id for one in said(case_of(project, JOB, is_quick=True))} <= quick
+
+
+def test_quick_checks_stand_in_the_modules_that_a_start_loads() -> None:
+    modules = {one.work.__module__ for one in registry.declared() if one.quick}
+    assert modules == {f"safelaunch.checks.{name}" for name in registry.QUICK}
+
+
+def test_a_question_is_asked_once(project: Project) -> None:
+    case = case_of(project, JOB + "inputs: [train.py]\n")
+    wanted = run.questions(case, case.sites[0])
+    assert len(wanted) == len(set(wanted))
+    assert ("path", "train.py") in wanted
+
+
+def test_a_check_that_cannot_say_what_it_asks_keeps_no_other_from_asking(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asks(_: Site) -> list[checks_answers.Question]:
+        raise RecursionError
+
+    broken = registry._checks["ports"]._replace(asks=asks)
+    monkeypatch.setitem(registry._checks, "ports", broken)
+    case = case_of(project, JOB + "inputs: [train.py]\n")
+    assert ("path", "train.py") in run.questions(case, case.sites[0])
+
+
+def test_what_breaks_the_reading_of_a_program_is_no_error(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def needed(*_: Any, **__: Any) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("safelaunch.analysis.imports.follow.needed", needed)
+    project.write("train.py", "import os\n")
+    run.early(case_of(project, JOB))
+
+
+def test_names_of_any_kind_are_shown_in_one_line() -> None:
+    name = os.fsdecode(b"a\nb\x1b[31m\xff") + " \u00e9"
+    (said,) = answers(lambda _: checks_answers.warn(name, "do"))
+    assert said == ("warn", "a\\nb\\x1b[31m\\udcff \u00e9")
+
+
+def test_machines_that_all_told_nothing_are_not_judged(project: Project) -> None:
+    case = case_of(project, JOB)
+    found = collect.judged(case, [HostError("it is off")])
+    assert [(one.id, one.status, one.evidence) for one in found] == [
+        ("reached", "fail", "it is off")
+    ]
+
+
+def test_a_host_is_asked_for_paths_below_its_home_folder(project: Project) -> None:
+    flags = Flags(remote=True, hosts=("gpu1",), project_root="<home>/safelaunch/project")
+    case = case_of(project, JOB, flags=flags)
+    request = run.request(case.sites[0], run.questions(case, case.sites[0]))
+    assert request["cwd"] == "~/safelaunch/project"
+    assert "<home>" not in str(request)
+
+
+def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> None:
+    flags = Flags(remote=True, hosts=("gpu1",), project_root="<home>/safelaunch/project")
+    resolved = project.resolve(JOB, flags)
+    case = case_of(project, JOB, flags=flags)
+    there = "<home>/safelaunch/project"
+    far = Case(resolved, case.plan, project=str(project.folder), shown=(there,), is_here=False)
+    assert far.here("train.py") == str(project.folder / "train.py")
+    assert far.here(f"{there}/train.py") == str(project.folder / "train.py")
+    assert far.here("<home>/data") is None
+    assert far.here("/data") is None
+
+
+@pytest.mark.parametrize(
+    ("statuses", "says"),
+    [
+        (["ok"], "all is well, 1 check"),
+        (["ok", "ok"], "all is well, 2 checks"),
+        (["ok", "skip"], "nothing is wrong, 1 check, 1 could not be made (--all says why)"),
+    ],
+)
+def test_what_could_not_be_told_is_not_called_well(statuses: list[str], says: str) -> None:
+    found = [Result("x", "project", None, status, "") for status in statuses]
+    assert summary(found, Case()) == f"this machine: {says}"

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from safelaunch.config import profiles
+from safelaunch.config.yaml_io.reader import read_file
+from safelaunch.errors import ConfigError
+from safelaunch.model import Origin, Profile
+from safelaunch.plan import gates
+
+WHERE = Origin("test")
+BUILT_IN = profiles.names()
+
+# Names as nvidia-smi prints them, from the README of NVIDIA/open-gpu-kernel-modules; drivers before
+# r465 left NVIDIA out. V100, AMD and Ascend: from public issues.
+OWN = {
+    "rtx4090": (
+        "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090 D", "GeForce RTX 4090",
+    ),
+    "rtx5090": (
+        "NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 5090 D", "NVIDIA GeForce RTX 5090 D v2",
+    ),
+    "a100-pcie": ("NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe", "A100-PCIE-40GB"),
+    "a100-sxm": (
+        "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM-64GB",
+        "A100-SXM4-40GB", "A100-SXM4-80GB",
+    ),
+    "h100": ("NVIDIA H100 80GB HBM3",),
+    "h200": ("NVIDIA H200",),
+    "h800": ("NVIDIA H800",),
+}  # fmt: skip
+OWN["a100"] = OWN["a100-sxm"] + OWN["a100-pcie"]
+STRANGERS = (
+    "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 Laptop GPU",
+    "NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA RTX A6000", "NVIDIA RTX 6000 Ada Generation",
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "Tesla V100-SXM2-32GB", "Tesla T4",
+    "NVIDIA L4", "NVIDIA L40", "NVIDIA L40S", "NVIDIA A10", "NVIDIA A10G", "NVIDIA A10M",
+    "NVIDIA A800-SXM4-80GB", "NVIDIA A800-SXM4-40GB", "NVIDIA A800 80GB PCIe",
+    "NVIDIA A800 80GB PCIe LC", "NVIDIA A800 40GB Active", "NVIDIA H100 PCIe", "NVIDIA H100 NVL",
+    "NVIDIA H200 NVL", "NVIDIA H800 PCIe", "NVIDIA H800 NVL", "NVIDIA H20", "NVIDIA H20-3e",
+    "NVIDIA GH200 480GB", "NVIDIA B200", "NVIDIA GB200", "AMD Instinct MI250X",
+    "AMD Instinct MI300X", "910B2",
+)  # fmt: skip
+
+NVSWITCH = ("a100", "a100-sxm", "h100", "h200", "h800")
+NVLINK_SWITCHES = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_P2P_LEVEL"}
+RTX5090_SWITCHES = ["NCCL_SHM_DISABLE", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"]
+
+
+def load(name: str) -> Profile:
+    return profiles.load(name, WHERE, ".")
+
+
+def gpu_names(name: str) -> str | None:
+    node = read_file(os.path.join(profiles.folder(), f"{name}.yaml"), name).get("gpu_names")
+    return node.text if node is not None else None
+
+
+def select(
+    name: str,
+    *,
+    gpus: int | None = 4,
+    nodes: int = 1,
+    ladder: int | None = None,
+    workarounds: bool = True,
+    **facts: str,
+) -> gates.Selection:
+    known = gates.Known(gpus=gpus, nodes=nodes, facts=facts)
+    return gates.select(load(name), known, ladder=ladder, workarounds=workarounds)
+
+
+def chosen(selection: gates.Selection) -> list[str]:
+    return [var.name for var in selection.env]
+
+
+def missing(selection: gates.Selection) -> list[str]:
+    return [entry.var.name for entry in selection.missing]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_built_in_profile_loads_under_its_own_name(name: str) -> None:
+    assert load(name).name == name
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_profile_has_a_description(name: str) -> None:
+    assert load(name).description
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_variable_says_why_and_from_where(name: str) -> None:
+    profile = load(name)
+    silent = [e.var.name for e in profile.env + profile.site if not (e.var.why and e.var.source)]
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_workaround_says_what_it_costs(name: str) -> None:
+    assert [e.var.name for e in load(name).env if e.var.workaround and not e.var.cost] == []
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_nccl_values_are_digits_because_nccl_reads_words_as_zero(name: str) -> None:
+    profile = load(name)
+    values = [(e.var.name, str(e.var.value)) for e in profile.env]
+    values += [pair for step in profile.ladder for pair in step]
+    words = [v for v in values if v[0].startswith("NCCL_") and v[0] != "NCCL_DEBUG"]
+    assert [v for v in words if not v[1].isdigit()] == []
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_site_variable_has_no_value(name: str) -> None:
+    assert [e.var.name for e in load(name).site if e.var.value is not None] == []
+
+
+def test_names_are_known_for_every_profile_that_matches_some() -> None:
+    assert {name for name in BUILT_IN if gpu_names(name) is not None} == set(OWN)
+
+
+@pytest.mark.parametrize(("profile", "gpu"), [(p, gpu) for p, own in OWN.items() for gpu in own])
+def test_gpu_names_match_the_platforms_own_names(profile: str, gpu: str) -> None:
+    assert re.fullmatch(gpu_names(profile) or "", gpu)
+
+
+@pytest.mark.parametrize("profile", OWN)
+def test_gpu_names_match_no_other_platform(profile: str) -> None:
+    everybody = {gpu for own in OWN.values() for gpu in own} | set(STRANGERS)
+    strangers = everybody - set(OWN[profile])
+    assert [gpu for gpu in strangers if re.fullmatch(gpu_names(profile) or "", gpu)] == []
+
+
+@pytest.mark.parametrize("name", NVSWITCH)
+def test_nvswitch_profiles_never_switch_nvlink_off(name: str) -> None:
+    profile = load(name)
+    named = {entry.var.name for entry in profile.env + profile.site}
+    named |= {variable for step in profile.ladder for variable, _ in step}
+    assert named & NVLINK_SWITCHES == set()
+
+
+@pytest.mark.parametrize("name", ["a100", "a100-sxm", "a100-pcie", "h100", "h200"])
+def test_defaults_of_nccl_stand_where_they_are_right(name: str) -> None:
+    assert chosen(select(name, gpus=8, nodes=2)) == []
+
+
+@pytest.mark.parametrize("name", ["a100-sxm", "a100-pcie"])
+def test_a100_boards_inherit_what_they_share(name: str) -> None:
+    assert load(name).facts["compute_capability"] == "8.0"
+
+
+def test_rtx5090_sets_all_switches_while_nccl_is_not_declared() -> None:
+    assert chosen(select("rtx5090")) == RTX5090_SWITCHES
+
+
+def test_rtx5090_says_which_undeclared_fact_keeps_switches_on() -> None:
+    assert select("rtx5090").undeclared == {"nccl": tuple(RTX5090_SWITCHES)}
+
+
+def test_rtx5090_variables_are_all_workarounds() -> None:
+    selection = select("rtx5090")
+    assert list(selection.workarounds) == chosen(selection)
+
+
+def test_no_workarounds_removes_all_switches_of_rtx5090() -> None:
+    assert chosen(select("rtx5090", workarounds=False)) == []
+
+
+def test_rtx5090_leaves_one_gpu_alone() -> None:
+    assert chosen(select("rtx5090", gpus=1)) == []
+
+
+def test_rtx5090_treats_uncounted_gpus_as_several() -> None:
+    assert chosen(select("rtx5090", gpus=None)) == RTX5090_SWITCHES
+
+
+def test_rtx5090_never_switches_infiniband_off_between_nodes() -> None:
+    assert "NCCL_IB_DISABLE" not in chosen(select("rtx5090", nodes=2))
+
+
+@pytest.mark.parametrize("version", ["2.27.3", "2.26.5", "2.26.2.post1"])
+def test_nccl_with_blackwell_code_lifts_all_switches_of_rtx5090(version: str) -> None:
+    assert chosen(select("rtx5090", nccl=version)) == []
+
+
+@pytest.mark.parametrize("version", ["2.26.2", "2.25.1"])
+def test_nccl_without_blackwell_code_keeps_the_switches_of_rtx5090(version: str) -> None:
+    assert chosen(select("rtx5090", nccl=version)) == RTX5090_SWITCHES
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (0, []),
+        (1, ["NCCL_SHM_DISABLE=1"]),
+        (2, ["NCCL_SHM_DISABLE=1", "NCCL_P2P_DISABLE=1", "NCCL_IB_DISABLE=1"]),
+        (
+            3,
+            [
+                "NCCL_SHM_DISABLE=1",
+                "NCCL_P2P_DISABLE=1",
+                "NCCL_IB_DISABLE=1",
+                "NCCL_DEBUG=INFO",
+            ],
+        ),
+    ],
+)
+def test_ladder_of_rtx5090_adds_its_switches_step_by_step(step: int, expected: list[str]) -> None:
+    assert [f"{v.name}={v.value}" for v in select("rtx5090", ladder=step).ladder] == expected
+
+
+def test_ladder_replaces_the_default_workarounds() -> None:
+    assert chosen(select("rtx5090", ladder=1)) == []
+
+
+def test_ladder_goes_beyond_a_declared_nccl_because_it_is_asked_for() -> None:
+    steps = select("rtx5090", ladder=1, nccl="2.27.3").ladder
+    assert [var.name for var in steps] == ["NCCL_SHM_DISABLE"]
+
+
+def test_ladder_of_rtx5090_leaves_infiniband_on_between_nodes() -> None:
+    steps = select("rtx5090", nodes=2, ladder=2).ladder
+    assert [var.name for var in steps] == ["NCCL_SHM_DISABLE", "NCCL_P2P_DISABLE"]
+
+
+def test_ladder_refuses_a_step_that_it_lacks() -> None:
+    with pytest.raises(ConfigError, match="ladder of `rtx5090` ends at 3"):
+        select("rtx5090", ladder=4)
+
+
+def test_ladder_is_refused_where_a_profile_has_none() -> None:
+    with pytest.raises(ConfigError, match="has no ladder"):
+        select("h800", ladder=1)
+
+
+def test_rtx4090_sets_both_switches_while_the_driver_is_not_declared() -> None:
+    assert chosen(select("rtx4090")) == ["NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"]
+
+
+@pytest.mark.parametrize("driver", ["535.183.01", "550.40.06"])
+def test_older_driver_keeps_the_switches_of_rtx4090(driver: str) -> None:
+    assert chosen(select("rtx4090", driver=driver)) == ["NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"]
+
+
+@pytest.mark.parametrize("driver", ["550.40.07", "550.127.08", "580.65.06"])
+def test_newer_driver_lifts_the_switches_of_rtx4090(driver: str) -> None:
+    assert chosen(select("rtx4090", driver=driver)) == []
+
+
+def test_rtx4090_never_switches_infiniband_off_between_nodes() -> None:
+    assert chosen(select("rtx4090", nodes=2)) == ["NCCL_P2P_DISABLE"]
+
+
+def test_rtx4090_variables_are_all_workarounds() -> None:
+    assert chosen(select("rtx4090", workarounds=False)) == []
+
+
+def test_h800_sets_nothing_on_one_node() -> None:
+    assert chosen(select("h800", gpus=8)) == []
+
+
+def test_h800_asks_for_nothing_on_one_node() -> None:
+    assert missing(select("h800", gpus=8)) == []
+
+
+def test_h800_sets_its_roce_block_between_nodes() -> None:
+    selection = select("h800", gpus=8, nodes=2)
+    assert {var.name: var.value for var in selection.env} == {
+        "NCCL_IB_TIMEOUT": "22",
+        "NCCL_IB_QPS_PER_CONNECTION": "4",
+        "NCCL_DEBUG": "WARN",
+    }
+
+
+def test_roce_block_of_h800_is_no_workaround() -> None:
+    assert select("h800", gpus=8, nodes=2).workarounds == ()
+
+
+def test_h800_asks_the_site_for_its_fabric_between_nodes() -> None:
+    assert missing(select("h800", gpus=8, nodes=2, nccl="2.27.3")) == [
+        "NCCL_IB_HCA",
+        "NCCL_IB_TC",
+        "NCCL_SOCKET_IFNAME",
+        "GLOO_SOCKET_IFNAME",
+    ]
+
+
+def test_h800_asks_for_a_gid_index_where_nccl_cannot_choose_it() -> None:
+    assert "NCCL_IB_GID_INDEX" in missing(select("h800", gpus=8, nodes=2, nccl="2.20.5"))
+
+
+@pytest.mark.parametrize(
+    ("value", "condition", "expected"),
+    [
+        ("4", ">1", True),
+        ("1", ">1", False),
+        ("10", ">9", True),  # numbers, not text
+        ("1", "1", True),
+        ("2", "1", False),
+        ("2", "== 2", True),
+        ("2", "!=2", False),
+        ("8", "<8", False),
+        ("8", "<=8", True),
+        ("8", ">=9", False),
+        ("4", ">1,<8", True),
+        ("8", ">1,<8", False),
+        ("2.9.0", "<2.26.5", True),  # versions, not text
+        ("2.26.2", "<2.26.5,!=2.26.2.post1", True),
+        ("2.26.2.post1", "<2.26.5,!=2.26.2.post1", False),
+        ("2.26.2.post1", ">2.26.2", True),  # a post-release comes after its release
+        ("2.26.5", "<2.26.5", False),
+        ("550.40.07", "<550.40.07", False),
+        ("550.127.08", "<550.40.07", False),
+        ("550.40.7", "==550.40.07", True),
+        ("12.8", ">=12.6", True),
+    ],
+)
+def test_gates_compare_numbers_and_versions(value: str, condition: str, expected: bool) -> None:
+    assert gates.holds(value, condition, WHERE) is expected
+
+
+def test_a_fact_that_is_no_version_is_refused() -> None:
+    with pytest.raises(ConfigError, match="`newest` is no version"):
+        gates.holds("newest", "<2.26.5", WHERE)

@@ -1,0 +1,328 @@
+"""Which line of a log is the cause: over ranks, files, chains, alarms that were none."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pytest
+from support.inputs import failure_logs
+
+from safelaunch.diagnose.log_sources import Reader, Source
+from safelaunch.diagnose.root_cause import HIGH, LOW, Diagnosis, Finding, diagnose
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+LOST = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer"
+)
+TIMEOUT = (
+    "[rank{0}]:[E1 10:00:09.1 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=71, OpType=ALLREDUCE, NumelIn=1, Timeout(ms)=600000)"
+)
+BAR = " 45%|####5     | {}/1000 [01:02<01:15,  7.2it/s]"
+TRACE = """Traceback (most recent call last):
+  File "/home/me/train.py", line 88, in <module>
+    main()
+  File "/home/me/train.py", line 17, in step
+    loss = model(batch)
+  File "/opt/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1751, in _call
+    return self._impl(*args)
+{}"""
+
+
+def told(*logs: str, **names: str) -> Diagnosis:
+    sources = [(f"rank-{index}.log", text) for index, text in enumerate(logs)]
+    sources += [(name.replace("_", "-") + ".log", text) for name, text in names.items()]
+    readers = []
+    for path, text in sources:
+        rank = int(path[5:-4]) if path.startswith("rank-") and len(logs) > 1 else None
+        readers.append(Reader(Source(path, rank), io.BytesIO(text.encode())))
+    return diagnose(readers)
+
+
+def cause(*logs: str) -> Finding:
+    found = told(*logs)
+    assert found.causes, "nothing was found"
+    return found.causes[0]
+
+
+def of_rank(rank: int, text: str) -> list[str]:
+    return [f"[rank{rank}]: {line}" for line in text.split("\n")]
+
+
+# -- one log ---------------------------------------------------------------------------------------
+
+
+def test_a_cause_comes_before_its_consequences_wherever_it_stands() -> None:
+    assert cause(f"{LOST}\nsome line\n{OOM}\n").name == "cuda-oom"
+
+
+def test_a_timeout_is_the_cause_where_nothing_else_is_known() -> None:
+    assert cause(f"{LOST}\n{TIMEOUT.format(0)}\n").name == "nccl-timeout"
+
+
+def test_what_ran_out_of_memory_comes_before_the_timeouts_of_the_others() -> None:
+    text = "\n".join([TIMEOUT.format(0), TIMEOUT.format(1), *of_rank(3, TRACE.format(OOM))])
+    found = cause(text)
+    assert (found.name, found.rank) == ("cuda-oom", 3)
+
+
+def test_an_exception_that_nothing_knows_is_the_users_own_with_his_frame() -> None:
+    found = cause(TRACE.format("ValueError: bad batch 17"))
+    assert (found.name, found.number) == ("user-code-exception", 8)
+    assert found.frame is not None
+    assert (found.frame.file, found.frame.line, found.frame.function, found.frame.code) == (
+        "/home/me/train.py", 17, "step", "loss = model(batch)",
+    )  # fmt: skip
+
+
+def test_an_exception_need_not_be_called_an_error() -> None:
+    found = cause(TRACE.format("zipfile.BadZipFile: File is not a zip file"))
+    assert found.line == "zipfile.BadZipFile: File is not a zip file"
+
+
+def test_a_traceback_that_is_cut_off_is_a_failure() -> None:
+    assert cause(TRACE.format("").rstrip("\n")).name == "user-code-exception"
+
+
+def test_a_line_of_code_in_a_traceback_stands_for_the_exception_at_its_end() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/home/me/t.py", line 3, in <module>\n'
+        '    raise RuntimeError("CUDA out of memory")\nRuntimeError: CUDA out of memory\n'
+    )
+    assert cause(text).number == 4
+
+
+def test_what_a_worker_raised_is_told_not_that_it_was_raised_again() -> None:
+    again = "ValueError: Caught ValueError in DataLoader worker process 0."
+    inner = TRACE.format("ValueError: sample 20 is empty").replace(
+        "Traceback", "Original Traceback"
+    )
+    found = cause(f"{TRACE.format(again)}\n{inner}\n")
+    assert found.line == "ValueError: sample 20 is empty"
+
+
+def test_an_import_that_a_program_did_without_is_not_the_cause() -> None:
+    text = (
+        f"{TRACE.format('ModuleNotFoundError: No module named swanlab')}\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        f"{TRACE.format('ValueError: bad batch 17')}\n"
+    )
+    assert cause(text).line == "ValueError: bad batch 17"
+
+
+def test_the_named_cause_of_a_chain_is_the_cause() -> None:
+    text = (
+        f"{TRACE.format(OOM)}\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        f"{TRACE.format('RuntimeError: training failed')}\n"
+    )
+    assert cause(text).name == "cuda-oom"
+
+
+def test_nothing_is_found_in_a_log_without_a_failure() -> None:
+    found = told("\n".join([*(BAR.format(step) for step in range(9)), "Training complete"]))
+    assert (found.causes, found.failed) == ([], False)
+
+
+# -- alarms that were none -------------------------------------------------------------------------
+
+
+def test_an_alarm_after_which_the_job_went_on_is_no_failure() -> None:
+    found = told(f"{BAR.format(3)}\n{OOM}\n{BAR.format(4)}\n{BAR.format(5)}\n")
+    assert not found.failed
+    assert [one.name for one in found.went_on] == ["cuda-oom"]
+
+
+def test_a_bar_that_is_drawn_once_more_at_the_end_is_no_progress() -> None:
+    assert cause(f"{BAR.format(3)}\n{OOM}\n{BAR.format(3)}").name == "cuda-oom"
+
+
+def test_progress_of_another_rank_does_not_excuse_a_rank() -> None:
+    text = "\n".join([*of_rank(2, TRACE.format(OOM)), "[rank0]: step 7 loss 0.3", LOST])
+    assert cause(text).name == "cuda-oom"
+
+
+def test_a_mere_warning_is_told_and_is_no_failure() -> None:
+    found = told("huggingface/tokenizers: The current process just got forked, after parallelism\n")
+    assert [one.role for one in found.causes] == ["warning"]
+    assert not found.failed
+
+
+def test_an_alarm_far_behind_is_not_the_cause_of_an_exception_at_the_end() -> None:
+    caught = TRACE.format("ImportError: flash_attn_2_cuda.so: undefined symbol: _ZN3c10")
+    steps = [f"{{'loss': 1.{step:02}, 'epoch': 0.1}}" for step in range(40)]
+    last = TRACE.format("ValueError: bad batch 17")
+    assert cause("\n".join([caught, *steps, last])).line == "ValueError: bad batch 17"
+
+
+def test_an_alarm_just_before_the_end_is_the_cause_though_another_rank_printed_on() -> None:
+    text = "\n".join([OOM, BAR.format(4), BAR.format(5), TRACE.format("ValueError: no reply")])
+    assert cause(text).name == "cuda-oom"
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tracebacks_of_ranks_that_wrote_at_once_are_read_apart(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    first = of_rank(3, TRACE.format("ValueError: bad batch 17"))
+    rest = [of_rank(rank, TRACE.format(LOST)) for rank in (0, 1, 2)]
+    lines, queues = [], [first, *rest]
+    while any(queues):
+        queue = chance.choice([one for one in queues if one])
+        lines.append(queue.pop(0))
+    found = cause("\n".join(lines))
+    assert (found.rank, found.line) == (3, "[rank3]: ValueError: bad batch 17")
+    assert found.frame is not None
+    assert found.frame.line == 17
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["[rank3]: ", "[default3]:", "[3] ", " 3: ", "[1,3]<stderr>: ", "gpu1 | [3] "],
+)
+def test_prefixes_tell_the_rank(prefix: str) -> None:
+    lines = TRACE.format("ValueError: bad batch 17").split("\n")
+    found = cause("\n".join(prefix + line for line in lines))
+    assert (found.rank, found.name) == (3, "user-code-exception")
+
+
+def test_a_rank_that_fell_silent_with_an_exception_comes_before_those_that_waited() -> None:
+    text = "\n".join(
+        [
+            *of_rank(0, TRACE.format("ValueError: bad batch 17")),
+            TIMEOUT.format(1),
+            TIMEOUT.format(2),
+        ]
+    )
+    found = cause(text)
+    assert (found.name, found.rank) == ("user-code-exception", 0)
+
+
+def test_a_rank_that_went_on_after_an_exception_is_not_who_the_others_waited_for() -> None:
+    caught = of_rank(0, TRACE.format("ValueError: no cache"))
+    went_on = [f"[rank0]: read part {part}" for part in range(9)]
+    assert cause("\n".join([*caught, *went_on, TIMEOUT.format(1)])).name == "nccl-timeout"
+
+
+def test_what_another_rank_has_quoted_is_of_the_rank_that_raised_it() -> None:
+    text = TRACE.format(
+        "torch.distributed.checkpoint.api.CheckpointException: ranks:dict_keys([2])"
+    )
+    quoted = TRACE.format("OSError: [Errno 122] Disk quota exceeded").replace(
+        "last):", "last): (RANK 2)"
+    )
+    found = cause("\n".join(of_rank(0, f"{text}\n{quoted}")))
+    assert (found.name, found.rank) == ("disk-full", 2)
+
+
+# -- several logs ----------------------------------------------------------------------------------
+
+
+def test_the_cause_is_looked_for_in_all_logs() -> None:
+    found = cause(f"{TIMEOUT.format(0)}\n", f"{TIMEOUT.format(1)}\n", TRACE.format(OOM))
+    assert (found.name, found.rank, found.path) == ("cuda-oom", 2, "rank-2.log")
+
+
+def test_of_equal_causes_the_earliest_by_the_clock_counts() -> None:
+    late = f"2024-05-01 10:00:09,500 start\n{TRACE.format('ValueError: late')}"
+    early = f"2024-05-01 10:00:02,100 start\n{TRACE.format('ValueError: early')}"
+    assert cause(late, early).line == "ValueError: early"
+
+
+# -- how sure --------------------------------------------------------------------------------------
+
+
+def test_a_single_cause_is_sure() -> None:
+    assert cause(TRACE.format(OOM)).confidence == HIGH
+
+
+def test_a_log_of_consequences_alone_is_not_sure() -> None:
+    assert cause(f"{LOST}\n").confidence == LOW
+
+
+def test_another_cause_that_explains_it_as_well_is_told() -> None:
+    found = told(f"{OOM}\nOSError: [Errno 28] No space left on device\n")
+    assert [one.name for one in found.causes] == ["cuda-oom", "disk-full"]
+    assert found.causes[0].confidence != HIGH
+
+
+def test_the_proof_holds_the_line_of_the_cause() -> None:
+    found = cause(f"{TRACE.format(OOM)}\n{TIMEOUT.format(1)}\n{LOST}\n")
+    assert 3 <= len(found.evidence) <= 10
+    assert (found.path, found.number) in {(line.path, line.number) for line in found.evidence}
+
+
+def test_a_frame_is_the_users_own_behind_what_ray_carries() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/home/me/main.py", line 9, in <module>\n'
+        "    ray.get(run)\nray.exceptions.RayTaskError(TypeError): ray::TaskRunner.run()\n"
+        '  File "/home/me/reward.py", line 41, in score\n    gold["value"]\n'
+        "TypeError: 'NoneType' object is not subscriptable\n"
+    )
+    frame = cause(text).frame
+    assert frame is not None
+    assert (frame.file, frame.line) == ("/home/me/reward.py", 41)
+
+
+def test_a_frame_is_the_users_own_in_what_a_library_raised_for_its_own_exception() -> None:
+    library = (
+        '  File "/opt/env/lib/python3.11/site-packages/requests/models.py", line 1, in check\n'
+    )
+    text = (
+        f"Traceback (most recent call last):\n{library}    raise error\n"
+        "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: /api\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        f"{TRACE.format('huggingface_hub.errors.HfHubHTTPError: 429 Client Error')}"
+    )
+    frame = cause(text).frame
+    assert frame is not None
+    assert (frame.file, frame.line, frame.own) == ("/home/me/train.py", 17, True)
+
+
+def test_the_proof_holds_no_alarm_after_which_the_job_went_on() -> None:
+    went_on = ["OSError: [Errno 28] No space left on device", *map(BAR.format, range(3, 6))]
+    found = cause("\n".join([*went_on, TRACE.format(OOM), LOST]))
+    assert not any("No space" in line.text for line in found.evidence)
+
+
+def test_the_proof_holds_one_of_several_ranks_that_say_the_same() -> None:
+    waited = [TIMEOUT.format(rank) for rank in range(4)]
+    found = cause("\n".join([TRACE.format(OOM), *waited, LOST]))
+    assert sum("Watchdog" in line.text for line in found.evidence) == 1
+
+
+def test_the_proof_holds_the_rest_of_a_message() -> None:
+    text = TRACE.format(
+        "yaml.scanner.ScannerError: while scanning for the next token\n"
+        "found character '\\t' that cannot start any token\n"
+        '  in "fsdp.yaml", line 7, column 1\n\nbye'
+    )
+    found = cause(text)
+    assert [line.text.strip() for line in found.evidence][-1] == 'in "fsdp.yaml", line 7, column 1'
+
+
+# -- real logs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def read() -> list[failure_logs.Read]:
+    return [failure_logs.read(record) for record in failure_logs.records()]
+
+
+def test_real_logs_have_the_right_class_first(read: list[failure_logs.Read]) -> None:
+    count, right, _ = failure_logs.shares(read)
+    wrong = [(one.record["id"], one.told) for one in read if not one.right]
+    assert right >= 0.95 * count, wrong
+
+
+def test_real_logs_have_the_root_line(read: list[failure_logs.Read]) -> None:
+    count, _, near = failure_logs.shares(read)
+    assert near >= 0.85 * count
+
+
+def test_no_failure_is_found_in_the_logs_of_healthy_runs(read: list[failure_logs.Read]) -> None:
+    healthy = [one for one in read if one.record["class"] == failure_logs.HEALTHY]
+    assert [(one.record["id"], one.told) for one in healthy if not one.right] == []

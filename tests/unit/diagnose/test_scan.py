@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import io
+import os
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from safelaunch.diagnose import byte_streams, scan
+from safelaunch.diagnose.literal_search import Finder, Hitting
+from safelaunch.diagnose.log_sources import Pieces, Reader, Source
+from safelaunch.diagnose.root_cause import diagnose
+from safelaunch.diagnose.scan import Scan
+from safelaunch.runtime.signatures import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.diagnose.root_cause import Diagnosis
+    from safelaunch.diagnose.scan import Excerpt
+
+ALARM = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
+OTHER = b"OSError: [Errno 28] No space left on device"
+NOISE = b"RuntimeError: CUDA error: an illegal memory access was encountered"
+STATES = (b"\r%3d%%|####     | %d/90000 [00:01<00:02]" % (n // 900, n) for n in range(90_000))
+BARS = b"".join(STATES)
+DEADLINE = 60.0  # seconds of CPU that no log here may take
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> Iterator[None]:
+    begun = time.process_time()
+    yield
+    assert time.process_time() - begun < DEADLINE
+
+
+@pytest.fixture(scope="module")
+def finder() -> Finder:
+    return Finder(table.load())
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make borders of blocks and pages frequent."""
+    monkeypatch.setattr(byte_streams, "BLOCK", 4096)
+    monkeypatch.setattr(scan, "PAGE", 512)
+    monkeypatch.setattr(scan, "WHOLE", 2048)
+    monkeypatch.setattr(scan, "PAGES", 4)
+
+
+def scanned(data: bytes, finder: Finder) -> tuple[list[Excerpt], Scan]:
+    one = Scan(Reader(Source("x"), io.BytesIO(data)), finder)
+    return one.run(), one
+
+
+def lines_of(excerpts: list[Excerpt]) -> dict[int, bytes]:
+    """Return the lines that excerpts hold, by their numbers; none may be there twice."""
+    found: dict[int, bytes] = {}
+    for excerpt in excerpts:
+        for index, line in enumerate(excerpt.text.removesuffix(b"\n").split(b"\n")):
+            assert excerpt.number + index not in found
+            found[excerpt.number + index] = line
+    return found
+
+
+def told(data: bytes) -> Diagnosis:
+    return diagnose([Reader(Source("x"), io.BytesIO(data))])
+
+
+def quiet(count: int) -> bytes:
+    return b"".join(b"2025-01-01 step %d/many lr 1e-5\n" % n for n in range(count))
+
+
+# -- numbers and borders ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small")
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_each_alarm_is_kept_with_its_number_and_the_lines_beside_it(
+    finder: Finder, data: st.DataObject
+) -> None:
+    widths = data.draw(st.lists(st.integers(0, 900), min_size=1, max_size=120))
+    lines = [b"." * width for width in widths]
+    places = data.draw(st.sets(st.integers(0, len(lines) - 1), max_size=6))
+    for place in places:
+        lines[place] = ALARM + b" " + lines[place]
+    ending = data.draw(st.sampled_from([b"", b"\n"]))
+    size = data.draw(st.integers(1, 9000))
+    text = b"\n".join(lines) + ending
+    stream = Pieces(text[i : i + size] for i in range(0, len(text), size))
+    found = lines_of(Scan(Reader(Source("x"), stream), finder).run())
+    lines = text.removesuffix(b"\n").split(b"\n")  # what follows the last end is no line
+    for place in places:
+        for near in range(max(0, place - 1), min(len(lines), place + 2)):
+            if len(lines[near]) < 512 or near == place:
+                assert found[near + 1] == lines[near]
+    assert all(lines[number - 1] == line for number, line in found.items())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    before=st.integers(0, 120_000),
+    after=st.integers(0, 120_000),
+    colour=st.booleans(),
+    ends=st.sampled_from([b"\n", b"\r\n"]),
+)
+def test_the_finding_in_a_large_log_is_that_of_reading_it_whole(
+    before: int, after: int, colour: bool, ends: bytes
+) -> None:
+    alarm = b"\x1b[31mtorch.OutOfMem\x1b[1moryError\x1b[0m" + ALARM.removeprefix(
+        b"torch.OutOfMemoryError"
+    )
+    text = quiet(before) + (alarm if colour else ALARM) + b"\n" + quiet(after).replace(b"lr", b"_")
+    (cause,) = told(text.replace(b"\n", ends)).causes
+    assert (cause.name, cause.number, cause.line) == ("cuda-oom", before + 1, ALARM.decode())
+
+
+def test_a_log_beyond_the_size_that_is_read_whole_gives_the_same_number() -> None:
+    for size in (scan.WHOLE - 200, scan.WHOLE + 200, 3 * byte_streams.BLOCK):
+        lines = quiet(size // 36)
+        assert told(lines + ALARM + b"\n").causes[0].number == lines.count(b"\n") + 1
+
+
+def test_the_traceback_above_an_exception_is_kept(finder: Finder) -> None:
+    frames = b"".join(
+        b'  File "/home/x/train.py", line %d, in f%d\n    f%d()\n' % (n, n, n) for n in range(900)
+    )
+    text = quiet(90_000) + b"Traceback (most recent call last):\n" + frames + b"ValueError: bad\n"
+    found = lines_of(scanned(text + quiet(90_000), finder)[0])
+    begin, end = 90_001, 90_001 + 1801
+    assert found[begin].startswith(b"Traceback")
+    assert found[end] == b"ValueError: bad"
+
+
+def test_the_first_page_is_kept(finder: Finder) -> None:
+    excerpts, _ = scanned(b"NVIDIA H800, torch 2.4\n" + quiet(100_000), finder)
+    assert excerpts[0].text.startswith(b"NVIDIA H800")
+
+
+def test_progress_at_the_end_of_a_large_log_is_seen(finder: Finder) -> None:
+    text = quiet(100_000) + b"'loss': 0.5\n" + b"saved\n"
+    assert scanned(text, finder)[1].went_on == 100_001
+
+
+# -- odd logs --------------------------------------------------------------------------------------
+
+
+def test_an_alarm_behind_a_bar_that_never_ends_its_line_is_found() -> None:
+    cause = told(BARS + b"\n" + ALARM + b"\n").causes[0]
+    assert (cause.name, cause.number) == ("cuda-oom", 2)
+
+
+def test_an_alarm_that_runs_into_a_bar_is_found() -> None:
+    assert told(BARS + b"\r" + ALARM + b"\n").causes[0].number == 1
+
+
+def test_an_alarm_behind_a_line_of_many_mib_is_found_in_little_memory() -> None:
+    pieces_of = [b"x" * (1 << 20)] * 64
+    stream = Pieces(iter([b"begin\n", *pieces_of, b"\n" + ALARM + b"\n"]))
+    cause = diagnose([Reader(Source("x"), stream)]).causes[0]
+    assert (cause.name, cause.number) == ("cuda-oom", 3)
+
+
+@pytest.mark.parametrize("count", [5, 100_000])
+def test_a_code_that_is_never_closed_takes_no_line_with_it(count: int) -> None:
+    text = b"\x1b]0;title\n" + quiet(count) + ALARM + b"\n\x07"
+    assert told(text).causes[0].number == count + 2
+
+
+@pytest.mark.parametrize("hole", [b"\0" * 5000, b"\0" * (3 << 20)])
+def test_a_hole_within_a_log_changes_no_number(hole: bytes) -> None:
+    lines = quiet(60_000)
+    text = lines + hole + lines + ALARM + b"\n" + hole
+    assert told(text).causes[0].number == 120_001
+
+
+def test_other_encodings_beside_an_alarm_change_nothing() -> None:
+    text = "größe\n".encode("latin-1") * 500_000 + "模型 ".encode() + ALARM + b"\n"
+    assert told(text).causes[0].number == 500_001
+
+
+def test_utf_16_gives_the_numbers_of_its_lines() -> None:
+    text = (quiet(40_000) + ALARM + b"\n").decode()
+    assert told(text.encode("utf-16")).causes[0].number == 40_001
+
+
+# -- too many alarms -------------------------------------------------------------------------------
+
+
+def kept(excerpts: list[Excerpt]) -> int:
+    return sum(len(excerpt.text) for excerpt in excerpts)
+
+
+def test_of_alarms_on_all_lines_the_first_and_the_last_are_kept(finder: Finder) -> None:
+    count = (32 << 20) // len(NOISE)
+    excerpts, _ = scanned((NOISE + b"\n") * count, finder)
+    found = lines_of(excerpts)
+    assert (min(found), max(found)) == (1, count)
+    assert kept(excerpts) < scan.FIRST + scan.RARE + scan.LAST + (1 << 20)
+
+
+@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
+def test_what_is_rare_is_kept_among_alarms_on_all_lines(finder: Finder, place: float) -> None:
+    count = (24 << 20) // len(NOISE)
+    at = int(count * place)
+    text = (NOISE + b"\n") * at + OTHER + b"\n" + (NOISE + b"\n") * (count - at)
+    assert lines_of(scanned(text, finder)[0])[at + 1] == OTHER
+
+
+def test_many_kinds_of_alarms_stay_in_little_memory(finder: Finder) -> None:
+    rng = random.Random(1)  # noqa: S311 - the same lines each time
+    texts = [text.encode() for text in finder.texts]
+    text = b"\n".join(b"%s %d" % (rng.choice(texts).strip(), n) for n in range(300_000))
+    assert kept(scanned(text, finder)[0]) < scan.FIRST + scan.RARE + scan.LAST + (1 << 20)
+
+
+@pytest.mark.parametrize("other", [b"", b"Signal 9 (SIGKILL) received by PID 4242"])
+def test_a_log_full_of_alarms_is_searched_as_exactly_as_any(finder: Finder, other: bytes) -> None:
+    lines = [b"[%d] NCCL INFO Channel %d via P2P" % (n % 8, n) for n in range(90_000)]
+    lines += [b"%s %d" % (text.encode(), n) for n, text in enumerate(finder.texts) if n % 7 == 0]
+    if other:
+        lines[50_000] = other
+        lines[60_000] = other.replace(b"9", b"8")
+    hitting = Hitting(finder)
+    for at in range(0, len(lines), 10_000):
+        data = b"\n".join(lines[at : at + 10_000]) + b"\n"
+        found = {(number, data.count(b"\n", 0, begin)) for number, begin, _ in finder.places(data)}
+        told = set()
+        for hits in hitting.hits(data):
+            for index, end in enumerate(hits.ends):
+                place = data.count(b"\n", 0, end - 1)
+                told |= {(number, place) for number in hits.within(index, index + 1)}
+        assert told >= found
+        assert {place for _, place in told} == {place for _, place in found}
+
+
+def test_lines_of_a_mib_each_with_an_alarm_are_kept_without_their_middle(finder: Finder) -> None:
+    line = NOISE + b" " + b"x" * 900_000 + b"\n"
+    excerpts, _ = scanned(line * 40, finder)
+    assert sorted(lines_of(excerpts)) == list(range(1, 41))
+    assert kept(excerpts) < 40 * (scan.WIDEST + 10)
+
+
+def test_of_very_many_logs_only_the_first_are_read_whole() -> None:
+    lines = quiet(30_000)
+    fresh = Finder(table.load())
+    sizes = [kept(scanned(lines, fresh)[0]) for _ in range(40)]
+    assert sizes[0] == len(lines)
+    assert sizes[-1] < 3 * scan.PAGE
+
+
+# -- an end from outside ---------------------------------------------------------------------------
+
+
+def interrupted(begin: bytes) -> Iterator[bytes]:
+    yield begin
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_an_interrupt_keeps_what_came_so_far(finder: Finder, count: int) -> None:
+    text = quiet(count) + ALARM
+    one = Scan(Reader(Source("-"), Pieces(interrupted(text))), finder)
+    assert lines_of(one.run())[count + 1] == ALARM
+    assert one.reader.is_interrupted
+    said = f"standard input: interrupted; read up to line {count + 1:,}"
+    assert said in one.reader.notes
+
+
+# -- literals --------------------------------------------------------------------------------------
+
+
+def test_literals_within_others_are_found(finder: Finder) -> None:
+    lines = [line.decode() for line in (ALARM, b"fine", OTHER)]
+    found = set(finder(lines))
+    assert {index for index, _ in found} == {0, 2}
+    for index, line in enumerate(lines):
+        expected = {(index, text) for text in finder.known if text in line}
+        assert {pair for pair in found if pair[0] == index} == expected
+
+
+def test_the_fast_and_the_small_search_agree(finder: Finder) -> None:
+    data = b"\n".join([ALARM, OTHER, NOISE, os.urandom(2000)])
+    by_bytes = {finder.texts[number] for number, _, _ in finder.places(data)}
+    assert by_bytes == {text for text in finder.texts if text.encode() in data}

@@ -1,0 +1,145 @@
+"""The signatures: each has its samples, and is written in the one dialect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import DATA
+
+from safelaunch.diagnose import pattern_dialect, signature_files
+from safelaunch.runtime.signatures import classes, records, table
+from safelaunch.runtime.signatures import match as signatures_match
+
+ALL = signature_files.signatures()
+SAMPLES = [(one, text) for one in ALL for text in one.samples]
+NEAR_MISSES = [(one, text) for one in ALL for text in one.near_misses]
+PROGRESS = DATA / "progress"
+RECORD = {
+    "id": "x",
+    "class": "nccl-timeout",
+    "role": "root",
+    "patterns": ["long enough"],
+    "cause": "Why.",
+    "remedy": "Do this.",
+    "source": "https://example.org/x",
+    "samples": "long enough",
+    "near_misses": "short",
+}
+
+
+def found(text: str) -> list[classes.Match]:
+    return [match for _, match in classes.findings(signatures_match.clean(text))]
+
+
+def ids(text: str) -> set[str]:
+    return {match.signature.id for match in found(text) if match.signature}
+
+
+@pytest.mark.parametrize(("one", "text"), SAMPLES, ids=lambda value: getattr(value, "id", ""))
+def test_a_sample_is_recognised(one: signature_files.Signature, text: str) -> None:
+    assert one.id in ids(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [(one, text) for one, text in SAMPLES if one.role in ("root", "unknown")],
+    ids=lambda value: getattr(value, "id", ""),
+)
+def test_a_sample_of_a_cause_has_its_class(one: signature_files.Signature, text: str) -> None:
+    match = classes.classify(text)
+    assert (match and match.name) == one.name
+
+
+@pytest.mark.parametrize(("one", "text"), NEAR_MISSES, ids=lambda value: getattr(value, "id", ""))
+def test_a_near_miss_is_not_recognised(one: signature_files.Signature, text: str) -> None:
+    assert one.id not in ids(text)
+
+
+def test_the_runtime_has_the_same_signatures() -> None:
+    written = Path(records.__file__).read_text(encoding="utf-8")
+    assert written == signature_files.module(ALL), "run scripts/signatures"
+
+
+def test_re2_takes_every_pattern() -> None:
+    re2 = pytest.importorskip("re2", reason="google-re2 has no wheel for this Python")
+    for one in ALL:
+        for pattern in one.patterns:
+            re2.compile(pattern)
+
+
+def test_no_literal_stands_in_the_lines_of_a_healthy_run() -> None:
+    with open(PROGRESS / "lines.jsonl", encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    lines = [line for one in found if one["expected"].get("step") for line in one["lines"]]
+    shown = "\n".join(line for line in lines if "nan" not in line.lower())
+    assert [text for text in table.load().by_literal if text in shown] == []
+
+
+def test_a_root_has_a_step_to_take_for_every_class() -> None:
+    roots = {one.name for one in ALL if one.role in ("root", "unknown", "late", "cascade")}
+    told_otherwise = {classes.USER, "killed", "hang", "tokenizers-fork"}
+    assert set(classes.TABLE) - roots - told_otherwise == set()
+
+
+# -- what a record must be -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"(?=long) enough", r"(long enough)\1", r"(?i)long enough", r"(?:(?:long)+ )*enough", "long("],
+)
+def test_a_pattern_out_of_the_dialect_is_refused(pattern: str) -> None:
+    with pytest.raises(pattern_dialect.BadPattern):
+        pattern_dialect.check(pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"\d+", "abc", "long enough|\\w+", "(?:long enough)?"])
+def test_a_pattern_without_a_literal_text_is_refused(pattern: str) -> None:
+    with pytest.raises(pattern_dialect.BadPattern):
+        pattern_dialect.literals(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        (r"CUDA out of memory\. Tried", ("CUDA out of memory. Tried",)),
+        (r"(?:foobar|barfoo) \d+", ("foobar", "barfoo")),
+        (r"[Cc]onnection reset", ("onnection reset",)),
+        (r"a{2,}bcde.*x", ("bcde",)),
+    ],
+)
+def test_the_rarest_literals_of_a_pattern_are_found(pattern: str, texts: tuple[str, ...]) -> None:
+    assert pattern_dialect.literals(pattern) == texts
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"class": "no-such"}, "is none of"),
+        ({"role": "boss"}, "is none of"),
+        ({"samples": []}, "a text, or a list"),
+        ({"patterns": ["a|b"]}, "literal"),
+        ({"when": {"moon": "full"}}, "`when` knows"),
+        ({"colour": "red"}, "no key of a signature"),
+        ({"cause": 3}, "cause is a text"),
+    ],
+)
+def test_a_wrong_record_says_what_is_wrong(change: dict[str, object], said: str) -> None:
+    with pytest.raises(signature_files.BadSignature, match=said):
+        signature_files.read({**RECORD, **change}, "mine.yaml")
+
+
+def test_a_record_without_a_key_says_which() -> None:
+    record = {key: value for key, value in RECORD.items() if key != "remedy"}
+    with pytest.raises(signature_files.BadSignature, match="remedy missing"):
+        signature_files.read(record, "mine.yaml")
+
+
+def test_an_id_stands_once(tmp_path: Path) -> None:
+    import yaml  # noqa: PLC0415 - this test alone
+
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump([RECORD, RECORD]), encoding="utf-8")
+    with pytest.raises(signature_files.BadSignature, match="already"):
+        list(signature_files.of_files([str(tmp_path / "a.yaml")]))

@@ -1,0 +1,91 @@
+"""Which platform a card's name stands for: here, in the vendors' lists, and in the profiles.
+
+tests/data/hardware/names.yaml says where its names come from.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import DATA
+
+from safelaunch.config import profiles
+from safelaunch.hostfacts import gpu_models
+from safelaunch.model import Origin
+
+FILE = DATA / "hardware" / "names.yaml"
+PLATFORMS: list[dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+PROFILES = {
+    name: profiles.load(name, Origin("test"), str(FILE.parent)) for name in profiles.names()
+}
+# those that others extend say less: a name belongs to one of the others
+BASES = {
+    Path(file).stem
+    for name, one in PROFILES.items()
+    for file in one.files
+    if Path(file).stem != name
+}
+OF_MODEL = {
+    "rtx4090": "rtx4090",
+    "rtx5090": "rtx5090",
+    "a100-pcie": "a100-pcie",
+    "a100-sxm": "a100-sxm",
+    "h100-sxm": "h100",
+    "h200": "h200",
+    "h800": "h800",
+}
+# the same memory and capability, on another board: PCIe with bridges, so the profile leaves it out
+WITHOUT = {"NVIDIA H200 NVL"}
+
+
+def named(*keys: str) -> list[Any]:
+    """Return (id, name) of every platform for some kinds of names."""
+    return [
+        pytest.param(one["id"], name, id=name)
+        for one in PLATFORMS
+        for key in keys
+        for name in one.get(key, ())
+    ]
+
+
+def matching(name: str) -> set[str]:
+    """Return the profiles, less those that others extend, whose pattern is that of a name."""
+    leaves = {key: one for key, one in PROFILES.items() if key not in BASES and one.gpu_names}
+    return {key for key, one in leaves.items() if re.fullmatch(one.gpu_names, name)}
+
+
+def test_every_platform_is_known_and_no_other() -> None:
+    assert [model.id for model in gpu_models.MODELS] == [one["id"] for one in PLATFORMS]
+
+
+@pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
+def test_a_name_of_the_lists_is_its_platforms(platform: str, name: str) -> None:
+    assert gpu_models.model_of(name) == platform
+
+
+@pytest.mark.parametrize(("platform", "name"), named("not"))
+def test_a_name_that_only_looks_alike_is_not(platform: str, name: str) -> None:
+    assert gpu_models.model_of(name) != platform
+    assert platform not in matching(name)
+
+
+@pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
+def test_no_name_fits_two_platforms(platform: str, name: str) -> None:
+    fitting = {one["id"] for one in PLATFORMS if re.search(one["regex"], name)}
+    assert fitting <= {platform}
+    assert {model.id for model in gpu_models.MODELS if model.name.fullmatch(name)} == {platform}
+
+
+@pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
+def test_a_name_has_the_profile_of_its_platform_and_no_other(platform: str, name: str) -> None:
+    expected = {OF_MODEL[platform]} if platform in OF_MODEL and name not in WITHOUT else set()
+    assert matching(name) == expected
+
+
+def test_every_profile_of_a_card_belongs_to_a_platform() -> None:
+    of_cards = {name for name, one in PROFILES.items() if one.gpu_names}
+    assert of_cards - BASES == set(OF_MODEL.values())

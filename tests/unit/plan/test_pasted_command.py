@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from support.project import Project, script, shown
+
+from safelaunch.config.write_job import job_yaml
+from safelaunch.errors import ConfigError
+from safelaunch.plan.pasted_command import parse_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from safelaunch.config.yaml_io.node import Node
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(tmp_path)
+    (tmp_path / "pkg").mkdir()
+    return made
+
+
+def keys(line: str) -> dict[str, object]:
+    """Return the keys of the job that a line means."""
+    return {key.text: plain(value) for key, value in parse_line(line.split(" ")).items}
+
+
+def plain(node: Node) -> object:
+    if node.kind == "map":
+        return {k.text: plain(v) for k, v in node.items}
+    return [item.text for item in node.items] if node.kind == "list" else node.text
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_line(words)
+    assert caught.value.where == "command line"
+    return f"{caught.value.message} | {caught.value.hint}"
+
+
+MEANS: dict[str, dict[str, object]] = {
+    "python train.py --lr 1e-3": {
+        "launcher": "python", "script": "train.py", "args": ["--lr", "1e-3"],
+    },
+    "python3.11 -u -X dev train.py": {
+        "launcher": "python", "script": "train.py", "launcher_args": ["-u", "-X", "dev"],
+    },
+    "/env/bin/python -m pkg.train -m x": {
+        "launcher": "python", "python": "/env/bin/python", "module": "pkg.train",
+        "args": ["-m", "x"],
+    },
+    "python -mpkg.train": {"launcher": "python", "module": "pkg.train"},
+    "python -c pass": {"launcher": "command", "command": ["python", "-c", "pass"]},
+    "python": {"launcher": "command", "command": ["python"]},
+    "bash run.sh": {"launcher": "command", "command": ["bash", "run.sh"]},
+    "accelerate launch --num_processes 4 train.py --lr 1": {
+        "launcher": "accelerate", "script": "train.py", "processes": "4", "args": ["--lr", "1"],
+    },
+    "accelerate launch --num-processes=4 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "4",
+    },
+    "accelerate-launch --num_processes 4 -m pkg.train --num_processes 8": {
+        "launcher": "accelerate", "module": "pkg.train", "processes": "4",
+        "args": ["--num_processes", "8"],
+    },
+    "/env/bin/accelerate launch --num_processes 4 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "4",
+        "python": "/env/bin/python",
+    },
+    "python -m accelerate.commands.launch --num_processes 4 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "4",
+    },
+    "accelerate launch --multi_gpu --num_machines 1 --machine_rank 0 --num_processes 4 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "4",
+    },
+    "accelerate launch --num_machines 2 --num_processes 8 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "4", "nodes": "2",
+    },
+    "accelerate launch --mixed_precision bf16 --gpu_ids 0,2 --num_processes 2 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "2", "gpus": ["0", "2"],
+        "mixed_precision": "bf16",
+    },
+    "accelerate launch --gpu_ids all train.py": {
+        "launcher": "accelerate", "script": "train.py", "gpus": "auto",
+    },
+    "accelerate launch train.py": {
+        "launcher": "accelerate", "script": "train.py", "gpus": "auto",
+    },
+    "CUDA_VISIBLE_DEVICES=0,1 accelerate launch train.py": {
+        "launcher": "accelerate", "script": "train.py", "gpus": ["0", "1"],
+    },
+    "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --gpu_ids 3 --num_processes 1 train.py": {
+        "launcher": "accelerate", "script": "train.py", "gpus": ["3"], "processes": "1",
+    },
+    "CUDA_VISIBLE_DEVICES=1 NCCL_DEBUG=INFO python train.py": {
+        "launcher": "python", "script": "train.py", "gpus": ["1"], "env": {"NCCL_DEBUG": "INFO"},
+    },
+    "CUDA_VISIBLE_DEVICES= python train.py": {
+        "launcher": "python", "script": "train.py", "env": {"CUDA_VISIBLE_DEVICES": ""},
+    },
+    "accelerate launch --num_processes 2 --use_deepspeed --zero_stage=2 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "2",
+        "launcher_args": ["--use_deepspeed", "--zero_stage", "2"],
+    },
+    "torchrun --nproc_per_node=2 train.py -x": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2", "args": ["-x"],
+    },
+    "torchrun --nproc-per-node gpu train.py": {
+        "launcher": "torchrun", "script": "train.py", "gpus": "auto",
+    },
+    "CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc_per_node gpu train.py": {
+        "launcher": "torchrun", "script": "train.py", "gpus": ["2", "3"],
+    },
+    "torchrun train.py": {"launcher": "torchrun", "script": "train.py", "processes": "1"},
+    "torchrun --standalone --nnodes 1 --node_rank 0 --nproc_per_node 2 --max-restarts=3 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2",
+        "launcher_args": ["--max_restarts", "3"],
+    },
+    "python -m torch.distributed.run --nproc_per_node 2 -m pkg.train": {
+        "launcher": "torchrun", "module": "pkg.train", "processes": "2",
+    },
+    "torchrun --nproc_per_node 2 -- train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2",
+    },
+    "A=b=c B= python train.py": {
+        "launcher": "python", "script": "train.py", "env": {"A": "b=c", "B": ""},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", MEANS)
+def test_a_pasted_line_becomes_the_keys_of_a_job(line: str) -> None:
+    assert keys(line) == MEANS[line]
+
+
+REFUSED = {
+    ("A=1",): "no command in the line",
+    ("UID=1", "python", "x.py"): "`UID` is read-only",
+    ("torchrun", "--nproc_per_node", "2"): "names no program for torchrun",
+    ("torchrun", "--nproc_per_node"): "`--nproc_per_node` has no value",
+    ("torchrun", "--nproc", "2", "x.py"): "did you mean `--nproc_per_node`?",
+    ("accelerate", "launch", "--brand_new", "x.py"): "does a value follow?",
+    ("\u2014num_processes", "2"): "no ASCII `-`",
+    ("torchrun", "\u2014nproc_per_node", "2", "x.py"): "no ASCII `-`",
+    ("python", "x.py", "\u2013lr", "1"): "a text processor has replaced it",
+    ("accelerate", "launch", "--num_machines", "2", "--num_processes", "5", "x.py"): "evenly",
+    ("accelerate", "launch", "--num_machines", "0", "--num_processes", "5", "x.py"): "0` machines",
+    ("accelerate", "launch", "--num_machines", "2", "--num_processes", "x", "x.py"): "`x` proc",
+    ("accelerate", "launch", "--config_file", "c.yaml", "x.py"): "add --num_processes N",
+    ("python 'x.py",): "the line cannot be read",
+    ("python x.py > log",): "`>` is shell",
+    ("python x.py 2>&1 | tee log",): "`>&` is shell",
+    ("python x.py &",): "`&` is shell",
+    ("cd x && python x.py",): "`&&` is shell",
+    ("python x.py; echo done",): "`;` is shell",
+    ("python x.py --a $(id)",): "is shell",
+    ("python x.py --a `id`",): "is shell",
+    ("python x.py\npython y.py",): "a line break` is shell",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_line_that_is_not_literal_is_refused(words: tuple[str, ...]) -> None:
+    assert REFUSED[words] in refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("python x.py '|' '>' \";\" \\& 'a & b'", ["|", ">", ";", "&", "a & b"]),
+        ("python x.py \\\n  --lr 1 \\\r\n  --b", ["--lr", "1", "--b"]),
+        ("python x.py 'a\\\nb'", ["a\\\nb"]),
+        ("  python x.py a#b  ", ["a#b"]),
+        ("python x.py $HOME", ["$HOME"]),
+    ],
+)
+def test_a_line_in_one_string_is_split_as_a_shell_would(line: str, args: list[str]) -> None:
+    found = parse_line([line]).get("args")
+    assert found is not None
+    assert [item.text for item in found.items] == args
+
+
+def test_what_looks_like_the_shell_is_left_alone_in_separate_words() -> None:
+    assert keys("python x.py | > & ;")["args"] == ["|", ">", "&", ";"]
+
+
+def test_a_secret_in_the_environment_of_a_line_becomes_a_name() -> None:
+    written = job_yaml(parse_line(["HF_TOKEN=abcdef", "python", "x.py"]), None)
+    assert ("env_from: [HF_TOKEN]" in written, "abcdef" in written) == (True, False)
+
+
+def test_a_harmless_value_under_a_secret_name_is_kept() -> None:
+    written = job_yaml(parse_line(["OPENAI_API_KEY=EMPTY", "python", "x.py"]), None)
+    assert "OPENAI_API_KEY: EMPTY" in written
+
+
+@pytest.mark.parametrize(
+    "words", [["--api_key", "abcdef"], ["--api_key=abcdef"], ["--x", "hf_" + "a" * 30]]
+)
+def test_a_secret_among_the_words_is_never_written(words: list[str]) -> None:
+    tree = parse_line(["python", "x.py", *words])
+    with pytest.raises(ConfigError):
+        job_yaml(tree, None)
+
+
+def test_a_written_job_names_its_profile() -> None:
+    assert job_yaml(parse_line(["python", "x.py"]), "cpu").startswith("profile: cpu\n")
+
+
+def test_plain_options_are_written_as_a_mapping() -> None:
+    written = job_yaml(parse_line(["python", "x.py", "--lr", "1e-3", "--flag"]), None)
+    assert "args:\n  lr: 1e-3\n  flag: true\n" in written
+
+
+def test_words_that_a_mapping_would_change_are_written_as_a_list() -> None:
+    written = job_yaml(parse_line(["python", "x.py", "--lr", "-1"]), None)
+    assert "args:\n  - '--lr'\n  - -1\n" in written
+
+
+# -- there and back --------------------------------------------------------------------------------
+
+
+def same(project: Project, words: list[str]) -> None:
+    """Assert that a line and the job file written from it give the same script and words."""
+    tree = parse_line(words)
+    direct = project.line(tree)
+    written = project.plan(job_yaml(tree, None))
+    assert shown(written) == shown(direct)
+    assert script(written) == script(direct)
+
+
+@pytest.mark.parametrize("line", [line for line in MEANS if "num_machines 2" not in line])
+def test_a_written_job_runs_the_same_script_as_the_line(line: str, project: Project) -> None:
+    same(project, line.split(" "))
+
+
+WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=20) | (
+    st.sampled_from(
+        [
+            "", "--", "-", "--a", "--a=b", "-1", "null", "~", "true", "False", "1e-3", "017",
+            "a: b", "- a", "#", "[", "{", "*a", "&a", "!x", "|", ">", "%", "@", "`", "'", '"', "\\",
+            "\n", "\ufeff", "\x85", "\u2028", "<<", "...", "---", "=", "?", ":", "a:", "yes",
+            "--lr", "--b",
+        ]
+    )
+)  # fmt: skip
+
+
+@settings(
+    max_examples=200,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(WORD, max_size=6))
+@example(["--a", "-1"])
+@example(["--a", "", "--a"])
+@example(["--<<", "x"])
+def test_any_words_survive_being_written(project: Project, words: list[str]) -> None:
+    if any(w[:1] > "\u2000" and w[:1] < "\u2213" for w in words):
+        words = ["x"]  # dashes of a text processor are refused, and tested above
+    line = ["torchrun", "--nproc_per_node", "2", "train.py", *words]
+    tree = parse_line(line)
+    assert project.words(job_yaml(tree, None)) == words
+
+
+@settings(
+    max_examples=100,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(WORD)
+def test_any_value_of_a_variable_survives_being_written(project: Project, value: str) -> None:
+    tree = parse_line([f"A={value}", "python", "train.py"])
+    assert project.env(job_yaml(tree, None))["A"].value == value
+
+
+@settings(max_examples=100, derandomize=True, database=None, deadline=None)
+@given(st.lists(WORD, min_size=1, max_size=5))
+def test_a_quoted_line_in_one_string_gives_its_words_back(words: list[str]) -> None:
+    if any(w[:1] > "\u2000" and w[:1] < "\u2213" for w in words):
+        words = ["x"]
+    found = parse_line([shlex.join(["python", "x.py", *words])]).get("args")
+    assert found is not None
+    assert [item.text for item in found.items] == words
+
+
+def test_what_people_type_before_a_launch_is_left_out() -> None:
+    assert keys("nohup env A=1 torchrun --nproc_per_node 2 t.py")["launcher"] == "torchrun"
+
+
+def test_accelerate_without_launch_is_refused() -> None:
+    assert "accelerate launch" in refused("accelerate", "lunch", "train.py")
+
+
+def test_an_unbuffered_python_may_run_torchrun() -> None:
+    line = "python3 -u -m torch.distributed.run --nproc_per_node 2 t.py"
+    assert keys(line)["launcher"] == "torchrun"

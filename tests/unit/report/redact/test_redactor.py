@@ -1,0 +1,199 @@
+"""Redaction: what is planted is gone in every form, what is harmless stays as it is."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from support.inputs.planted_secrets import FQDN, HARMLESS, HOST, PLAN_SECRET, PLANTED, USER
+
+from safelaunch.report import excerpt
+from safelaunch.report.redact.redactor import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WRAPPINGS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda text: text,
+    "in json": json.dumps,
+    "in json in json": lambda text: json.dumps({"message": json.dumps(text)}),
+    "among lines": lambda text: f"[rank0]: step 1\n{text}\nstep 2",
+}
+
+
+def redactor() -> Redactor:
+    found = Redactor()
+    found.know("secret", PLAN_SECRET)
+    found.know("user", USER)
+    found.know("host", HOST)
+    return found
+
+
+def redacted(text: str) -> str:
+    one = redactor()
+    one.learn(text)
+    return one.text(text)
+
+
+def test_at_least_thirty_kinds_are_planted() -> None:
+    assert len(PLANTED) >= 30
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@pytest.mark.parametrize("kind", PLANTED)
+def test_nothing_is_left_of_what_was_planted(kind: str, wrapping: str) -> None:
+    text, needles = PLANTED[kind]
+    told = redacted(WRAPPINGS[wrapping](text))
+    assert [needle for needle in needles if needle in told] == []
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_redaction_of_what_is_redacted_changes_nothing(kind: str) -> None:
+    one = redactor()
+    once = one.text(PLANTED[kind][0])
+    assert one.text(once) == once
+
+
+@pytest.mark.parametrize("line", HARMLESS.splitlines())
+def test_harmless_lines_stay_as_they_are(line: str) -> None:
+    assert redacted(line) == line
+
+
+def test_harmless_text_stays_among_what_is_not() -> None:
+    planted = "\n".join(text for text, _ in PLANTED.values())
+    one = redactor()
+    one.learn(planted)
+    assert one.text(HARMLESS) == HARMLESS
+
+
+def test_the_same_value_has_the_same_placeholder() -> None:
+    one = Redactor()
+    told = one.text("10.0.0.5:1 to 10.0.0.6:2, then 10.0.0.5:3")
+    assert told == "<ip-1>:1 to <ip-2>:2, then <ip-1>:3"
+
+
+def test_a_host_and_its_full_name_have_the_same_placeholder() -> None:
+    assert redacted(f"{HOST}: up, {FQDN}: up") == "<host-1>: up, <host-1>: up"
+
+
+def test_a_name_that_one_text_tells_is_replaced_in_another() -> None:
+    one = Redactor()
+    one.learn("/home/erikamuster/x")
+    assert one.text("erikamuster has started it") == "<user-1> has started it"
+
+
+@pytest.mark.parametrize("name", ["root", "ubuntu", "max", "test", "model"])
+def test_a_user_whose_name_is_a_common_word_damages_no_other_text(name: str) -> None:
+    one = Redactor()
+    one.know("user", name)
+    assert one.text(f"the {name} of it, {name}(x)") == f"the {name} of it, {name}(x)"
+
+
+def test_a_common_word_is_replaced_where_it_is_a_home() -> None:
+    assert Redactor().text("/home/max/x.py, max(1, 2)") == "/home/<user-1>/x.py, max(1, 2)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token=os.environ['HF_TOKEN']",
+        "password=args.password",
+        "api_key=get_key(name)",
+        "PASSWORD=$SECRET",
+        "HF_TOKEN=***",
+        "token: None",
+        "hub_token=hub_token",
+    ],
+)
+def test_code_and_references_are_no_secrets(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_keys_of_data_tell_what_a_value_is() -> None:
+    told = Redactor().data(
+        {"password": "a b", "hosts": ["n1"], "user": "erika", "args": ["--token", "x1y2z3a"]}
+    )
+    assert told == {
+        "password": "<secret-1>",
+        "hosts": ["<host-1>"],
+        "user": "<user-1>",
+        "args": ["--token", "<secret-2>"],
+    }  # fmt: skip
+
+
+def test_secrets_alone_leave_names_readable() -> None:
+    told = Redactor().secrets("/home/erika/x, gpu-node-7, password=hunter22")
+    assert told == "/home/erika/x, gpu-node-7, password=<secret-1>"
+
+
+SLOW = (
+    "a", "\\", "-", "eyJ", "/home/", "password=", "1.2.3.4.", "a@", "(", "ab:", "http://a:b@",
+    "-----BEGIN PRIVATE KEY-----\n", "A\n-----END PRIVATE KEY-----\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SLOW)
+def test_time_grows_with_the_length_and_not_with_its_square(text: str) -> None:
+    def seconds(length: int) -> float:
+        one, data = Redactor(), text * (length // len(text))
+        begun = time.process_time()
+        one.text(data)
+        return time.process_time() - begun
+
+    seconds(1000)
+    # sixteen times the text: linear is 16, square 256
+    assert seconds(128_000) < 64 * seconds(8_000) + 0.2
+
+
+# -- logs ------------------------------------------------------------------------------------------
+
+
+def taken(data: bytes, head: int = 1000, tail: int = 3000) -> excerpt.Excerpt:
+    read: list[int] = []
+
+    def part(begin: int, length: int) -> bytes:
+        read.append(length)
+        return data[begin : begin + length]
+
+    texts, told = excerpt.take(part, len(data), head, tail)
+    assert sum(read) <= head + tail + 2 * excerpt.MARGIN
+    one = Redactor()
+    return excerpt.join([one.text(text) for text in texts], told, head, tail)
+
+
+def test_of_a_long_log_head_and_tail_are_kept_and_the_rest_is_counted() -> None:
+    data = b"".join(b"step %d\n" % i for i in range(20_000))
+    told = taken(data)
+    assert told.text.startswith("step 0\n")
+    assert told.text.endswith("step 19999\n")
+    assert f"[left out here: {len(data) - 4000:,} bytes of {len(data):,}]" in told.text
+
+
+@pytest.mark.parametrize("shift", range(0, 60, 7))
+def test_a_secret_at_a_cut_is_not_half_left(shift: int) -> None:
+    secret = b"hf_" + b"Ab1" * 20
+    data = b"x" * (970 + shift) + b" " + secret + b" " + b"y " * 20_000
+    assert "Ab1Ab1" not in taken(data).text
+
+
+def test_of_a_line_of_a_mebibyte_its_ends_are_kept() -> None:
+    told = taken(b"begin " + b"z" * (1 << 20) + b" end\nnext\n", 64 << 10, 192 << 10)
+    assert told.text.startswith("begin ")
+    assert told.text.endswith(" end\nnext\n")
+    assert len(told.text) < 40_000
+
+
+def test_colours_and_overwritten_bars_are_taken_away() -> None:
+    told = taken(b"\x1b[31mred\x1b[0m\n10%\r20%\r30%\nhf_\x1b[1m" + b"A1b2" * 8 + b"\n")
+    assert told.text == "red\n30%\n<secret-1>\n"
+
+
+def test_zeros_between_the_letters_hide_no_secret() -> None:
+    told = taken("hf_A1b2A1b2A1b2A1b2A1b2A1b2\n".encode("utf-16-le"))
+    assert "A1b2" not in told.text
+
+
+def test_a_log_that_is_no_text_is_said_to_be_none() -> None:
+    assert taken(bytes(range(256)) * 10).note == "not all of it is text"

@@ -1,0 +1,961 @@
+"""What `failure.find` makes of records, exits, blocks and logs, written as a run leaves them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import DATA
+
+from safelaunch.cli.runs.failure_block import block as on_screen
+from safelaunch.runtime import rank_exits
+from safelaunch.runtime.failure import analyse
+from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.signatures import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = 1_700_000_000_000_000_000  # ns: a whole second, so that some ms later it is still the same
+MS = 1_000_000
+FAILED = {"exit_code": 1, "signal": "", "time_ns": START + 2000 * MS}
+ENDED_WELL = {"exit_code": 0, "signal": "", "time_ns": START + 2000 * MS}
+CLOSED = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"
+
+
+class Node:
+    """The node directory of a run that is over."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = path / "logs" / "attempt-1"
+        self.logs.mkdir(parents=True)
+        (path / "records").mkdir()
+        self.exits: dict[int, dict[str, Any]] = {}
+        self.run = {"roots": ["/home/me/proj"], "cwd": "/home/me/proj"}
+        self.log("launcher", "")
+
+    def log(self, name: str, text: str) -> None:
+        (self.logs / f"{name}.log").write_text(text)
+
+    def record(self, rank: int, *objects: dict[str, Any], restart: int = 0) -> None:
+        text = "".join(json.dumps(one) + "\n" for one in objects).encode()
+        path = self.path / "records" / f"rank-{rank}.1.{restart}.json"
+        path.write_bytes(text.ljust(16384, b"\x00"))
+
+    def marked(self, rank: int, number: int, seconds: float, pid: int = 0) -> None:
+        """Write a marker, made so long after the start."""
+        (self.path / "ranks").mkdir(exist_ok=True)
+        marker = self.path / "ranks" / f"rank-{rank}.1.{number}"
+        marker.write_text(f"{pid or 1000 + rank}\n")
+        made = START + int(seconds * 1e9)
+        os.utime(marker, ns=(made, made))
+
+    def raised(
+        self, rank: int, kind: str, message: str, ms: float = 0, thread: str | None = None
+    ) -> None:
+        self.record(rank, error(rank, kind, message, ms, thread))
+        self.ended(rank, ms + 5, code=1)
+
+    def ended(
+        self, rank: int, ms: float, code: int | None = None, signal: str = "", restart: int = 0
+    ) -> None:
+        self.exits[rank] = {
+            "pid": 1000 + rank,
+            "restart": restart,
+            "code": code,
+            "signal": signal,
+            "time_ns": START + int(ms * MS),
+        }
+
+    def find(
+        self, launcher: dict[str, Any] | None = None, **more: Any
+    ) -> tuple[dict[str, Any], list[str]]:
+        found, warnings = analyse.find(
+            str(self.path), self.run, 1, self.exits, launcher or FAILED, **more
+        )
+        return found or {}, warnings
+
+
+def error(
+    rank: int, kind: str, message: str, ms: float = 0, thread: str | None = None
+) -> dict[str, Any]:
+    file, line = "/home/me/proj/train.py", 17
+    return {
+        "kind": "exception",
+        "thread": thread,
+        "rank": rank,
+        "host": "gpu01",
+        "pid": 1000 + rank,
+        "time_ns": START + int(ms * MS),
+        "type": kind,
+        "message": message,
+        "traceback": "Traceback (most recent call last):\n"
+        f'  File "{file}", line {line}, in step\n    loss = model(batch)\n{kind}: {message}\n',
+        "frames": [
+            {"file": file, "line": line, "function": "step", "code": "loss = model(batch)"},
+            {
+                "file": "/home/me/proj/.venv/lib/python3.11/site-packages/torch/nn/x.py",
+                "line": 1,
+                "function": "forward",
+                "code": "raise",
+            },
+        ],
+    }
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+# -- who was first ---------------------------------------------------------------------------------
+
+CONSEQUENCES = [
+    ("RuntimeError", CLOSED),
+    ("torch.distributed.DistBackendError", "NCCL communicator was aborted on rank 2."),
+    ("torch.distributed.DistNetworkError", "failed to recv, got 0 bytes"),
+    ("ConnectionResetError", "[Errno 104] Connection reset by peer"),
+]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_the_true_failure_is_named_when_others_follow_20_ms_later(
+    node: Node, order: tuple[int, ...]
+) -> None:
+    first, *rest = order
+    node.raised(first, "ValueError", f"bad batch {first}", ms=0)
+    for place, rank in enumerate(rest):
+        node.raised(rank, *CONSEQUENCES[place], ms=20 + place)
+    found, _ = node.find()
+    assert (found["rank"], found["what"]) == (first, f"ValueError: bad batch {first}")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_a_consequence_that_is_noted_earlier_is_not_blamed(
+    node: Node, order: tuple[int, ...]
+) -> None:
+    first, *rest = order
+    node.raised(first, "ValueError", "slow to unwind", ms=30)
+    for place, rank in enumerate(rest):
+        node.raised(rank, *CONSEQUENCES[place], ms=place)
+    assert node.find()[0]["rank"] == first
+
+
+def test_of_two_plain_exceptions_the_earlier_one_is_blamed(node: Node) -> None:
+    node.raised(0, "RuntimeError", "boom", ms=20)
+    node.raised(1, "RuntimeError", "boom", ms=0)
+    assert node.find()[0]["rank"] == 1
+
+
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGSEGV", "SIGBUS"])
+def test_a_rank_that_vanished_comes_before_those_that_lost_it(node: Node, signal: str) -> None:
+    node.raised(0, "RuntimeError", CLOSED, ms=1)
+    node.ended(1, 4, code=139, signal=signal)
+    assert node.find()[0]["rank"] == 1
+
+
+def test_what_the_agent_ends_is_a_cascade(node: Node) -> None:
+    node.raised(2, "KeyError", "'x'")
+    node.ended(0, 40, code=143, signal="SIGTERM")
+    node.ended(1, 41, code=137, signal="SIGKILL")
+    roles = [(other["rank"], other["role"]) for other in node.find()[0]["others"]]
+    assert roles == [(0, "cascade"), (1, "cascade")]
+
+
+def test_a_rank_ended_by_sigterm_before_anything_else_failed_is_the_cause(node: Node) -> None:
+    node.ended(1, 0, code=143, signal="SIGTERM")
+    node.raised(0, "RuntimeError", CLOSED, ms=3)
+    found, _ = node.find()
+    assert (found["rank"], found["what"]) == (1, "ended by SIGTERM from outside the run")
+
+
+def test_only_the_last_restart_counts(node: Node) -> None:
+    node.record(0, error(0, "ValueError", "of the first try"), restart=0)
+    node.record(1, error(1, "KeyError", "'of the second'", ms=9000), restart=1)
+    node.ended(0, 9001, code=143, signal="SIGTERM", restart=1)
+    node.ended(1, 9005, code=1, restart=1)
+    assert node.find()[0]["what"] == "KeyError: 'of the second'"
+
+
+def test_the_clock_set_back_between_restarts_changes_nothing(node: Node) -> None:
+    """The marker of the second try looks older than that of the first."""
+    for restart, made in ((0, 3600), (1, 0)):
+        node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000}, restart=restart)
+        node.marked(0, restart, made)
+    node.record(0, error(0, "ValueError", "of the first try", ms=3_600_000), restart=0)
+    node.ended(0, 5, code=0, restart=1)
+    assert node.find(ENDED_WELL) == ({}, [])
+
+
+def test_the_newest_restart_is_seen_though_the_clock_was_set_back(node: Node) -> None:
+    me = os.getpid()
+    for restart, made in ((0, 3600), (1, 0)):
+        node.marked(0, restart, made, me)
+    seen = rank_exits.Exits(str(node.path), 1)
+    seen.look()
+    seen.close()
+    assert seen.found[0]["restart"] == 1
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_lives_beside_the_last_step_is_judged_with_it(node: Node, code: int) -> None:
+    """Rank 0 of a torchrun has the second number: a server has the first; the others have it too.
+
+    The first step of all, which ended before, failed and was made good.
+    """
+    steps = ((0, 0, 0, 1), (1, 0, 0, 1), (0, 1000, 2000, 0), (0, 2000, 3000, 0), (1, 1000, 3001, 1))
+    for rank, number, ms, bad in steps:
+        node.marked(rank, number, ms / 1000)
+        what = error(rank, "ValueError", f"in {rank}.{number}", ms + 900)
+        after = {"kind": "exit", "time_ns": START + (ms + 900) * MS, "pid": 1000}
+        node.record(rank, *([what] if bad else []), after, restart=number)
+    found, _ = node.find(dict(ENDED_WELL, exit_code=code, time_ns=START + 9000 * MS))
+    assert (found["what"], found["others"]) == ("ValueError: in 1.1000", [])
+
+
+def test_a_block_of_a_torchrun_that_a_rank_has_started_is_not_of_the_job(node: Node) -> None:
+    recorded = DATA / "logs" / "torchrun-record.txt"
+    with open(recorded, encoding="utf-8") as file:
+        node.log("launcher", file.read())
+    node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
+    for run in ({"single": "main"}, {"single": "shell"}):
+        node.run.update(run)
+        assert node.find(ENDED_WELL) == ({}, [])
+
+
+def test_a_rank_that_is_not_planned_is_not_of_the_job(node: Node) -> None:
+    node.run["single"] = "main"
+    node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
+    node.raised(1, "RuntimeError", "no eval data")
+    assert node.find(ENDED_WELL) == ({}, [])
+
+
+@pytest.mark.parametrize(("uncaught", "fails"), [(False, False), (True, True), (None, True)])
+def test_an_exception_shown_by_hand_is_none_where_nobody_saw_the_code(
+    node: Node, uncaught: bool | None, fails: bool
+) -> None:
+    one = error(0, "ValueError", "retry me")
+    if uncaught is not None:
+        one["uncaught"] = uncaught
+    node.record(0, one, {"kind": "exit", "time_ns": START + 900 * MS, "pid": 1000})
+    found, warnings = node.find(ENDED_WELL)
+    assert (bool(found), len(warnings)) == (fails, 1)
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_that_the_job_survives_is_a_warning(node: Node, signal: str) -> None:
+    node.ended(0, 1900, code=128 + 15, signal=signal)
+    found, (warning,) = node.find(ENDED_WELL)
+    assert not found
+    assert warning.endswith("; the job itself ended with 0")
+    node.run["rank_logs"] = True  # type: ignore[assignment]
+    assert node.find(ENDED_WELL)[0]["signal"] == signal
+
+
+def test_a_memory_kill_that_the_shell_loses_is_a_failure(node: Node) -> None:
+    left(node, 1, ms=100)
+    node.ended(0, 1900, code=137, signal="SIGKILL")
+    kill = {"text": "kernel log: Killed process 1000 (python)", "pid": 1000, "pids": [1000]}
+    assert node.find(ENDED_WELL) == ({}, [])
+    assert node.find(ENDED_WELL, kills=[kill])[0]["class"] == "host-oom"
+
+
+def test_gaps_in_a_log_are_told(node: Node) -> None:
+    gap = {"kind": "gap", "time_ns": START, "pid": 1000}
+    node.record(0, gap, {"kind": "exit", "time_ns": START, "pid": 1000, "dropped": 77})
+    said = "the log of rank 0 has gaps (77 bytes): the disk of the run directory was full"
+    assert node.find(ENDED_WELL) == ({}, [said])
+
+
+def test_the_others_are_told_with_the_time_between(node: Node) -> None:
+    node.raised(0, "ValueError", "x")
+    node.ended(1, 25, code=143, signal="SIGTERM")
+    (other,) = node.find()[0]["others"]
+    assert (other["after"], other["what"], other["exit_code"]) == (0.025, "ended by SIGTERM", 143)
+
+
+# -- how a rank ended ------------------------------------------------------------------------------
+
+
+def test_sys_exit_is_told_from_an_exit_at_once(node: Node) -> None:
+    node.record(0, {"kind": "exit", "time_ns": START, "monotonic_ns": 1, "pid": 1000})
+    node.ended(0, 0, code=3)
+    assert node.find()[0]["what"] == "exited with code 3 (sys.exit)"
+    node.record(0)
+    assert node.find()[0]["what"] == "exited with code 3 at once (os._exit or native exit)"
+
+
+def test_the_one_rank_that_ended_unseen_is_named(node: Node) -> None:
+    node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
+    node.record(1)
+    found, _ = node.find()
+    assert (found["rank"], found["role"]) == (1, "unknown")
+
+
+def test_a_segmentation_fault_has_its_python_frame(node: Node) -> None:
+    node.record(0)
+    node.ended(0, 0, code=139, signal="SIGSEGV")
+    (node.path / "records" / "rank-0.1.0.fatal").write_text(
+        "Fatal Python error: Segmentation fault\n\n"
+        "Thread 0x00007f01 (most recent call first):\n"
+        '  File "/home/me/proj/loader.py", line 3 in wait\n\n'
+        "Current thread 0x00007f02 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
+        '  File "/home/me/proj/train.py", line 9 in native\n'
+        '  File "/home/me/proj/train.py", line 20 in <module>\n'
+    )
+    found, _ = node.find()
+    assert found["what"] == "segmentation fault (SIGSEGV)"
+    assert (found["frame"]["line"], found["frame"]["function"]) == (9, "native")
+
+
+def test_the_users_own_frame_is_told_before_a_librarys(node: Node) -> None:
+    node.raised(0, "ValueError", "x")
+    assert node.find()[0]["frame"]["file"] == "/home/me/proj/train.py"
+
+
+def test_sigkill_without_proof_is_not_called_out_of_memory(node: Node) -> None:
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    node.log("rank-0", "step 1\nKilled\n")
+    found, _ = node.find()
+    assert (found["class"], found["what"], found["proof"]) == ("killed", "killed (SIGKILL)", None)
+
+
+def test_a_counter_of_the_ranks_group_proves_a_memory_kill(node: Node) -> None:
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    kill = {"text": "oom_kill rose from 0 to 1 in /x", "pid": None, "pids": [1000]}
+    found, _ = node.find(kills=[kill])
+    assert (found["class"], found["proof"]) == ("host-oom", kill["text"])
+
+
+def test_a_memory_kill_of_another_process_proves_nothing(node: Node) -> None:
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    kills = [{"text": "kernel log: Killed process 77 (java)", "pid": 77, "pids": []}]
+    assert node.find(kills=kills)[0]["class"] == "killed"
+
+
+def test_a_wrong_argument_is_named_from_the_output(node: Node) -> None:
+    node.log("rank-0", "usage: t.py [-h]\nt.py: error: unrecognized arguments: --foo\n")
+    node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
+    node.ended(0, 0, code=2)
+    found, _ = node.find()
+    assert found["class"] == "argument-error"
+    assert "unrecognized arguments: --foo" in found["what"]
+
+
+def test_without_hooks_the_exception_comes_from_the_log(node: Node) -> None:
+    bar = "".join(f"\r{n:3}%" for n in range(100))
+    traceback = (
+        'Traceback (most recent call last):\n  File "/home/me/proj/a.py", line 3, in f\n'
+        "    g()\nKeyError: 'x'\n"
+    )
+    node.log("rank-0", f"{bar}\n[rank0]: {traceback}".replace("\n  ", "\n[rank0]:   "))
+    node.ended(0, 0, code=1)
+    found, _ = node.find()
+    assert found["exception"]["type"] == "KeyError"
+    assert found["frame"]["line"] == 3
+    assert found["last_lines"][0] == " 99%"
+
+
+def test_a_cuda_fault_seen_by_the_nccl_watchdog_is_named_by_its_class(node: Node) -> None:
+    node.log(
+        "rank-0",
+        "[rank0]:[E ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=9)\n",
+    )
+    node.ended(0, 0, code=134, signal="SIGABRT")
+    assert node.find()[0]["class"] == "nccl-timeout"
+
+
+# -- exceptions that carry others -----------------------------------------------------------------
+
+LOADER = "/opt/venv/lib/python3.11/site-packages/torch/utils/data"
+WORKER = f"""Caught {{}} in {{}}.
+Original Traceback (most recent call last):
+  File "{LOADER}/_utils/fetch.py", line 54, in fetch
+    data = [self.dataset[idx] for idx in possibly_batched_index]
+  File "/home/me/proj/data.py", line 10, in __getitem__
+    raise IndexError("sample 20: image is truncated")
+{{}}
+"""
+
+
+def reraised(message: str) -> dict[str, Any]:
+    """Return the record of an exception that torch raises again in the rank."""
+    kind = message.split()[1]
+    one = error(1, kind, message)
+    one["traceback"] = (
+        'Traceback (most recent call last):\n  File "/home/me/proj/train.py", line 17, in step\n'
+        f"    for batch in loader:\n{kind}: {message}\n\n"
+    )
+    return one
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "last", "what"),
+    [
+        (
+            "IndexError",
+            "DataLoader worker process 1",
+            "IndexError: sample 20: image is truncated",
+            "IndexError: sample 20: image is truncated (DataLoader worker 1)",
+        ),
+        (
+            "UnidentifiedImageError",
+            "DataLoader worker process 0",
+            "PIL.UnidentifiedImageError: cannot identify 'a.jpg'",
+            "PIL.UnidentifiedImageError: cannot identify 'a.jpg' (DataLoader worker 0)",
+        ),
+        (
+            "RuntimeError",
+            "pin memory thread for device 0",
+            "RuntimeError: CUDA error: launch failed\nCompile it",
+            "RuntimeError: CUDA error: launch failed Compile it (pin memory thread for device 0)",
+        ),
+        ("KeyError", "replica 1 on device 1", "KeyError", "KeyError (replica 1 on device 1)"),
+    ],
+)
+def test_what_torch_raises_again_is_told_as_it_was_in_the_worker(
+    node: Node, kind: str, where: str, last: str, what: str
+) -> None:
+    node.record(1, reraised(WORKER.format(kind, where, last)))
+    node.ended(1, 5, code=1)
+    found, _ = node.find()
+    assert found["what"] == what
+    assert (found["frame"]["file"], found["frame"]["line"]) == ("/home/me/proj/data.py", 10)
+    assert found["exception"]["traceback"].startswith("Traceback")
+
+
+def test_a_workers_exception_is_read_from_the_log_too(node: Node) -> None:
+    message = WORKER.format("IndexError", "DataLoader worker process 1", "IndexError: sample 20")
+    node.log("rank-1", "step 3\n" + reraised(message)["traceback"] + "later\n")
+    node.ended(1, 5, code=1)
+    found, _ = node.find()
+    assert found["what"] == "IndexError: sample 20 (DataLoader worker 1)"
+
+
+def test_a_pool_workers_own_frame_is_told(node: Node) -> None:
+    one = error(0, "ValueError", "bad row")
+    one["traceback"] = (
+        'multiprocessing.pool.RemoteTraceback: \n"""\nTraceback (most recent call last):\n'
+        '  File "/usr/lib/python3.11/multiprocessing/pool.py", line 125, in worker\n    result\n'
+        '  File "/home/me/proj/rows.py", line 3, in tokenize\n    raise ValueError("bad row")\n'
+        'ValueError: bad row\n"""\n\nThe above exception was the direct cause of the following '
+        f"exception:\n\n{one['traceback']}"
+    )
+    node.record(0, one)
+    found, _ = node.find()
+    assert (found["what"], found["frame"]["line"]) == ("ValueError: bad row (worker process)", 3)
+    assert found["causes"] == []
+
+
+def chained(marker: str, first: str, file: str = "/home/me/proj/data.py") -> dict[str, Any]:
+    one = error(0, "RuntimeError", "cannot read the data index")
+    one["traceback"] = (
+        f'Traceback (most recent call last):\n  File "{file}", line 3, in load\n'
+        f"    return json.load(open(path))\n{first}\n\n{marker}\n\n{one['traceback']}"
+    )
+    return one
+
+
+FROM = "The above exception was the direct cause of the following exception:"
+DURING = "During handling of the above exception, another exception occurred:"
+ABSENT = "FileNotFoundError: [Errno 2] No such file or directory: '/data/idx.json'"
+LIBRARY = "/opt/venv/lib/python3.11/site-packages/transformers/auto.py"
+
+
+@pytest.mark.parametrize(
+    ("marker", "first", "file", "told"),
+    [
+        (FROM, ABSENT, "/home/me/proj/data.py", True),
+        (FROM, "KeyError: 'x'", LIBRARY, True),
+        (DURING, ABSENT, LIBRARY, True),
+        (DURING, "KeyError: 'x'", "/home/me/proj/data.py", True),
+        (DURING, "KeyError: 'x'", LIBRARY, False),
+    ],
+)
+def test_the_cause_of_an_exception_is_told_where_it_helps(
+    node: Node, marker: str, first: str, file: str, told: bool
+) -> None:
+    node.record(0, chained(marker, first, file))
+    found, _ = node.find()
+    assert found["what"] == "RuntimeError: cannot read the data index"
+    assert [one["what"] for one in found["causes"]] == [first] * told
+    shown = " ".join(" ".join(on_screen(found, 78)).split())
+    assert (f"cause {first}, {os.path.basename(file)}:3" in shown) is told
+
+
+def test_a_cause_that_was_named_comes_before_what_was_being_handled(node: Node) -> None:
+    one = chained(DURING, "OSError: handled")
+    one["traceback"] = f"{chained(FROM, ABSENT)['traceback']}\n{DURING}\n\n{one['traceback']}"
+    node.record(0, one)
+    assert node.find()[0]["causes"][0]["what"] == ABSENT
+
+
+# -- a rank that left, and one that was ended ------------------------------------------------------
+
+
+def left(node: Node, rank: int, ms: float) -> None:
+    node.record(rank, {"kind": "exit", "time_ns": START + int(ms * MS), "pid": 1000 + rank})
+    node.ended(rank, ms + 400, code=0)  # an interpreter takes some time to shut down
+
+
+@pytest.mark.parametrize(
+    "follows",
+    [
+        ("RuntimeError", CLOSED),
+        ("torch.distributed.DistBackendError", "NCCL communicator was aborted on rank 0."),
+        ("torch.distributed.DistBackendError", "Watchdog caught collective operation timeout"),
+    ],
+)
+def test_a_rank_that_ended_with_0_before_the_others_is_the_reason(
+    node: Node, follows: tuple[str, str]
+) -> None:
+    left(node, 1, ms=0)
+    node.raised(0, *follows, ms=300)
+    found, _ = node.find()
+    assert (found["rank"], found["exit_code"], found["class"]) == (1, 0, "user-code-exception")
+    assert "a restart repeats it" in found["advice"]
+    assert "drop_last" in found["advice"]
+    assert [(other["rank"], other["after"]) for other in found["others"]] == [(0, 0.3)]
+    shown = on_screen(found, 78)[0]
+    assert shown.endswith("had ended with code 0 before the others were done")
+
+
+def test_of_several_that_left_the_first_is_named(node: Node) -> None:
+    for rank, ms in ((1, 20), (2, 0)):
+        left(node, rank, ms)
+    node.raised(0, "RuntimeError", CLOSED, ms=300)
+    found, _ = node.find()
+    assert found["rank"] == 2
+    assert found["others"][0]["what"] == "had ended with code 0 too"
+
+
+def test_another_step_of_the_same_rank_is_no_peer_that_left(node: Node) -> None:
+    for number, ms in ((0, 0), (1000, 1)):
+        node.marked(0, number, ms / 1000)
+    after = {"kind": "exit", "time_ns": START + 100 * MS, "pid": 1000}
+    node.record(0, after)
+    node.record(0, error(0, "RuntimeError", CLOSED, ms=300), restart=1000)
+    assert node.find()[0]["what"].startswith("RuntimeError")
+
+
+def test_ranks_that_left_when_the_launcher_was_asked_to_are_no_reason(node: Node) -> None:
+    left(node, 1, ms=0)
+    node.raised(0, "RuntimeError", CLOSED, ms=300)
+    found, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
+    assert found["rank"] != 1
+
+
+def test_a_rank_that_ended_with_0_does_not_hide_a_cause(node: Node) -> None:
+    left(node, 2, ms=0)
+    node.raised(1, "ValueError", "x", ms=100)
+    node.raised(0, "RuntimeError", CLOSED, ms=120)
+    assert node.find()[0]["rank"] == 1
+
+
+def test_a_rank_that_ended_with_0_after_the_failure_is_no_reason(node: Node) -> None:
+    node.raised(0, "RuntimeError", CLOSED, ms=0)
+    left(node, 1, ms=50)
+    assert node.find()[0]["rank"] == 0
+
+
+AGENT = "W1121 14:38 5699 x/elastic/multiprocessing/api.py:1028] "
+
+
+def agents_words(node: Node, asked: list[int], signalled: list[int]) -> None:
+    """Write what torchrun's agent says: whom it has ended, and who had ended by SIGTERM."""
+    lines = [f"{AGENT}Sending process {1000 + rank} closing signal SIGTERM" for rank in asked]
+    lines += ["ChildFailedError: ", "=" * 30, "t.py FAILED", "-" * 30, "Failures:"]
+    for rank in signalled:
+        lines += [f"[{rank}]:", "  time      : 2026-11-21_14:38:18", "  host      : localhost"]
+        lines += [f"  rank      : {rank} (local_rank: {rank})"]
+        lines += [f"  exitcode  : -15 (pid: {1000 + rank})  (SIGTERM)", "  error_file: <N/A>"]
+    node.log("launcher", "\n".join([*lines, "Root Cause (first observed failure):", "=" * 30]))
+
+
+@pytest.mark.parametrize("noted", [0, 40], ids=["noted-first", "noted-late"])
+def test_a_sigterm_that_the_agent_did_not_send_comes_first(node: Node, noted: float) -> None:
+    node.raised(1, "RuntimeError", CLOSED, ms=10)
+    node.ended(2, noted, code=143, signal="SIGTERM")
+    node.ended(0, 90, code=143, signal="SIGTERM")
+    agents_words(node, asked=[0], signalled=[0, 2])
+    found, _ = node.find()
+    assert (found["rank"], found["what"]) == (2, "ended by SIGTERM from outside the run")
+    assert [(other["rank"], other["role"]) for other in found["others"]] == [
+        (1, "cascade"),
+        (0, "cascade"),
+    ]
+
+
+def test_a_sigterm_after_the_launchers_end_is_our_own(node: Node) -> None:
+    node.raised(1, "RuntimeError", CLOSED, ms=10)
+    node.ended(2, 2500, code=143, signal="SIGTERM")
+    agents_words(node, asked=[], signalled=[2])
+    assert node.find()[0]["rank"] == 1
+
+
+def test_torchruns_localhost_is_this_machine(node: Node) -> None:
+    node.record(1)
+    node.ended(1, 0, code=137, signal="SIGKILL")
+    agents_words(node, asked=[0], signalled=[0, 1])
+    assert node.find()[0]["host"] == os.uname().nodename
+
+
+# -- what the job had around it --------------------------------------------------------------------
+
+
+def plan(node: Node, argv: list[Any], **env: str) -> None:
+    """Write plan.json: the argv as the job asks for it, and as it was started."""
+    values = {name: {"value": value} for name, value in env.items()}
+    bound = [word if isinstance(word, str) else "23456" for word in argv]
+    unbound = {"nodes": {"tuple": [{"argv": {"tuple": argv}}]}}
+    text = {"nodes": [{"argv": bound, "env": values}], "unbound": unbound}
+    (node.path / "plan.json").write_text(json.dumps(text))
+
+
+TAKEN = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
+    " network address. port: 23456, useIpv6: false, code: -98, name: EADDRINUSE, message:"
+    " address already in use\n"
+)
+OLDER = (
+    "[W1121 16:44:23.03 socket.cpp:464] The server socket has failed to bind to [::]:23456"
+    " (errno: 98 - Address already in use).\n"
+)
+
+
+@pytest.mark.parametrize("text", [TAKEN, OLDER])
+def test_a_port_that_the_job_fixes_is_named(node: Node, text: str) -> None:
+    node.log("launcher", text)
+    plan(node, ["-m", "torch.distributed.run", "--master_port", "23456", "t.py"])
+    advice = node.find()[0]["advice"]
+    assert advice.startswith("the job fixes the port 23456: drop it, or see who has it: ")
+    assert "`ss -ltnp 'sport = :23456'`" in advice
+
+
+def test_a_port_that_was_chosen_is_another_one_next_time(node: Node) -> None:
+    node.log("launcher", TAKEN)
+    plan(node, ["-m", "torch.distributed.run", "--master_port", {"slot": "port"}, "t.py"])
+    assert "start again: a fresh port is chosen" in node.find()[0]["advice"]
+
+
+def test_a_port_that_the_program_takes_itself_is_its_own_matter(node: Node) -> None:
+    one = error(0, "OSError", "[Errno 98] Address already in use")
+    del one["frames"][1]
+    node.record(0, one)
+    assert "the line above takes a port" in node.find()[0]["advice"]
+
+
+def test_a_rank_without_cuda_gets_no_advice_on_cuda(node: Node) -> None:
+    node.ended(0, 0, code=139, signal="SIGSEGV")
+    plan(node, ["t.py"], CUDA_VISIBLE_DEVICES="")
+    assert "CUDA" not in node.find()[0]["advice"]
+
+
+def test_a_kill_that_memory_would_have_left_a_trace_of_is_somebodys(node: Node) -> None:
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    found, _ = node.find(kills=oom_kills.Kills(log=True))
+    assert found["advice"].startswith("the kernel log shows no memory kill: most likely a person")
+    assert "memory is the likely reason" in node.find(kills=oom_kills.Kills())[0]["advice"]
+
+
+def test_a_full_disk_is_named_by_the_file_in_the_error(node: Node, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    node.raised(0, "OSError", f"[Errno 28] No space left on device: '{out}/epoch-1/a.pt'")
+    found, _ = node.find()
+    assert (found["class"], found["disk"]) == ("disk-full", str(out))
+    assert f"`df -h {out}`" in found["advice"]
+
+
+def test_a_print_that_found_no_room_names_the_run_directory(node: Node) -> None:
+    one = error(0, "OSError", "[Errno 28] No space left on device")
+    one["frames"] = [dict(one["frames"][0], code='print("step", n, flush=True)')]
+    node.record(0, one)
+    found, _ = node.find()
+    assert found["proof"] == f"the disk of the run directory ({node.path}) is full"
+    assert "SAFELAUNCH_HOME" in found["advice"]
+
+
+# -- failed, or not --------------------------------------------------------------------------------
+
+
+def test_a_run_without_any_sign_of_failure_has_none(node: Node) -> None:
+    node.log("rank-0", "ValueError: caught and printed\nstep 2 loss 0.1\n")
+    node.ended(0, 0, code=0)
+    assert node.find(ENDED_WELL) == ({}, [])
+
+
+def test_an_exception_in_a_thread_of_a_run_that_ended_well_is_a_warning(node: Node) -> None:
+    node.record(1, error(1, "ValueError", "in a thread", thread="Thread-1 (f)"))
+    node.ended(1, 0, code=0)
+    found, (warning,) = node.find(ENDED_WELL)
+    assert not found
+    assert warning.startswith("rank 1: exception in thread Thread-1 (f): ValueError: in a thread")
+
+
+def test_an_exception_shown_by_hand_fails_nothing(node: Node) -> None:
+    node.record(0, error(0, "ValueError", "shown"))
+    node.ended(0, 900, code=0)
+    found, warnings = node.find(ENDED_WELL)
+    assert not found
+    assert len(warnings) == 1
+
+
+def test_a_launcher_that_swallows_a_ranks_failure_fails(node: Node) -> None:
+    node.raised(1, "ValueError", "x")
+    found, warnings = node.find(ENDED_WELL)
+    assert found["rank"] == 1
+    assert warnings == ["the launcher ended with 0, although a rank failed"]
+
+
+def test_a_rank_that_outlived_a_good_launcher_and_was_ended_fails_nothing(node: Node) -> None:
+    node.ended(1, 12_000, code=143, signal="SIGTERM")
+    assert node.find(ENDED_WELL) == ({}, [])
+
+
+def test_a_kill_that_is_noted_just_after_the_launchers_good_end_is_a_failure(node: Node) -> None:
+    node.ended(1, 2001, code=137, signal="SIGKILL")
+    assert node.find(ENDED_WELL)[0]["rank"] == 1
+
+
+def test_a_block_in_the_launchers_log_is_a_failure(node: Node) -> None:
+    entry = "[0]:\n  time : 2026-11-21_14:38:12\n  host : h\n  rank : 1 (local_rank: 1)\n"
+    node.log(
+        "launcher",
+        "x.ChildFailedError: \n====\nt.py FAILED\n----\nFailures:\n  <NO_OTHER_FAILURES>\n"
+        f"Root Cause (first observed failure):\n{entry}  exitcode : 3 (pid: 7)\n"
+        "  error_file: <N/A>\n  traceback : To enable traceback see: https://x\n======\n",
+    )
+    found, _ = node.find(ENDED_WELL)
+    assert (found["rank"], found["exit_code"], found["host"]) == (1, 3, "h")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("torchrun-exit.txt", "exited with code 3"),
+        ("torchrun-segfault.txt", "segmentation fault (SIGSEGV)"),
+        ("torchrun-killed.txt", "killed (SIGKILL)"),
+        ("torchrun-record.txt", "ValueError: bad batch 17"),
+        ("accelerate-rich.txt", "exited with code 3"),
+        ("gloo-peer-exit.txt", "exited with code 4"),
+    ],
+)
+def test_where_nothing_but_torchruns_block_is_known_it_tells_the_rank(
+    node: Node, name: str, what: str
+) -> None:
+    recorded = DATA / "logs" / name
+    with open(recorded, encoding="utf-8") as file:
+        node.log("launcher", file.read())
+    found, _ = node.find()
+    assert (found["rank"], found["what"]) == (1, what)
+    assert [(other["rank"], other["role"]) for other in found["others"]] == [(0, "cascade")]
+
+
+# -- the launcher ----------------------------------------------------------------------------------
+
+
+def test_a_launcher_that_was_ended_is_blamed_before_the_ranks_it_took_along(node: Node) -> None:
+    node.ended(0, 5, code=143, signal="SIGTERM")
+    node.ended(1, 6, code=143, signal="SIGTERM")
+    found, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
+    assert (found["rank"], found["what"]) == (None, "the launcher was ended by SIGTERM")
+    assert [other["what"] for other in found["others"]] == ["ended by SIGTERM"] * 2
+
+
+def test_torchruns_own_words_tell_that_it_was_ended(node: Node) -> None:
+    node.log(
+        "launcher",
+        "torch.distributed.elastic.multiprocessing.api.SignalException: "
+        "Process 123 got signal: 15\n",
+    )
+    node.ended(0, 5, code=143, signal="SIGTERM")
+    found, _ = node.find()
+    assert (found["rank"], found["signal"]) == (None, "SIGTERM")
+
+
+def test_a_rank_that_failed_before_the_launcher_was_ended_is_blamed(node: Node) -> None:
+    node.raised(1, "ValueError", "x", ms=0)
+    found, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
+    assert found["rank"] == 1
+
+
+def test_a_single_process_is_the_program_and_not_a_launcher(node: Node) -> None:
+    node.run["single"] = "main"
+    found, _ = node.find({"exit_code": 139, "signal": "SIGSEGV", "time_ns": START})
+    assert (found["rank"], found["what"]) == (0, "segmentation fault (SIGSEGV)")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "name"),
+    [
+        (127, "launch.sh: line 9: accelerate: command not found", "command-not-found"),
+        (127, "env: 'bash\\r': No such file or directory", "crlf-bad-interpreter"),
+        (127, "launch.sh: line 9: /x/python: No such file or directory", "command-not-found"),
+        (1, "/usr/bin/python3: No module named torch.distributed.run", "module-not-found"),
+    ],
+)
+def test_a_failure_before_python_is_named_by_the_launchers_words(
+    node: Node, code: int, text: str, name: str
+) -> None:
+    node.log("launcher", f"{text}\n")
+    found, _ = node.find({"exit_code": code, "signal": "", "time_ns": START})
+    assert (found["rank"], found["class"], found["what"]) == (None, name, text)
+
+
+def test_the_frameworks_own_log_names_the_cause_of_a_lost_actor(node: Node, tmp_path: Path) -> None:
+    own = tmp_path / "worker.log"
+    own.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    node.raised(0, "ray.exceptions.ActorDiedError", "The actor died unexpectedly")
+    found, _ = node.find(logs=[str(own)])
+    assert (found["class"], found["log"]) == ("cuda-oom", str(own))
+
+
+# -- the signature ---------------------------------------------------------------------------------
+
+
+def test_the_signature_that_recognised_a_failure_tells_why_and_what_to_do(node: Node) -> None:
+    node.raised(0, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB")
+    found, _ = node.find()
+    known = table.load().by_id[found["signature"]]
+    assert known.name == "cuda-oom"
+    assert (found["remedy"], found["advice"]) == (known.remedy, known.remedy[0])
+    assert known.cause in found["why"]
+
+
+def test_an_exception_that_no_signature_knows_has_the_advice_of_its_class(node: Node) -> None:
+    node.raised(0, "ValueError", "bad batch 17")
+    found, _ = node.find()
+    assert "signature" not in found
+    assert found["advice"]
+
+
+def test_what_is_known_here_counts_more_than_the_steps_of_the_signature(node: Node) -> None:
+    text = "The server socket has failed to listen on any local network address. port: 29511"
+    node.raised(0, "RuntimeError", f"{text}, useIpv6: false, code: -98, name: EADDRINUSE")
+    found, _ = node.find()
+    assert found["remedy"] == [found["advice"]]
+    assert "signature" in found
+
+
+# -- bad evidence ----------------------------------------------------------------------------------
+
+RUBBISH = [b"", b"\x00" * 50, b"{", b"[1]\n3\nnull\n", b'{"kind": "exception"}\n', b"\xff\xfe{}\n",
+           b'{"kind": "exception", "time_ns": "x", "frames": 3, "type": 5, "traceback": []}\n',
+           b"[" * 100_000]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", RUBBISH)
+def test_a_damaged_record_raises_nothing(node: Node, data: bytes) -> None:
+    (node.path / "records" / "rank-0.1.0.json").write_bytes(data)
+    (node.path / "records" / "rank-0.1.0.fatal").write_bytes(data)
+    (node.path / "records" / "rank-x.1.json").write_bytes(data)
+    node.log("launcher", "\x00\x1b[")
+    node.ended(0, 0, code=1)
+    found, warnings = node.find()
+    assert found["rank"] == 0
+    assert not warnings
+
+
+def test_without_any_file_the_launchers_code_is_told(tmp_path: Path) -> None:
+    found, _ = analyse.find(str(tmp_path / "gone"), {}, 1, {}, {"exit_code": 5, "signal": ""})
+    assert found is not None
+    assert found["what"] == "the launcher exited with code 5"
+
+
+def test_a_log_with_a_hole_of_gigabytes_is_read_at_its_end(node: Node) -> None:
+    path = node.logs / "rank-0.log"
+    with path.open("wb") as file:
+        file.truncate(4 << 30)
+        file.seek(0, os.SEEK_END)
+        file.write(b"ValueError: at the end\n")
+    node.ended(0, 0, code=1)
+    begun = time.process_time()
+    found, _ = node.find()
+    assert found["last_lines"] == ["ValueError: at the end"]
+    assert time.process_time() - begun < 2
+
+
+# -- the block on the screen -----------------------------------------------------------------------
+
+
+def test_the_screen_says_who_where_then_and_next_in_80_columns(node: Node) -> None:
+    node.raised(1, "ValueError", "bad batch 17")
+    for rank in (0, 2, 3):
+        node.raised(rank, "RuntimeError", CLOSED, ms=20 + rank)
+    lines = on_screen(node.find()[0], 78, "digits-1")
+    assert [line[:8].strip() for line in lines if line[:1] != " "] == [
+        "failure", "class", "at", "then", "log", "next",
+    ]  # fmt: skip
+    assert lines[0] == "failure   rank 1 on gpu01 failed first: ValueError: bad batch 17"
+    assert any("ranks 0, 2-3, 20 to 23 ms later: " in line for line in lines)
+    assert max(map(len, lines)) <= 78
+
+
+def test_a_block_of_long_words_stays_short(node: Node) -> None:
+    node.raised(1, "ValueError", "x" * 2000)
+    lines = on_screen(node.find()[0], 78)
+    assert len(lines) <= 16
+    assert max(map(len, lines)) <= 78
+
+
+SIGNALS = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTERM", "SIGHUP", "SIGUSR1"]
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_the_class_of_a_signal_is_told_whole_and_of_that_signal(node: Node, name: str) -> None:
+    node.ended(0, 0, code=1, signal=name)
+    lines = on_screen(node.find()[0], 78)
+    (said,) = [line for line in lines if line.startswith("class")]
+    assert max(map(len, lines)) <= 78
+    assert said.endswith(")")
+    assert ("segmentation fault" in said) is (name == "SIGSEGV")
+    assert ("outside" in said) is (name in ("SIGTERM", "SIGUSR1"))
+
+
+def test_the_stack_of_a_fatal_signal_is_shown_with_the_users_frames_marked(node: Node) -> None:
+    node.ended(0, 0, code=139, signal="SIGSEGV")
+    deep = "".join(
+        f'  File "/opt/lib/python3.11/site-packages/torch/nn/m.py", line {n} in call\n'
+        for n in range(30)
+    )
+    (node.path / "records" / "rank-0.1.0.fatal").write_text(
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n"
+        f'  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n{deep}'
+        '  File "/home/me/proj/model.py", line 9 in forward\n'
+        '  File "/home/me/proj/train.py", line 20 in <module>\n'
+    )
+    lines = on_screen(node.find()[0], 78)
+    begin = next(index for index, line in enumerate(lines) if line.startswith("stack"))
+    stack = [line[10:] for line in lines[begin : begin + 8]]
+    assert stack[0].startswith("  string_at (")
+    assert stack[-2:] == ["> forward (/home/me/proj/model.py:9)",
+                          "> <module> (/home/me/proj/train.py:20)"]  # fmt: skip
+    assert not lines[begin + 8].startswith(" ")
+
+
+def test_of_an_empty_log_it_is_said_that_it_is_empty(node: Node) -> None:
+    node.log("rank-0", "")
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    lines = on_screen(node.find()[0], 78, "job-1")
+    assert "log       rank 0 printed nothing; all ranks: safelaunch logs job-1" in lines
+
+
+def test_the_users_own_path_and_line_are_folded_and_not_cut(node: Node) -> None:
+    one = error(0, "ValueError", "x")
+    file = "/home/me/proj/" + "experiments/" * 6 + "train.py"
+    code = "loss = model(" + ", ".join(f"argument_{n}" for n in range(9)) + ")"
+    one["frames"] = [{"file": file, "line": 17, "function": "step", "code": code}]
+    node.record(0, one)
+    lines = on_screen(node.find()[0], 78)
+    assert max(map(len, lines)) <= 78
+    joined = "".join(line[10:].strip() for line in lines)
+    assert f"{file}:17 in step" in joined
+    assert code.replace(" ", "") in joined.replace(" ", "")

@@ -1,0 +1,19 @@
+"""The error texts that the project set out to know: each is recognised, as what it is."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from support import DATA
+
+from safelaunch.runtime.signatures import classes
+from safelaunch.runtime.signatures import match as signatures_match
+
+FILE = DATA / "failures" / "known-texts.yaml"
+KNOWN: dict[str, str] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("wanted", "text"), KNOWN.items(), ids=KNOWN)
+def test_a_known_text_is_recognised(wanted: str, text: str) -> None:
+    found = [match.signature for _, match in classes.findings(signatures_match.clean(text))]
+    assert wanted in [signature.id for signature in found if signature]

@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from safelaunch.config.schema.sync import AssetsType, SyncType
+from safelaunch.config.yaml_io import node as yaml_io_node
+from safelaunch.config.yaml_io import reader
+from safelaunch.errors import ConfigError
+from safelaunch.model import Asset, Sync
+from safelaunch.runtime.agent import wire
+from safelaunch.runtime.transfer import blocks, manifest
+from safelaunch.sync import file_hashes, transfer_progress
+from safelaunch.sync.diff import Row, compare, digest
+from safelaunch.sync.ignore import Rules
+from safelaunch.sync.prefetch import ahead
+from safelaunch.sync.project_tree import Item, Tree, scan
+from safelaunch.sync.pull import _is_safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+# -- what is read
+
+
+def item(path: Path, name: str | None = None) -> Item:
+    return Item(name or path.name, str(path), "f", path.stat())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arrives"),
+    [
+        ("run.sh", b"echo a\r\necho b\r\n", b"echo a\necho b\n"),
+        ("run", b"#!/bin/bash\r\nls\r\n", b"#!/bin/bash\nls\n"),
+        ("tool", b"#!/usr/bin/env python3\r\nx\r\n", b"#!/usr/bin/env python3\nx\n"),
+        ("data.csv", b"a,b\r\n", b"a,b\r\n"),
+        ("train.py", b"print(1)\r\n", b"print(1)\r\n"),
+        ("logo.png", b"#!\x89PNG\r\n\x1a\n", b"#!\x89PNG\r\n\x1a\n"),
+    ],
+)
+def test_scripts_arrive_with_lf(tmp_path: Path, name: str, text: bytes, arrives: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(text)
+    found = item(path)
+    file_hashes.hash_item(found, lambda _: None)
+    assert file_hashes.read(found).data == arrives
+    assert found.size == len(arrives)
+    assert found.hash == hashlib.sha256(arrives).hexdigest()
+
+
+def test_what_is_pushed_arrives_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_bytes(b"ls\r\n")
+    found = item(path)
+    found.verbatim = True
+    assert file_hashes.read(found).data == b"ls\r\n"
+
+
+def old(path: Path) -> None:
+    """Give a file a time that lies behind, as most files have."""
+    then = time.time() - 100
+    os.utime(path, (then, then))
+
+
+def test_the_cache_knows_unchanged_files_only(tmp_path: Path) -> None:
+    project, cache = tmp_path / "project", str(tmp_path / "cache")
+    project.mkdir()
+    for name in ("a", "b"):
+        (project / name).write_text(name)
+        old(project / name)
+    first = scan(Rules(str(project))).files
+    known = file_hashes.Cache(cache, str(project))
+    known._begun += 10**10  # as if that were later: the ctime cannot be set back
+    assert not known.fill(first)
+    for found in first:
+        file_hashes.hash_item(found, lambda _: None)
+    known.save(first)
+    again = scan(Rules(str(project))).files
+    assert file_hashes.Cache(cache, str(project)).fill(again)
+    assert [i.hash for i in again] == [i.hash for i in first]
+    (project / "b").write_text("B")
+    changed = scan(Rules(str(project))).files
+    assert not file_hashes.Cache(cache, str(project)).fill(changed)
+    assert [bool(i.hash) for i in changed] == [True, False]
+
+
+def test_the_cache_does_not_trust_a_file_that_was_just_written(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("1")
+    known = file_hashes.Cache(str(tmp_path / "cache"), str(tmp_path))
+    found = item(path)
+    file_hashes.hash_item(found, lambda _: None)
+    known._begun = found.key[1] + 1
+    known.save([found])
+    assert not file_hashes.Cache(str(tmp_path / "cache"), str(tmp_path)).fill([item(path)])
+
+
+def test_a_broken_cache_counts_as_none(tmp_path: Path) -> None:
+    known = file_hashes.Cache(str(tmp_path), "/p")
+    for text in ("", "{", "[]", '{"version": 1, "files": 3}'):
+        (tmp_path / os.path.basename(str(known._path))).write_text(text)
+        assert file_hashes.Cache(str(tmp_path), "/p")._known == {}
+
+
+# -- blocks
+
+
+def test_blocks_survive_any_cutting_into_pieces() -> None:
+    contents = [b"a" * 10, b"", bytes(range(256))]
+    rows = [["ä\udcff", 1], ["b", 2], ["c", 3]]
+    stream = b"".join(blocks.pack({"f": rows}, contents, level) for level in (0, 1))
+    for step in (1, 7, len(stream)):
+        pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+        found = [(head, bytes(data)) for head, data in blocks.unpack(pieces)]
+        assert found == [({"f": rows}, b"".join(contents))] * 2
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"X\0\0\0\4abcd",
+        b"S\xff\xff\xff\xff",
+        b"S\0\0\0\2ab",
+        b"S\0\0\0\4\0\0\0\xff",
+        b"Z\0\0\0\3abc",
+        blocks.pack({}, [b"x" * 99], 1)[:-4],
+    ],
+)
+def test_a_garbled_block_is_refused(stream: bytes) -> None:
+    with pytest.raises(wire.Broken):
+        list(blocks.unpack([stream]))
+
+
+def test_a_block_that_inflates_without_end_is_refused() -> None:
+    bomb = blocks.pack({}, [b"\0" * (blocks.LONGEST + 1)], 1)
+    with pytest.raises(wire.Broken):
+        list(blocks.unpack([bomb]))
+
+
+def test_what_runs_ahead_hands_its_error_on() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise ValueError("no")
+
+    made = ahead(source(), 2)
+    assert next(made) == 1
+    with pytest.raises(ValueError, match="no"):
+        next(made)
+
+
+def test_what_runs_ahead_ends_when_nobody_wants_more() -> None:
+    ended = []
+
+    def source() -> Iterator[int]:
+        try:
+            yield from range(10**9)
+        finally:
+            ended.append(True)
+
+    made = ahead(source(), 2)
+    assert next(made) == 0
+    made.close()
+    assert next(made, None) is None
+
+
+# -- the host's record
+
+
+def entry(content: str = "h", own: bool = True) -> manifest.Entry:
+    return manifest.Entry("f", 0o644, content, 1, (1, 2, 3, 4), own)
+
+
+def record(path: Path) -> manifest.Manifest:
+    return manifest.Manifest(str(path / "m.jsonl"), "/target")
+
+
+def test_the_record_survives_a_torn_last_line(tmp_path: Path) -> None:
+    first = record(tmp_path)
+    first.put("a", entry("1"))
+    first.put("ä\udcff\n", entry("2", own=False))
+    first.flush()
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(path.read_bytes() + b'["c","f",420')
+    again = record(tmp_path)
+    assert {p: (e.content, e.own) for p, e in again.entries.items()} == {
+        "a": ("1", True),
+        "ä\udcff\n": ("2", False),
+    }
+    again.put("d", entry("3"))
+    again.flush()
+    assert sorted(record(tmp_path).entries) == ["a", "d", "ä\udcff\n"]
+
+
+def test_the_record_passes_over_a_garbled_line(tmp_path: Path) -> None:
+    first = record(tmp_path)
+    first.put("a", entry())
+    first.flush()
+    with (tmp_path / "m.jsonl").open("ab") as file:
+        file.write(b"\0\0\0\n" + entry().line("b"))
+    assert sorted(record(tmp_path).entries) == ["a", "b"]
+
+
+def test_a_record_that_has_grown_long_is_written_anew(tmp_path: Path) -> None:
+    known = record(tmp_path)
+    for number in range(3000):
+        known.put("a", entry(str(number)))
+        if number % 100 == 0:
+            known.flush()
+    known.mark("d", frozenset({"x"}))
+    known.flush()
+    assert len((tmp_path / "m.jsonl").read_bytes().splitlines()) < 1200
+    again = record(tmp_path)
+    assert (again.entries["a"].content, again.digest) == ("2999", "d")
+    assert again.left == {"x"}
+
+
+def test_a_second_writer_is_told_and_can_take_over(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.lock")
+    first = manifest.Hold(path, take_over=False)
+    first.beat()
+    with pytest.raises(manifest.Busy) as raised:
+        manifest.Hold(path, take_over=False)
+    assert raised.value.idle < 60
+    second = manifest.Hold(path, take_over=True)
+    second.beat()
+    with pytest.raises(OSError, match="took over"):
+        first.beat()
+    first.close()
+    second.close()
+    manifest.Hold(path, take_over=False).close()
+
+
+# -- the difference
+
+
+def tree(*names: str) -> Tree:
+    found = Tree("/here")
+    for name in names:
+        kind = "d" if name.endswith("/") else "f"
+        path = name.rstrip("/")
+        found.items[path] = Item(path, path, kind, os.stat(__file__))
+        found.items[path].hash = "h" if kind == "f" else ""
+        found.items[path].mode = 0o644
+    return found
+
+
+def plan(here: Tree, *rows: Row, force: bool = False, recorded: bool = True) -> Any:
+    known = [row.path for row in rows] if recorded else []
+    return compare(here, {row.path: row for row in rows}, known, force=force)
+
+
+def test_new_changed_and_lost_files_are_sent() -> None:
+    found = plan(
+        tree("new", "changed", "same", "lost"),
+        Row("changed", "f", 0o644, "old", 1, ""),
+        Row("same", "f", 0o644, "h", 1, ""),
+        Row("lost", "f", 0o644, "h", 1, "g"),
+    )
+    assert [i.path for i in found.files] == ["new", "changed", "lost"]
+    assert found.conflicts == []
+
+
+def test_a_file_changed_there_is_a_conflict_unless_it_is_the_same_or_forced() -> None:
+    other, same = Row("a", "f", 0o644, "x", 1, "c"), Row("a", "f", 0o644, "h", 1, "c")
+    assert plan(tree("a"), other).conflicts == [("a", "was changed on the host")]
+    assert [i.path for i in plan(tree("a"), same).adopted] == ["a"]
+    assert [i.path for i in plan(tree("a"), other, force=True).files] == ["a"]
+
+
+def test_what_no_sync_put_there_is_adopted_or_a_conflict() -> None:
+    other, same = Row("a", "f", 0o644, "x", 1, ""), Row("a", "f", 0o644, "h", 1, "")
+    found = plan(tree("a"), other, recorded=False)
+    assert found.conflicts == [("a", "is there, and no sync put it there")]
+    assert [i.path for i in plan(tree("a"), same, recorded=False).adopted] == ["a"]
+
+
+def test_a_folder_that_is_a_link_there_keeps_everything_below_from_being_sent() -> None:
+    rows = (Row("d", "d", 0o755, "", 0, "c"), Row("d/a", "f", 0o644, "h", 1, "b"))
+    found = plan(tree("d/", "d/a"), *rows)
+    assert [path for path, _ in found.conflicts] == ["d", "d/a"]
+    assert found.files == []
+    forced = plan(tree("d/", "d/a"), *rows, force=True)
+    assert ([i.path for i in forced.folders], [i.path for i in forced.files]) == (["d"], ["d/a"])
+
+
+def test_the_digest_knows_contents_modes_and_names() -> None:
+    one, other = tree("a", "b"), tree("b", "a")
+    assert digest(one) == digest(other)
+    other.items["a"].mode = 0o755
+    assert digest(one) != digest(other)
+    assert digest(tree("a")) != digest(one)
+
+
+# -- words
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (36_000_000, "36 MB"),
+        (999_700, "1.0 MB"),
+        (5 * 10**12, "5.0 TB"),
+    ],
+)
+def test_sizes_in_words(count: int, said: str) -> None:
+    assert transfer_progress.size(count) == said
+
+
+def test_the_rate_does_not_count_what_was_there_already() -> None:
+    told: list[transfer_progress.Progress] = []
+    meter = transfer_progress.Meter("x", 1000, told.append)
+    meter.skip(900)
+    meter._marks = [(meter._marks[0][0] - 1.0, 900)]
+    meter.add(100)
+    (last,) = told
+    assert (last.done, last.total, last.eta) == (1000, 1000, 0.0)
+    assert 50 < last.rate < 100
+
+
+@pytest.mark.parametrize("name", ["/a", "../a", "a/../b", "a//b", "", "a/.", "a\0"])
+def test_a_host_cannot_name_a_place_outside(name: str) -> None:
+    assert not _is_safe(name)
+
+
+# -- the job file
+
+
+def node(text: str) -> yaml_io_node.Node:
+    return reader.parse(text, "job.yaml")
+
+
+def test_sync_reads_patterns() -> None:
+    read = SyncType().read(node("include: checkpoints/base/**\nexclude: [data/, '*.bin']\n"))
+    assert read == Sync(("checkpoints/base/**",), ("data/", "*.bin"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("exclude: ['!a']", "no negation"),
+        ("exclude: ['#a']", "a comment"),
+        ("exclude: [../a]", "below the project"),
+        ("include: ['C:\\data']", "below the project"),
+        ("include: ['']", "expected a pattern"),
+        ("exlude: [a]", "unknown key `exlude`"),
+    ],
+)
+def test_sync_refuses_what_no_pattern_means(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        SyncType().read(node(text))
+
+
+def test_assets_read_names_paths_and_places() -> None:
+    read = AssetsType().read(
+        node("base: models/Qwen2\nc4: {path: 'D:\\c4.bin', to: /data/c4.bin}\nno: null\n")
+    )
+    assert read == (Asset("base", "models/Qwen2"), Asset("c4", "D:\\c4.bin", "/data/c4.bin"))
+    assert str(read[1].origin).startswith("job.yaml:2:")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a b: x", "no name of an asset"),
+        ("a: {to: /x}", "has no path"),
+        ("a: {path: x, to: ~/x}", "never expanded"),
+        ("a: {path: x, to: ../x}", "in a path on the host"),
+        ("a: {path: x, to: 'C:\\x'}", "Windows path"),
+        ("a: {path: x, too: y}", "unknown key `too`"),
+    ],
+)
+def test_assets_refuse_what_cannot_be_meant(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        AssetsType().read(node(text))
+
+
+def test_assets_without_names_say_what_a_name_is_for() -> None:
+    listed = node("assets: [models/a]").get("assets")
+    assert listed is not None
+    with pytest.raises(ConfigError, match="mapping of names") as raised:
+        AssetsType().read(listed)
+    assert "where it is on the host" in str(raised.value.hint)
