@@ -92,3 +92,27 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
         if node not in index:
             visit(node)
     return sorted(groups, key=len, reverse=True)
+
+
+def parts() -> dict[str, set[str]]:
+    """Return {package or module at the top: those that it imports from}."""
+    found: dict[str, set[str]] = {}
+    for module, others in graph().items():
+        top = folder(module).split("/")[0]
+        found.setdefault(top, set()).update(folder(other).split("/")[0] for other in others)
+    return {top: others - {top} for top, others in found.items() if not top.startswith("__")}
+
+
+def drawing() -> str:
+    """Return the parts and their imports as a Mermaid graph, without arrows that others imply."""
+    edges = {top: {o for o in others if not o.startswith("__")} for top, others in parts().items()}
+
+    @cache
+    def below(top: str) -> frozenset[str]:
+        return frozenset(edges[top]).union(*(below(other) for other in edges[top]))
+
+    lines = ["```mermaid", "graph TD"]
+    for top in sorted(edges, key=lambda name: (-len(below(name)), name)):
+        implied = set().union(*(below(other) for other in edges[top]))
+        lines += [f"  {top} --> {other}" for other in sorted(edges[top] - implied)]
+    return "\n".join([*lines, "```"])

@@ -27,9 +27,9 @@ needs_sshd = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.miss
 USER = "alice" if sshd.ROOT else None
 # safelaunch, which has less patience
 HURRIED = """
-from safelaunch.cli import main
-from safelaunch.runtime import facts
-facts.EACH = 2.0
+from safelaunch.cli.main import main
+from safelaunch.runtime.facts import probe
+probe.EACH = 2.0
 main()
 """
 NOWHERE = "Host nowhere\n  HostName 127.0.0.1\n  Port 9\n"

@@ -430,7 +430,7 @@ def test_stacks_of_a_program_that_has_replaced_itself_are_written(rank: Rank) ->
 def number() -> int:
     """Return the signal's number as the supervisor has it; its module cannot be imported here."""
     found = re.search(
-        r"^STACKS_SIGNAL = (\d+)", (SITE.parent / "evidence.py").read_text(), re.MULTILINE
+        r"^STACKS_SIGNAL = (\d+)", (SITE.parent / "hang" / "evidence.py").read_text(), re.MULTILINE
     )
     assert found
     return int(found[1])

@@ -130,11 +130,11 @@ def measured(command: str, step: str) -> Size:
         "connect": ("start", "behind connect"),
         "auth": ("behind connect", "behind auth"),
         "agent": ("behind auth", next(m for m in marks if m.startswith("behind ") and "." in m)),
-        "sync": ("before tree.compare", "behind tree.put"),
-        "upload": ("before tree.compare", "behind tree.put"),
-        "start": ("before begin.start", "behind begin.start"),
-        "logs": ("before views.log", "first part"),
-        "stop": ("before views.stop", "behind views.stop"),
+        "sync": ("before receive.compare", "behind receive.put"),
+        "upload": ("before receive.compare", "behind receive.put"),
+        "start": ("before start.start", "behind start.start"),
+        "logs": ("before runs.log", "first part"),
+        "stop": ("before runs.stop", "behind runs.stop"),
     }[step]
     return Size(marks[begin], marks[end])
 
