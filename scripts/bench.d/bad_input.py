@@ -18,6 +18,7 @@ import zipfile
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from diagnose import ALARM, DEADLINE, MEMORY, NOISE, SIZE, diagnosed
+from plumbum import local
 from rows import Row, home
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _2001_logs(folder: str) -> Iterator[Given]:
 @contextlib.contextmanager
 def _growing(folder: str) -> Iterator[Given]:
     with _file(folder, "x.log", itertools.repeat(b"step lr\n" * 100_000, 300)) as given:
-        writer = subprocess.Popen(["bash", "-c", f"exec yes >>{given.paths[0]}"])
+        writer = (local["yes"] >> given.paths[0]).popen()
         _limited(writer)
         yield given
         writer.terminate()

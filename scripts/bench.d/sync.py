@@ -10,18 +10,21 @@ import contextlib
 import os
 import random
 import shutil
-import subprocess
 import time
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kills import tests
+from plumbum import CommandNotFound, local
 from rows import Row, home
 from timing import median_ratio, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from plumbum.commands.base import BaseCommand
+    from plumbum.machines.local import LocalCommand
 
 FILES = 5000
 FOLDERS = 200
@@ -87,9 +90,9 @@ def _connected(server: Any) -> Iterator[Any]:
 def _small(folder: str, place: Place) -> Iterator[Row]:
     project = os.path.join(folder, "project")
     _write(project)
-    rsync = shutil.which("rsync")
+    rsync = _program("rsync")
     ours = partial(_sync, folder, project, place)
-    theirs = partial(_rsync, folder, project, place, rsync)
+    theirs = partial(_rsync, rsync, folder, project, place)
 
     def first(run: Callable[[], float], *made: str) -> float:
         for name in made:
@@ -113,6 +116,7 @@ def _small(folder: str, place: Place) -> Iterator[Row]:
 
 
 def _large(folder: str, place: Place) -> Iterator[Row]:
+    scp = _program("scp")
     path = os.path.join(folder, "large.bin")
     with open(path, "wb") as file:
         file.writelines(os.urandom(1 << 20) for _ in range(LARGE >> 20))
@@ -130,10 +134,10 @@ def _large(folder: str, place: Place) -> Iterator[Row]:
         target = os.path.join(folder, "copied.bin")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(target)
-        return _timed(["scp", "-q", *place.options, path, f"{place.user}:{target}"])
+        return _timed(scp["-q"][place.options][path, f"{place.user}:{target}"])
 
     what = f"push of one file of {LARGE >> 20} MiB"
-    yield _compared(what, 1.2, ours, theirs if shutil.which("scp") else None, "scp")
+    yield _compared(what, 1.2, ours, theirs if scp else None, "scp")
 
 
 def _compared(
@@ -165,16 +169,22 @@ def _sync(folder: str, project: str, place: Place) -> float:
     return time.perf_counter() - begun
 
 
-def _rsync(folder: str, project: str, place: Place, rsync: str | None) -> float:
+def _program(name: str) -> LocalCommand | None:
+    try:
+        return local[name]
+    except CommandNotFound:
+        return None
+
+
+def _rsync(rsync: LocalCommand, folder: str, project: str, place: Place) -> float:
     shell = " ".join(["ssh", *place.options])
-    target = f"{place.user}:{folder}/theirs/"
-    words = [str(rsync), "-a", "--rsync-path", str(rsync), "-e", shell, project + "/", target]
-    return _timed(words)
+    far = ["--rsync-path", str(rsync), "-e", shell]
+    return _timed(rsync["-a"][far][project + "/", f"{place.user}:{folder}/theirs/"])
 
 
-def _timed(words: list[str]) -> float:
+def _timed(command: BaseCommand) -> float:
     begun = time.perf_counter()
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    command()
     return time.perf_counter() - begun
 
 
