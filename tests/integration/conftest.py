@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.ssh.sshd import Sshd
+from support.sweeper import sweep
 from support.workspace import Place, need_root
 
 from safelaunch.ssh.connection import connect
@@ -50,13 +51,16 @@ def small(place: Place) -> Iterator[Place]:
     need_root()
     place.home.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(place.home)]
+    unmount = ["umount", "-l", str(place.home)]
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounts are not allowed here")
+    unmounted = sweep("command", *unmount)
     try:
         yield place
         place.close()
     finally:
-        subprocess.run(["umount", "-l", str(place.home)], check=True)
+        subprocess.run(unmount, check=True)
+        unmounted()
 
 
 @pytest.fixture(scope="module")

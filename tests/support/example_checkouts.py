@@ -6,14 +6,13 @@ Run as a program it rewrites the golden files from what is printed now.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support import DATA, REPOSITORY
+from support import DATA, REPOSITORY, cli_process
 
 GOLDEN = REPOSITORY / "tests" / "golden"
 LAUNCHES = DATA / "launches"
@@ -70,10 +69,10 @@ def lay_out(example: Example, checkout: Path) -> str:
 
 def dry_run(checkout: Path, job: str, form: str) -> bytes:
     """Return what the dry-run prints, byte for byte, as if the checkout lay at ROOT."""
-    run = [sys.executable, "-m", "safelaunch", "run", "--dry-run", form, "--project-root", ROOT]
-    done = subprocess.run([*run, job], cwd=checkout, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
+    words = ["run", "--dry-run", form, "--project-root", ROOT, job]
+    done = cli_process.run(words, os.environ, checkout, 60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.encode()
 
 
 @cache

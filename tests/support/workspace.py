@@ -16,12 +16,13 @@ import pytest
 
 from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.agent import start
+from support import cli_process
+from support.sweeper import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAKE = Path(__file__).parent / "fake_torchrun.py"
-CLI = (sys.executable, "-m", "safelaunch")
 DEADLINE = 90.0  # seconds; a test that passes never waits so long, however slow its machine is
 
 
@@ -65,6 +66,7 @@ class Place:
         }
         self.known: dict[str, dict[str, Any]] = {}  # id -> its first status
         self.started: list[subprocess.Popen[bytes]] = []
+        self._ended = sweep("runs", str(self.home))
 
     # -- files
 
@@ -120,10 +122,15 @@ class Place:
         self, *words: str, code: int | None = 0, timeout: float = DEADLINE, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run safelaunch to its end and check the exit code."""
-        options = {"env": self.env, "cwd": self.project, **options}
-        result = subprocess.run(
-            [*CLI, *words], capture_output=True, text=True, timeout=timeout, check=False, **options
-        )
+        env, cwd = options.pop("env", self.env), options.pop("cwd", self.project)
+        if options:  # what only the start of a process can have
+            result = subprocess.run(
+                [*cli_process.CLI, *words],
+                env=env, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False,
+                **options,
+            )  # fmt: skip
+        else:
+            result = cli_process.run(words, env, cwd, timeout)
         self.note()
         if code is not None:
             assert result.returncode == code, (words, result.stdout, result.stderr)
@@ -146,7 +153,7 @@ class Place:
             "stderr": subprocess.PIPE,
             **options,
         }
-        process = subprocess.Popen([*CLI, *words], **options)
+        process = subprocess.Popen([*cli_process.CLI, *words], **options)
         self.started.append(process)
         return process
 
@@ -253,6 +260,7 @@ class Place:
             if socket:
                 wait_for(lambda path=socket: not start.is_served(path), "end of tmux")  # type: ignore[misc]
                 run_state.drop_socket(socket)
+        self._ended()
 
     def _supervisor_ends(self, who: dict[str, Any] | None) -> None:
         if who is None:

@@ -29,7 +29,12 @@ HOSTILE = [
     "--", "-n", "--lr=1", "=", "a=b", "%s", "é漢🚀", "\u00a0", "\u2028", "\x01", "\x7f", "EOF",
     "<port>", "'\\''", "$'a'", "x" * 9000,
 ]  # fmt: skip
-SHELLS = [shell for shell in ("bash", "zsh", "sh") if shutil.which(shell)]
+SHELLS = [
+    pytest.param(
+        shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"no {shell} here")
+    )
+    for shell in ("bash", "zsh", "sh")
+]
 
 
 class Told(NamedTuple):

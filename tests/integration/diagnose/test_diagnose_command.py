@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.workspace import CLI
+from support.cli_process import CLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from support import REPOSITORY
+from support.cli_process import CLI
 from support.ssh import sshd
 from support.ssh.sshd import PASSWORD, ROOT, Sshd, agent, keygen
-from support.workspace import CLI, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from support.workspace import Place
 
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 root_only = pytest.mark.skipif(

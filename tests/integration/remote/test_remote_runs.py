@@ -12,9 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from support.cli_process import CLI
 from support.ssh import sshd
 from support.ssh.faulty_proxy import Faults
-from support.workspace import CLI, DEADLINE, Place, wait_for
+from support.workspace import DEADLINE, Place, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

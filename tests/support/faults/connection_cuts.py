@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.runtime import processes
 from support import REPOSITORY
+from support.cli_process import CLI
 from support.faults.kill_matrix import check, holds, what_is_wrong
 from support.ssh import sshd, step_marks
 from support.ssh.faulty_proxy import DOWN, UP, Faults
 from support.ssh.sshd import Sshd
-from support.workspace import CLI, wait_for
+from support.workspace import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

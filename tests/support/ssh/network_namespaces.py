@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.ssh.sshd import ROOT, Sshd, missing
+from support.sweeper import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +55,7 @@ class Lan:
         self.names = [f"gpu{index}" for index in range(1, count + 1)]
         self.user = user
         self._folder = Path(tempfile.mkdtemp(prefix="safelaunch-lan-"))
+        self._gone = [sweep("folder", str(self._folder))]
         try:
             self._make()
             for index, name in enumerate(self._names, 1):
@@ -81,10 +83,12 @@ class Lan:
         return ["unshare", "--mount", "sh", "-c", script, "sh"]
 
     def _make(self) -> None:
+        self._gone.append(sweep("command", "ip", "link", "del", self._bridge))
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("addr", "add", f"{self._net}.254/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
         for index, name in enumerate(self._names, 1):
+            self._gone.append(sweep("command", "ip", "netns", "del", name))  # and both ends of veth
             _ip("netns", "add", name)
             here = f"slv{self._own}{index}"
             _ip("link", "add", here, "type", "veth", "peer", "name", CARD, "netns", name)
@@ -118,6 +122,8 @@ class Lan:
         with contextlib.suppress(subprocess.CalledProcessError):
             _ip("link", "del", self._bridge)
         shutil.rmtree(self._folder, ignore_errors=True)
+        for gone in self._gone:
+            gone()
 
     def __enter__(self) -> Self:
         return self

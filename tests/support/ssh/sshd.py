@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.ssh.config.target import Target
+from support.sweeper import start_of, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -77,6 +78,8 @@ class Sshd:
         # not below pytest's folder: nobody but its owner may enter that one
         self.folder = Path(tempfile.mkdtemp(prefix="safelaunch-sshd-"))
         self.folder.chmod(0o711)
+        self._removed = sweep("folder", str(self.folder))
+        self._ended: Callable[[], None] | None = None
         self.address = address
         self.user = "root" if ROOT else pwd.getpwuid(os.geteuid()).pw_name
         self.users = ("root", "alice") if ROOT else (self.user,)
@@ -163,7 +166,7 @@ class Sshd:
         if self._process is None:
             return []
         children: dict[int, list[int]] = {}
-        for pid, parent in _parents():
+        for pid, parent in running():
             children.setdefault(parent, []).append(pid)
         top = children.get(self._process.pid, []) if ROOT else [self._process.pid]
         found = [pid for listener in top for pid in children.get(listener, ())]
@@ -179,6 +182,8 @@ class Sshd:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        if self._ended is not None:
+            self._ended()
 
     def restart(self, config: Mapping[str, str | Sequence[str]] | None = None) -> None:
         """Start it again on its port, with other settings if some are given."""
@@ -191,6 +196,7 @@ class Sshd:
         """End the server and remove its folder."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._removed()
 
     def __enter__(self) -> Self:
         return self
@@ -225,6 +231,7 @@ class Sshd:
                     stderr=log,
                     start_new_session=True,
                 )
+            self._ended = sweep("group", str(self._process.pid), start_of(self._process.pid))
             if self._listens(port, deadline, begin):
                 return port
             self.stop()
@@ -301,8 +308,8 @@ class Sshd:
         return {"passwd": "\n".join(lines) + "\n", "group": groups, "shadow": shadow}
 
 
-def _parents() -> Iterator[tuple[int, int]]:
-    """Yield pid and parent of each process that lives."""
+def running() -> Iterator[tuple[int, int]]:
+    """Yield pid and parent of each process that is no zombie."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
@@ -335,18 +342,28 @@ def agent(folder: Path, *keys: Path) -> Iterator[str]:
     """Yield the socket of an ssh-agent that holds the keys."""
     path = str(folder / "agent.sock")
     process = subprocess.Popen(
-        ["ssh-agent", "-D", "-a", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ["ssh-agent", "-D", "-a", path],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
+    ended = sweep("group", str(process.pid), start_of(process.pid))
+    environment = {**os.environ, "SSH_AUTH_SOCK": path}
+
+    def ssh_add(*words: str) -> int:
+        command = ["ssh-add", *words]
+        return subprocess.run(command, check=False, env=environment, capture_output=True).returncode
+
     try:
         deadline = time.monotonic() + DEADLINE
-        while not os.path.exists(path):
+        # its socket is there before it listens; -l ends with 1 where it answers and holds nothing
+        while ssh_add("-l") != 1:
             assert time.monotonic() < deadline, "ssh-agent did not start"
             time.sleep(0.005)
         for key in keys:
-            command = ["ssh-add", "-q", str(key)]
-            environment = {**os.environ, "SSH_AUTH_SOCK": path}
-            subprocess.run(command, check=True, env=environment, capture_output=True)
+            assert ssh_add("-q", str(key)) == 0, f"ssh-agent refuses {key}"
         yield path
     finally:
         process.terminate()
         process.wait()
+        ended()
