@@ -82,6 +82,16 @@ def test_a_folder_holds_about_a_dozen_files() -> None:
     assert [at for at, files in count.items() if files > MOST_FILES] == []
 
 
+def test_the_picture_of_the_imports_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "scripts/architecture draws it"
+
+
+def test_the_page_names_every_part() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    names = [part if (PACKAGE / part).is_dir() else f"{part}.py" for part in parts()]
+    assert [n for n in names if f"`{n}/`" not in text and f"`{n}`" not in text] == []
+
+
 def test_every_module_has_a_layer() -> None:
     assert {unit(path) for path in FILES} - RANK.keys() == set()
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACKAGE = REPOSITORY / "safelaunch"
+PAGE = REPOSITORY / "docs" / "architecture.md"
+BEGIN, END = "<!-- imports -->\n", "<!-- /imports -->\n"
 
 
 def module_name(path: Path) -> str:
@@ -116,3 +118,15 @@ def drawing() -> str:
         implied = set().union(*(below(other) for other in edges[top]))
         lines += [f"  {top} --> {other}" for other in sorted(edges[top] - implied)]
     return "\n".join([*lines, "```"])
+
+
+def page() -> str:
+    """Return docs/architecture.md with the picture of the present code."""
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{head}{BEGIN}{drawing()}\n{END}{rest.partition(END)[2]}"
+
+
+def write() -> None:
+    """Draw the picture of docs/architecture.md anew."""
+    text = page()
+    PAGE.write_text(text, encoding="utf-8")
