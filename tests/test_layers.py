@@ -5,7 +5,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from support.import_graph import PACKAGE, circles, folders, graph, modules
+from support.import_graph import PACKAGE, PAGE, circles, folders, graph, modules, page, parts
 
 if TYPE_CHECKING:
     from pathlib import Path
