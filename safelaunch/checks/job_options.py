@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis import option_roles
@@ -91,10 +90,3 @@ def job_words(site: Site) -> str:
         raise NotKnown("there is no job")
     line = " ".join(map(quote, resolved.line))
     return f"-- {line}" if line else quote(resolved.job_file)
-
-
-def number(text: str | None) -> int | None:
-    """Return a port; None for what is none, and for 0 (any)."""
-    if text is None or not re.fullmatch(r"\d{1,5}", text):
-        return None
-    return int(text) if 0 < int(text) < 1 << 16 else None

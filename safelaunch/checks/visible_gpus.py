@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch import environ
+from safelaunch import environ, launchers
 from safelaunch.checks.answers import NotKnown
 from safelaunch.checks.job_options import outside
 
@@ -121,10 +121,7 @@ def is_other(site: Site) -> bool:
 
 def binds(site: Site) -> bool:
     """Whether the launcher starts ranks of which each takes the card of its local rank."""
-    job = site.case.job
-    return job.launcher in ("accelerate", "torchrun") or (
-        job.launcher == "swift" and "processes" in job.origins
-    )
+    return launchers.load(site.case.job.launcher).binds_gpus(site.case.job)
 
 
 def ranks(site: Site, found: Seen) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from safelaunch import launchers
 from safelaunch.cli.completion import complete_profile, complete_run
 from safelaunch.cli.output import print_json, report, say
 from safelaunch.cli.show_plan import print_explanation, print_plan, say_warnings
@@ -114,7 +116,7 @@ def flags_of(options: dict[str, Any]) -> Flags:
 
 def check_target(command: str, files: Sequence[str], line: Sequence[str]) -> None:
     """Refuse a command line without `--`, nothing to run, or two things. Raises ConfigError."""
-    if files and files[0] in ("accelerate", "torchrun", "python", "python3"):
+    if files and _is_program(files[0]):
         raise ConfigError(
             "a command line without `--`", hint=f"safelaunch {command} -- {files[0]} ..."
         )
@@ -123,6 +125,14 @@ def check_target(command: str, files: Sequence[str], line: Sequence[str]) -> Non
             f"{command} what?" if not files else "a job file and a line together",
             hint="give a job file, or `-- accelerate launch ...`",
         )
+
+
+def _is_program(word: str) -> bool:
+    """Whether a word is a program that people launch with; a file with a suffix never is."""
+    if word in ("python", "python3"):
+        return True
+    # loading every launcher is left to words without a dot: a job file has one
+    return re.fullmatch(r"[\w-]+", word) is not None and launchers.find_program([word]) is not None
 
 
 def only_shows(options: dict[str, Any]) -> bool:

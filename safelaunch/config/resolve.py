@@ -354,7 +354,7 @@ def _log(values: dict[str, Any], origins: dict[str, Origin]) -> str | None:
 
 
 def _check_names(job: Job, tree: Node) -> None:
-    ranks = RANK_NAMES if load_launcher(job.launcher).RANKS else frozenset[str]()
+    ranks = RANK_NAMES if load_launcher(job.launcher).STARTS_RANKS else frozenset[str]()
     for key in ("env_from", "force", "inherit"):
         node = tree.get(key)
         for item in node.items if node is not None and node.kind == "list" else ():

@@ -59,7 +59,7 @@ def _check_nodes(
         )
     if len(set(hosts)) != len(hosts):
         raise ConfigError("a host is listed twice", where=origins["hosts"])
-    if nodes > 1 and not load_launcher(launcher).RANKS:
+    if nodes > 1 and not load_launcher(launcher).STARTS_RANKS:
         raise ConfigError(
             f"launcher `{launcher}` runs on one node",
             where=origins.get("nodes", origins.get("hosts")),

@@ -6,20 +6,36 @@ the job names a config file, one is rendered into the run directory and given.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, Launch
-from safelaunch.launchers.common import for_elastic, master_addr, module_or_script
-from safelaunch.launchers.flag_table import FlagTable, check_flags, flag_names
+from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
+from safelaunch.launchers.common import for_elastic, master_addr, module_or_script, port_number
+from safelaunch.launchers.flag_table import PASTED_LINE, FlagTable, check_flags, flag_values
 from safelaunch.model import Slot, Word, text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from safelaunch.model import EnvVar, Job
 
 SUMMARY = "accelerate launch: one process per GPU, DeepSpeed and FSDP through its flags or config"
 TARGETS = ("script", "module")
-RANKS = True
-COUNT_REQUIRED = True
 VERSIONS: tuple[str, ...] = ()
+STARTS_RANKS = True
+COUNT_REQUIRED = True
+RUNS_PYTHON = True
+SETS_THREADS = True
+PROGRAMS = ("accelerate launch", "accelerate-launch")
+MODULES = ("accelerate.commands.launch",)
+TIMEOUT = (
+    "`ddp_timeout` (seconds) of TrainingArguments, or "
+    "`InitProcessGroupKwargs(timeout=...)` for Accelerator"
+)
+HUB_SWITCH = None
+CLUSTER = None
 
-# The parser of accelerate 1.15 (accelerate.commands.launch.launch_command_parser); a contract test
-# compares these tables with the installed one.
+# The parser of accelerate 1.15.
 _VALUED = [
     "config_file",
     "mixed_precision",
@@ -159,10 +175,59 @@ _OWNED = {
     "multi_gpu": "`processes:`",
     "cpu": "`profile: cpu`",
 }
-TABLE = FlagTable(
-    frozenset(_VALUED), frozenset(_SWITCHES), _OWNED, {"-m": "module", "-q": "quiet", "-t": "tee"}
+
+
+def _count_processes(values: Mapping[str, str], flags: Collection[str]) -> dict[str, str]:
+    """Return the counts of a pasted line: accelerate counts the processes of all machines."""
+    counts = {**values}
+    if "processes" in counts and "nodes" in counts:
+        counts["processes"] = str(_per_node(counts["processes"], counts["nodes"]))
+    elif "processes" not in counts and "gpus" not in counts:
+        if "config_file" in flags:
+            raise ConfigError(
+                "how many processes? only the config file says",
+                where=PASTED_LINE,
+                hint="add --num_processes N to the line",
+            )
+        counts["gpus"] = "auto"  # what accelerate itself does: one process per visible GPU
+    return counts
+
+
+def _per_node(processes: str, nodes: str) -> int:
+    if not (processes.isdecimal() and nodes.isdecimal() and int(nodes) > 0):
+        raise ConfigError(f"`{processes}` processes on `{nodes}` machines", where=PASTED_LINE)
+    if int(processes) % int(nodes):
+        raise ConfigError(
+            f"{processes} processes cannot be shared evenly by {nodes} machines",
+            where=PASTED_LINE,
+            hint="--num_processes counts those of all machines",
+        )
+    return int(processes) // int(nodes)
+
+
+FLAGS = FlagTable(
+    valued=frozenset(_VALUED),
+    switches=frozenset(_SWITCHES),
+    owned=_OWNED,
+    short={"-m": "module", "-q": "quiet", "-t": "tee"},
+    keys={
+        "num_processes": "processes",
+        "num_machines": "nodes",
+        "mixed_precision": "mixed_precision",
+        "gpu_ids": "gpus",
+    },
+    implied=frozenset({"multi_gpu", "same_network", "machine_rank"}),
+    count_processes=_count_processes,
+    parser="accelerate.commands.launch:launch_command_parser",
 )
 
+program = common.program
+binds_gpus = common.each_rank_its_gpu
+ranks_per_node = common.planned_ranks
+topology_options = common.no_topology_options
+
+# accelerate's own default, where it starts torch's elastic agent for a single process
+_DEFAULT_PORT = 29500
 # Each of these chooses the distributed type itself; together with --multi_gpu accelerate refuses.
 _TYPES = {
     "use_deepspeed": "DEEPSPEED",
@@ -175,14 +240,14 @@ _TYPES = {
 def command(launch: Launch) -> Command:
     """Return `python -m accelerate.commands.launch ...` for one node."""
     job, topology = launch.job, launch.job.topology
-    warnings = check_flags(job, TABLE)
-    given = set(flag_names(job.launcher_args, TABLE))
+    warnings = check_flags(job, FLAGS)
+    flags = set(flag_values(job.launcher_args, FLAGS))
     if topology.processes is None and topology.nodes > 1:
         raise ConfigError(
             "`gpus: auto` on several nodes", where=job.origin("gpus"), hint="give `processes:`"
         )
-    own_config = "config_file" in given
-    kind = next((name for flag, name in _TYPES.items() if flag in given), "MULTI_GPU")
+    own_config = "config_file" in flags
+    kind = next((name for flag, name in _TYPES.items() if flag in flags), "MULTI_GPU")
     on_cpu = launch.accelerator == "cpu"
     words: list[Word] = [job.interpreter.word, "-m", "accelerate.commands.launch"]
     if not own_config:
@@ -190,7 +255,7 @@ def command(launch: Launch) -> Command:
         words += _shape(launch, kind, on_cpu)
     words += ["--num_machines", str(topology.nodes)]
     words += ["--num_processes", topology.count(topology.nodes)]
-    words += _rendezvous(launch, given)
+    words += _rendezvous(launch, flags)
     if job.mixed_precision is not None or not own_config:
         words += ["--mixed_precision", job.mixed_precision or "no"]
     if job.args.words[:1] in (("",), ("-",)):
@@ -221,17 +286,17 @@ def _shape(launch: Launch, kind: str, on_cpu: bool) -> list[Word]:
     return ["--multi_gpu"] if several and kind == "MULTI_GPU" else []
 
 
-def _rendezvous(launch: Launch, given: set[str]) -> list[Word]:
+def _rendezvous(launch: Launch, flags: set[str]) -> list[Word]:
     job, words = launch.job, list[Word]()
     if job.topology.nodes > 1:
         words += ["--machine_rank", str(launch.node_rank)]
-        if "main_process_ip" not in given:
+        if "main_process_ip" not in flags:
             words += ["--main_process_ip", master_addr(job)]
-        if not given & {"rdzv_backend", "same_network"}:
+        if not flags & {"rdzv_backend", "same_network"}:
             # static rendezvous with the numeric address of node 0; c10d may publish a host name
             # that the others cannot resolve (pytorch issue 150532)
             words += ["--same_network", "--rdzv_backend", "static"]
-    if (job.topology.several or job.topology.nodes > 1) and "main_process_port" not in given:
+    if (job.topology.several or job.topology.nodes > 1) and "main_process_port" not in flags:
         words += ["--main_process_port", text(Slot.PORT)]
     return words
 
@@ -253,3 +318,27 @@ def _config(launch: Launch, kind: str, on_cpu: bool) -> Word:
     if isinstance(count, str):
         return f"{entries}{count}}}"
     return text(entries, *count.parts, "}")
+
+
+def imports(job: Job) -> dict[str, str]:
+    """Return accelerate, torch (accelerate/__init__.py imports it), and DeepSpeed for its flag."""
+    names = ["accelerate", "torch"]
+    if "use_deepspeed" in flag_values(job.launcher_args, FLAGS):
+        names.append("deepspeed")
+    return {name: name for name in names}
+
+
+def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
+    """Return the port and the addresses that flags and MASTER_ADDR fix."""
+    flags = flag_values(job.launcher_args, FLAGS)
+    ports = []
+    port = port_number(flags.get("main_process_port"))
+    if port is not None:
+        ports.append(common.flag_port("main_process_port", port))
+    uses_agent = any(kind in flags for kind in ("use_deepspeed", "use_fsdp", "use_megatron_lm"))
+    if uses_agent and job.topology.world_size == 1 and "main_process_port" not in flags:
+        remedy = "launcher_args: {main_process_port: {free}}"
+        ports.append(FixedPort(_DEFAULT_PORT, "accelerate's default port", remedy))
+    host = flags.get("main_process_ip")
+    addresses = [(host, "launcher_args: main_process_ip")] if host else []
+    return Rendezvous(tuple(ports), (*addresses, *common.env_address(env)))

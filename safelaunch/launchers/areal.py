@@ -9,18 +9,36 @@
 from __future__ import annotations
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, Launch, from_launcher
+from safelaunch.launchers import Cluster, Command, Launch, common, from_launcher
 from safelaunch.launchers.common import module_or_script
 from safelaunch.model import EnvVar, Job, Word
 
 SUMMARY = "AReaL: version 0.2 (quickstart), 0.3 (launcher.*), 1 (scheduler), 1-spmd"
 TARGETS = ("script", "command")
-RANKS = False
-COUNT_REQUIRED = False
 VERSIONS = ("0.2", "0.3", "1", "1-spmd")
+STARTS_RANKS = False
+COUNT_REQUIRED = False
+RUNS_PYTHON = True
+SETS_THREADS = False
+PROGRAMS = ()
+MODULES = ("areal.launcher", "areal.infra.launcher", "realhf.apps.quickstart")
+FLAGS = None
+TIMEOUT = "no setting: AReaL has its limit in code"
+HUB_SWITCH = None
+CLUSTER = Cluster(
+    node_options=("cluster.n_nodes", "n_nodes"),
+    # workers on all nodes meet in these folders (AReaL's installation guide, "shared storage")
+    shared_folders=("fileroot", "cluster.fileroot", "exp_ctrl.fileroot",
+                    "name_resolve.nfs_record_root", "cluster.name_resolve.nfs_record_root"),
+    uses_ray=True,
+)  # fmt: skip
+
+binds_gpus = common.no_gpu_binding
+ranks_per_node = common.unknown_ranks
+rendezvous = common.env_rendezvous
 
 _SCHEDULERS = ("local", "ray", "slurm")
-_MODULES = {"0.3": "areal.launcher", "1-spmd": "areal.infra.launcher"}
+_SPMD_MODULES = {"0.3": "areal.launcher", "1-spmd": "areal.infra.launcher"}
 
 
 def command(launch: Launch) -> Command:
@@ -36,7 +54,7 @@ def command(launch: Launch) -> Command:
                 hint="command: [ppo-math]",
             )
         words += ["-m", "realhf.apps.quickstart", *job.command]
-        topology = {"mode": scheduler, "n_nodes": None, "n_gpus_per_node": None}
+        settings = {"mode": scheduler}
     else:
         if job.script is None:
             raise ConfigError(
@@ -44,13 +62,14 @@ def command(launch: Launch) -> Command:
                 where=job.origin("command"),
                 hint="give `script:`",
             )
-        if job.version in _MODULES:
-            words += ["-m", f"{_MODULES[job.version]}.{scheduler}"]
+        if job.version in _SPMD_MODULES:
+            words += ["-m", f"{_SPMD_MODULES[job.version]}.{scheduler}"]
         words += module_or_script(job, "-m")
-        topology = {"cluster.n_nodes": None, "cluster.n_gpus_per_node": None}
-        if job.version == "1":
-            topology = {"scheduler.type": scheduler, **topology}
-    words += [*_overrides(job), *_topology(job, topology)]
+        settings = {"scheduler.type": scheduler} if job.version == "1" else {}
+    settings |= {option: value for option, (value, _) in topology_options(job).items()}
+    stated = {word.lstrip("+").split("=", 1)[0] for word in _overrides(job)}
+    words += _overrides(job)
+    words += [f"{option}={value}" for option, value in settings.items() if option not in stated]
     # 1.x: the script is the controller. The others start torchrun, whose ranks have RANK: a record
     # of the launcher as rank 0 would take the place of the trainer's.
     single = "main" if job.version == "1" else None
@@ -63,12 +82,12 @@ def _scheduler(job: Job) -> str:
         where = job.origin("launcher" if job.version is None else "version")
         hint = "its command lines differ: `version:` one of " + ", ".join(VERSIONS)
         raise ConfigError(what, where=where, hint=hint)
-    given = dict(job.launcher_args.options)
-    said = given.pop("scheduler", ("local",))
+    options = dict(job.launcher_args.options)
+    values = options.pop("scheduler", ("local",))
     if (
-        given
-        or isinstance(said, bool)
-        or len(said) != 1
+        options
+        or isinstance(values, bool)
+        or len(values) != 1
         or (job.launcher_args.words and not job.launcher_args.is_mapping)
     ):
         raise ConfigError(
@@ -76,7 +95,7 @@ def _scheduler(job: Job) -> str:
             where=job.origin("launcher_args"),
             hint="launcher_args: {scheduler: local}",
         )
-    scheduler = said[0]
+    scheduler = values[0]
     if scheduler not in _SCHEDULERS:
         raise ConfigError(
             f"unknown scheduler `{scheduler}`",
@@ -103,21 +122,30 @@ def _overrides(job: Job) -> list[str]:
     return words
 
 
-def _topology(job: Job, keys: dict[str, str | None]) -> list[str]:
-    """State nodes, GPUs and scheduler in AReaL's own keys, where the job gives them."""
-    said = {word.lstrip("+").split("=", 1)[0] for word in _overrides(job)}
-    words = []
-    for key, value in keys.items():
-        if key in said:
-            continue
-        if value is not None:
-            words.append(f"{key}={value}")
-        elif "processes" in job.origins or "gpus" in job.origins:
-            count = job.topology.nodes
-            if key.endswith("n_gpus_per_node"):
-                count = len(job.gpus) or job.topology.processes or 1
-            words.append(f"{key}={count}")
-    return words
+def topology_options(job: Job) -> dict[str, tuple[str, str]]:
+    """Return nodes and GPUs in AReaL's own options, where the job gives them."""
+    key = next((key for key in ("gpus", "processes") if key in job.origins), None)
+    gpus = len(job.gpus) or job.topology.processes
+    if key is None or gpus is None:
+        return {}
+    prefix = "" if job.version == "0.2" else "cluster."
+    return {
+        f"{prefix}n_nodes": (str(job.topology.nodes), "nodes"),
+        f"{prefix}n_gpus_per_node": (str(gpus), key),
+    }
+
+
+def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return `areal VERSION SCHEDULER` and the script or experiment."""
+    scheduler = dict(job.launcher_args.options).get("scheduler", ("local",))
+    name = scheduler[0] if not isinstance(scheduler, bool) and scheduler else "local"
+    return ("areal", job.version or "", name, *(job.command or (job.script or "",))), ()
+
+
+def imports(job: Job) -> dict[str, str]:
+    """Return the launcher's package; in version 1 the job's own script is the launcher."""
+    module = {"0.2": "realhf", "0.3": "areal", "1-spmd": "areal"}.get(job.version or "")
+    return {module: "areal"} if module else {}
 
 
 def _required(job: Job) -> tuple[EnvVar, ...]:

@@ -1,14 +1,23 @@
-"""What several launchers say alike: the program itself, and the address of node 0."""
+"""Answers that several launchers share: the program, the address of node 0, the rendezvous."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
+from safelaunch.launchers import FixedPort, Rendezvous
 from safelaunch.model import Job, Slot, Word, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from safelaunch.model import EnvVar
+
+TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
+ENV_PORT = "`env: {MASTER_PORT: ...}`"
+_PYTHON = ("python", "python3")
+_MAX_NAME = 3  # words of a program's name: `trl grpo`, `vllm serve MODEL`; more are arguments
 
 
 def module_or_script(job: Job, module_flag: str) -> tuple[str, ...]:
@@ -41,3 +50,83 @@ def one_process(job: Job) -> None:
             where=job.origin("processes"),
             hint="use torchrun or accelerate",
         )
+
+
+def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the words by which rules know the program, and the words that follow them."""
+    name = job.script or job.module
+    if name is not None:
+        return (name.removeprefix("./"),), ()
+    return program_of_words(job.command)
+
+
+def program_of_words(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return `program` for the words of a shell line, without the interpreter in front."""
+    if words and words[0].rpartition("/")[2].startswith(_PYTHON):
+        words = words[2:] if words[1:2] == ("-m",) else words[1:]
+    end = next((n for n, w in enumerate(words) if w.startswith("-") or "=" in w), len(words))
+    end = min(end, _MAX_NAME)
+    return words[:end], words[end:]
+
+
+def no_imports(_job: Job) -> dict[str, str]:
+    """Return nothing: there is no launcher beside the program."""
+    return {}
+
+
+def no_topology_options(_job: Job) -> dict[str, tuple[str, str]]:
+    """Return nothing: the program learns its topology from the launcher's ranks."""
+    return {}
+
+
+def planned_ranks(job: Job) -> int | None:
+    """Return the job's processes per node: so many ranks does the launcher start."""
+    return job.topology.processes
+
+
+def unknown_ranks(_job: Job) -> int | None:
+    """Return None: the program may start ranks of its own."""
+    return None
+
+
+def each_rank_its_gpu(_job: Job) -> bool:
+    """Return True: each rank takes the GPU of its local rank."""
+    return True
+
+
+def no_gpu_binding(_job: Job) -> bool:
+    """Return False: the program itself chooses among the visible GPUs."""
+    return False
+
+
+def port_number(text: str | None) -> int | None:
+    """Return a port; None for text that is none, and for 0 (any)."""
+    if text is None or not re.fullmatch(r"\d{1,5}", text):
+        return None
+    return int(text) if 0 < int(text) < 1 << 16 else None
+
+
+def planned_value(env: Mapping[str, EnvVar], name: str) -> str | None:
+    """Return the value of a planned variable; None where it has none, or only the start knows."""
+    var = env.get(name)
+    return var.value if var is not None and isinstance(var.value, str) else None
+
+
+def env_address(env: Mapping[str, EnvVar]) -> tuple[tuple[str, str], ...]:
+    """Return MASTER_ADDR as an address of the rendezvous, where the environment has it."""
+    host = planned_value(env, "MASTER_ADDR")
+    return ((host, "env: MASTER_ADDR"),) if host else ()
+
+
+def flag_port(flag: str, port: int) -> FixedPort:
+    """Return the port that a flag of the launcher fixes."""
+    remedy = f"take `{flag}` out of `launcher_args`: a free port is chosen at each start"
+    return FixedPort(port, f"`launcher_args: {{{flag}: {port}}}`", remedy)
+
+
+def env_rendezvous(_job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
+    """Return what MASTER_ADDR and MASTER_PORT fix for a program that may read them."""
+    port = port_number(planned_value(env, "MASTER_PORT"))
+    remedy = "env: {MASTER_PORT: {free}}"
+    ports = [FixedPort(port, ENV_PORT, remedy, required=False)] if port else []
+    return Rendezvous(tuple(ports), env_address(env))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, Launch
+from safelaunch.launchers import Command, Launch, common
 from safelaunch.launchers.common import module_or_script, one_process
 
 if TYPE_CHECKING:
@@ -13,9 +13,24 @@ if TYPE_CHECKING:
 
 SUMMARY = "python script.py or python -m module: one process"
 TARGETS = ("script", "module")
-RANKS = False
-COUNT_REQUIRED = False
 VERSIONS: tuple[str, ...] = ()
+STARTS_RANKS = False
+COUNT_REQUIRED = False
+RUNS_PYTHON = True
+SETS_THREADS = True
+PROGRAMS = ()
+MODULES = ()
+FLAGS = None
+TIMEOUT = common.TIMEOUT
+HUB_SWITCH = None
+CLUSTER = None
+
+program = common.program
+imports = common.no_imports
+binds_gpus = common.no_gpu_binding
+ranks_per_node = common.unknown_ranks
+topology_options = common.no_topology_options
+rendezvous = common.env_rendezvous
 
 
 def command(launch: Launch) -> Command:

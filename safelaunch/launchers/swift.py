@@ -6,16 +6,31 @@ set (swift/cli/main.py, 3.0 to 4.6).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.launchers import Command, Launch, from_launcher
+from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common, from_launcher
 from safelaunch.launchers.common import for_elastic, master_addr
 from safelaunch.model import EnvVar, Job, Slot, Word, text
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"
 TARGETS = ("command",)
-RANKS = True
-COUNT_REQUIRED = False
 VERSIONS: tuple[str, ...] = ()
+STARTS_RANKS = True
+COUNT_REQUIRED = False
+RUNS_PYTHON = True
+SETS_THREADS = True
+PROGRAMS = ("swift",)
+MODULES = ("swift.cli.main",)
+FLAGS = None
+TIMEOUT = "`--ddp_timeout` (seconds)"
+HUB_SWITCH = "USE_HF"  # else models come from ModelScope's hub, with a cache of its own
+CLUSTER = None
+
+topology_options = common.no_topology_options
 
 _TRAINING = ("pt", "sft", "rlhf")
 _DISTRIBUTED = (*_TRAINING, "infer")
@@ -93,3 +108,38 @@ def _topology(launch: Launch, sub: str) -> tuple[EnvVar, ...]:
             EnvVar("MASTER_ADDR", master_addr(job), origin),
         ]
     return tuple(variables)
+
+
+def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return `swift SUBCOMMAND`, and the words behind it."""
+    return common.program_of_words(("swift", *job.command))
+
+
+def imports(_job: Job) -> dict[str, str]:
+    """Return ms-swift: the package `swift` is OpenStack's object store."""
+    return {"swift": "ms-swift"}
+
+
+def ranks_per_node(job: Job) -> int | None:
+    """Return the processes that swift lets torchrun start; without a count it is one process."""
+    variable = next((var for var in job.env if var.name == "NPROC_PER_NODE"), None)
+    if variable is not None and variable.value is not None:
+        value = variable.value
+        return int(value) if isinstance(value, str) and value.isdecimal() else None
+    is_stated = "processes" in job.origins or job.topology.nodes > 1
+    return job.topology.processes if is_stated else 1
+
+
+def binds_gpus(job: Job) -> bool:
+    """Whether ranks take the GPU of their local rank: a single process spreads over all GPUs."""
+    return "processes" in job.origins
+
+
+def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
+    """Return what MASTER_ADDR and MASTER_PORT fix: for sure where swift starts torchrun."""
+    found = common.env_rendezvous(job, env)
+    if "NPROC_PER_NODE" not in env:
+        return found
+    remedy = "take MASTER_PORT out of `env`: a free port is chosen at each start"
+    ports = (FixedPort(port.port, port.setting, remedy) for port in found.ports)
+    return Rendezvous(tuple(ports), found.addresses)

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, Launch
-from safelaunch.launchers.common import for_elastic, master_addr, module_or_script
-from safelaunch.launchers.flag_table import FlagTable, check_flags, flag_names
+from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
+from safelaunch.launchers.common import for_elastic, master_addr, module_or_script, port_number
+from safelaunch.launchers.flag_table import FlagTable, check_flags, flag_values
 from safelaunch.model import Slot, Word, text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from safelaunch.model import EnvVar, Job
 
 SUMMARY = "torchrun: one process per GPU, static rendezvous on a free port"
 TARGETS = ("script", "module")
-RANKS = True
-COUNT_REQUIRED = True
 VERSIONS: tuple[str, ...] = ()
+STARTS_RANKS = True
+COUNT_REQUIRED = True
+RUNS_PYTHON = True
+SETS_THREADS = True
+PROGRAMS = ("torchrun",)
+MODULES = ("torch.distributed.run", "torch.distributed.launch")
+TIMEOUT = "`init_process_group(timeout=...)`, or `--ddp_timeout` (seconds) of the HF Trainer"
+HUB_SWITCH = None
+CLUSTER = None
 
-# The parser of torch 2.13 (torch.distributed.run.get_args_parser); a contract test compares these
-# tables with the installed one. nnodes, nproc_per_node and node_rank are said by the job.
+# The parser of torch 2.13.
 _VALUED = [
     "nnodes",
     "nproc_per_node",
@@ -50,32 +63,78 @@ _OWNED = {
     "node_rank": "`hosts:`",
     "module": "`module:`",
 }
-TABLE = FlagTable(
-    frozenset(_VALUED),
-    frozenset(_SWITCHES),
-    _OWNED,
-    {"-m": "module", "-t": "tee", "-r": "redirects"},
+
+
+def _count_processes(values: Mapping[str, str], _flags: Collection[str]) -> dict[str, str]:
+    """Return the counts of a pasted line: torchrun starts one process unless it says more."""
+    return {**values} if "gpus" in values else {"processes": "1", **values}
+
+
+FLAGS = FlagTable(
+    valued=frozenset(_VALUED),
+    switches=frozenset(_SWITCHES),
+    owned=_OWNED,
+    short={"-m": "module", "-t": "tee", "-r": "redirects"},
+    keys={"nproc_per_node": "processes", "nnodes": "nodes"},
+    implied=frozenset({"node_rank", "master_addr", "standalone"}),
+    count_processes=_count_processes,
+    parser="torch.distributed.run:get_args_parser",
 )
+
+program = common.program
+binds_gpus = common.each_rank_its_gpu
+ranks_per_node = common.planned_ranks
+topology_options = common.no_topology_options
 
 
 def command(launch: Launch) -> Command:
     """Return `python -m torch.distributed.run ...` for one node."""
     job, topology = launch.job, launch.job.topology
-    warnings = check_flags(job, TABLE)
-    given = set(flag_names(job.launcher_args, TABLE))
+    warnings = check_flags(job, FLAGS)
+    flags = set(flag_values(job.launcher_args, FLAGS))
     words: list[Word] = [job.interpreter.word, "-m", "torch.distributed.run"]
     words += ["--nnodes", str(topology.nodes)]
     words += ["--nproc_per_node", topology.count()]
-    if "standalone" in given and topology.nodes > 1:
+    if "standalone" in flags and topology.nodes > 1:
         raise ConfigError(
             "`--standalone` is for one node", where=job.origin("launcher_args"), hint="leave it out"
         )
-    if not given & {"rdzv_backend", "standalone"}:  # static, torch's default
+    if not flags & {"rdzv_backend", "standalone"}:  # static, torch's default
         words += ["--node_rank", str(launch.node_rank)]
-        if not given & {"master_addr", "rdzv_endpoint"}:
+        if not flags & {"master_addr", "rdzv_endpoint"}:
             words += ["--master_addr", master_addr(job)]
-        if not given & {"master_port", "rdzv_endpoint"}:
+        if not flags & {"master_port", "rdzv_endpoint"}:
             words += ["--master_port", text(Slot.PORT)]
     words += job.launcher_args.words
     program = for_elastic((*module_or_script(job, "--module"), *job.args.words))
     return Command(argv=(*words, *program), program=len(words), warnings=warnings)
+
+
+def imports(_job: Job) -> dict[str, str]:
+    """Return torch: torchrun is a module of it."""
+    return {"torch": "torch"}
+
+
+def rendezvous(job: Job, _env: Mapping[str, EnvVar]) -> Rendezvous:
+    """Return the port and the address that flags fix; torchrun sets MASTER_* for its ranks."""
+    flags = flag_values(job.launcher_args, FLAGS)
+    endpoint, backend = flags.get("rdzv_endpoint", ""), flags.get("rdzv_backend", "static")
+    hosts = {
+        "master_addr": flags.get("master_addr"),
+        "rdzv_endpoint": endpoint.rpartition(":")[0] or endpoint,
+    }
+    addresses = ((host, f"launcher_args: {flag}") for flag, host in hosts.items() if host)
+    ports = []
+    port = port_number(flags.get("master_port"))
+    if port is not None and backend == "static":
+        ports.append(common.flag_port("master_port", port))
+    host, _, digits = endpoint.rpartition(":") if ":" in endpoint else (endpoint, "", "29400")
+    port = port_number(digits) if endpoint and backend in ("static", "c10d") else None
+    if port is not None:
+        setting = f"`launcher_args: {{rdzv_endpoint: {endpoint}}}`"
+        remedy = f"launcher_args: {{rdzv_endpoint: '{host}:{{free}}'}}"
+        # of several nodes, another one may be the host of the endpoint
+        ports.append(FixedPort(port, setting, remedy, required=job.topology.nodes == 1))
+    if "standalone" in flags:  # it takes any port
+        ports = []
+    return Rendezvous(tuple(ports), tuple(addresses))

@@ -7,6 +7,8 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from safelaunch import launchers
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -39,7 +41,6 @@ _OF_TOOLS = re.compile(
     r"|(.*/)?(mkdocs|environment|dependabot|_config|Chart|values)\.ya?ml"
 )
 
-_LAUNCHERS = ("accelerate", "torchrun", "python", "swift", "areal", "command")
 _JOB = frozenset(
     {
         "extends", "name", "profile", "launcher", "version", "script", "module", "command", "args",
@@ -113,7 +114,7 @@ def by_keys(
 
 
 def _is_job(found: set[str], launcher: str | None) -> bool:
-    if launcher in _LAUNCHERS:
+    if launcher in launchers.NAMES:
         return _most(found, _JOB)
     runs = found & {"script", "module", "command", "extends"}
     shaped = found & {"profile", "processes", "gpus", "hosts", "launcher_args", "args", "smoke"}

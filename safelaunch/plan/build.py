@@ -77,7 +77,7 @@ def make_plan(resolved: Resolved) -> Plan:
         job_file=resolved.job_file,
         log=job.log,
         topology=job.topology,
-        ranks_log=launcher.RANKS and job.topology.world_size != 1,
+        ranks_log=launcher.STARTS_RANKS and job.topology.world_size != 1,
         nodes=tuple(nodes),
         warnings=tuple(warnings),
         notes=tuple(notes),
@@ -250,7 +250,7 @@ def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar
         )
     if command.argv[0] == job.interpreter.word:
         yield from _interpreter_env(job.interpreter)
-    if job.launcher not in ("command", "areal"):
+    if load_launcher(job.launcher).SETS_THREADS:
         count = job.topology.processes
         yield EnvVar(
             "OMP_NUM_THREADS",

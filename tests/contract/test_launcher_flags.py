@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.launchers import accelerate, torchrun
+from safelaunch import launchers
 
 if TYPE_CHECKING:
     import argparse
@@ -24,17 +24,15 @@ def flags(parser: argparse.ArgumentParser, *, valued: bool) -> set[str]:
     }
 
 
+FLAGS = {name: launchers.load(name).FLAGS for name in launchers.NAMES}
+TABLES = {name: table for name, table in FLAGS.items() if table is not None and table.parser}
+
+
 def parser_of(name: str) -> argparse.ArgumentParser:
-    if name == "torchrun":
-        run = pytest.importorskip("torch.distributed.run", reason="needs torch")
-        found: argparse.ArgumentParser = run.get_args_parser()
-    else:
-        launch = pytest.importorskip("accelerate.commands.launch", reason="needs accelerate")
-        found = launch.launch_command_parser()
-    return found
-
-
-TABLES = {"torchrun": torchrun.TABLE, "accelerate": accelerate.TABLE}
+    module, _, function = TABLES[name].parser.partition(":")
+    found = pytest.importorskip(module, reason=f"needs {name}")
+    parser: argparse.ArgumentParser = getattr(found, function)()
+    return parser
 
 
 @pytest.mark.parametrize("name", TABLES)

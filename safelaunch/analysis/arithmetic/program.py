@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.analysis.arithmetic import option_values as given
+from safelaunch import launchers
+from safelaunch.analysis.arithmetic import option_values
 from safelaunch.analysis.arithmetic.option_values import Option
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ _ROLES = {
     ),
 }
 _HYDRA = ("config_name", "config_path", "config_dir", "cn", "cp", "cd")
-_RANKS = ("accelerate", "torchrun")
-_PYTHON = ("python", "python3")
 
 
 class Subject(NamedTuple):
@@ -37,7 +36,6 @@ class Subject(NamedTuple):
     framework's configurations that its text uses, `parsed` the one that reads the command line.
     """
 
-    launcher: str
     program: tuple[str, ...]
     options: Mapping[str, Option] = MappingProxyType({})
     launcher_options: Mapping[str, Option] = MappingProxyType({})
@@ -54,8 +52,8 @@ class Subject(NamedTuple):
     def option(self, name: str) -> Option | None:
         """Return an option; `launcher:NAME` is one of the launcher's."""
         if name.startswith("launcher:"):
-            return self.launcher_options.get(given.plain(name[len("launcher:") :]))
-        return self.options.get(given.plain(name))
+            return self.launcher_options.get(option_values.plain(name[len("launcher:") :]))
+        return self.options.get(option_values.plain(name))
 
     def named(self, role: str) -> Iterator[str]:
         """Yield the settings files that the arguments name for a role."""
@@ -90,8 +88,8 @@ def looked_up(config: Any, path: str) -> Any:
     for part in path.split("."):
         if not isinstance(config, dict):
             return None
-        wanted = given.plain(part)
-        config = next((v for k, v in config.items() if given.plain(str(k)) == wanted), None)
+        wanted = option_values.plain(part)
+        config = next((v for k, v in config.items() if option_values.plain(str(k)) == wanted), None)
     return config
 
 
@@ -103,69 +101,22 @@ def subject_of(
     `configs` are settings files by name, already read (`named_configs` says which); `versions` are
     those of the packages that the job's interpreter has.
     """
-    program, words = _program(job)
-    nodes, processes = _processes(job)
-    asked = {**given.of_words(words), **given.read(job.args)}
-    if job.launcher == "areal":
-        asked = {**_cluster(job), **asked}
+    launcher = launchers.load(job.launcher)
+    program, words = launcher.program(job)
+    implied = {
+        name: Option((value,), key, key)
+        for name, (value, key) in launcher.topology_options(job).items()
+    }
     positional = (*words, *(() if job.args.is_mapping else job.args.words))
     return Subject(
-        launcher=job.launcher,
         program=program,
-        options=asked,
-        launcher_options=given.read(job.launcher_args),
+        options={**implied, **option_values.of_words(words), **option_values.read(job.args)},
+        launcher_options=option_values.read(job.launcher_args),
         configs=configs or {},
-        files=tuple(given.positional_files(positional)),
-        nodes=nodes,
-        processes=processes,
+        files=tuple(option_values.positional_files(positional)),
+        nodes=job.topology.nodes,
+        processes=launcher.ranks_per_node(job),
         gpus=len(job.gpus) or None,
         versions=versions or {},
         origins={key: str(origin) for key, origin in job.origins.items()},
     )
-
-
-def _cluster(job: Job) -> dict[str, Option]:
-    """Return nodes and GPUs of the job as the options that the launcher makes of them."""
-    key = next((key for key in ("gpus", "processes") if key in job.origins), None)
-    cards = len(job.gpus) or job.topology.processes
-    if key is None or cards is None:
-        return {}
-    prefix = "" if job.version == "0.2" else "cluster."
-    return {
-        f"{prefix}n_nodes": Option((str(job.topology.nodes),), "nodes", "nodes"),
-        f"{prefix}n_gpus_per_node": Option((str(cards),), key, key),
-    }
-
-
-def _program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words that name the program, and the words of `command` behind them."""
-    if job.launcher == "areal":
-        scheduler = given.read(job.launcher_args).get("scheduler")
-        said = (scheduler.text if scheduler is not None else None) or "local"
-        target = job.command or ((job.script or ""),)
-        return ("areal", job.version or "", said, *target), ()
-    named = job.script or job.module
-    if named is not None:
-        return (named.removeprefix("./"),), ()
-    words = job.command
-    if job.launcher == "swift":
-        words = ("swift", *words)
-    if words and words[0].rpartition("/")[2].startswith(_PYTHON):
-        words = words[2:] if words[1:2] == ("-m",) else words[1:]
-    end = next((n for n, w in enumerate(words) if w.startswith("-") or "=" in w), len(words))
-    end = min(end, 3)  # `trl grpo`, `swift rlhf`, `vllm serve MODEL`: more are arguments
-    return words[:end], words[end:]
-
-
-def _processes(job: Job) -> tuple[int | None, int | None]:
-    """Return nodes, and processes per node where the launcher starts just so many ranks."""
-    nodes, processes = job.topology.nodes, job.topology.processes
-    if job.launcher in _RANKS:
-        return nodes, processes
-    if job.launcher != "swift":
-        return nodes, None  # python and command may start ranks of their own
-    said = next((var.value for var in job.env if var.name == "NPROC_PER_NODE"), None)
-    if said is not None:
-        return nodes, int(said) if isinstance(said, str) and said.isdecimal() else None
-    stated = "processes" in job.origins or nodes > 1
-    return nodes, processes if stated else 1

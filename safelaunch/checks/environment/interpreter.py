@@ -6,6 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.checks import job_needs
 from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.environment import pip_commands
@@ -117,16 +118,10 @@ def secrets(case: Case) -> Answer | None:
 # -- the launcher ----------------------------------------------------------------------------------
 
 
-def _modules(site: Site) -> tuple[str, ...]:
-    """Return the modules without which the launcher itself does not start."""
-    argv, job = site.plan.argv, site.case.job
-    if not job_needs.runs_python(site) or job.launcher in ("python", "command") or argv[1] != "-m":
-        return ()
-    first = str(argv[2]).partition(".")[0]
-    more = ["torch"] if first == "accelerate" else []  # accelerate/__init__.py imports it
-    if first == "accelerate" and "use_deepspeed" in job_needs.options(job):
-        more.append("deepspeed")
-    return (first, *more)
+def _modules(site: Site) -> dict[str, str]:
+    """Return {module: its package}, without which the launcher itself does not start."""
+    job = site.case.job
+    return launchers.load(job.launcher).imports(job) if job_needs.runs_python(site) else {}
 
 
 def _asks(site: Site) -> Iterator[Question]:
@@ -136,31 +131,31 @@ def _asks(site: Site) -> Iterator[Question]:
 @check("launcher", "environment", asks=_asks, quick=True)
 def launcher(site: Site) -> Answer | None:
     """Whether the interpreter finds the launcher."""
-    names = _modules(site)
-    if not names:
+    packages = _modules(site)
+    if not packages:
         return None
-    told = {name: site.told("module", name) for name in names}
-    missing = [n for n in names if not told[n]["found"] or told[n]["where"] == _FOLDER]
+    answers = {name: site.told("module", name) for name in packages}
+    missing = [n for n, a in answers.items() if not a["found"] or a["where"] == _FOLDER]
     if missing:
-        return _missing(site, names, missing)
-    hidden = [n for n in names if str(told[n]["where"]).endswith(f"/{n}.py")]
+        return _missing(site, packages, missing)
+    hidden = [n for n, a in answers.items() if str(a["where"]).endswith(f"/{n}.py")]
     if hidden:
-        where = told[hidden[0]]["where"]
+        where = answers[hidden[0]]["where"]
         return warn(
             f"`import {hidden[0]}` takes {where}, not the library", f"give {where} another name"
         )
     installed = site.known("python", "packages") or {}
-    listed = [f"{n} {installed.get(pip_commands.PROJECTS.get(n, n), '')}".strip() for n in names]
+    listed = [f"{name} {installed.get(package, '')}".strip() for name, package in packages.items()]
     return ok(f"{pip_commands.python(site)} has {', '.join(listed)}")
 
 
-def _missing(site: Site, names: tuple[str, ...], missing: list[str]) -> Answer:
+def _missing(site: Site, packages: dict[str, str], missing: list[str]) -> Answer:
     path, job = pip_commands.python(site), site.case.job
     ours = site.case.is_here and site.known("python", "prefix") == sys.prefix
     own = ", safelaunch's own environment," if ours else ""
     without = " and no ".join(f"`{name}`" for name in missing)
-    other = pip_commands.elsewhere(site, names)
-    rest = [name for name in missing if name != "torch"]
+    other = pip_commands.elsewhere(site, packages.values())
+    rest = [packages[name] for name in missing if name != "torch"]
     commands = [pip_commands.torch(site)] if "torch" in missing else []
     commands += [pip_commands.install(site, rest)] if rest else []
     source = _ACCELERATE if "deepspeed" in missing else ""

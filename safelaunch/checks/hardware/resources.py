@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.registry import check
@@ -287,7 +288,8 @@ def limits(site: Site) -> Iterator[Answer]:
     """Whether limits of open files and locked memory are what Ray and RDMA want."""
     told = site.known("system", "limits") or {}
     files = told.get("files")
-    if site.case.job.launcher == "areal" and files and 0 <= files[0] < _FILES:
+    cluster = launchers.load(site.case.job.launcher).CLUSTER
+    if cluster and cluster.uses_ray and files and 0 <= files[0] < _FILES:
         hint = f"`setup: [ulimit -n {_FILES}]`"
         if 0 <= files[1] < _FILES:
             hint = f"`* - nofile {_FILES}` in /etc/security/limits.conf, then log in again"

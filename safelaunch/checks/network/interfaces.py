@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch import launchers
 from safelaunch.checks import job_options
 from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.registry import check
@@ -139,7 +140,7 @@ def _no_card(site: Site, named: _Named) -> Answer:
 def _is_fatal(site: Site, named: _Named) -> bool:
     """Whether the library is used for sure: NCCL by several ranks with cards, gloo without."""
     profile, job = site.profile, site.case.job
-    if profile is None or job.launcher not in ("torchrun", "accelerate", "swift"):
+    if profile is None or not launchers.load(job.launcher).STARTS_RANKS:
         return False
     several = job.topology.world_size is None or job.topology.world_size > 1
     needed = "cuda" if named.name.startswith("NCCL") else "cpu"

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def _ports(site: Site) -> Iterable[Question]:
-    return [("port", one.port) for one in fixed_ports.bound(site)]
+    return [("port", entry.port) for entry in fixed_ports.fixed_ports(site)]
 
 
 @check("ports", "network", asks=_ports, quick=True)
 def ports(site: Site) -> Iterator[Answer]:
     """Whether fixed ports that the job, its launcher or its engines bind are free."""
     free = []
-    for one in fixed_ports.bound(site):
-        told = site.told("port", one.port)
-        if told["free"]:
-            free.append(str(one.port))
+    for entry in fixed_ports.fixed_ports(site):
+        state = site.told("port", entry.port)
+        if state["free"]:
+            free.append(str(entry.port))
             continue
-        cure = one.cure.replace("{free}", str(told.get("instead") or "another number"))
+        hint = entry.remedy.replace("{free}", str(state.get("instead") or "another number"))
         # without a listener it is closing, and servers may have it all the same (SO_REUSEADDR)
-        is_taken = told.get("listens") is not False
-        answer = fail if one.must and is_taken else warn
-        yield answer(f"port {one.port} is {_holder(told)}; {one.said}", cure, one.source)
+        is_taken = state.get("listens") is not False
+        answer = fail if entry.required and is_taken else warn
+        yield answer(f"port {entry.port} is {_holder(state)}; {entry.setting}", hint, entry.source)
     if free:
         yield ok(f"port {', '.join(free)} can be bound")
 
@@ -65,7 +65,9 @@ def servers(site: Site) -> Iterator[Answer]:
             reached.append(where)
             continue
         by = next(
-            o.said for o in fixed_ports.servers(site.case.job) if (o.host, o.port) == (host, port)
+            o.setting
+            for o in fixed_ports.servers(site.case.job)
+            if (o.host, o.port) == (host, port)
         )
         yield warn(
             f"no server answers at {where} (`{by}`): {told['why']}",

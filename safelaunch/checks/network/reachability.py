@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from safelaunch import launchers
 from safelaunch.checks import job_options
 from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
@@ -25,18 +26,7 @@ _APART = 5.0  # seconds: further apart, the order of what happened on two hosts 
 def _masters(site: Site) -> list[tuple[str, str]]:
     """Return (host, what says it) of the addresses of node 0 that the job itself gives."""
     job = site.case.job
-    given = job_options.of_args(job.launcher_args)
-    found = [
-        (job_options.one(given, name), f"launcher_args: {name}")
-        for name in ("master_addr", "main_process_ip")
-    ]
-    endpoint = job_options.one(given, "rdzv_endpoint")
-    if endpoint:
-        found.append((endpoint.rpartition(":")[0] or endpoint, "launcher_args: rdzv_endpoint"))
-    var = site.plan.env.get("MASTER_ADDR")
-    if var is not None and isinstance(var.value, str) and job.launcher != "torchrun":
-        found.append((var.value, "env: MASTER_ADDR"))
-    return [(host, by) for host, by in found if host]
+    return list(launchers.load(job.launcher).rendezvous(job, site.plan.env).addresses)
 
 
 def _names(site: Site) -> Iterable[Question]:

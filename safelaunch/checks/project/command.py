@@ -8,6 +8,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import OK, Answer, NotKnown, Question, fail, ok, warn
 
@@ -48,7 +49,7 @@ def judge(site: Site) -> Answer | None:
 def _file_of(job: Job) -> tuple[str | None, bool]:
     """Return the file that a `command:` names, and whether it must be executable itself."""
     words = (*job.command, *(() if job.args.is_mapping else job.args.words))
-    if job.launcher != "command" or not words:
+    if launchers.load(job.launcher).RUNS_PYTHON or not words:
         return None, False
     if "/" in words[0] and re.fullmatch(r"[\w./-]+", words[0]):
         return words[0], True
@@ -83,7 +84,7 @@ def _answer(site: Site) -> Callable[[str, str], Answer]:
 def _program_of(site: Site) -> str | None:
     """Return the program that bash looks for on PATH; None where it is a path, or not known."""
     job = site.case.job
-    if job.launcher != "command" or not job.command:
+    if launchers.load(job.launcher).RUNS_PYTHON or not job.command:
         return None
     word = job.command[0]
     return None if "/" in word.partition(" ")[0] or re.search(r"[$`~\n]", word) else word

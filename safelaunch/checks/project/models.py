@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.job_paths import bring
@@ -96,8 +97,9 @@ def _push(site: Site) -> str:
 def _ids(site: Site) -> list[tuple[str, str]]:
     """Return (kind, id) of what the arguments take from the hub of Hugging Face."""
     job = site.case.job
-    if job.launcher == "swift" and job_options.variable(site, "USE_HF") != "1":
-        return []  # ModelScope's hub, with a cache of its own
+    switch = launchers.load(job.launcher).HUB_SWITCH
+    if switch is not None and job_options.variable(site, switch) != "1":
+        return []  # from another hub, with a cache of its own
     return job_paths.ids(job)
 
 

@@ -7,6 +7,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.registry import check
@@ -270,9 +271,6 @@ def shared_folders(case: Case) -> list[str]:
 
 
 _OWN = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - of each machine
-# AReaL: workers on all nodes meet in these folders (its installation guide, "shared storage")
-_MUST = ("fileroot", "cluster.fileroot", "exp_ctrl.fileroot", "name_resolve.nfs_record_root",
-         "cluster.name_resolve.nfs_record_root")  # fmt: skip
 _SHARDED = ("use_deepspeed", "use_fsdp", "deepspeed", "fsdp", "zero_stage", "deepspeed_config_file")
 
 
@@ -308,12 +306,15 @@ def shared(case: Case) -> Iterator[Answer]:
 @check("areal-folders", "project", source="AReaL issues 25 and 51")
 def areal_folders(site: Site) -> Iterator[Answer]:
     """Whether AReaL's workers on several nodes meet in folders that are not each node's own."""
-    given = job_options.options(site.case.job)
-    nodes = job_options.one(given, "cluster.n_nodes", "n_nodes")
-    if site.case.job.launcher != "areal" or nodes in (None, "1"):
+    cluster, options = (
+        launchers.load(site.case.job.launcher).CLUSTER,
+        job_options.options(site.case.job),
+    )
+    nodes = job_options.one(options, *cluster.node_options) if cluster is not None else None
+    if cluster is None or nodes in (None, "1"):
         return
-    for name in _MUST:
-        path = job_options.one(given, name)
+    for name in cluster.shared_folders:
+        path = job_options.one(options, name)
         if path is None:
             continue
         if (path + "/").startswith(_OWN):

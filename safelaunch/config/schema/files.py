@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.config.schema.blocks import RECOVERY, SUCCESS, HangType, InputsType, NeedsType
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import Addresses, Hub, Port, SshName, User
@@ -86,7 +87,7 @@ JOB = Schema(
         Key("extends", _PATHS, "job files that this one is laid over"),
         Key("name", NAME, "names the run; default: the file's name"),
         Key("profile", Text("a profile"), "hardware profile, by name or as a path"),
-        Key("launcher", Text("a launcher"), "accelerate, torchrun, python, swift, areal, command"),
+        Key("launcher", Text("a launcher"), ", ".join(launchers.NAMES)),
         Key("version", Text("a version"), "the launcher's version, where its command line differs"),
         Key("script", PathText(), "the program, relative to workdir"),
         Key("module", _MODULE, "or a module, as in python -m"),

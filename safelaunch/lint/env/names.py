@@ -11,7 +11,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.errors import did_you_mean
+from safelaunch.launchers import common
 from safelaunch.lint.env import combinations, values
 from safelaunch.lint.env.model import Facts, Problem, Table
 from safelaunch.lint.finding import ERROR, NOTE, WARNING
@@ -27,15 +29,10 @@ _NEAR = (
     "CUDA_", "PYTORCH_", "TORCH_", "GLOO_", "OMP_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_",
 )  # fmt: skip
 _RECENT = (2, 29)  # an NCCL that many still have not
-_TIMEOUTS = {
-    "accelerate": "`ddp_timeout` (seconds) of TrainingArguments, or "
-    "`InitProcessGroupKwargs(timeout=...)` for Accelerator",
-    "torchrun": "`init_process_group(timeout=...)`, or `--ddp_timeout` (seconds) of the HF Trainer",
-    "swift": "`--ddp_timeout` (seconds)",
+# programs that start ranks, and are no launcher of ours
+_OTHER_TIMEOUTS = {
     "deepspeed": "`deepspeed.init_distributed(timeout=...)`, or DEEPSPEED_TIMEOUT (minutes)",
-    "areal": "no setting: AReaL has its limit in code",
 }
-_TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
 
 
 @functools.cache
@@ -103,7 +100,7 @@ def _gone(name: str, entry: Mapping[str, str], facts: Facts) -> Problem | None:
         return _renamed(name, entry)
     if kind == "never":
         if name == "NCCL_TIMEOUT":
-            fix = "set " + _TIMEOUTS.get(facts.launcher or "", _TIMEOUT)
+            fix = "set " + _timeout(facts.launcher)
         return Problem("env-never-existed", name, f"`{name}` never existed{why}", fix, ERROR)
     if kind == "misspelt":
         return Problem("env-unknown", name, f"`{name}` is misspelt{why}", fix, WARNING, rename)
@@ -113,6 +110,13 @@ def _gone(name: str, entry: Mapping[str, str], facts: Facts) -> Problem | None:
     if severity is None:
         return None
     return Problem("env-removed", name, f"`{name}`{why}", fix, severity, rename)
+
+
+def _timeout(launcher: str | None) -> str:
+    """Return how the timeout of collectives is set under a launcher."""
+    if launcher in launchers.NAMES:
+        return launchers.load(launcher).TIMEOUT
+    return _OTHER_TIMEOUTS.get(launcher or "", common.TIMEOUT)
 
 
 def _removed(entry: Mapping[str, str], facts: Facts) -> str | None:

@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch import launchers
 from safelaunch.lint import secrets
 from safelaunch.lint.finding import BOM, CRLF, ERROR, WARNING, Edit, Finding
 from safelaunch.lint.shell import lexer
@@ -90,16 +91,18 @@ def exported(script: Script) -> frozenset[str] | None:
 
 def launcher(script: Script) -> str | None:
     """Return the launcher that a script calls, by our names, None where it calls none."""
+    programs = {call.split()[0]: name for call, name in launchers.programs().items()}
+    programs.setdefault("deepspeed", "deepspeed")  # no launcher of ours: lint knows its timeout
     for command in script.commands:
         words = [word.value for word in command.words if not _ASSIGNMENT.match(word.raw)]
         names = [word.rpartition("/")[2] for word in words[:4]]
-        for name in ("accelerate", "torchrun", "swift", "deepspeed"):
-            if name in names:
-                return name
-        if "torch.distributed.run" in words or "torch.distributed.launch" in words:
-            return "torchrun"
-        if any(word.startswith(("areal.", "realhf.")) for word in words):
-            return "areal"
+        for name in names:
+            if name in programs:
+                return programs[name]
+        for word in words:
+            module = launchers.find_module(word) if "." in word else None
+            if module is not None:
+                return module
     return None
 
 

@@ -20,15 +20,17 @@ import sys
 STEP = 1000  # between the numbers of two steps; torchrun's restarts are counted within one
 DEEPEST = 64  # processes between a rank and the launcher: wrappers, shells, agents
 # what starts ranks is none, though it is Python: programs, and what is run with -m
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "swift", "ray", "areal")
+LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun", "swift", "deepspeed", "ray", "areal")
 LAUNCHER_MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands",
-    "deepspeed.launcher",
     "swift.cli.main",
-    "ray.scripts",
     "areal.launcher",
+    "areal.infra.launcher",
+    "realhf.apps.quickstart",
+    "deepspeed.launcher",
+    "ray.scripts",
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from safelaunch.config.schema.files import JOB, PROFILE
-from safelaunch.launchers import NAMES
 from safelaunch.lint import file_kinds
 from safelaunch.lint.file_kinds import Kind, by_keys
 
@@ -13,7 +12,6 @@ from safelaunch.lint.file_kinds import Kind, by_keys
 def test_the_keys_of_our_files_are_those_of_their_declaration() -> None:
     assert {key.name for key in JOB.keys} == file_kinds._JOB
     assert {key.name for key in PROFILE.keys} == file_kinds._PROFILE
-    assert set(NAMES) == set(file_kinds._LAUNCHERS)
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_lightrft_is_warned_of_exactly_where_its_trainer_would_divide_by_zero() 
                         f"--max_samples {rows} --n_samples_per_prompt {samples} --max_epochs 1"
                         f" --train_batch_size {total} --rollout_batch_size {rollout}"
                     )
-                    subject = Subject("torchrun", ("train_colocate.py",), of_words(words.split()))
+                    subject = Subject(("train_colocate.py",), of_words(words.split()))
                     if (said(subject) == ["lightrft-rollouts"]) is not (rollouts == 0):
                         wrong.append(words)
     assert wrong == []
@@ -207,9 +207,7 @@ def test_deepspeed_is_refused_exactly_where_its_own_sums_refuse(world: int) -> N
                 }
                 configs = {"d.json": {k: v for k, v in values.items() if v is not None}}
                 options = of_words(["--deepspeed", "d.json"])
-                subject = Subject(
-                    "torchrun", ("trl.scripts.sft",), options, configs=configs, processes=world
-                )
+                subject = Subject(("trl.scripts.sft",), options, configs=configs, processes=world)
                 if bool(said(subject)) is not refused(total, micro, steps, world):
                     wrong.append((total, micro, steps, said(subject)))
     assert wrong == []
@@ -242,17 +240,13 @@ def test_a_settings_file_with_anything_in_it_is_no_trouble(config: Any) -> None:
     words = ["--deepspeed", "f", "--config", "f", "--model", "f", "allocation_mode=d0"]
     for program in ("trl.scripts.grpo", "swift rlhf", "verl.trainer.main_ppo", "areal 0.2 ray x"):
         options = of_words(words)
-        subject = Subject(
-            "torchrun", tuple(program.split()), options, options, {"f": config}, processes=3
-        )
+        subject = Subject(tuple(program.split()), options, options, {"f": config}, processes=3)
         assert all(isinstance(p, Problem) for p in problems(subject))
 
 
 def test_an_accelerate_configuration_that_names_itself_ends() -> None:
     configs = {"a.yaml": {"deepspeed_config": {"deepspeed_config_file": "a.yaml"}}}
-    subject = Subject(
-        "accelerate", ("t.py",), {}, of_words(["--config_file", "a.yaml"]), configs, processes=2
-    )
+    subject = Subject(("t.py",), {}, of_words(["--config_file", "a.yaml"]), configs, processes=2)
     assert said(subject) == []
     assert named_configs(subject) == ("a.yaml",)
 
@@ -261,7 +255,7 @@ def test_large_numbers_take_no_time() -> None:
     words = "--train_batch_size 999999999999999 --micro_train_batch_size 999999999999998"
     options = of_words([*words.split(), "--rollout_batch_size", "9"])
     start = time.process_time()
-    assert said(Subject("torchrun", ("train_colocate.py",), options, processes=8)) != []
+    assert said(Subject(("train_colocate.py",), options, processes=8)) != []
     assert time.process_time() - start < 1
 
 

@@ -154,4 +154,4 @@ def test_a_switch_and_a_list_have_no_single_value() -> None:
 @given(st.lists(st.text(max_size=12), max_size=12))
 def test_any_words_are_read(words: list[str]) -> None:
     of_words(words)
-    list(problems(Subject("torchrun", ("trl.scripts.grpo",), of_words(words), processes=2)))
+    list(problems(Subject(("trl.scripts.grpo",), of_words(words), processes=2)))

@@ -33,7 +33,6 @@ def each(kind: str) -> list[Any]:
 def subject(sample: dict[str, Any]) -> Subject:
     words = shlex.split(sample.get("args", ""))
     return Subject(
-        launcher="torchrun",
         program=tuple(sample["program"].split()),
         options=of_words(words),
         launcher_options=of_words(shlex.split(sample.get("launcher_args", ""))),

@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Project:
 def fixed(project: Project, job: str) -> dict[int, bool]:
     """Return the fixed ports of a job, and whether it must have each."""
     (site,) = here(project, job).sites
-    return {one.port: one.must for one in fixed_ports.bound(site)}
+    return {entry.port: entry.required for entry in fixed_ports.fixed_ports(site)}
 
 
 # -- ports -----------------------------------------------------------------------------------------

@@ -1,0 +1,94 @@
+"""Each launcher module answers every question of `Launcher`, and nothing else knows its name."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+
+import pytest
+from support import REPOSITORY
+from support.import_graph import PACKAGE
+
+from safelaunch import launchers
+from safelaunch.launchers import NAMES, Launcher
+from safelaunch.launchers.flag_table import FlagTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CONSTANTS = get_type_hints(Launcher, vars(launchers) | {"FlagTable": FlagTable})
+FUNCTIONS = {name: f for name, f in vars(Launcher).items() if name.islower() and name[0] != "_"}
+SITE = ast.parse((PACKAGE / "runtime" / "site" / "sitecustomize.py").read_text(encoding="utf-8"))
+OUTSIDE = sorted(p for p in PACKAGE.rglob("*.py") if p.parent.name != "launchers")
+
+
+def is_of(value: object, kind: Any) -> bool:
+    """Whether a value has an annotated type: a class, one of several, a tuple of text."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    return isinstance(value, tuple(get_args(kind)) or kind)
+
+
+def shape(function: Callable[..., object]) -> tuple[list[object], object]:
+    """Return the annotations of a function's parameters, less `self`, and of what it returns."""
+    signature = inspect.signature(function)
+    parameters = [p.annotation for p in signature.parameters.values() if p.name != "self"]
+    return parameters, signature.return_annotation
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("question", CONSTANTS)
+def test_a_launcher_states(question: str, name: str) -> None:
+    assert is_of(getattr(launchers.load(name), question), CONSTANTS[question])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("question", FUNCTIONS)
+def test_a_launcher_answers(question: str, name: str) -> None:
+    assert shape(getattr(launchers.load(name), question)) == shape(FUNCTIONS[question])
+
+
+def test_no_two_launchers_have_a_name_on_the_command_line_in_common() -> None:
+    names = [p for name in NAMES for p in launchers.load(name).PROGRAMS]
+    modules = [m for name in NAMES for m in launchers.load(name).MODULES]
+    assert (len(set(names)), len(set(modules))) == (len(names), len(modules))
+
+
+def test_a_launcher_that_reads_pasted_lines_has_a_module_with_its_flags() -> None:
+    tables = [name for name in NAMES if launchers.load(name).FLAGS is not None]
+    assert [name for name in tables if not launchers.load(name).MODULES] == []
+
+
+def constant(name: str) -> tuple[str, ...]:
+    """Return a constant of the sitecustomize that runs in each process of a job."""
+    found = [node.value for node in SITE.body if isinstance(node, ast.Assign)
+             and ast.unparse(node.targets[0]) == name]  # fmt: skip
+    value: tuple[str, ...] = ast.literal_eval(found[0])
+    return value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_launcher_is_no_rank(name: str) -> None:
+    launcher = launchers.load(name)
+    programs = {program.split()[0] for program in launcher.PROGRAMS}
+    assert programs <= set(constant("LAUNCHERS"))
+    assert [m for m in launcher.MODULES if not m.startswith(constant("LAUNCHER_MODULES"))] == []
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_no_other_module_compares_a_launcher_with_a_name(path: Path) -> None:
+    """A question for the launcher's module is asked instead, so that a new launcher answers it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    names = "|".join(NAMES)
+    pattern = rf"\blauncher\b.*'({names})'|'({names})'.*\blauncher\b"
+    assert [text for text in map(ast.unparse, compared) if re.search(pattern, text)] == []
+
+
+def test_the_key_of_the_job_file_lists_every_launcher() -> None:
+    text = (REPOSITORY / "docs" / "job-file.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `launcher` \| (.*) \|$", text, re.MULTILINE)
+    assert [name for name in NAMES if f"`{name}`" not in row] == []
