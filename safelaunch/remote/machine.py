@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from safelaunch.remote.agent_client import Agent
-    from safelaunch.remote.host_pool import Looker
+    from safelaunch.remote.host_pool import HostPool
 
 
 class Machine(NamedTuple):
     """A host, and this command's connections."""
 
     name: str
-    looker: Looker
+    looker: HostPool
 
     @property
     def agent(self) -> Agent:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from safelaunch.remote.agent_client import Agent
+    from safelaunch.remote.agent_client import Agent, Pending
     from safelaunch.ssh.connection import Connection
     from safelaunch.ssh.login import Ask
 
@@ -30,6 +30,7 @@ class Session:
         self.name = host.name
         self.connection = connection
         self.agent = agent
+        self.prefetched_logs: dict[tuple[str, int], Pending] = {}  # by run id and node
 
     def __enter__(self) -> Self:
         return self
@@ -42,13 +43,19 @@ class Session:
     ) -> None:
         self.close()
 
+    def prefetch_log(self, run_id: str, node: int) -> None:
+        """Ask for a log that will be followed from its start, before anybody reads it."""
+        self.prefetched_logs[run_id, node] = self.agent.ask(
+            "runs.log", id=run_id, node=node, which=None, follow=True, attempt=1, position=0
+        )
+
     def close(self) -> None:
         """Close the connection; the agent ends with it."""
         self.connection.close()
 
 
-class Way:
-    """How this command reaches hosts: the hosts file, and who is asked."""
+class HostResolver:
+    """Connects to hosts by name: from the hosts file, ~/.ssh/config or an address."""
 
     def __init__(
         self,

@@ -201,7 +201,7 @@ def _ask(
         try:
             asked = machine.agent.ask("start.start", data=request.data, **request.words)
             if asking.follow:
-                machine.looker.expect(run, place)
+                machine.looker.session(machine.name).prefetch_log(run.id, place.node)
             answer: dict[str, Any] = asked.result()
         except AgentError as e:  # noqa: PERF203 - each try is another connection
             if e.kind == "StartFailed":

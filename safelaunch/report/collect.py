@@ -10,13 +10,15 @@ from safelaunch.errors import HostError
 from safelaunch.report import timeline
 from safelaunch.report.diff.model import Node, Side
 from safelaunch.runs import store
+from safelaunch.runs.node_files import LocalFiles
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from safelaunch.report.run_files import Files
+    from safelaunch.runs.access import RunAccess
+    from safelaunch.runs.node_files import NodeFiles
 
 _JSON = 8 << 20  # bytes of a file of data; plans have some tens of KiB
 _EVENTS = 2 << 20  # bytes of events at each end
@@ -29,7 +31,7 @@ class Part(NamedTuple):
 
     number: int
     host: str
-    files: Files
+    files: NodeFiles
     sizes: Mapping[str, int]
     data: Mapping[str, dict[str, Any]]  # {name: what it holds}, of those that can be read
     script: str
@@ -63,8 +65,55 @@ class Case(NamedTuple):
         return Side(self.id, self.status, self.failure, tuple(nodes))
 
 
+def collect_run(
+    run: RunAccess, home: str, facts_of: Callable[[str | None], Mapping[str, Any] | None]
+) -> Case:
+    """Return a run, from its hosts where they answer.
+
+    `facts_of` returns the recorded facts of a host, of this machine for None.
+    """
+    status = run.status()
+    parts, missing = _parts(run, facts_of)
+    earlier_runs = tuple(recorded(record) for record in earlier(home, run.record))
+    return Case(
+        run.id,
+        run.record.name,
+        status,
+        run.failure(status),
+        tuple(parts),
+        earlier_runs,
+        tuple(missing),
+    )
+
+
+def _parts(
+    run: RunAccess, facts_of: Callable[[str | None], Mapping[str, Any] | None]
+) -> tuple[list[Part], list[str]]:
+    hosts = {place.node: place.host for place in run.places()}
+    parts, missing = [], []
+    for number in store.node_numbers(run.record):
+        local = LocalFiles(os.path.join(run.record.folder, f"node-{number}"))
+        host = hosts.get(number) or _hostname(local.folder)
+        files: NodeFiles = local
+        try:
+            files = run.files(number)
+        except HostError as e:
+            missing.append(f"{host} does not answer ({e.message}): its logs are missing")
+        node, less = part(number, host, files, facts_of(hosts.get(number)), local)
+        ahead = (store.mirrored(run.record, number) or {}).get("ahead")
+        parts.append(node._replace(ahead=float(ahead) if isinstance(ahead, (int, float)) else 0.0))
+        missing += [f"{host}: {line}" for line in less]
+    return parts, missing
+
+
+def _hostname(folder: str) -> str:
+    run = run_state.read_json(os.path.join(folder, "run.json")) or {}
+    status = run_state.read_json(os.path.join(folder, "status.json")) or {}
+    return str(run.get("hostname") or status.get("hostname") or "localhost")
+
+
 def part(
-    number: int, host: str, files: Files, facts: Mapping[str, Any] | None, known: Files
+    number: int, host: str, files: NodeFiles, facts: Mapping[str, Any] | None, known: NodeFiles
 ) -> tuple[Part, list[str]]:
     """Return a node and what is missing of it; `known` is what is known of it here."""
     missing = []
@@ -96,7 +145,7 @@ def part(
 class _Read:
     """The small files of a node."""
 
-    def __init__(self, files: Files, sizes: Mapping[str, int]) -> None:
+    def __init__(self, files: NodeFiles, sizes: Mapping[str, int]) -> None:
         self._files = files
         self._sizes = sizes
         self.broken: list[str] = []

@@ -170,16 +170,6 @@ def kept(run: Run, node: int = 0) -> dict[str, Any]:
     return found or {"id": run.id}
 
 
-def ranks(run: Run) -> dict[str, int]:
-    """Return {rank: pid} of the newest start of each rank, as the ranks themselves noted it."""
-    if mirrored(run) is None:
-        return agent_runs.ranks(run.node_dir)
-    found: dict[str, int] = {}
-    for node in node_numbers(run):
-        found.update((mirrored(run, node) or {}).get("ranks") or {})
-    return {rank: found[rank] for rank in sorted(found, key=int)}
-
-
 def node_of(run: Run, rank: int) -> int:
     """Return on which node a rank is, or is planned."""
     numbers, first = node_numbers(run), 0

@@ -69,15 +69,15 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     home = store.home(os.environ)
     path = options["hosts_path"] and os.path.abspath(options["hosts_path"])
     case = _case(job[0] if job else None, line, options, home, path)
-    looker = None
+    pool = None
     if not case.is_here:
-        from safelaunch.cli.runs.access import looker as looker_of  # noqa: PLC0415 - for hosts only
+        from safelaunch.cli.connections import host_pool  # noqa: PLC0415 - for hosts only
 
-        looker = looker_of(path)
-    told = collect.ask(case, home, looker, deep=options["deep"])
+        pool = host_pool(path)
+    told = collect.ask(case, home, pool, deep=options["deep"])
     is_lost = any(isinstance(one, HostError) for one in told)
-    if looker is not None and case.plan is not None and len(case.sites) > 1 and not is_lost:
-        routes, folders = collect.ways(case, looker), collect.shared(case, looker)
+    if pool is not None and case.plan is not None and len(case.sites) > 1 and not is_lost:
+        routes, folders = collect.ways(case, pool), collect.shared(case, pool)
         case = run.joined(case, case.sites, routes=routes, shared=folders)
     if is_lost:
         collect.explain(told, home, options["hosts_path"])

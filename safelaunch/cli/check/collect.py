@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from safelaunch.checks.run import Case, Result, Site
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
-    from safelaunch.remote.host_pool import Looker
+    from safelaunch.remote.host_pool import HostPool
 
 _SHOWN = 5  # hosts that are named in a hint
 
@@ -62,7 +62,7 @@ def of_machines(names: Sequence[str], known: hosts_file.Hosts, profile: str | No
 
 
 def ask(
-    case: Case, home: str, looker: Looker | None, *, deep: bool = False
+    case: Case, home: str, pool: HostPool | None, *, deep: bool = False
 ) -> list[Told | HostError]:
     """Return what each machine told, or why it told nothing; hosts are asked beside each other."""
     # not by several threads: each would read the project
@@ -72,17 +72,17 @@ def ask(
         site, questions = case.sites[index], wanted_of[index]
         request = run.request(site, questions)
         wanted = Wanted(site.interpreter, deep)
-        if looker is None:
+        if pool is None:
             told = probe_here(home, wanted, **request)
         else:
             try:
-                told = probe_there(looker, home, site.name, wanted, **request)
+                told = probe_there(pool, home, site.name, wanted, **request)
             except HostError as e:
                 return e
         return told._replace(questions=questions)
 
     everyone = range(len(case.sites))
-    if looker is None:
+    if pool is None:
         return [one(index) for index in everyone]
     from safelaunch.remote.parallel import together  # noqa: PLC0415 - for hosts only
 
@@ -145,7 +145,7 @@ def _unreachable(site: Site, error: HostError) -> Result:
     return run.Result("reached", "network", site.name, "fail", error.message, error.hint or "")
 
 
-def ways(case: Case, looker: Looker) -> Ways:
+def ways(case: Case, pool: HostPool) -> Ways:
     """Try the network between the hosts of a job, as a start does. Raises HostError."""
     from safelaunch.remote import (  # noqa: PLC0415
         machine,
@@ -153,7 +153,7 @@ def ways(case: Case, looker: Looker) -> Ways:
     )
     from safelaunch.remote import start as remote  # noqa: PLC0415 - as above
 
-    machines = [machine.Machine(site.name, looker) for site in case.sites]
+    machines = [machine.Machine(site.name, pool) for site in case.sites]
     first = case.sites[0]
     try:
         about = remote.Seen(remote.look(machines[0], first.interpreter, case.job.name).result())
@@ -164,7 +164,7 @@ def ways(case: Case, looker: Looker) -> Ways:
     return Ways(None, "", found.addresses, found.interfaces)
 
 
-def shared(case: Case, looker: Looker) -> dict[str, list[list[int]]]:
+def shared(case: Case, pool: HostPool) -> dict[str, list[list[int]]]:
     """Return which hosts see the same folder, for each that a job's nodes must see together.
 
     Raises HostError.
@@ -173,7 +173,7 @@ def shared(case: Case, looker: Looker) -> dict[str, list[list[int]]]:
     from safelaunch.remote import shared_filesystem as remote  # noqa: PLC0415 - as above
     from safelaunch.remote.machine import Machine  # noqa: PLC0415
 
-    machines = [Machine(site.name, looker) for site in case.sites]
+    machines = [Machine(site.name, pool) for site in case.sites]
     found = {}
     for path in outputs.shared_folders(case):
         groups = remote.seen(machines, [asked(path)] * len(machines))

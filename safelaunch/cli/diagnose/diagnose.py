@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.diagnose.show import screen, to_json
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs import access
 from safelaunch.errors import ConfigError, RunNotFound
-from safelaunch.runs import store
+from safelaunch.runs.access import LogRequest, MissingLogError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.diagnose.log_sources import Reader
+    from safelaunch.runs.access import RunAccess
     from safelaunch.runtime.signatures.table import Table
 
 _FEW = 10  # notes that are shown
@@ -49,7 +51,7 @@ def command(
     table = _table(signatures)
     names = _names(logs)
     run = _run(names)
-    failure = None if run is None else store.failure(run, access.judge(run))
+    failure = None if run is None else run.failure(run.status())
     told = diagnose(_readers(names, run), signatures=table)
     if run is not None and failure is not None:
         from safelaunch.diagnose import recorded_failure  # noqa: PLC0415 - as the engine
@@ -91,7 +93,7 @@ def _names(logs: tuple[str, ...]) -> list[str]:
     return names
 
 
-def _readers(names: list[str], run: store.Run | None) -> list[Reader]:
+def _readers(names: list[str], run: RunAccess | None) -> list[Reader]:
     from safelaunch.diagnose import log_sources  # noqa: PLC0415 - as the engine
 
     if run is not None:
@@ -107,22 +109,21 @@ def _waiting() -> None:
     say("standard input is silent; waiting for its end (Ctrl-C tells what came so far)")
 
 
-def _run(names: list[str]) -> store.Run | None:
+def _run(names: list[str]) -> RunAccess | None:
     """Return the run that is meant: the newest where nothing is named, else one that is no path."""
-    base = store.home(os.environ)
     if not names:
-        return store.find(base, None)
+        return catalog().find()
     if len(names) > 1 or names[0] == "-" or os.path.exists(names[0]):
         return None
     try:
-        return store.find(base, names[0])
+        return catalog().find(names[0])
     except RunNotFound:
         return None  # then it is a path that is not there
 
 
-def _log_of(run: store.Run) -> Iterator[bytes]:
-    attempt = max(access.attempts(run), default=1)
-    return access.log(run, access.Log(attempt, None, None, False, None, settled=False))
+def _log_of(run: RunAccess) -> Iterator[bytes]:
+    with contextlib.suppress(MissingLogError):
+        yield from run.log(LogRequest(max(run.attempts(), default=1)))
 
 
 def _table(paths: tuple[str, ...]) -> Table | None:

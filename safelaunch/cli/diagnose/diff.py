@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.info.collect_facts import kept as kept_facts
 from safelaunch.cli.output import print_json
-from safelaunch.cli.runs import access
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.report import collect
 from safelaunch.report.diff import compare
-from safelaunch.runs import mirror, store
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.report.diff.model import Change, Group, Side
-    from safelaunch.runs.store import Run
+    from safelaunch.runs.access import RunAccess
 
 _WIDTH = 80
 _LABEL = 22  # columns of the longest name that has its values beside it
@@ -38,7 +38,7 @@ def command(run: str, other: str, as_json: bool) -> int:
     What differs always (ids, ports, run directories, times) is left out; secrets are hidden.
     """
     home = store.home(os.environ)
-    pair = [store.find(home, run), store.find(home, other)]
+    pair = [catalog().find(run), catalog().find(other)]
     one, two = (_side(home, each) for each in pair)
     groups = compare.compare(one, two)
     if as_json:
@@ -49,17 +49,16 @@ def command(run: str, other: str, as_json: bool) -> int:
     return 0
 
 
-def _side(home: str, run: Run) -> Side:
+def _side(home: str, run: RunAccess) -> Side:
     """Return a run as it is now; of a host that does not answer what is known here."""
-    status = access.judge(run)
-    at = mirror.pointer(run) if access.is_remote(run) else None
-    hosts = {place.node: place.host for place in at.places} if at is not None else {}
+    status = run.status()
+    hosts = {place.node: place.host for place in run.places()}
     facts = [
         kept_facts(home, hosts.get(number, hosts_file.LOCAL)) or {}
-        for number in store.node_numbers(run)
+        for number in store.node_numbers(run.record)
     ]
-    side = collect.recorded(run, facts)
-    return side._replace(status=status, failure=store.failure(run, status))
+    side = collect.recorded(run.record, facts)
+    return side._replace(status=status, failure=run.failure(status))
 
 
 def _json(one: Side, two: Side, groups: Sequence[Group]) -> dict[str, object]:

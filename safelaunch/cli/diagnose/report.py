@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.info.collect_facts import kept as kept_facts
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs import access
 from safelaunch.cli.runs.failure_block import block
 from safelaunch.cli.runs.follow import describe, fitted
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.errors import HostError
 from safelaunch.report import archive, bundle, collect
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
-from safelaunch.report.run_files import Here, There
-from safelaunch.runs import mirror, store
-from safelaunch.runtime import run_state
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from safelaunch.report.collect import Part
-    from safelaunch.report.run_files import Files
-    from safelaunch.runs.store import Run
 
 _WIDTH = 80
 _SHOWN = 30  # files that are listed
@@ -47,58 +44,21 @@ def command(run: str | None, to: str | None, as_json: bool) -> int:
     to reproduce it, and what was tried before. Nothing of the run is changed.
     """
     home = store.home(os.environ)
-    found = store.find(home, run)
-    status = access.judge(found)
-    parts, missing = _parts(home, found)
-    failure = store.failure(found, status)
-    tried = [collect.recorded(one) for one in collect.earlier(home, found)]
-    case = collect.Case(
-        found.id, found.name, status, failure, tuple(parts), tuple(tried), tuple(missing)
+    case = collect.collect_run(
+        catalog().find(run), home, lambda host: kept_facts(home, host or hosts_file.LOCAL)
     )
-    made = bundle.make(case, _names(parts), describe(status), lambda told: block(told, _WIDTH))
-    path, size = _write(made, to, found.id)
+    made = bundle.make(
+        case, _names(case.parts), describe(case.status), lambda failure: block(failure, _WIDTH)
+    )
+    path, size = _write(made, to, case.id)
     if as_json:
-        print_json(_json(found, made, path, size))
+        print_json(_json(case.id, made, path, size))
     else:
         _tell(made, path, size)
     return 0
 
 
-# -- reading ---------------------------------------------------------------------------------------
-
-
-def _parts(home: str, run: Run) -> tuple[list[Part], list[str]]:
-    """Return the nodes of a run, from their hosts where it is on others, and what is missing."""
-    at = mirror.pointer(run) if access.is_remote(run) else None
-    places = {place.node: place for place in at.places} if at is not None else {}
-    parts, missing = [], []
-    for number in store.node_numbers(run):
-        known = Here(os.path.join(run.folder, f"node-{number}"))
-        place = places.get(number)
-        host = place.host if place else _host(known.folder)
-        files: Files = known
-        if at is not None and place is not None:
-            try:
-                agent = access.looker(at.hosts_file).session(place.host).agent
-                files = There(agent, run.id, number, place.run_dir)
-            except HostError as e:
-                missing.append(f"{place.host} does not answer ({e.message}): its logs are missing")
-        facts = kept_facts(home, place.host if place else hosts_file.LOCAL)
-        part, less = collect.part(number, host, files, facts, known)
-        ahead = (store.mirrored(run, number) or {}).get("ahead")
-        is_known = isinstance(ahead, (int, float))
-        parts.append(part._replace(ahead=float(ahead) if is_known and ahead else 0.0))
-        missing += [f"{host}: {one}" for one in less]
-    return parts, missing
-
-
-def _host(folder: str) -> str:
-    run = run_state.read_json(os.path.join(folder, "run.json")) or {}
-    status = run_state.read_json(os.path.join(folder, "status.json")) or {}
-    return str(run.get("hostname") or status.get("hostname") or "localhost")
-
-
-def _names(parts: list[Part]) -> bundle.Names:
+def _names(parts: Sequence[Part]) -> bundle.Names:
     """Return what this machine knows of names: the user's, the homes, its own, secret variables."""
     environ = os.environ
     users = [environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")]
@@ -151,10 +111,10 @@ def _write(made: bundle.Bundle, to: str | None, run_id: str) -> tuple[str, int]:
     return to, archive.write_zip(made.files, to)
 
 
-def _json(run: Run, made: bundle.Bundle, path: str, size: int) -> dict[str, Any]:
+def _json(run_id: str, made: bundle.Bundle, path: str, size: int) -> dict[str, Any]:
     return {
         "version": 1,
-        "id": run.id,
+        "id": run_id,
         "path": os.path.abspath(path),
         "size": size,
         "files": [

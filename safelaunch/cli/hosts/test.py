@@ -23,7 +23,7 @@ from safelaunch.errors import ConfigError, HostError, SafelaunchError
 from safelaunch.model import Origin
 from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.project_dir import FOLDER
-from safelaunch.remote.session import Way
+from safelaunch.remote.session import HostResolver
 from safelaunch.runs import store
 from safelaunch.ssh import errors
 from safelaunch.ssh.prompt import asker
@@ -49,7 +49,7 @@ def run(
     """Test hosts, print what there is, and return the exit code. Raises ConfigError."""
     home = store.home(os.environ)
     ask = _one_at_a_time(asker(), threading.Lock())
-    way = Way(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
+    way = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
     wanted = _wanted(names, way.hosts)
     files = agent_bootstrap.bundle()
     visits = [_Visit(way, name, files, file_of(home, hosts_path)) for name in wanted]
@@ -100,7 +100,9 @@ def _one_at_a_time(ask: Ask | None, lock: threading.Lock) -> Ask | None:
 class _Visit(threading.Thread):
     """Looks at one host, beside the others. A daemon: what hangs for good does not keep us."""
 
-    def __init__(self, way: Way, name: str, files: tuple[str, bytes], hosts_path: str) -> None:
+    def __init__(
+        self, way: HostResolver, name: str, files: tuple[str, bytes], hosts_path: str
+    ) -> None:
         super().__init__(daemon=True)
         self.host = way.host(name)
         self.checks: list[Check] = []

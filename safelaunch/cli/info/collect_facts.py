@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.checks.answers import Question
-    from safelaunch.remote.host_pool import Looker
+    from safelaunch.remote.host_pool import HostPool
 
 FOLDER = "facts"
 FRESH = 600.0  # seconds for which the facts of a host are not asked anew
-_CLOCKS = 3  # looks at a host's clock: the quickest one tells most
 
 
 class Wanted(NamedTuple):
@@ -53,11 +52,11 @@ def there(
 
     Raises ConfigError.
     """
-    from safelaunch.cli.runs.access import looker  # noqa: PLC0415 - for hosts only
+    from safelaunch.cli.connections import host_pool  # noqa: PLC0415 - for hosts only
     from safelaunch.remote.parallel import together  # noqa: PLC0415 - as above
 
-    one = looker(hosts_path)
-    hosts = one.expand(names)
+    pool = host_pool(hosts_path)
+    hosts = pool.expand(names)
     if hosts_file.LOCAL in hosts:
         raise ConfigError(
             f"`{hosts_file.LOCAL}` is this machine",
@@ -69,7 +68,7 @@ def there(
         if found is not None:
             return aged(found)
         try:
-            return aged(probe_there(one, home, host, wanted).facts)
+            return aged(probe_there(pool, home, host, wanted).facts)
         except HostError as e:
             return e
 
@@ -100,29 +99,17 @@ def active() -> str | None:
     return shutil.which("python3")
 
 
-def probe_there(one: Looker, home: str, host: str, wanted: Wanted, **request: Any) -> Told:
+def probe_there(pool: HostPool, home: str, host: str, wanted: Wanted, **request: Any) -> Told:
     """Ask a host; `request` says more of what. Raises HostError."""
-    session = one.session(host)
+    session = pool.session(host)
     own = session.host.interpreter
     python = wanted.python or (own.path if own else None)
     cwd = None if session.host.workdir is None else str(session.host.workdir)
     words = {"cwd": cwd, **request, "python": python, "deep": wanted.deep}
-    told = one.call(host, "facts.probe", **words)
-    found = assemble.from_probe(host, told, _offset(one, host))
+    told = pool.call(host, "facts.probe", **words)
+    found = assemble.from_probe(host, told, round(pool.clock_offset(host), 3))
     keep(home, host, wanted, found)
     return Told(found, told["parts"])
-
-
-def _offset(one: Looker, host: str) -> float | None:
-    """Return how far a host's clock is ahead, as exactly as the way there lets it be told."""
-    best: tuple[float, float] | None = None
-    for _ in range(_CLOCKS):
-        begun = time.time()
-        now = one.call(host, "start.clock").get("now")
-        ended = time.time()
-        if isinstance(now, (int, float)) and (best is None or ended - begun < best[0]):
-            best = ended - begun, now - (begun + ended) / 2
-    return None if best is None else round(best[1], 3)
 
 
 # -- keeping ---------------------------------------------------------------------------------------

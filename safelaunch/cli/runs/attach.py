@@ -8,9 +8,10 @@ import sys
 import click
 
 from safelaunch.cli.completion import complete_run
-from safelaunch.cli.runs import access
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.runs.follow import counted, in_short, own_log
 from safelaunch.errors import HostError, RunError
+from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
 
 
@@ -19,33 +20,33 @@ from safelaunch.runs import store
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Which node of several.")
 def command(run: str | None, node: int | None) -> int:
     """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job."""
-    found = store.find_live(store.home(os.environ), run, access.is_live)
-    status = access.judge(found)
-    number = store.node_number(found, node)
-    look = f"safelaunch logs -f {found.id}"
-    if status.get("state") == "unknown" and access.is_remote(found):
-        raise HostError(str(status.get("reason")), where=found.id)
+    access = catalog().find_live(run)
+    status = access.status()
+    number = store.node_number(access.record, node)
+    look = f"safelaunch logs -f {access.id}"
+    if status.get("state") == "unknown" and isinstance(access, RemoteRun):
+        raise HostError(str(status.get("reason")), where=access.id)
     if status.get("state") == "lost":
         left = counted(status.get("alive"))
         raise RunError(
-            f"the supervisor of {found.id} is gone, and the pane with it; {left} alive",
-            hint=own_log(found),
+            f"the supervisor of {access.id} is gone, and the pane with it; {left} alive",
+            hint=own_log(access),
         )
     if status.get("state") != "running":
         raise RunError(
-            f"{found.id} does not run ({in_short(status)})", hint=f"safelaunch logs {found.id}"
+            f"{access.id} does not run ({in_short(status)})", hint=f"safelaunch logs {access.id}"
         )
-    socket = (store.kept(found, number) if number else status).get("socket")
+    socket = (store.kept(access.record, number) if number else status).get("socket")
     if not socket:
-        raise RunError(f"{found.id} was started without tmux", hint=look)
-    if not access.is_served(found, str(socket), number):
-        raise RunError(f"the tmux server of {found.id} is gone; the job goes on", hint=look)
+        raise RunError(f"{access.id} was started without tmux", hint=look)
+    if not access.is_served(str(socket), number):
+        raise RunError(f"the tmux server of {access.id} is gone; the job goes on", hint=look)
     if not sys.stdin.isatty():
         raise RunError("attach needs a terminal", hint=look)
-    if access.is_remote(found):
+    if isinstance(access, RemoteRun):
         from safelaunch.cli.runs.attach_remote import attach  # noqa: PLC0415 - over SSH only
 
-        return attach(found, str(socket), number)
+        return attach(access, str(socket), number)
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
     try:
         os.execvpe("tmux", ["tmux", "-S", str(socket), "attach"], environment)  # noqa: S606 - this process becomes tmux

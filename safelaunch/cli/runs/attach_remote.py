@@ -10,10 +10,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from safelaunch.cli.connections import resolver
 from safelaunch.cli.output import say
-from safelaunch.cli.runs import access
 from safelaunch.errors import RunError
-from safelaunch.runs import mirror
 from safelaunch.ssh.config.address import place
 from safelaunch.start import tmux
 
@@ -21,21 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.model import Host
-    from safelaunch.runs.store import Run
+    from safelaunch.remote.runs.remote_run import RemoteRun
     from safelaunch.ssh.connection import Channel
 
 
-def attach(run: Run, socket: str, node: int) -> int:
+def attach(run: RemoteRun, socket: str, node: int) -> int:
     """Attach to the pane of a run's node; return 0 when it was left or has ended."""
-    at = mirror.pointer(run)
-    if at is None:
-        raise RunError(f"{run.id} is not on a host")
     command = tmux.attach_command(socket)
-    host = at.of(node).host
     if sys.platform == "win32":
-        plain = plain_ssh(access.way(at.hosts_file, asks=False).host(host), command)
+        hosts = resolver(run.pointer.hosts_file, may_prompt=False)
+        plain = plain_ssh(hosts.host(run.pointer.of(node).host), command)
         raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {plain}")
-    connection = access.looker(at.hosts_file).session(host).connection
+    connection = run.session(node).connection
     size = shutil.get_terminal_size()
     term = os.environ.get("TERM") or "xterm-256color"
     channel = connection.exec(

@@ -10,47 +10,40 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.output import say
-from safelaunch.cli.runs import access
 from safelaunch.cli.runs.failure_block import block, folded
-from safelaunch.runs.store import failure, ranks
+from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
-from safelaunch.runtime.agent.runs import is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from safelaunch.runs.store import Run
+    from safelaunch.runs.access import RunAccess
 
 _PIECES = 64  # of an unfinished line that are held back: in case something overwrites it
 _NARROWEST = 40  # columns that a sentence wants, however narrow the terminal
 
 
-def follow(run: Run) -> Mapping[str, Any]:
+def follow(run: RunAccess) -> Mapping[str, Any]:
     """Stream the combined log to stdout until the run has ended; return its last status."""
     raw = sys.stdout.isatty()
     write = writer(raw)
-    for data in following(run, access.Log(1, follow=True, settled=not raw)):
+    for data in follow_log(run, LogRequest(1, follow=True, final_lines=not raw)):
         write(data)
     write(b"")
-    return access.judge(run)
+    return run.status()
 
 
-def following(run: Run, wanted: access.Log) -> Iterator[bytes]:
-    """Yield a log as it grows, from an attempt to the run's end.
+def follow_log(run: RunAccess, request: LogRequest) -> Iterator[bytes]:
+    """Yield a log; say once where the combined log has ended before the run."""
+    is_reported = request.which is not None
 
-    Say once where the combined log has ended before the run.
-    """
-    is_told = wanted.which is not None
-
-    def is_done() -> bool:
-        nonlocal is_told
-        status = run_state.judge(run.node_dir)
-        if is_cut(status) and not is_told:
-            is_told = True
+    def report_cut(status: Mapping[str, Any]) -> None:
+        nonlocal is_reported
+        if is_cut(status) and not is_reported:
+            is_reported = True
             say(fitted(f"note: {where_cut(status)}: {own_log(run)}"))
-        return is_over(status)
 
-    return access.log(run, wanted, is_done)
+    return run.log(request, report_cut)
 
 
 def is_cut(status: Mapping[str, Any]) -> bool:
@@ -64,9 +57,9 @@ def where_cut(status: Mapping[str, Any]) -> str:
     return f"the combined log ends at the supervisor's death; the ranks' own logs {more}"
 
 
-def own_log(run: Run) -> str:
+def own_log(run: RunAccess) -> str:
     """Return the command that shows what a rank itself wrote, also without a supervisor."""
-    return f"safelaunch logs --rank {next(iter(ranks(run)), 0)} {run.id}"
+    return f"safelaunch logs --rank {next(iter(run.ranks()), 0)} {run.id}"
 
 
 def is_waiting(status: Mapping[str, Any]) -> bool:
@@ -129,7 +122,7 @@ def last_state(line: bytes) -> bytes:
     return parts[-1] if parts else b""
 
 
-def outcome(run: Run, status: Mapping[str, Any]) -> int:
+def outcome(run: RunAccess, status: Mapping[str, Any]) -> int:
     """Say how a run ended, and why; return 0 if it succeeded, else 1."""
     say(headline(run, without_repeats(run, status)))
     lines = reasons(run, status)
@@ -143,14 +136,14 @@ def outcome(run: Run, status: Mapping[str, Any]) -> int:
     return 1
 
 
-def reasons(run: Run, status: Mapping[str, Any]) -> list[str]:
+def reasons(run: RunAccess, status: Mapping[str, Any]) -> list[str]:
     """Return what is known of why a run is as it is: failure, hang, restarts, warnings."""
     width = shutil.get_terminal_size().columns - 2
-    found = failure(run, status)
-    lines = block(found, width, run.id) if found else []
+    failure = run.failure(status)
+    lines = block(failure, width, run.id) if failure else []
     hang = status.get("hang")
     if isinstance(hang, dict):
-        if not (found and found.get("class") == "hang"):  # else the block has told it
+        if not (failure and failure.get("class") == "hang"):  # else the block has told it
             lines += _hanging(hang, status, width)
         if hang.get("folder") and not hang.get("over"):
             lines.append(f"{'stacks':<10}{shlex.quote(str(hang['folder']))}")
@@ -187,15 +180,15 @@ def _hanging(hang: Mapping[str, Any], status: Mapping[str, Any], width: int) -> 
     return lines
 
 
-def headline(run: Run, status: Mapping[str, Any], before: str = "", after: str = "") -> str:
+def headline(run: RunAccess, status: Mapping[str, Any], before: str = "", after: str = "") -> str:
     """Return `ID: failed, exit code 1, ran 12.0 s`, folded to the terminal's width."""
     return fitted(f"{run.id}: {before}{describe(status)}{after}")
 
 
-def without_repeats(run: Run, status: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_repeats(run: RunAccess, status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a status without the reason that the failure block below the headline tells too."""
-    found = failure(run, status)
-    if found and status.get("reason") == found.get("what"):
+    failure = run.failure(status)
+    if failure and status.get("reason") == failure.get("what"):
         return {key: value for key, value in status.items() if key != "reason"}
     return status
 

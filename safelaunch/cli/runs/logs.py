@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
-from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import (
     fitted,
-    following,
+    follow_log,
     headline,
     in_short,
     is_cut,
@@ -23,8 +23,11 @@ from safelaunch.cli.runs.follow import (
 )
 from safelaunch.errors import RunError
 from safelaunch.runs import store
+from safelaunch.runs.access import LogRequest, MissingLogError
 from safelaunch.runtime import run_state
-from safelaunch.runtime.logs import reader
+
+if TYPE_CHECKING:
+    from safelaunch.runs.access import RunAccess
 
 
 @click.command("logs")
@@ -40,57 +43,45 @@ from safelaunch.runtime.logs import reader
 )
 def command(run: str | None, **options: Any) -> int:
     """Print or follow a run's log. Ctrl-C ends the looking, never the job."""
-    found = store.find(store.home(os.environ), run)
+    access = catalog().find(run)
+    record = access.record
     rank, launcher, follow = options["rank"], options["launcher"], options["follow"]
-    if access.is_remote(found):
-        access.judge(found)  # what is known of its attempts and ranks may be old
-    attempt = options["attempt"] or max(access.attempts(found), default=1)
-    which = _which(found, rank, launcher)
-    node = None if options["node"] is None else store.node_number(found, options["node"])
-    node = store.node_of(found, rank) if node is None and rank is not None else node
+    access.status()  # what is recorded here of attempts and ranks on hosts may be old
+    attempts = access.attempts()
+    which = _which(record, rank, launcher)
+    node = None if options["node"] is None else store.node_number(record, options["node"])
+    node = store.node_of(record, rank) if node is None and rank is not None else node
     raw = options["raw"] or (follow and sys.stdout.isatty())
-    wanted = access.Log(attempt, which, options["tail"], follow, node, settled=not raw)
-    _check(found, options, wanted)
+    attempt = options["attempt"] or max(attempts, default=1)
+    request = LogRequest(attempt, which, options["tail"], follow, node, final_lines=not raw)
+    if options["attempt"] and options["attempt"] not in (attempts or [1]):
+        raise RunError(
+            f"{access.id} has no attempt {options['attempt']}",
+            hint=f"attempts: {', '.join(map(str, attempts))}",
+        )
     write = writer(raw)
-    is_there = False
     try:
-        for data in following(found, wanted):
-            is_there = True
+        for data in follow_log(access, request):
             write(data)
         write(b"")
+    except MissingLogError:
+        raise _no_log(access, options, access.status()) from None
     except KeyboardInterrupt:
-        say(f"\n{found.id} goes on")
+        say(f"\n{access.id} goes on")
         return 130
-    status = access.judge(found)
-    is_silent = not is_there and status.get("state") not in ("pending", "running")
-    if access.is_remote(found) and is_silent and not follow:
-        raise _no_log(found, options, status)
+    status = access.status()
     if follow:
-        say(headline(found, status))
+        say(headline(access, status))
     elif which is None and is_cut(status):
-        say(fitted(f"note: {where_cut(status)}: {own_log(found)}"))
+        say(fitted(f"note: {where_cut(status)}: {own_log(access)}"))
     return 0
 
 
-def _check(run: store.Run, options: dict[str, Any], wanted: access.Log) -> None:
-    """Raise RunError where there is no such log, unless one may still come."""
-    there = access.attempts(run)
-    if options["attempt"] and options["attempt"] not in (there or [1]):
-        raise RunError(
-            f"{run.id} has no attempt {options['attempt']}",
-            hint=f"attempts: {', '.join(map(str, there))}",
-        )
-    path = reader.log_path(run.node_dir, wanted.which, wanted.attempt)
-    if options["follow"] or access.is_remote(run) or os.path.isfile(path):
-        return
-    raise _no_log(run, options, access.judge(run))
-
-
-def _no_log(run: store.Run, options: dict[str, Any], status: dict[str, Any]) -> RunError:
+def _no_log(run: RunAccess, options: dict[str, Any], status: dict[str, Any]) -> RunError:
     rank = options["rank"]
     which = "the launcher" if options["launcher"] else "the run"
     which = which if rank is None else f"rank {rank}"
-    known = ", ".join(store.ranks(run)) or "none"
+    known = ", ".join(run.ranks()) or "none"
     return RunError(
         f"{run.id} has no log of {which} ({in_short(status)})",
         hint=f"ranks that logged: {known}",

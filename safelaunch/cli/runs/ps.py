@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -10,8 +9,8 @@ from typing import Any
 
 import click
 
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import duration, is_cut, is_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
@@ -34,12 +33,9 @@ _LIVE = ("pending", "running", "lost", "unknown")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(hosts: tuple[str, ...], hosts_path: str | None, everything: bool, as_json: bool) -> int:
     """List runs: those that live, and the newest that have ended. Runs on hosts are asked for."""
-    base = store.home(os.environ)
-    if hosts:
-        there = access.runs_of(hosts, hosts_path)
-        found = access.judge_all([run for run in store.all_runs(base) if run.id in there])
-    else:
-        found = access.judge_all(store.all_runs(base))
+    runs = catalog()
+    listed = runs.on_hosts(hosts, hosts_path) if hosts else store.all_runs(runs.home)
+    found = runs.statuses(listed)
     hidden = 0
     if not everything:
         ended = [pair for pair in found if pair[1].get("state") not in _LIVE]

@@ -6,13 +6,14 @@ import os
 import shlex
 import shutil
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json
-from safelaunch.cli.runs import access, progress
+from safelaunch.cli.runs import progress
 from safelaunch.cli.runs.failure_block import folded
 from safelaunch.cli.runs.follow import (
     duration,
@@ -28,6 +29,9 @@ from safelaunch.runs import store
 from safelaunch.runtime import run_state
 from safelaunch.start import tmux
 
+if TYPE_CHECKING:
+    from safelaunch.runs.access import RunAccess
+
 _RANKS = 8  # that are named with their pids
 
 
@@ -36,23 +40,23 @@ _RANKS = 8  # that are named with their pids
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, as_json: bool) -> int:
     """Show one run: state, exit code, processes, what it was made of, how to look at it."""
-    found = store.find(store.home(os.environ), run)
-    status = access.judge(found)
-    shown = store.show_json(found, status, store.ranks(found))
+    access = catalog().find(run)
+    record, status = access.record, access.status()
+    shown = store.show_json(record, status, access.ranks())
     if as_json:
         print_json(shown)
         return 0
-    click.echo(headline(found, without_repeats(found, status)))
-    why = reasons(found, status)
+    click.echo(headline(access, without_repeats(access, status)))
+    why = reasons(access, status)
     for line in (
         *why,
-        *_nodes(found, status),
+        *_nodes(record, status),
         *_attempts(status),
-        *_progress(found, status),
-        *_job(found, status),
+        *_progress(access, status),
+        *_job(record, status),
         *_processes(shown, is_waiting(status)),
-        *_record(found),
-        *_places(found, status, has_log=any(line.startswith("log ") for line in why)),
+        *_record(record),
+        *_places(access, status, has_log=any(line.startswith("log ") for line in why)),
     ):
         click.echo(f"  {line}")
     return 0
@@ -95,7 +99,7 @@ def _width() -> int:
     return shutil.get_terminal_size().columns - 2  # the lines are indented
 
 
-def _progress(run: store.Run, status: dict[str, Any]) -> list[str]:
+def _progress(run: RunAccess, status: dict[str, Any]) -> list[str]:
     known, doing = status.get("progress") or {}, str(status.get("state"))
     attempts = len(status.get("attempts") or ())
     told = progress.lines(
@@ -109,7 +113,7 @@ def _progress(run: store.Run, status: dict[str, Any]) -> list[str]:
     elif said and is_waiting(status):
         said.append(f"of attempt {attempts}, which has ended")
     lines = [("progress" if not i else "", line) for i, line in enumerate(said)]
-    lines += [("note", note) for note in access.notes(run)]
+    lines += [("note", note) for note in run.notes()]
     return [line for label, text in lines for line in folded(label, text, _width(), 3)]
 
 
@@ -172,23 +176,21 @@ def _record(run: store.Run) -> list[str]:
     return lines
 
 
-def _places(run: store.Run, status: dict[str, Any], *, has_log: bool) -> list[str]:
+def _places(run: RunAccess, status: dict[str, Any], *, has_log: bool) -> list[str]:
     lines = [] if has_log else [f"log       safelaunch logs {run.id}"]
-    seen = store.mirrored(run)
-    numbers = store.node_numbers(run)
-    if seen is None:
-        lines.append(f"files     {shlex.quote(run.node_dir)}")
-    elif len(numbers) == 1:
-        lines.append(f"host      {seen.get('host')}")
-    for number in numbers if seen is not None else ():
-        one = store.mirrored(run, number) or {}
-        label = "files" if number == numbers[0] else ""
-        lines.append(f"{label:<10}{one.get('host')}:{shlex.quote(str(one.get('run_dir')))}")
+    places = run.places()
+    if not places:
+        lines.append(f"files     {shlex.quote(run.record.node_dir)}")
+    elif len(places) == 1:
+        lines.append(f"host      {places[0].host}")
+    for place in places:
+        label = "" if place is not places[0] else "files"
+        lines.append(f"{label:<10}{place.host}:{shlex.quote(place.run_dir)}")
     socket = status.get("socket")
     if status.get("state") == "running" and socket:
-        if access.is_served(run, str(socket)):
-            own = tmux.attach_command(str(socket))
-            lines.append(f"attach    {own if seen is None else f'safelaunch attach {run.id}'}")
+        if run.is_served(str(socket)):
+            command = f"safelaunch attach {run.id}" if places else tmux.attach_command(str(socket))
+            lines.append(f"attach    {command}")
         else:
             lines.append("attach    no longer: its tmux server is gone, the job goes on")
     return lines

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json
-from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import headline
 from safelaunch.errors import RunError
 from safelaunch.runs import store
@@ -27,15 +25,17 @@ from safelaunch.runs import store
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, grace: float, as_json: bool) -> int:
     """Stop a run: TERM, the grace, KILL, then proof that nothing of it is left."""
-    found = store.find_live(store.home(os.environ), run, access.is_live)
-    status, ended = access.stop(found, grace)
+    access = catalog().find_live(run)
+    status, had_ended = access.stop(grace)
     if as_json:
-        print_json(store.show_json(found, status, store.ranks(found)))
+        print_json(store.show_json(access.record, status, access.ranks()))
     if status.get("state") == "unknown":
-        raise RunError(str(status.get("reason")), where=found.id, hint="stop it there")
+        raise RunError(str(status.get("reason")), where=access.id, hint="stop it there")
     if status.get("alive"):
-        raise RunError(f"{status['alive']} processes of {found.id} cannot be ended (in the kernel)")
+        raise RunError(
+            f"{status['alive']} processes of {access.id} cannot be ended (in the kernel)"
+        )
     if not as_json:
-        already = "had ended already: " if ended else ""
-        click.echo(headline(found, status, already, "; no process is left"))
+        already = "had ended already: " if had_ended else ""
+        click.echo(headline(access, status, already, "; no process is left"))
     return 0

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import time
+from typing import Any
 
 import click
 
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import counted, fitted, outcome
 from safelaunch.runs import store
-from safelaunch.runtime.agent.runs import is_over
+
+_STILL = {"lost": "some of it is still alive", "unknown": "not known to have ended"}
 
 
 @click.command("wait")
@@ -21,26 +21,22 @@ from safelaunch.runtime.agent.runs import is_over
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until a run has ended; exit 0 if it succeeded, else 1."""
-    found = store.find_live(store.home(os.environ), run, access.is_live)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    is_told = False
-    status = access.judge(found)
-    is_away = access.is_remote(found)
-    pause = 1.0 if is_away else 0.1
-    while not is_over(status) or (is_away and status.get("state") == "unknown"):
-        if status.get("state") == "lost" and not is_told:
-            is_told = True
+    access = catalog().find_live(run)
+    is_reported = False
+
+    def report_lost(status: dict[str, Any]) -> None:
+        nonlocal is_reported
+        if status.get("state") == "lost" and not is_reported:
+            is_reported = True
             left = f"waiting for what is left, {counted(status.get('alive'))}"
-            stop = f"safelaunch stop {found.id} ends it"
-            say(fitted(f"{found.id}: the supervisor is gone; {left} ({stop})"))
-        if deadline is not None and time.monotonic() > deadline:
-            still = {"lost": "some of it is still alive", "unknown": "not known to have ended"}
-            say(f"{found.id}: {still.get(str(status.get('state')), 'still runs')}")
-            break
-        time.sleep(pause)
-        status = access.judge(found)
+            stop = f"safelaunch stop {access.id} ends it"
+            say(fitted(f"{access.id}: the supervisor is gone; {left} ({stop})"))
+
+    status = access.wait(timeout, report_lost)
+    if not access.is_over(status):
+        say(f"{access.id}: {_STILL.get(str(status.get('state')), 'still runs')}")
     if as_json:
-        print_json(store.show_json(found, status, store.ranks(found)))
+        print_json(store.show_json(access.record, status, access.ranks()))
     if status.get("state") in ("running", "pending"):
         return 1
-    return outcome(found, status)
+    return outcome(access, status)

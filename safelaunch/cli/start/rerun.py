@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from safelaunch.cli.completion import complete_run
-from safelaunch.cli.runs import access
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.start.start_local import start
 from safelaunch.errors import ConfigError, RunError
 from safelaunch.model import Plan
 from safelaunch.plan.serialize import thaw
-from safelaunch.runs import mirror, store
+from safelaunch.remote.runs.remote_run import RemoteRun
+from safelaunch.runs import store
 from safelaunch.runtime import run_state
 from safelaunch.start.resume import of_run
 
@@ -30,20 +31,19 @@ def command(run: str | None, **options: Any) -> int:
     Later changes of the job file do not count; for those use `safelaunch run`.
     """
     home = store.home(os.environ)
-    found = store.find(home, run)
-    if access.is_remote(found):
-        access.judge(found)
-    record = run_state.read_json(os.path.join(found.node_dir, "plan.json"))
+    found = catalog().find(run)
+    found.status()  # what is recorded here of a run on hosts may lack its plan
+    node_dir = found.record.node_dir
+    record = run_state.read_json(os.path.join(node_dir, "plan.json"))
     plan = thaw(record.get("unbound")) if record else None
     if not isinstance(plan, Plan):
-        raise RunError(f"{found.id} has no recorded plan", where=found.node_dir)
+        raise RunError(f"{found.id} has no recorded plan", where=node_dir)
     if options["resume"]:
         plan = of_run(plan, home, found.id)
-    at = mirror.pointer(found) if access.is_remote(found) else None
-    if at is None:
+    if not isinstance(found, RemoteRun):
         return start(plan, options)
     if options["foreground"]:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
     from safelaunch.cli.start.start_remote import again  # noqa: PLC0415 - for hosts only
 
-    return again(plan, at, options)
+    return again(plan, found.pointer, options)

@@ -16,6 +16,7 @@ from safelaunch.cli.runs.follow import follow, outcome
 from safelaunch.cli.show_plan import say_warnings
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
+from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import processes, run_state
 from safelaunch.start import tmux
 from safelaunch.start.caller import Caller, Started
@@ -61,7 +62,8 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
             print_json(start_json(started))
         if options["follow"]:
             say(f"started {started.run.id}; Ctrl-C leaves it running")
-            return outcome(started.run, follow(started.run))
+            run = LocalRun(started.run)
+            return outcome(run, follow(run))
         if not options["as_json"]:
             _say_how_to_look(started)
     except KeyboardInterrupt:
@@ -137,7 +139,8 @@ def _foreground(plan: Plan) -> int:
             processes.ask(*started.supervisor)
     _notes(started)
     say(f"started {started.run.id} in the foreground")
-    code = outcome(started.run, follow(started.run))
+    run = LocalRun(started.run)
+    code = outcome(run, follow(run))
     _settle(started)
     return 130 if told and told[0] == signal.SIGINT else code
 

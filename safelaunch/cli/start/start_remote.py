@@ -13,8 +13,8 @@ import click
 from safelaunch.checks import run as checks_run
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli.check import collect, quick
+from safelaunch.cli.connections import catalog, host_pool, resolver
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import follow, outcome
 from safelaunch.cli.show_plan import say_warnings
 from safelaunch.cli.start.start_local import caller, interruptible
@@ -80,7 +80,7 @@ def again(plan: Plan, at: Pointer, options: dict[str, Any]) -> int:
     _check(options, "rerun")
     begun = _Begun(plan, [place.host for place in at.places], at.hosts_file)
     begun.see()
-    known = access.way(at.hosts_file, asks=False)
+    known = resolver(at.hosts_file, may_prompt=False)
     begun.find_routes([known.host(place.host).interface for place in at.places])
     return begun.start(plan, options)
 
@@ -102,8 +102,8 @@ class _Begun:
         self.caller = caller()
         self.run_id = store.new_id(plan.name, self.caller.utc, self.caller.random)
         self.hosts_path = hosts_path
-        looker = access.looker(hosts_path)
-        self.machines = [remote_machine.Machine(host, looker) for host in hosts]
+        pool = host_pool(hosts_path)
+        self.machines = [remote_machine.Machine(host, pool) for host in hosts]
         self.routes: Routes | None = None
         self.plan = plan
         self.seen: list[Seen] = []
@@ -248,7 +248,7 @@ def _confirm(question: str) -> bool:
 
 
 def _tell(started: Started, options: dict[str, Any]) -> int:
-    run = started.run
+    run = catalog().open(started.run)
     for note in started.notes:
         say(f"note: {note}")
     hosts = ", ".join(place.host for place in started.places)
@@ -257,7 +257,7 @@ def _tell(started: Started, options: dict[str, Any]) -> int:
             {
                 "version": 1,
                 "id": run.id,
-                "state": access.kept(run).get("state"),
+                "state": run.last_status().get("state"),
                 "host": started.places[0].host,
                 "run_dir": started.places[0].run_dir,
                 "attach": f"safelaunch attach {run.id}" if started.with_tmux else None,

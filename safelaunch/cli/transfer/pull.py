@@ -7,11 +7,12 @@ import os
 import click
 
 from safelaunch.cli.completion import complete_run
+from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
-from safelaunch.cli.runs import access
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
-from safelaunch.runs import mirror, store
+from safelaunch.remote.runs.remote_run import RemoteRun
+from safelaunch.runs import store
 from safelaunch.runtime import run_state
 
 
@@ -31,17 +32,16 @@ def command(what: str, into: str, force: bool, node: int) -> int:
         raise ConfigError(
             f"`{what}` names no files", hint="safelaunch pull 'RUN:out/*.json' results/"
         )
-    run = store.find(store.home(os.environ), name or None)
-    at = mirror.pointer(run) if access.is_remote(run) else None
-    node = store.node_number(run, node)
-    spec = run_state.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
-    if at is None:
+    run = catalog().find(name or None)
+    node = store.node_number(run.record, node)
+    spec = run_state.read_json(os.path.join(run.record.folder, f"node-{node}", "run.json")) or {}
+    if not isinstance(run, RemoteRun):
         raise ConfigError(
             f"{run.id} ran on this machine", hint=f"its files are in {spec.get('cwd')}"
         )
     from safelaunch.sync import pull  # noqa: PLC0415 - --help does without
 
-    agent = access.looker(at.hosts_file).session(at.of(node).host).agent
+    agent = run.session(node).agent
     with Bar() as bar:
         pulled = pull(agent, [glob], into, bar.show, root=str(spec.get("cwd")), force=force)
     for line in pulled.lines():

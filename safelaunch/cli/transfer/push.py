@@ -6,9 +6,9 @@ import os
 
 import click
 
+from safelaunch.cli.connections import host_pool
 from safelaunch.cli.hosts.hosts import complete_host
 from safelaunch.cli.output import say
-from safelaunch.cli.runs import access
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
 from safelaunch.remote.project_dir import ASSETS
@@ -34,7 +34,7 @@ def command(path: str, host: str, to: str | None, force: bool, hosts_path: str |
         raise ConfigError(f"no such file or folder: {path}")
     from safelaunch.sync import push_file  # noqa: PLC0415 - --help does without
 
-    agent = access.looker(hosts_path).session(host).agent
+    agent = host_pool(hosts_path).session(host).agent
     folder = to or ASSETS
     if folder == "~" or folder.startswith("~/"):
         folder = str(agent.call("start.look")["home"]) + folder[1:]

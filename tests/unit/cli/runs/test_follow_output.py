@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.cli.runs.access import Log
-from safelaunch.cli.runs.follow import describe, duration, following, headline, last_state, writer
+from safelaunch.cli.runs.follow import describe, duration, follow_log, headline, last_state, writer
+from safelaunch.runs.access import LocalRun, LogRequest
 from safelaunch.runs.store import Run
 
 if TYPE_CHECKING:
@@ -45,14 +45,15 @@ def test_lines_come_out_the_same_however_they_arrive(
 
 
 def test_following_goes_on_to_the_next_attempt(tmp_path: Path) -> None:
-    run = Run("job", str(tmp_path))
+    run = LocalRun(Run("job", str(tmp_path)))
     for number, text in ((1, b"first"), (2, b"second\n")):
         folder = tmp_path / "node-0" / "logs" / f"attempt-{number}"
         folder.mkdir(parents=True)
         (folder / "combined.log").write_bytes(text)
     (tmp_path / "node-0" / "status.json").write_text(json.dumps({"state": "failed"}))
     assert (
-        b"".join(following(run, Log(1, follow=True))) == b"first\n[safelaunch] attempt 2\nsecond\n"
+        b"".join(follow_log(run, LogRequest(1, follow=True)))
+        == b"first\n[safelaunch] attempt 2\nsecond\n"
     )
 
 
@@ -81,7 +82,7 @@ def test_a_headline_stays_within_the_terminal(
     status: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    run = Run("job-20260101-000000-abcd", str(tmp_path))
+    run = LocalRun(Run("job-20260101-000000-abcd", str(tmp_path)))
     lines = headline(run, status).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()) == f"{run.id}: {describe(status)}"

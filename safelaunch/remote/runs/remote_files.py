@@ -1,14 +1,10 @@
-"""The files of one node of a run, here or on its host: their names, and parts of them.
-
-Nothing is written. A file that is gone, or that may not be read, has no bytes.
-"""
+"""The files of a run's node on a host, read through its agent."""
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from safelaunch.runtime.agent import runs
 from safelaunch.runtime.transfer import blocks
@@ -17,69 +13,11 @@ if TYPE_CHECKING:
     from safelaunch.sync.sender import Agent
 
 _LOG = re.compile(r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>[\w-]{1,64})\.log")
-_FOLDERS = ("logs", "hang-")  # below a node's folder, whose files are listed too
-_DEPTH = 2
-_MOST = 5000  # files that are listed
 _PATTERNS = ("*.json", "*.jsonl", "*.log", "*.sh", "*.csv", "*.yaml", "logs/*/*", "hang-*/*")
 
 
-class Files(Protocol):
-    """The files of a node."""
-
-    def sizes(self) -> dict[str, int]:
-        """Return {name: bytes}; a name has `/` between its parts."""
-
-    def read(self, name: str, begin: int, length: int) -> bytes:
-        """Return a part of a file: less where it ends, nothing where it cannot be read."""
-
-
-class Here:
-    """Files of a folder of this machine."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-
-    def sizes(self) -> dict[str, int]:
-        """Return {name: bytes}."""
-        found: dict[str, int] = {}
-        self._list("", found, 0)
-        return found
-
-    def _list(self, below: str, found: dict[str, int], depth: int) -> None:
-        try:
-            entries = sorted(os.scandir(os.path.join(self.folder, below)), key=lambda e: e.name)
-        except OSError:
-            return
-        for entry in entries:
-            name = f"{below}/{entry.name}" if below else entry.name
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    if depth < _DEPTH and (depth or entry.name.startswith(_FOLDERS)):
-                        self._list(name, found, depth + 1)
-                elif entry.is_file(follow_symlinks=False) and len(found) < _MOST:
-                    found[name] = entry.stat(follow_symlinks=False).st_size
-            except OSError:
-                continue
-
-    def read(self, name: str, begin: int, length: int) -> bytes:
-        """Return a part of a file."""
-        try:
-            with open(os.path.join(self.folder, *name.split("/")), "rb", buffering=0) as file:
-                file.seek(begin)
-                parts = []
-                while length > 0:
-                    data = file.read(length)
-                    if not data:
-                        break
-                    parts.append(data)
-                    length -= len(data)
-                return b"".join(parts)
-        except OSError:
-            return b""
-
-
-class There:
-    """Files of a node on a host, over the connection of `logs` and `pull`. Raises HostError."""
+class RemoteFiles:
+    """Files of a node on a host. Raises HostError."""
 
     def __init__(self, agent: Agent, run_id: str, node: int, folder: str) -> None:
         self.agent = agent

@@ -1,0 +1,46 @@
+"""This command's recorded runs and its connections to hosts, closed at its end."""
+
+# ruff: noqa: PLC0415 - what talks to hosts: commands about runs of this machine do without its 30 ms
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from safelaunch.cli.output import say
+from safelaunch.runs import store
+
+if TYPE_CHECKING:
+    from safelaunch.remote.host_pool import HostPool
+    from safelaunch.remote.runs.catalog import RunCatalog
+    from safelaunch.remote.session import HostResolver
+
+
+def catalog() -> RunCatalog:
+    """Return the runs that this machine knows of."""
+    from safelaunch.remote.runs.catalog import RunCatalog
+
+    return RunCatalog(store.home(os.environ), host_pool)
+
+
+def resolver(hosts_path: str | None, *, may_prompt: bool) -> HostResolver:
+    """Return what connects to hosts, with questions at the terminal and messages on stderr."""
+    from safelaunch.remote.session import HostResolver
+    from safelaunch.ssh.prompt import asker
+
+    home, ask = store.home(os.environ), asker() if may_prompt else None
+    return HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
+
+
+def host_pool(hosts_path: str | None, *, may_prompt: bool = True) -> HostPool:
+    """Return the connections to hosts of a hosts file: one pool each until the command ends."""
+    from safelaunch.remote.host_pool import HostPool
+
+    context = click.get_current_context()
+    pools: dict[str | None, HostPool] = context.meta.setdefault(__name__, {})
+    if hosts_path not in pools:
+        pools[hosts_path] = pool = HostPool(resolver(hosts_path, may_prompt=may_prompt))
+        context.call_on_close(pool.close)
+    return pools[hosts_path]

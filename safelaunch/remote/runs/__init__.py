@@ -1,0 +1,1 @@
+"""Runs on hosts: their state, logs and files over SSH, and opening any recorded run."""

@@ -1,0 +1,128 @@
+"""Logs of runs on hosts as they come: over a lost connection, and of all nodes merged."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.errors import HostError
+from safelaunch.remote.agent_client import Lost
+from safelaunch.remote.host_pool import PATIENCE
+from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.ssh.errors import Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.remote.host_pool import HostPool
+    from safelaunch.runs.access import LogRequest
+    from safelaunch.runs.mirror import Place, Pointer
+    from safelaunch.runs.store import Run
+
+READ_AHEAD = 64  # pieces of logs that are read before they are shown
+_LINE_END = re.compile(rb"(\r?\n|\r(?!\n|$))")  # a progress bar is a line too
+_FINAL_LINE_END = re.compile(rb"(\n)")
+_LONGEST_LINE = 1 << 16  # bytes of a line that are held back
+
+
+def pieces(
+    pool: HostPool, run: Run, place: Place, **request: Any
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield attempt, position behind it, and bytes of a node's log.
+
+    A connection that is lost is made again, and the log goes on where it was. Raises HostError
+    where that does not succeed.
+    """
+    attempt, position = request.pop("attempt", None), request.pop("position", 0)
+    words = dict(request, id=run.id, node=place.node)
+    delays, is_started = iter(PATIENCE), bool(request.get("follow"))
+    while True:
+        try:
+            session = pool.session(place.host)
+            pending = session.prefetched_logs.pop((run.id, place.node), None)
+            pending = pending or session.agent.ask(
+                "runs.log", **words, attempt=attempt, position=position
+            )
+            for piece in pending.pieces():
+                attempt, position = agent_runs.AT.unpack(piece[: agent_runs.AT.size])
+                words.pop("tail", None)
+                delays, is_started = iter(PATIENCE), True
+                if len(piece) > agent_runs.AT.size:
+                    yield attempt, position, piece[agent_runs.AT.size :]
+        except (Lost, Unreachable):  # noqa: PERF203 - each try is another connection
+            pool.drop(place.host)
+            delay = next(delays, None)
+            if delay is None or not is_started or pool.is_closed:
+                raise
+            if delay == PATIENCE[0]:
+                pool.say(f"[{place.host} does not answer; trying again]")
+            time.sleep(delay)
+        else:
+            return
+
+
+def merged(
+    pool: HostPool, run: Run, pointer: Pointer, **request: Any
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield node, attempt and bytes of the logs of all nodes, as they come.
+
+    A host that does not answer is left out, and said. Raises HostError where none does.
+    """
+    arrived: queue.Queue[tuple[Place, int, bytes | HostError | None]] = queue.Queue(READ_AHEAD)
+
+    def read(place: Place) -> None:
+        try:
+            for attempt, _, data in pieces(pool, run, place, **request):
+                arrived.put((place, attempt, data))
+            arrived.put((place, 0, None))
+        except HostError as e:
+            arrived.put((place, 0, e))
+
+    for place in pointer.places:
+        threading.Thread(target=read, args=(place,), daemon=True).start()
+    left, lost = len(pointer.places), 0
+    while left:
+        place, attempt, data = arrived.get()
+        if isinstance(data, bytes):
+            yield place.node, attempt, data
+            continue
+        left -= 1
+        if data is not None:
+            lost += 1
+            if lost == len(pointer.places):
+                raise data
+            pool.say(f"[the log of {place.host} is left out: {data.message}]")
+
+
+def merged_lines(
+    pool: HostPool, run: Run, pointer: Pointer, request: LogRequest
+) -> Iterator[bytes]:
+    """Yield the lines of all nodes as they come, each behind the name of its host."""
+    width = max(len(place.host) for place in pointer.places)
+    prefixes = {place.node: f"{place.host:<{width}} | ".encode() for place in pointer.places}
+    unfinished = dict.fromkeys(prefixes, b"")
+    attempts = dict.fromkeys(prefixes, request.attempt)
+    line_end = _FINAL_LINE_END if request.final_lines else _LINE_END
+    bar = None  # the node whose progress bar is the last line, if one is
+    for node, attempt, data in merged(pool, run, pointer, **request.to_json()):
+        if attempt != attempts[node]:
+            attempts[node] = attempt
+            end = b"\n" if unfinished[node] else b""
+            data = end + b"[safelaunch] attempt %d\n" % attempt + data  # noqa: PLW2901
+        *lines, rest = line_end.split(unfinished[node] + data)
+        if request.final_lines:  # a bar may go on for days
+            rest = b"\r".join(rest.split(b"\r")[-2:])
+        whole = [text + end for text, end in zip(lines[::2], lines[1::2], strict=True)]
+        if len(rest) > _LONGEST_LINE:
+            whole, rest = [*whole, rest + b"\n"], b""
+        unfinished[node] = rest
+        if whole:
+            begin = b"\n" if bar not in (None, node) else b""
+            bar = node if whole[-1].endswith(b"\r") else None
+            yield begin + b"".join(prefixes[node] + line for line in whole)
+    for node, rest in unfinished.items():
+        if rest:
+            yield prefixes[node] + rest + b"\n"

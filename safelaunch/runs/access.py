@@ -1,0 +1,226 @@
+"""A recorded run behind one Protocol, wherever it runs, and the runs of this machine behind it.
+
+Nothing here prints: a test or a notebook watches a run with it as the command line does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from safelaunch.errors import RunError
+from safelaunch.runs import store
+from safelaunch.runs.node_files import LocalFiles
+from safelaunch.runtime import run_state
+from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.agent import start as agent_start
+from safelaunch.runtime.logs import reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from safelaunch.runs.mirror import Place
+    from safelaunch.runs.node_files import NodeFiles
+    from safelaunch.runs.store import Run
+
+
+class LogRequest(NamedTuple):
+    """Which part of a run's log: `which` is None (combined), `launcher` or `rank-3`."""
+
+    attempt: int = 1
+    which: str | None = None
+    tail: int | None = None  # lines to begin with, instead of all
+    follow: bool = False
+    node: int | None = None  # None: of all nodes
+    final_lines: bool = False  # of a line that overwrites itself only the last state
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the agent on a host is asked."""
+        return {key: getattr(self, key) for key in ("which", "attempt", "tail", "follow")}
+
+
+class MissingLogError(RunError):
+    """The run has no such log."""
+
+
+class RunAccess(Protocol):
+    """One run, on this machine or on hosts. What asks a host may raise HostError."""
+
+    @property
+    def record(self) -> Run:
+        """The run's id and its folder on this machine."""
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+
+    def places(self) -> tuple[Place, ...]:
+        """Return host and folder of each node; none for a run of this machine."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the status as it is now; of a host that does not answer `unknown`."""
+
+    def last_status(self) -> dict[str, Any]:
+        """Return the status as far as it is known without asking a host."""
+
+    def is_over(self, status: Mapping[str, Any]) -> bool:
+        """Whether nothing more will come of a run with this status."""
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
+    ) -> dict[str, Any]:
+        """Wait until the run is over or `timeout` seconds have passed; return its status.
+
+        `on_status` gets each status in which it is not over.
+        """
+
+    def stop(self, grace: float) -> tuple[dict[str, Any], bool]:
+        """Stop the run; return its status, and whether it had ended before."""
+
+    def failure(self, status: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return why its last attempt failed; None where it did not."""
+
+    def attempts(self) -> list[int]:
+        """Return the numbers of the attempts that have logs, the newest last."""
+
+    def ranks(self) -> dict[str, int]:
+        """Return {rank: pid} of the newest start of each rank."""
+
+    def notes(self) -> list[str]:
+        """Return what the run's samples of CPU and GPU load say."""
+
+    def is_served(self, socket: str, node: int | None = None) -> bool:
+        """Whether a tmux server answers at the socket of a node."""
+
+    def log(
+        self,
+        request: LogRequest,
+        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
+    ) -> Iterator[bytes]:
+        """Yield a log to its end, or with `follow` to the run's end. Raises MissingLogError.
+
+        Before each later attempt comes a line that names it. `on_status` gets what was read of a
+        run of this machine while its log is followed.
+        """
+
+    def files(self, node: int) -> NodeFiles:
+        """Return the files of a node."""
+
+
+class LocalRun:
+    """A run of this machine."""
+
+    def __init__(self, record: Run) -> None:
+        self.record = record
+        self.id = record.id
+
+    def places(self) -> tuple[Place, ...]:
+        """Return nothing: the run's only folder is its record."""
+        return ()
+
+    def status(self) -> dict[str, Any]:
+        """Return the status as it is now."""
+        return run_state.judge(self.record.node_dir)
+
+    def last_status(self) -> dict[str, Any]:
+        """Return the status as it is now: there is no host to ask."""
+        return self.status()
+
+    def is_over(self, status: Mapping[str, Any]) -> bool:
+        """Whether nothing more will come of a run with this status."""
+        return agent_runs.is_over(dict(status))
+
+    def wait(
+        self,
+        timeout: float | None = None,
+        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
+    ) -> dict[str, Any]:
+        """Wait until the run is over or `timeout` seconds have passed; return its status."""
+        return poll_until_over(self, 0.1, timeout, on_status)
+
+    def stop(self, grace: float) -> tuple[dict[str, Any], bool]:
+        """Stop the run; return its status, and whether it had ended before."""
+        had_ended = self.status().get("state") in run_state.ENDED
+        return run_state.stop(self.record.node_dir, grace), had_ended
+
+    def failure(self, status: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return why its last attempt failed; None where it did not."""
+        return store.failure(self.record, status)
+
+    def attempts(self) -> list[int]:
+        """Return the numbers of the attempts that have logs, the newest last."""
+        return reader.attempts(self.record.node_dir)
+
+    def ranks(self) -> dict[str, int]:
+        """Return {rank: pid} of the newest start of each rank."""
+        return agent_runs.ranks(self.record.node_dir)
+
+    def notes(self) -> list[str]:
+        """Return what the run's samples of CPU and GPU load say."""
+        return agent_runs.notes(self.record.node_dir)
+
+    def is_served(self, socket: str, node: int | None = None) -> bool:
+        """Whether a tmux server answers at the socket."""
+        del node
+        return agent_start.is_served(socket)
+
+    def log(
+        self,
+        request: LogRequest,
+        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
+    ) -> Iterator[bytes]:
+        """Yield a log to its end, or with `follow` to the run's end. Raises MissingLogError."""
+        path = reader.log_path(self.record.node_dir, request.which, request.attempt)
+        if not request.follow and not os.path.isfile(path):
+            raise MissingLogError(f"{self.id} has no such log")
+        position = 0 if request.tail is None else reader.last_lines(path, request.tail)
+
+        def is_over() -> bool:
+            status = self.status()
+            on_status(status)
+            return self.is_over(status)
+
+        pieces = reader.following(
+            self.record.node_dir,
+            request.which,
+            (request.attempt, position),
+            is_over,
+            on=request.follow,
+        )
+        yield from with_attempt_lines(request.attempt, pieces)
+
+    def files(self, node: int) -> LocalFiles:
+        """Return the files of a node."""
+        return LocalFiles(os.path.join(self.record.folder, f"node-{node}"))
+
+
+def poll_until_over(
+    run: RunAccess,
+    interval: float,
+    timeout: float | None,
+    on_status: Callable[[dict[str, Any]], object],
+) -> dict[str, Any]:
+    """Return a run's status once it is over, or once `timeout` seconds have passed."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not run.is_over(status := run.status()):
+        on_status(status)
+        if deadline is not None and time.monotonic() > deadline:
+            break
+        time.sleep(interval)
+    return status
+
+
+def with_attempt_lines(attempt: int, pieces: Iterator[tuple[int, int, bytes]]) -> Iterator[bytes]:
+    """Yield the bytes of (attempt, position, bytes), a line before each attempt after the first."""
+    last = b"\n"
+    for number, _, data in pieces:
+        if number != attempt:
+            end = b"" if last.endswith((b"\r", b"\n")) else b"\n"
+            attempt, last = number, b"\n"
+            yield end + b"[safelaunch] attempt %d\n" % attempt
+        if data:
+            last = data
+            yield data
