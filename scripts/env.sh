@@ -13,7 +13,14 @@ if [ "$(cat "$venv/installed" 2>/dev/null)" != "$stamp" ]; then
   }
   echo "installing into $venv (once; torch is the largest part)" >&2
   "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check -c scripts/constraints.txt -e '.[train,dev]'
+  pip=("$venv/bin/python" -m pip install -q --disable-pip-version-check -c scripts/constraints.txt)
+  if [ "$(uname)" = Linux ] && ! command -v nvidia-smi >/dev/null; then
+    # PyPI's torch for Linux brings several GB of CUDA; PyTorch's own index has it without. Where
+    # that index cannot be reached, the next line takes what there is.
+    "${pip[@]}" --retries 0 --timeout 10 --index-url https://download.pytorch.org/whl/cpu torch \
+      2>/dev/null || true
+  fi
+  "${pip[@]}" -e '.[train,dev]'
   printf '%s' "$stamp" >"$venv/installed"
 fi
 export PATH="$venv/bin:$PATH"

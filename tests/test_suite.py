@@ -63,7 +63,7 @@ def test_a_skip_that_is_not_allowed_fails_in_ci(
 
 LEAVES = """
 import json, os, pathlib, time
-from support.ssh import sshd
+from support.ssh import network_namespaces, sshd
 from support.workspace import Place
 
 def test_it(tmp_path):

@@ -265,8 +265,8 @@ def test_a_key_and_a_password_where_both_are_demanded() -> None:
 TERMINAL = """
 import sys
 from safelaunch.ssh import prompt
-from safelaunch.ssh.connection import connect
 from safelaunch.ssh.config.target import Target
+from safelaunch.ssh.connection import connect
 target = Target(name="box", address="127.0.0.1", port=int(sys.argv[1]), user="alice",
                 identities=(), agent=None, known_hosts=(sys.argv[2],))
 with connect(target, ask=prompt.asker()) as connection, connection.exec("echo I am in") as c:
