@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import readme_output
 
 from safelaunch.checks.registry import declared
 from safelaunch.cli.main import COMMANDS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from safelaunch.config.schema.keys import Schema
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = readme_output.README.read_text(encoding="utf-8")
 JOB_DOC = (ROOT / "docs" / "job-file.md").read_text(encoding="utf-8")
 HOSTS_DOC = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
 
@@ -50,21 +51,35 @@ def safelaunch(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProces
 def project(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "pyproject.toml").touch()
-    for script in ("scripts/train.py", "train.py"):
+    for script in ("scripts/train.py", "train.py", "train.sh"):
         (tmp_path / script).touch()
-    (tmp_path / "train.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
+    (tmp_path / "train.yaml").write_text(job_on_gpus(), encoding="utf-8")
     return tmp_path
 
 
-def test_readme_shows_the_dry_run_that_its_job_file_gives(project: Path) -> None:
-    printed = safelaunch(
-        "run", "--dry-run", "--project-root", "/home/me/llm", "train.yaml", cwd=project
-    )
-    at = 0
-    for part in blocks("text")[0].split("  ...\n"):  # what is left out
-        found = printed.stdout.find(part, at)
-        assert found >= at, part
-        at = found + len(part)
+def job_on_gpus() -> str:
+    (job,) = (block for block in blocks("yaml") if block.startswith("name: "))
+    return job
+
+
+def test_readme_shows_the_dry_run_that_its_job_file_gives() -> None:
+    shown = readme_output.text("dry-run")
+    assert readme_output.fresh("dry-run") == shown, "scripts/readme writes the README anew"
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("name", ["first-run", "failure"])
+def test_readme_shows_what_runs_really_print(name: str) -> None:
+    pytest.importorskip("torch")
+    shown = readme_output.comparable(readme_output.text(name))
+    fresh = readme_output.comparable(readme_output.fresh(name))
+    assert fresh == shown, "scripts/readme writes the README anew"
+
+
+def test_init_prints_the_first_job_file_of_the_readme(project: Path) -> None:
+    words = "init -- torchrun --nproc_per_node 2 train.py"
+    assert f"`safelaunch {words}`" in README
+    assert safelaunch(*words.split(), cwd=project).stdout == blocks("yaml")[0]
 
 
 def test_readme_stays_under_two_hundred_lines() -> None:
@@ -101,11 +116,16 @@ def test_the_hosts_file_of_the_docs_is_one(tmp_path: Path) -> None:
     assert load_own(str(tmp_path)).groups == {"lab": ("gpu1", "gpu2")}
 
 
-@pytest.mark.parametrize("document", sorted((ROOT / "docs").glob("*.md")), ids=lambda d: d.name)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_between_the_docs_lead_somewhere(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     for file, anchor in re.findall(r"\]\(([\w./-]*)#?([\w-]*)\)", text):
-        there = (document.parent / file if file else document).read_text(encoding="utf-8")
+        path = document.parent / file if file else document
+        assert path.exists(), f"{document.name}: {file}"
+        there = path.read_text(encoding="utf-8") if anchor else ""
         titles = re.findall(r"^#+ (.*)$", there, re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
         assert not anchor or anchor in anchors, f"{document.name}: {file}#{anchor}"
@@ -118,55 +138,10 @@ def test_every_command_of_the_readme_exists() -> None:
 
 def test_what_the_readme_adds_to_its_job_file_is_understood(project: Path) -> None:
     job = project / "train.yaml"
-    job.write_text("".join(blocks("yaml")), encoding="utf-8")
+    added = blocks("yaml")[-1]
+    job.write_text(job_on_gpus() + added, encoding="utf-8")
     planned = safelaunch("run", "--dry-run", "train.yaml", cwd=project)
     assert planned.returncode == 0, planned.stderr
-
-
-FAILING = {
-    "src/__init__.py": "",
-    "src/data.py": """
-def collate(rows):
-    return [row["labels"] for row in rows]
-""",
-    "train.py": """
-import os
-import torch
-import torch.distributed as dist
-from src.data import collate
-dist.init_process_group("gloo")
-batch = collate([{} if os.environ["RANK"] == "1" else {"labels": 1.0}])
-dist.all_reduce(torch.tensor(batch))
-""",
-    "ppo.yaml": f"""
-name: ppo
-profile: cpu
-launcher: torchrun
-processes: 2
-script: train.py
-python: {sys.executable}
-""",
-}
-
-
-@pytest.mark.train
-def test_a_failure_looks_as_the_readme_shows_it(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    for name, text in FAILING.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    ended = safelaunch("run", "--follow", "ppo.yaml", cwd=tmp_path, SAFELAUNCH_HOME=str(tmp_path))
-    (shown,) = blocks("console")
-    assert told(ended.stderr[ended.stderr.index(": failed") :]) == told(shown)
-
-
-def told(block: str) -> list[str]:
-    """Return each label of a failure block with its value, less what differs from run to run."""
-    # a path that does not fit goes on in the next line
-    block = re.sub(r"(  at {8}\S+)\n {12}(?=/)", r"\1", block)
-    lines = [line for line in block.splitlines() if line.startswith("  ") and line[2] != " "]
-    varying = r"ppo-\S+|(?<= on )\S+|\S+(?=/src)|:\d+ in \S+|\d+ ms|(?<=then).*"
-    return [re.sub(varying, "_", line) for line in lines]
 
 
 def test_every_check_stands_in_its_document() -> None:
@@ -178,3 +153,19 @@ def test_every_check_stands_in_its_document() -> None:
         for name, mark, doc in made
     ]
     assert rows == says
+
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((\d\S*)\)", listed) == [page.name for page in DECISIONS]
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_says_what_it_costs_and_when_to_look_again(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert {"Context", "Decision", "Cost", "When to look again"} <= set(titles)
+    assert text.startswith(f"# {page.name[:3]}: ")
