@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import readme_output
+from support import readme_output
 
 from safelaunch.checks.registry import declared
 from safelaunch.cli.main import COMMANDS
