@@ -158,7 +158,7 @@ def _missing(site: Site, packages: dict[str, str], missing: list[str]) -> Answer
     rest = [packages[name] for name in missing if name != "torch"]
     commands = [pip_commands.torch(site)] if "torch" in missing else []
     commands += [pip_commands.install(site, rest)] if rest else []
-    source = _ACCELERATE if "deepspeed" in missing else ""
+    source = _ACCELERATE if "accelerate" in packages and "deepspeed" in missing else ""
     hint = "; or ".join([other, " and ".join(commands)]) if other else " and ".join(commands)
     return fail(
         f"{path}{own} has no {without}: the launcher `{job.launcher}` does not start", hint, source
