@@ -13,7 +13,7 @@ import time
 from safelaunch.runtime import processes
 
 ENDED = ("succeeded", "failed", "stopped")
-START_LIMIT = 60.0  # seconds that a start may take before it counts as lost
+START_LIMIT = 60.0  # seconds from the claim to the first status, before that one counts as lost
 RESERVED = 8192  # bytes kept for the last status of a run
 RESERVED_FAILURE = 64 << 10  # and for why it failed: 64 ranks, an exception and its causes
 CALLED_OFF = "called off before it started"
@@ -101,8 +101,10 @@ def _in_start(
         who = dict(processes.machine(), pid=claimant[0], start=claimant[1])
         reason = "its status.json cannot be read; the supervisor lives"
         return dict(name, state="running", supervisor=who, reason=reason)
-    # a starter that was killed may have left a supervisor on its way: give that a moment
-    if age < (START_LIMIT if claimed or busy else 3.0) and not begun:
+    # on a slow machine a start takes as long as it takes; a starter that was killed may have left a
+    # supervisor on its way, in tmux not yet to be seen: give that a moment
+    starts = busy or (claimed and age < START_LIMIT) or processes.supervisors(node_dir)
+    if not begun and (starts or age < 3.0):  # noqa: PLR2004 - seconds, nowhere else
         return dict(name, state="pending")
     alive = remaining(node_dir, str(name["id"]))
     reason = "it never started"

@@ -325,15 +325,31 @@ def test_the_record_of_processes_stays_short(place: Place) -> None:
     assert run_state.recorded(str(place.node(run))) == living
 
 
-def test_stop_calls_a_start_off(place: Place) -> None:
-    """As if the client had been killed before it could start anything."""
+def begun(place: Place, starter: dict[str, object]) -> str:
+    """Make a run directory as a start leaves it that has got no further for two minutes."""
     run = "job-20260101-000000-abcd"
-    place.node(run).mkdir(parents=True)
+    node = place.node(run)
+    node.mkdir(parents=True)
+    (node / "run.json").write_text(json.dumps({"id": run, "starter": starter}))
+    os.utime(node, (time.time() - 120, time.time() - 120))
+    return run
+
+
+def test_a_slow_start_is_pending_and_stop_calls_it_off(place: Place) -> None:
+    run = begun(place, processes.identity(os.getpid()))
     assert place.json("show", run)["state"] == "pending"
     shown = place.json("stop", run)
     assert shown["state"] == "stopped"
     assert "called off" in shown["reason"]
     assert not run_state.claim(str(place.node(run)))
+
+
+def test_a_start_whose_client_was_killed_is_lost(place: Place) -> None:
+    gone = {**processes.identity(os.getpid()), "start": 1}
+    run = begun(place, gone)
+    shown = place.json("show", run)
+    assert (shown["state"], shown["reason"]) == ("lost", "it never started")
+    assert place.json("stop", run)["state"] == "stopped"
 
 
 def test_stop_without_a_name_takes_the_run_that_lives(place: Place) -> None:
