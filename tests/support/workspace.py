@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from safelaunch.runtime import processes, run_state
-from safelaunch.runtime.agent import start
+from safelaunch.runtime.backends import tmux
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,8 +251,8 @@ class Place:
             assert processes.marked(run) == {}, f"{run} left processes"
             socket = known.get("socket")
             if socket:
-                wait_for(lambda path=socket: not start.is_served(path), "end of tmux")  # type: ignore[misc]
-                run_state.drop_socket(socket)
+                wait_for(lambda path=socket: not tmux.serves(path), "end of tmux")  # type: ignore[misc]
+                tmux.clean_up(socket)
 
     def _supervisor_ends(self, who: dict[str, Any] | None) -> None:
         if who is None:

@@ -10,13 +10,12 @@ import click
 
 from safelaunch.cli.output import say
 from safelaunch.runs import combine_nodes, mirror, store
-from safelaunch.runtime import run_state
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.agent import runs as agent_runs
-from safelaunch.runtime.agent import start
 from safelaunch.runtime.logs import reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from safelaunch.remote.host_pool import Looker
     from safelaunch.remote.session import Way
@@ -166,10 +165,13 @@ def stop(run: Run, grace: float) -> tuple[dict[str, Any], bool]:
     return run_state.stop(run.node_dir, grace), ended
 
 
-def is_served(run: Run, socket: str, node: int | None = None) -> bool:
-    """Whether a tmux server answers at the socket of a run's node."""
+def has_terminal(run: Run, status: Mapping[str, Any], node: int | None = None) -> bool:
+    """Whether the terminal of a run's node is there to attach to."""
     seen = store.mirrored(run, node)
-    return start.is_served(socket) if seen is None else bool(seen.get("served"))
+    if seen is not None:
+        return bool(seen.get("served"))
+    backend, handle = backends.from_record(status)
+    return backend.serves(handle)
 
 
 def notes(run: Run) -> list[str]:

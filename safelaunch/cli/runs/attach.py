@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 import click
@@ -12,6 +13,7 @@ from safelaunch.cli.runs import access
 from safelaunch.cli.runs.follow import counted, in_short, own_log
 from safelaunch.errors import HostError, RunError
 from safelaunch.runs import store
+from safelaunch.runtime import backends
 
 
 @click.command("attach")
@@ -35,19 +37,21 @@ def command(run: str | None, node: int | None) -> int:
         raise RunError(
             f"{found.id} does not run ({in_short(status)})", hint=f"safelaunch logs {found.id}"
         )
-    socket = (store.kept(found, number) if number else status).get("socket")
-    if not socket:
+    own = store.kept(found, number) if number else status
+    backend, handle = backends.from_record(own)
+    command = backend.attach(handle)
+    if not command:
         raise RunError(f"{found.id} was started without tmux", hint=look)
-    if not access.is_served(found, str(socket), number):
+    if not access.has_terminal(found, own, number):
         raise RunError(f"the tmux server of {found.id} is gone; the job goes on", hint=look)
     if not sys.stdin.isatty():
         raise RunError("attach needs a terminal", hint=look)
     if access.is_remote(found):
         from safelaunch.cli.runs.attach_remote import attach  # noqa: PLC0415 - over SSH only
 
-        return attach(found, str(socket), number)
+        return attach(found, shlex.join(command), number)
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
     try:
-        os.execvpe("tmux", ["tmux", "-S", str(socket), "attach"], environment)  # noqa: S606 - this process becomes tmux
+        os.execvpe(command[0], command, environment)  # noqa: S606 - this process becomes tmux
     except OSError as e:
-        raise RunError(f"tmux cannot be run: {e.strerror}", hint=look) from e
+        raise RunError(f"{command[0]} cannot be run: {e.strerror}", hint=look) from e

@@ -15,7 +15,6 @@ from safelaunch.cli.runs import access
 from safelaunch.errors import RunError
 from safelaunch.runs import mirror
 from safelaunch.ssh.config.address import place
-from safelaunch.start import tmux
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +24,11 @@ if TYPE_CHECKING:
     from safelaunch.ssh.connection import Channel
 
 
-def attach(run: Run, socket: str, node: int) -> int:
-    """Attach to the pane of a run's node; return 0 when it was left or has ended."""
+def attach(run: Run, command: str, node: int) -> int:
+    """Run `command`, which attaches to a run's node, on its host; return 0 when it was left."""
     at = mirror.pointer(run)
     if at is None:
         raise RunError(f"{run.id} is not on a host")
-    command = tmux.attach_command(socket)
     host = at.of(node).host
     if sys.platform == "win32":
         plain = plain_ssh(access.way(at.hosts_file, asks=False).host(host), command)

@@ -25,8 +25,7 @@ from safelaunch.cli.runs.follow import (
     without_repeats,
 )
 from safelaunch.runs import store
-from safelaunch.runtime import run_state
-from safelaunch.start import tmux
+from safelaunch.runtime import backends, run_state
 
 _RANKS = 8  # that are named with their pids
 
@@ -184,10 +183,11 @@ def _places(run: store.Run, status: dict[str, Any], *, has_log: bool) -> list[st
         one = store.mirrored(run, number) or {}
         label = "files" if number == numbers[0] else ""
         lines.append(f"{label:<10}{one.get('host')}:{shlex.quote(str(one.get('run_dir')))}")
-    socket = status.get("socket")
-    if status.get("state") == "running" and socket:
-        if access.is_served(run, str(socket)):
-            own = tmux.attach_command(str(socket))
+    backend, handle = backends.from_record(status)
+    command = backend.attach(handle)
+    if status.get("state") == "running" and command:
+        if access.has_terminal(run, status):
+            own = shlex.join(command)
             lines.append(f"attach    {own if seen is None else f'safelaunch attach {run.id}'}")
         else:
             lines.append("attach    no longer: its tmux server is gone, the job goes on")

@@ -171,7 +171,7 @@ def test_other_systems_are_told_to_use_remote(place: Place, platform: str) -> No
         f"import click, sys\nsys.platform = {platform!r}\nsys.argv = ['safelaunch', 'run', {job!r}]"
     )
     result = subprocess.run(
-        [sys.executable, "-c", f"{program}\nfrom safelaunch.cli import main\nmain()"],
+        [sys.executable, "-c", f"{program}\nfrom safelaunch.cli.main import main\nmain()"],
         cwd=place.project,
         env=place.env,
         capture_output=True,
