@@ -35,6 +35,8 @@ BOTH_WAYS = {
     ("lint", "lint/shell"): "run.py applies the rules, which make the findings of finding.py",
     ("lint", "lint/env"): "file_variables.py applies the rules, which make findings",
     ("lint", "lint/yaml_files"): "run.py applies the rules, which make the findings of finding.py",
+    ("runtime", "runtime/backends"): "run_state.py asks the backend that a record names; "
+    "the backends use commands.py and processes.py",
     ("ssh", "ssh/keys"): "errors.py and paramiko_patches.py serve keys/, which the login uses",
 }
 

@@ -6,7 +6,6 @@ All or nothing: where one node cannot be started, nothing is left of the others.
 from __future__ import annotations
 
 import json
-import posixpath
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,32 +13,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.environ import NOTEWORTHY
 from safelaunch.errors import HostError, StartError
 from safelaunch.model import Slot
-from safelaunch.plan.build import bind
 from safelaunch.remote.agent_client import AgentError, Lost
 from safelaunch.remote.host_pool import PATIENCE
 from safelaunch.remote.parallel import together
 from safelaunch.runs import mirror
+from safelaunch.runtime import backends
+from safelaunch.runtime.commands import CommandResult
 from safelaunch.runtime.supervise import peers
 from safelaunch.ssh.errors import Unreachable
-from safelaunch.start import backend as start_backend
-from safelaunch.start import preflight, restart_scripts, resume, tmux
-from safelaunch.start import run_dir as start_run_dir
-from safelaunch.start.backend import Backend
-from safelaunch.start.process import Result
+from safelaunch.start import preflight
+from safelaunch.start.caller import Started
+from safelaunch.start.preflight import MachineReport
+from safelaunch.start.run_files import start_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.model import NodePlan, Plan
+    from safelaunch.model import Plan
     from safelaunch.remote.agent_client import Pending
     from safelaunch.remote.machine import Machine
     from safelaunch.remote.routes import Routes
     from safelaunch.runs import store
     from safelaunch.start.caller import Caller
+    from safelaunch.start.run_files import StartRequest
 
 
-class Seen(NamedTuple):
-    """What an agent says of its machine, and how the commands ended that a start asks for."""
+class HostReport(NamedTuple):
+    """What an agent says of its machine, with the results of `ask_report`'s commands."""
 
     about: Mapping[str, Any]
 
@@ -48,44 +48,30 @@ class Seen(NamedTuple):
         """The user's home folder there."""
         return str(self.about["home"])
 
-    def result(self, index: int) -> Result:
-        """How a command ended."""
-        return Result(*self.about["results"][index])
+    @property
+    def machine(self) -> MachineReport:
+        """What a start needs of it."""
+        probe, version = (CommandResult(*result) for result in self.about["results"])
+        return MachineReport(
+            base=str(self.about["base"]),
+            environ=self.about["environ"],
+            python=str(self.about["python"]),
+            bash=self.about["bash"],
+            probe=probe,
+            version=version.last_line,
+        )
 
 
-class Started(NamedTuple):
-    """A run that was started on hosts, and what to say about it."""
-
-    run: store.Run
-    notes: tuple[str, ...]
-    places: tuple[mirror.Place, ...]
-    with_tmux: bool
-    routes: Routes | None = None
-
-
-def look(machine: Machine, python: str | None, run_id: str) -> Pending:
-    """Ask a host once for what a start there needs; the answer makes a Seen. Raises HostError."""
-    question = preflight.question(run_id)
+def ask_report(machine: Machine, python: str | None, run_id: str) -> Pending:
+    """Ask a host for what a start there needs; the answer makes a HostReport. Raises HostError."""
     return machine.agent.ask_first(
         "start.look",
-        commands=[[python, *question], [python, "-V"], ["tmux", "-V"]],
+        commands=[[python, *preflight.probe_command(run_id)], [python, "-V"]],
         environ=[*NOTEWORTHY, "CUDA_VISIBLE_DEVICES", "PATH"],
     )
 
 
-def bound_facts(node: NodePlan, seen: Seen, run_id: str) -> dict[Slot, str]:
-    """Return what a node's slots are filled with. Raises StartError."""
-    python = node.interpreter.path or str(seen.about["python"])
-    if not seen.about["bash"]:
-        raise StartError(f"{node.host} has no `bash`; it runs the job's launch.sh")
-    found = preflight.understand(
-        node, python, seen.result(0), seen.result(1).last_line, seen.about["environ"]
-    )
-    run_dir = posixpath.join(str(seen.about["base"]), "runs", run_id, f"node-{node.node_rank}")
-    return {**found, Slot.RUN_ID: run_id, Slot.RUN_DIR: run_dir}
-
-
-class Order(NamedTuple):
+class StartOrder(NamedTuple):
     """What is to be started, by whom and as what."""
 
     plan: Plan  # not bound
@@ -106,27 +92,34 @@ class Order(NamedTuple):
         }
 
 
-def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> Started:
+def start(  # noqa: C901 - one story: what is asked, and what is taken back where it fails
+    order: StartOrder, machines: Sequence[Machine], reports: Sequence[HostReport]
+) -> Started:
     """Start each node of a plan on its machine. Raises StartError, HostError."""
     plan, run_id = order.plan, order.run_id
     for node in plan.nodes:
         preflight.check_secrets(node, order.caller.environ)
     token = secrets.token_hex(16)
-    requests = [_request(order, rank, about, token) for rank, about in enumerate(seen)]
-    places = tuple(
-        mirror.Place(machine.name, rank, request.run_dir)
-        for rank, (machine, request) in enumerate(zip(machines, requests, strict=True))
-    )
+    requests, places = [], []
+    for rank, (machine, report) in enumerate(zip(machines, reports, strict=True)):
+        facts = {
+            **preflight.facts(plan.nodes[rank], report.machine, run_id),
+            **order.common(rank),
+        }
+        requests.append(_request(order, rank, facts, report, token))
+        places.append(mirror.Place(machine.name, rank, facts[Slot.RUN_DIR]))
     run = mirror.make(order.caller.home, run_id, places, plan.name, order.hosts_file)
-
+    answers: dict[int, dict[str, Any]] = {}
     asking = _Asking(run, threading.Event(), follow=order.follow)
 
-    def one(rank: int) -> HostError | StartError | None:
+    def start_node(rank: int) -> HostError | StartError | None:
         try:
             answer = _ask(machines[rank], requests[rank], places[rank], asking)
         except (HostError, StartError) as e:
             return e
-        mirror.keep(run, places[rank], {"status": answer["status"], "files": requests[rank].kept})
+        files = {"run.json": answer["run"], "plan.json": requests[rank].plan_json}
+        mirror.keep(run, places[rank], {"status": answer["status"], "files": files})
+        answers[rank] = answer
         return None
 
     def call_off() -> None:
@@ -136,7 +129,7 @@ def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> St
 
     failed: list[HostError | StartError | None]
     try:
-        failed = list(together(one, range(len(machines)), end=call_off))
+        failed = list(together(start_node, range(len(machines)), end=call_off))
     except BaseException:
         # Ctrl-C: what the connections were busy with is not known
         asking.is_off.set()
@@ -151,9 +144,27 @@ def start(order: Order, machines: Sequence[Machine], seen: Sequence[Seen]) -> St
             # a log that was asked for would never let go of its connection
             _take_back(others, run, afresh=order.follow, keep=lost is not None)
         raise error  # one that was lost may run there: the pointer to it stays
-    notes = dict.fromkeys(note for request in requests for note in request.notes)
-    with_tmux = all(request.with_tmux for request in requests)
-    return Started(run, tuple(notes), places, with_tmux, order.routes)
+    records = [answers[rank]["run"] for rank in range(len(machines))]
+    notes = []
+    for machine, record, request in zip(machines, records, requests, strict=True):
+        if record.get("backend_note"):
+            notes.append(f"{machine.name}: {record['backend_note']}")
+        where = f"the environment of {machine.name}"
+        notes += [note.replace("your environment", where) for note in request.notes]
+    commands = [backend.attach(handle) for backend, handle in map(backends.from_record, records)]
+    return Started(
+        run=run,
+        places=tuple(places),
+        notes=tuple(dict.fromkeys(notes)),
+        attach=commands[0] if all(commands) else (),
+        network=_network(order.routes, places) if order.routes is not None else (),
+    )
+
+
+def _network(routes: Routes, places: Sequence[mirror.Place]) -> tuple[str, ...]:
+    """Return how each node reaches the others, for people."""
+    ways = zip(places, routes.addresses, routes.interfaces, strict=True)
+    return tuple(f"{place.host} {address} ({card})" for place, address, card in ways)
 
 
 def _take_back(
@@ -164,7 +175,7 @@ def _take_back(
     Returns whether nothing is left.
     """
 
-    def one(machine: Machine) -> bool:
+    def undo(machine: Machine) -> bool:
         if afresh:
             machine.looker.drop(machine.name)
         try:
@@ -178,7 +189,7 @@ def _take_back(
     ranks: dict[str, list[int]] = {}
     for place in at.places if at is not None else ():
         ranks.setdefault(place.host, []).append(place.node)
-    is_gone = all(together(one, machines)) and not keep
+    is_gone = all(together(undo, machines)) and not keep
     if is_gone:
         mirror.forget(run)
     return is_gone
@@ -193,7 +204,7 @@ class _Asking(NamedTuple):
 
 
 def _ask(
-    machine: Machine, request: _Request, place: mirror.Place, asking: _Asking
+    machine: Machine, request: StartRequest, place: mirror.Place, asking: _Asking
 ) -> dict[str, Any]:
     """Ask for a start, and again where the connection is lost: the host starts an id once."""
     run, pauses, is_lost = asking.run, iter(PATIENCE), False
@@ -227,52 +238,13 @@ def _ask(
             return answer
 
 
-class _Request(NamedTuple):
-    words: dict[str, Any]
-    data: tuple[bytes, ...]
-    run_dir: str
-    kept: dict[str, Any]
-    notes: tuple[str, ...]
-    with_tmux: bool
-
-
-def _request(order: Order, rank: int, seen: Seen, token: str) -> _Request:
-    plan, caller, run_id = order.plan, order.caller, order.run_id
-    node = plan.nodes[rank]
-    filled = {**bound_facts(node, seen, run_id), **order.common(rank)}
-    bound = bind(plan, filled)
-    resume.check(bound)
-    node = bound.nodes[rank]
-    why_not = tmux.judge(seen.result(2)) if seen.result(2).code >= 0 else "`tmux` is not installed"
-    backend = Backend(tmux.NAME if why_not is None else start_backend.NAME, None, why_not)
-    on_host = caller._replace(environ=seen.about["environ"])
-    spec = start_run_dir.spec(bound, run_id, on_host, backend, node)
-    files = start_run_dir.files(bound, plan, node) | restart_scripts.scripts(
-        plan, filled, spec["again"], rank
-    )
+def _request(
+    order: StartOrder, rank: int, facts: Mapping[Slot, str], report: HostReport, token: str
+) -> StartRequest:
+    more = {}
     if order.routes is not None:
-        met = {"address": order.routes.addresses[0], "port": order.routes.meeting, "token": token}
-        files[peers.FILE] = (json.dumps(met).encode(), 0o600)
-    notes = [f"{node.host}: {why_not}: started without it; everything but `attach` works"] * bool(
-        why_not
-    )
-    notes += [
-        note.replace("your environment", f"the environment of {node.host}")
-        for note in preflight.inherited(node, seen.about["environ"])
-    ]
-    secrets = {name: caller.environ[name] for name in node.secrets if name in caller.environ}
-    words = {
-        "run": spec,
-        "node": rank,
-        "files": [[name, mode, len(body)] for name, (body, mode) in files.items()],
-        "env": secrets,
-        "python": filled[Slot.PYTHON],
-    }
-    return _Request(
-        words=words,
-        data=tuple(body for body, _ in files.values()),
-        run_dir=filled[Slot.RUN_DIR],
-        kept={"run.json": spec, "plan.json": files["plan.json"][0]},
-        notes=tuple(notes),
-        with_tmux=why_not is None,
-    )
+        routes = order.routes
+        met = {"address": routes.addresses[0], "port": routes.meeting, "token": token}
+        more[peers.FILE] = json.dumps(met).encode()
+    environ = report.machine.environ
+    return start_request(order.plan, facts, order.caller, environ, rank=rank, more=more)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from safelaunch.errors import RunError
 from safelaunch.runs import store
 from safelaunch.runs.node_files import LocalFiles
-from safelaunch.runtime import run_state
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.agent import runs as agent_runs
-from safelaunch.runtime.agent import start as agent_start
 from safelaunch.runtime.logs import reader
 
 if TYPE_CHECKING:
@@ -92,8 +91,8 @@ class RunAccess(Protocol):
     def notes(self) -> list[str]:
         """Return what the run's samples of CPU and GPU load say."""
 
-    def is_served(self, socket: str, node: int | None = None) -> bool:
-        """Whether a tmux server answers at the socket of a node."""
+    def has_terminal(self, status: Mapping[str, Any], node: int | None = None) -> bool:
+        """Whether the terminal of a node with this status is there to attach to."""
 
     def log(
         self,
@@ -162,10 +161,11 @@ class LocalRun:
         """Return what the run's samples of CPU and GPU load say."""
         return agent_runs.notes(self.record.node_dir)
 
-    def is_served(self, socket: str, node: int | None = None) -> bool:
-        """Whether a tmux server answers at the socket."""
+    def has_terminal(self, status: Mapping[str, Any], node: int | None = None) -> bool:
+        """Whether the run's terminal is there to attach to."""
         del node
-        return agent_start.is_served(socket)
+        backend, handle = backends.from_record(status)
+        return backend.serves(handle)
 
     def log(
         self,

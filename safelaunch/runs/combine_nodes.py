@@ -43,7 +43,7 @@ def status(nodes: Sequence[Node]) -> dict[str, Any]:
     if len(nodes) == 1:
         return dict(nodes[0].status)
     first, worst = nodes[0], _worst(nodes)
-    found = {**worst.status, "socket": first.status.get("socket")}
+    found = {**worst.status, **{key: first.status.get(key) for key in ("backend", "socket")}}
     found["state"] = _state(nodes, worst)
     if found["state"] in LIVE and worst.state not in LIVE:
         found.update(exit_code=None, reason=f"{worst.name}: {worst.state}", ended_at=None)

@@ -12,6 +12,10 @@ import time
 
 from safelaunch.runtime import processes
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 ENDED = ("succeeded", "failed", "stopped")
 START_LIMIT = 60.0  # seconds from the claim to the first status, before that one counts as lost
 RESERVED = 8192  # bytes kept for the last status of a run
@@ -244,7 +248,7 @@ def stop(node_dir: str, grace: float) -> dict[str, object]:
     if status.get("state") == "lost":
         status = _record_cleaned(node_dir, status, left, bool(found))
     if status.get("state") in ENDED:
-        drop_socket(status.get("socket"))
+        clean_up(status)
     return dict(status, alive=len(left))
 
 
@@ -301,16 +305,12 @@ def _last_sign(node_dir: str, known: object) -> float | None:
     return max(found) if found else None
 
 
-def drop_socket(path: object) -> None:
-    """Remove the socket of a tmux server that has ended: tmux leaves it behind."""
-    if not isinstance(path, str):
-        return
-    try:
-        os.unlink(path)
-        if os.path.basename(os.path.dirname(path)).startswith("sl-"):
-            os.rmdir(os.path.dirname(path))  # a folder made for this one socket
-    except OSError:
-        pass
+def clean_up(record: Mapping[str, object]) -> None:
+    """Remove what the backend of a run that has ended leaves behind: run.json or its status."""
+    from safelaunch.runtime import backends  # noqa: PLC0415 - at the end of a run only
+
+    backend, handle = backends.from_record(record)
+    backend.clean_up(handle)
 
 
 # -- writing ---------------------------------------------------------------------------------------

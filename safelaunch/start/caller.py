@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.runs import store
+    from safelaunch.runs.mirror import Place
 
 
 class Caller(NamedTuple):
@@ -24,7 +25,9 @@ class Started(NamedTuple):
     """A run that was started, and what to say about it."""
 
     run: store.Run
-    socket: str | None
+    places: tuple[Place, ...]  # its nodes
     notes: tuple[str, ...]
-    supervisor: tuple[int, int] | None  # pid and start time
-    recorder: tuple[int, int] | None  # the process that writes record.json
+    attach: tuple[str, ...]  # the command for its terminal on that machine; empty: it has none
+    network: tuple[str, ...] = ()  # how each of several nodes reaches the others
+    supervisor: dict[str, Any] | None = None  # its process, for a run of this machine
+    recorder: tuple[int, int] | None = None  # pid and start time of what writes record.json there

@@ -1,4 +1,4 @@
-"""What a start asks of this machine before it begins: secrets, folders, interpreter, free port."""
+"""What a start asks of a machine before it begins: secrets, assets, interpreter, free port."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import re
 import shutil
 import stat
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import environ
 from safelaunch.errors import ConfigError, StartError
 from safelaunch.model import NodePlan, Slot
-from safelaunch.runtime import FOLDER
+from safelaunch.runtime import FOLDER, commands
+from safelaunch.runtime.start import run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from safelaunch.model import Placed
-    from safelaunch.start.process import Result, Transport
+    from safelaunch.runtime.commands import CommandResult
 
-_SAID = {"version", "cores", "gpus", "port", "executable"}  # what the probe prints
+_PROBED = {"version", "cores", "gpus", "port", "executable"}  # what the probe prints
 OLDEST_PYTHON = (3, 8)  # what runtime/ is written for
 
 
@@ -34,14 +35,6 @@ def check_secrets(node: NodePlan, environ_: Mapping[str, str]) -> None:
             f"`env_from` names {', '.join(missing)}, not set in your environment",
             hint=f"export {missing[0]}=... and start again",
         )
-
-
-def check_machine(node: NodePlan, environ_: Mapping[str, str]) -> None:
-    """Refuse a start without the working directory or bash. Raises StartError."""
-    if not os.path.isdir(node.cwd):
-        raise StartError(f"the working directory {node.cwd} does not exist")
-    if shutil.which("bash", path=environ_.get("PATH")) is None:
-        raise StartError("`bash` is not on your PATH; it runs the job's launch.sh")
 
 
 def check_assets(assets: Iterable[Placed]) -> None:
@@ -85,49 +78,56 @@ def _active(environ_: Mapping[str, str]) -> tuple[str, str]:
     return os.path.abspath(found), "python3 on your PATH"
 
 
-def ask(
-    machine: Transport, node: NodePlan, python: str, run_id: str, environ_: Mapping[str, str]
-) -> dict[Slot, str]:
-    """Ask the job's interpreter what only this machine knows."""
-    result = machine.run([python, *question(run_id)], timeout=60)
-    version = machine.run([python, "-V"], timeout=10).last_line if result.code != 0 else ""
-    return understand(node, python, result, version, environ_)
+class MachineReport(NamedTuple):
+    """What a machine says before a start: of itself, and through the job's interpreter."""
+
+    base: str  # safelaunch's folder
+    environ: Mapping[str, str]
+    python: str  # for a job that names no interpreter
+    bash: str | None
+    probe: CommandResult  # of `probe_command`
+    version: str  # what `python -V` prints, to name one that is too old even for the probe
 
 
-def question(run_id: str) -> list[str]:
-    """Return the words behind an interpreter that ask it; `understand` reads what it says."""
+def probe_command(run_id: str) -> list[str]:
+    """Return the words behind an interpreter that make it print what `facts` reads."""
     with open(os.path.join(FOLDER, "start_probe.py"), encoding="utf-8") as file:
         source = file.read()
     return ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
 
 
-def understand(
-    node: NodePlan, python: str, result: Result, version: str, environ_: Mapping[str, str]
-) -> dict[Slot, str]:
-    """Return the facts in an interpreter's answer. Raises StartError.
-
-    `version` is what its `-V` says, to tell one that is too old even for the question.
-    """
-    found = dict(line.split(" ", 1) for line in result.out.splitlines() if " " in line)
-    if result.code != 0 or not set(found) >= _SAID:
-        if re.fullmatch(r"Python (2|3\.[0-7])\..*", version):
-            raise _too_old(node, python, version)
-        raise StartError(
-            f"the interpreter {python} does not work: {result.last_line or result.code}",
-            where=node.interpreter.origin,
-        )
-    if tuple(int(n) for n in found["version"].split(".")) < OLDEST_PYTHON:
-        raise _too_old(node, python, f"Python {found['version']}")
-    if found["port"] == "None":
-        raise StartError("no free port between 20000 and 65535")
-    if node.interpreter.path is None and posixpath.isabs(found["executable"]):
-        python = found["executable"]  # python3 on PATH may be a shim that asks which one anew
+def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]:
+    """Return what a node's slots are filled with on its machine. Raises StartError."""
+    if not report.bash:
+        raise StartError("no `bash` on PATH: it runs the job's launch.sh", where=_place(node))
+    python, probe = node.interpreter.path or report.python, report.probe
+    values = dict(line.split(" ", 1) for line in probe.out.splitlines() if " " in line)
+    if probe.code != 0 or not set(values) >= _PROBED:
+        if re.fullmatch(r"Python (2|3\.[0-7])\..*", report.version):
+            raise _too_old(node, python, report.version)
+        what = f"the interpreter {python} does not work: {probe.last_line or probe.code}"
+        if probe.code == commands.NOT_RUN:
+            what = probe.err
+        raise StartError(what, where=node.interpreter.origin)
+    if tuple(int(n) for n in values["version"].split(".")) < OLDEST_PYTHON:
+        raise _too_old(node, python, f"Python {values['version']}")
+    if values["port"] == "None":
+        raise StartError("no free port between 20000 and 65535", where=_place(node))
+    if node.interpreter.path is None and posixpath.isabs(values["executable"]):
+        python = values["executable"]  # python3 on PATH may be a shim that asks which one anew
+    gpus = _visible_gpus(node, report.environ, int(values["gpus"]))
     return {
+        Slot.RUN_ID: run_id,
+        Slot.RUN_DIR: run_dir.node_dir(run_id, node.node_rank, report.base),
         Slot.PYTHON: python,
         Slot.PREFIX: posixpath.dirname(posixpath.dirname(python)),
-        Slot.PORT: found["port"],
-        **_counted(node, int(found["cores"]), _visible_gpus(node, environ_, int(found["gpus"]))),
+        Slot.PORT: values["port"],
+        **_counted(node, int(values["cores"]), gpus),
     }
+
+
+def _place(node: NodePlan) -> str | None:
+    return None if node.host == "localhost" else node.host
 
 
 def _too_old(node: NodePlan, python: str, version: str) -> StartError:

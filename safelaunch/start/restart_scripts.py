@@ -40,17 +40,17 @@ def token(plan: Plan, run_id: str) -> str:
 
 
 def scripts(
-    plan: Plan, facts: Facts, known: dict[str, Any] | None, rank: int = 0
-) -> dict[str, tuple[bytes, int]]:
-    """Return {name: (text, mode)} of a node for an unbound plan and the facts of the start."""
-    if known is None:
+    plan: Plan, facts: Facts, again: dict[str, Any] | None, rank: int = 0
+) -> dict[str, bytes]:
+    """Return {name: text} of a node for an unbound plan, the facts of the start, and its `spec`."""
+    if again is None:
         return {}
-    bound = bind(plan, {**facts, Slot.PORT: known["token"]})
-    found = {}
-    for at, name in enumerate(known["scripts"]):
-        node = _attempt(bound.nodes[rank], at)
-        found[name] = (script_of(bound, node).encode(), 0o755)
-    return found
+    bound = bind(plan, {**facts, Slot.PORT: again["token"]})
+    node = bound.nodes[rank]
+    return {
+        name: script_of(bound, _attempt(node, at)).encode()
+        for at, name in enumerate(again["scripts"])
+    }
 
 
 def _attempt(node: NodePlan, rungs: int) -> NodePlan:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from safelaunch.runtime import processes, run_state
-from safelaunch.runtime.agent import start
+from safelaunch.runtime.backends import tmux
 from support import cli_process
 from support.sweeper import sweep
 
@@ -258,8 +258,8 @@ class Place:
             assert processes.marked(run) == {}, f"{run} left processes"
             socket = known.get("socket")
             if socket:
-                wait_for(lambda path=socket: not start.is_served(path), "end of tmux")  # type: ignore[misc]
-                run_state.drop_socket(socket)
+                wait_for(lambda path=socket: not tmux.serves(path), "end of tmux")  # type: ignore[misc]
+                tmux.clean_up(socket)
         self._ended()
 
     def _supervisor_ends(self, who: dict[str, Any] | None) -> None:

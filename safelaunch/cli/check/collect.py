@@ -152,12 +152,14 @@ def ways(case: Case, pool: HostPool) -> Ways:
         routes,
     )
     from safelaunch.remote import start as remote  # noqa: PLC0415 - as above
+    from safelaunch.start import preflight  # noqa: PLC0415 - as above
 
     machines = [machine.Machine(site.name, pool) for site in case.sites]
     first = case.sites[0]
     try:
-        about = remote.Seen(remote.look(machines[0], first.interpreter, case.job.name).result())
-        port = remote.bound_facts(first.plan, about, case.job.name)[Slot.PORT]
+        asked = remote.ask_report(machines[0], first.interpreter, case.job.name)
+        report = remote.HostReport(asked.result()).machine
+        port = preflight.facts(first.plan, report, case.job.name)[Slot.PORT]
         found = routes.find(machines, [site.host.interface for site in case.sites], int(port))
     except StartError as e:
         return Ways(e.message, e.hint or "")

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.cli.hosts.format import brief
 from safelaunch.remote import agent_bootstrap
+from safelaunch.runtime import backends
 from safelaunch.ssh import errors
 from safelaunch.ssh.config.local_user import here
 from safelaunch.ssh.keys import known_hosts
 from safelaunch.ssh.keys.known_hosts import describe
-from safelaunch.start import tmux as tmux_backend
 from safelaunch.start.preflight import OLDEST_PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.model import Interpreter
+    from safelaunch.runtime.commands import CommandResult
     from safelaunch.ssh.connection import Connection
-    from safelaunch.start.process import Result
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE = 2 << 30  # bytes free below which it is said
@@ -121,7 +121,7 @@ def shell(connection: Connection) -> Check:
 
 
 def python(
-    result: Result, own: Interpreter | None, agents: str
+    result: CommandResult, own: Interpreter | None, agents: str
 ) -> tuple[Check, dict[str, Any] | None]:
     """Judge what VERSIONS has said: of the entry's interpreter, or else of the agent's."""
     path = own.path if own else agents
@@ -148,9 +148,9 @@ def bash(path: str | None) -> Check:
     return Check("bash", OK, path)
 
 
-def tmux(result: Result) -> Check:
+def tmux(result: CommandResult) -> Check:
     """Tell what `tmux -V` has said."""
-    why_not = tmux_backend.judge(result) if result.code >= 0 else "there is none"
+    why_not = backends.tmux.unusable(result)
     if why_not is None:
         return Check("tmux", OK, result.out.strip())
     said = f"{why_not}: everything but `safelaunch attach` works without it"
@@ -207,12 +207,14 @@ def clock(said: str, before: float, after: float) -> tuple[Check, float | None]:
     return Check("clock", WARN, told, hint), round(offset, 3)
 
 
-def cards(result: Result) -> list[str]:
+def cards(result: CommandResult) -> list[str]:
     """Return the names of the cards that `nvidia-smi -L` has told."""
     return re.findall(r"^GPU \d+: (.*?)(?: \(UUID.*)?$", result.out, re.MULTILINE)
 
 
-def gpus(result: Result, names: Sequence[str], wanted: str | None, profile: str | None) -> Check:
+def gpus(
+    result: CommandResult, names: Sequence[str], wanted: str | None, profile: str | None
+) -> Check:
     """Judge the cards; `wanted` is what the profile says of their names, None if it needs none."""
     if result.code == -1:
         hint = f"profile `{profile}` needs some" if wanted is not None else None

@@ -25,9 +25,10 @@ from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.project_dir import FOLDER
 from safelaunch.remote.session import HostResolver
 from safelaunch.runs import store
+from safelaunch.runtime import backends
+from safelaunch.runtime.commands import CommandResult
 from safelaunch.ssh import errors
 from safelaunch.ssh.prompt import asker
-from safelaunch.start.process import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -245,11 +246,11 @@ class _Visit(threading.Thread):
             environ=["SHELL"],
             commands=[
                 [own.path if own else None, "-I", "-c", seen.VERSIONS],
-                ["tmux", "-V"],
+                list(backends.tmux.PROBE),
                 [None, "-I", "-S", "-c", seen.FOLDERS, folder, f"{self._base}/runs"],
             ],
         )
-        results = [Result(*result) for result in about["results"]]
+        results = [CommandResult(*result) for result in about["results"]]
         folders = json.loads(results[2].out) if results[2].code == 0 else []
         python, self.numbers["python"] = seen.python(results[0], own, str(about["python"]))
         checks = [python, seen.bash(about["bash"]), seen.tmux(results[1])]
@@ -267,7 +268,7 @@ class _Visit(threading.Thread):
         about = agent.call("start.look", commands=[[None, "-I", "-S", "-c", seen.TIME]])
         after = time.time()
         check, self.numbers["clock_offset_s"] = seen.clock(
-            Result(*about["results"][0]).last_line, before, after
+            CommandResult(*about["results"][0]).last_line, before, after
         )
         return check
 
@@ -275,7 +276,7 @@ class _Visit(threading.Thread):
 
     def _gpus(self, agent: Agent) -> Iterator[Check]:
         asked = [["nvidia-smi", "-L"], [_WSL, "-L"]]
-        results = [Result(*r) for r in agent.call("start.look", commands=asked)["results"]]
+        results = [CommandResult(*r) for r in agent.call("start.look", commands=asked)["results"]]
         result = next((r for r in results if r.code != -1), results[0])
         names = self.numbers["gpus"] = seen.cards(result)
         wanted, error = self._cards()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 import click
@@ -13,6 +14,7 @@ from safelaunch.cli.runs.follow import counted, in_short, own_log
 from safelaunch.errors import HostError, RunError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
+from safelaunch.runtime import backends
 
 
 @click.command("attach")
@@ -36,19 +38,21 @@ def command(run: str | None, node: int | None) -> int:
         raise RunError(
             f"{access.id} does not run ({in_short(status)})", hint=f"safelaunch logs {access.id}"
         )
-    socket = (store.kept(access.record, number) if number else status).get("socket")
-    if not socket:
+    record = store.kept(access.record, number) if number else status
+    backend, handle = backends.from_record(record)
+    command = backend.attach(handle)
+    if not command:
         raise RunError(f"{access.id} was started without tmux", hint=look)
-    if not access.is_served(str(socket), number):
+    if not access.has_terminal(record, number):
         raise RunError(f"the tmux server of {access.id} is gone; the job goes on", hint=look)
     if not sys.stdin.isatty():
         raise RunError("attach needs a terminal", hint=look)
     if isinstance(access, RemoteRun):
         from safelaunch.cli.runs.attach_remote import attach  # noqa: PLC0415 - over SSH only
 
-        return attach(access, str(socket), number)
+        return attach(access, shlex.join(command), number)
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
     try:
-        os.execvpe("tmux", ["tmux", "-S", str(socket), "attach"], environment)  # noqa: S606 - this process becomes tmux
+        os.execvpe(command[0], command, environment)  # noqa: S606 - this process becomes tmux
     except OSError as e:
-        raise RunError(f"tmux cannot be run: {e.strerror}", hint=look) from e
+        raise RunError(f"{command[0]} cannot be run: {e.strerror}", hint=look) from e

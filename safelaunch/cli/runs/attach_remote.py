@@ -14,7 +14,6 @@ from safelaunch.cli.connections import resolver
 from safelaunch.cli.output import say
 from safelaunch.errors import RunError
 from safelaunch.ssh.config.address import place
-from safelaunch.start import tmux
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from safelaunch.ssh.connection import Channel
 
 
-def attach(run: RemoteRun, socket: str, node: int) -> int:
-    """Attach to the pane of a run's node; return 0 when it was left or has ended."""
-    command = tmux.attach_command(socket)
+def attach(run: RemoteRun, command: str, node: int) -> int:
+    """Run `command`, which attaches to a run's node, on its host; return 0 when it was left."""
     if sys.platform == "win32":
         hosts = resolver(run.pointer.hosts_file, may_prompt=False)
         plain = plain_ssh(hosts.host(run.pointer.of(node).host), command)

@@ -26,8 +26,7 @@ from safelaunch.cli.runs.follow import (
     without_repeats,
 )
 from safelaunch.runs import store
-from safelaunch.runtime import run_state
-from safelaunch.start import tmux
+from safelaunch.runtime import backends, run_state
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
@@ -186,11 +185,12 @@ def _places(run: RunAccess, status: dict[str, Any], *, has_log: bool) -> list[st
     for place in places:
         label = "" if place is not places[0] else "files"
         lines.append(f"{label:<10}{place.host}:{shlex.quote(place.run_dir)}")
-    socket = status.get("socket")
-    if status.get("state") == "running" and socket:
-        if run.is_served(str(socket)):
-            command = f"safelaunch attach {run.id}" if places else tmux.attach_command(str(socket))
-            lines.append(f"attach    {command}")
+    backend, handle = backends.from_record(status)
+    command = backend.attach(handle)
+    if status.get("state") == "running" and command:
+        if run.has_terminal(status):
+            shown = f"safelaunch attach {run.id}" if places else shlex.join(command)
+            lines.append(f"attach    {shown}")
         else:
             lines.append("attach    no longer: its tmux server is gone, the job goes on")
     return lines

@@ -13,13 +13,12 @@ import click
 from safelaunch.checks import run as checks_run
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli.check import collect, quick
-from safelaunch.cli.connections import catalog, host_pool, resolver
-from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs.follow import follow, outcome
+from safelaunch.cli.connections import host_pool, resolver
+from safelaunch.cli.output import say
 from safelaunch.cli.show_plan import say_warnings
+from safelaunch.cli.start.after_start import check_output, show_started
 from safelaunch.cli.start.start_local import caller, interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
-from safelaunch.errors import ConfigError
 from safelaunch.model import Slot
 from safelaunch.remote import assets, project_dir
 from safelaunch.remote import machine as remote_machine
@@ -28,6 +27,7 @@ from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.parallel import together
 from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runs import store
+from safelaunch.start import preflight
 from safelaunch.start.resume import of_run
 from safelaunch.sync import LIMIT, Rules, begin_tree
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from safelaunch.remote.agent_client import Pending
     from safelaunch.remote.machine import Machine
     from safelaunch.remote.routes import Routes
-    from safelaunch.remote.start import Seen, Started
+    from safelaunch.remote.start import HostReport
     from safelaunch.runs.mirror import Pointer
     from safelaunch.sync import Begun
 
 
 def start(ordered: Ordered, options: dict[str, Any]) -> int:
     """Start what is ordered on its hosts; return the exit code of the command."""
-    _check(options, "remote")
+    check_output(options, "remote")
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
     homes = [project_dir.HOME] * len(ordered.hosts)
     known, resolved = ordered.plan(homes)
@@ -77,20 +77,12 @@ def start(ordered: Ordered, options: dict[str, Any]) -> int:
 
 def again(plan: Plan, at: Pointer, options: dict[str, Any]) -> int:
     """Start a recorded plan again on its hosts, with the project as it lies there."""
-    _check(options, "rerun")
+    check_output(options, "rerun")
     begun = _Begun(plan, [place.host for place in at.places], at.hosts_file)
     begun.see()
     known = resolver(at.hosts_file, may_prompt=False)
     begun.find_routes([known.host(place.host).interface for place in at.places])
     return begun.start(plan, options)
-
-
-def _check(options: dict[str, Any], command: str) -> None:
-    if options["as_json"] and options["follow"]:
-        raise ConfigError(
-            "the log and `--json` together would be neither",
-            hint=f"{command} --json, then safelaunch wait --json",
-        )
 
 
 class _Begun:
@@ -106,7 +98,7 @@ class _Begun:
         self.machines = [remote_machine.Machine(host, pool) for host in hosts]
         self.routes: Routes | None = None
         self.plan = plan
-        self.seen: list[Seen] = []
+        self.reports: list[HostReport] = []
         self._case = case  # what is checked before anything is sent; None: nothing
         sites = case.sites if case is not None else ()
         self._wanted = [checks_run.questions(site.case, site) for site in sites]
@@ -121,12 +113,12 @@ class _Begun:
             # what is longer than a command may be is a round trip more
             ask = agent.ask_first if len(json.dumps(asked)) < EARLY else agent.ask
             ask("facts.begin", **asked)
-        return remote.look(self.machines[rank], python, self.run_id)
+        return remote.ask_report(self.machines[rank], python, self.run_id)
 
-    def see(self) -> list[Seen]:
+    def see(self) -> list[HostReport]:
         """Wait until each host has told what a start needs to know. Raises HostError."""
-        self.seen = together(lambda asked: remote.Seen(asked.result()), self._asked)
-        return self.seen
+        self.reports = together(lambda asked: remote.HostReport(asked.result()), self._asked)
+        return self.reports
 
     def ask_checks(self) -> None:
         """Ask for what the checks need: it is found out beside all that was asked before."""
@@ -144,12 +136,12 @@ class _Begun:
         if len(self.machines) > 1:
             from safelaunch.remote import routes  # noqa: PLC0415 - for several hosts only
 
-            first = remote.bound_facts(self.plan.nodes[0], self.seen[0], self.run_id)
+            first = preflight.facts(self.plan.nodes[0], self.reports[0].machine, self.run_id)
             self.routes = routes.find(self.machines, interfaces, int(first[Slot.PORT]))
 
     def start(self, plan: Plan, options: dict[str, Any]) -> int:
         """Start the plan, and tell of it."""
-        order = remote.Order(
+        order = remote.StartOrder(
             plan,
             self.caller,
             self.run_id,
@@ -158,16 +150,8 @@ class _Begun:
             follow=bool(options["follow"]),
         )
         with interruptible():  # of several nodes all start, or none
-            started = remote.start(order, self.machines, self.seen)
-        try:
-            return _tell(started, options)
-        except KeyboardInterrupt:
-            run_id = self.run_id
-            say(
-                f"\n{run_id} goes on\n  look again: safelaunch logs -f {run_id}\n"
-                f"  end it:     safelaunch stop {run_id}"
-            )
-            return 130
+            started = remote.start(order, self.machines, self.reports)
+        return show_started(started, options)
 
 
 class _Sync:
@@ -245,40 +229,3 @@ _turn = threading.Lock()
 def _confirm(question: str) -> bool:
     with _turn:
         return click.confirm(question, err=True)
-
-
-def _tell(started: Started, options: dict[str, Any]) -> int:
-    run = catalog().open(started.run)
-    for note in started.notes:
-        say(f"note: {note}")
-    hosts = ", ".join(place.host for place in started.places)
-    if options["as_json"]:
-        print_json(
-            {
-                "version": 1,
-                "id": run.id,
-                "state": run.last_status().get("state"),
-                "host": started.places[0].host,
-                "run_dir": started.places[0].run_dir,
-                "attach": f"safelaunch attach {run.id}" if started.with_tmux else None,
-                "nodes": [place._asdict() for place in started.places],
-            }
-        )
-        return 0
-    if options["follow"]:
-        say(f"started {run.id} on {hosts}; Ctrl-C leaves it running")
-        return outcome(run, follow(run))
-    click.echo(f"started {run.id} on {hosts}" + (" in tmux" if started.with_tmux else " (no tmux)"))
-    click.echo(f"  follow   safelaunch logs -f {run.id}")
-    if started.with_tmux:
-        click.echo(f"  attach   safelaunch attach {run.id}")
-    click.echo(f"  stop     safelaunch stop {run.id}")
-    for place in started.places:
-        click.echo(f"  files    {place.host}:{place.run_dir}")
-    if started.routes is not None:
-        pairs = zip(
-            started.places, started.routes.addresses, started.routes.interfaces, strict=True
-        )
-        ways = ", ".join(f"{place.host} {address} ({card})" for place, address, card in pairs)
-        click.echo(f"  network  {ways}")
-    return 0

@@ -100,9 +100,9 @@ class RemoteRun:
         """Return what the run's samples of CPU and GPU load said when last seen."""
         return list((store.mirrored(self.record) or {}).get("notes") or [])
 
-    def is_served(self, socket: str, node: int | None = None) -> bool:
-        """Whether a tmux server answered at the socket of a node when last seen."""
-        del socket
+    def has_terminal(self, status: Mapping[str, Any], node: int | None = None) -> bool:
+        """Whether the terminal of a node was there to attach to when last seen."""
+        del status
         return bool((store.mirrored(self.record, node) or {}).get("served"))
 
     def log(

@@ -6,9 +6,9 @@ import os
 import struct
 import time
 
-from safelaunch.runtime import run_state
-from safelaunch.runtime.agent import start as agent_start
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.logs import reader
+from safelaunch.runtime.start import run_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def runs(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Return {run id: {node: view}} of the runs here, of all or of those that `ids` names."""
     del link
     found: dict[str, Any] = {}
-    folder = os.path.join(agent_start.home(), "runs")
+    folder = os.path.join(run_dir.home(), "runs")
     try:
         ids = request.get("ids") or os.listdir(folder)
     except OSError:
@@ -54,8 +54,8 @@ def view(node_dir: str, request: dict[str, Any]) -> dict[str, Any] | None:
     for name in request.get("files") or []:
         files[name] = run_state.read_json(os.path.join(node_dir, name))
     seen.update(files=files, ranks=ranks(node_dir), attempts=reader.attempts(node_dir))
-    socket = status.get("socket")
-    seen["served"] = bool(socket) and agent_start.is_served(str(socket))
+    backend, handle = backends.from_record(status)
+    seen["served"] = backend.serves(handle)
     seen["notes"] = notes(node_dir)
     return seen
 
@@ -97,7 +97,7 @@ def log(request: dict[str, Any], link: Link) -> dict[str, Any]:
     `which` is null or `rank-3` or `launcher`; `tail` begins so many lines before the end; `brief`
     as `runs`. The answer is the run's view when nothing more comes.
     """
-    place = agent_start.node_dir(str(request["id"]), int(request["node"]))
+    place = run_dir.node_dir(str(request["id"]), int(request["node"]))
     which, follow = request.get("which"), bool(request.get("follow"))
     attempt = request.get("attempt") or max(reader.attempts(place), default=1)
     position = int(request.get("position") or 0)
@@ -127,7 +127,7 @@ def is_over(status: dict[str, object]) -> bool:
 def stop(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Stop a run: TERM, the grace, KILL. Returns its status."""
     del link
-    place = agent_start.node_dir(str(request["id"]), int(request["node"]))
+    place = run_dir.node_dir(str(request["id"]), int(request["node"]))
     ended = run_state.judge(place).get("state") in run_state.ENDED
     status = run_state.stop(place, float(request["grace"]))
     return {"status": status, "ended": ended}

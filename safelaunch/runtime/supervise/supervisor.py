@@ -36,7 +36,7 @@ OBSERVERS = (
     *("monitor.oom_kills", "monitor.gpu_load", "monitor.sampler", "logs.size_cap"),
     *("progress.flood_filter", "progress.tracker", "progress.watchdog", "hang.flight_recorder"),
     *("hang.proc_stack", "hang.stacks", "hang.evidence", "supervise.recovery"),
-    *("progress.checkpoint_line", "supervise.observer"),
+    *("progress.checkpoint_line", "supervise.observer", "backends"),
 )
 # rank_exits.py asks for fcntl: it must be there before descriptors run out
 LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
@@ -317,7 +317,7 @@ class Supervisor(object):
         self.journal.show(said.encode())
         self.journal.pane.finish()
         self._save_end()
-        run_state.drop_socket(self.run.get("socket"))
+        run_state.clean_up(self.run)
         if self.nodes is not None:
             is_bad = status["state"] != "succeeded"
             self.nodes.close(
@@ -379,7 +379,7 @@ def main(node_dir: str, umask: int) -> int:
         return 1  # the client died before we could ask to be told
     if not run_state.claim(node_dir):
         sys.stderr.write("the start was called off\n")
-        run_state.drop_socket(run.get("socket"))
+        run_state.clean_up(run)
         return 1
     subreaper = launch.prctl(launch.PR_SET_CHILD_SUBREAPER, 1)
     limits = processes.more_descriptors()
@@ -389,7 +389,7 @@ def main(node_dir: str, umask: int) -> int:
         supervisor.start()
     except OSError as e:
         sys.stderr.write("the job cannot be started: %s\n" % e)
-        run_state.drop_socket(run.get("socket"))
+        run_state.clean_up(run)
         return 1
     supervisor.run_attempts(wakeup)
     supervisor.finish()

@@ -394,7 +394,9 @@ def test_missing_tools_are_told_with_what_they_are_for(desk: Desk, tmp_path: Pat
         desk.hosts("hosts:\n" + entry(server))
         shown = desk.cli("test", code=3).stdout
         assert "fail  bash      there is none" in shown
-        assert "warn  tmux      there is none: everything but `safelaunch attach`" in shown
+        assert (
+            "warn  tmux      `tmux` is not installed: everything but `safelaunch attach`" in shown
+        )
 
 
 def test_no_python_is_told_and_the_rest_is_not_guessed(desk: Desk, tmp_path: Path) -> None:

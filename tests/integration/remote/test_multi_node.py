@@ -210,9 +210,10 @@ def by_halves(far: Place, net: Lan) -> tuple[str, ...]:
 
 def test_all_or_nothing_is_started(far: Place, net: Lan, by_halves: tuple[str, ...]) -> None:
     before = recorded(net)
-    done = far.cli(*by_halves, job(far, TRAIN), code=4)
+    done = far.cli(*by_halves, job(far, TRAIN, log="results/train.log"), code=4)
     assert "error: gpu2: the working directory does not exist" in done.stderr
     assert recorded(net) == before
+    assert not (net.hosts[0].home("root") / "work" / "results").exists()
     assert far.json("ps", "--all")["runs"] == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from support.workspace import DEADLINE, wait_for
 
 from safelaunch.runtime import processes, run_state
-from safelaunch.runtime.agent import start as agent_start
+from safelaunch.runtime.backends import tmux
 from safelaunch.runtime.supervise import journal
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def test_the_job_outlives_its_tmux_server(place: Place) -> None:
         check=True,
     ).stdout
     os.kill(int(pid), signal.SIGKILL)
-    wait_for(lambda: not agent_start.is_served(socket), "death of tmux")
+    wait_for(lambda: not tmux.serves(socket), "death of tmux")
     assert place.json("show", run)["state"] == "running"
     refused = place.cli("attach", run, code=1)
     assert "tmux server" in refused.stderr

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.runtime import processes, run_state
-from safelaunch.runtime.agent import start
+from safelaunch.runtime.backends import tmux
 from support.workspace import Place, wait_for
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _tmux(place: Place, case: Case, run: str) -> None:
     os.kill(int(found.stdout), _number(case))
     says = "attach needs a terminal"
     if case.signal != "HUP":
-        wait_for(lambda: not start.is_served(socket), "end of the tmux server", LIMIT)
+        wait_for(lambda: not tmux.serves(socket), "end of the tmux server", LIMIT)
         says = "tmux server of"
     _goes_on(place, run)
     refused = place.cli("attach", run, code=1, stdin=subprocess.DEVNULL)

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from safelaunch.runtime import processes, run_state
-from safelaunch.runtime.agent import start as agent_start
+from safelaunch.runtime.backends import tmux
 from support.faults.kill_matrix import check, none_left, what_is_wrong
 from support.workspace import wait_for
 
@@ -91,5 +91,5 @@ def _can_be_shown_and_stopped(place: Place, run: str) -> None:
     if shown["state"] in run_state.ENDED:
         check(stopped["state"], shown["state"], "state of a run that had ended")
     if socket:
-        wait_for(lambda: not agent_start.is_served(str(socket)), "end of tmux")
+        wait_for(lambda: not tmux.serves(str(socket)), "end of tmux")
         check(os.path.lexists(str(socket)), False, "a socket is left")

@@ -161,7 +161,7 @@ def test_a_profile_without_the_recovery_ladder_keeps_its_workarounds(project: Pr
 
 def rendered(plan: Plan) -> dict[str, str]:
     found = restart_scripts.scripts(plan, FACTS, restart_scripts.spec(plan, "job-1"))
-    return {name: text.decode() for name, (text, _) in found.items()}
+    return {name: text.decode() for name, text in found.items()}
 
 
 def test_each_rung_has_a_script_with_the_rungs_below_it(project: Project) -> None:

@@ -1,0 +1,92 @@
+"""What a start tells its user, wherever the run is; and following the run to its end."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from safelaunch.cli.connections import catalog
+from safelaunch.cli.output import print_json, say
+from safelaunch.cli.runs.follow import follow, outcome
+from safelaunch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from safelaunch.runs.access import RunAccess
+    from safelaunch.start.caller import Started
+
+
+def check_output(options: dict[str, Any], command: str) -> None:
+    """Refuse options that would print two things at once. Raises ConfigError."""
+    if options["as_json"] and (options["follow"] or options.get("foreground")):
+        raise ConfigError(
+            "the log and `--json` together would be neither",
+            hint=f"{command} --json, then safelaunch wait --json",
+        )
+
+
+def show_started(started: Started, options: dict[str, Any]) -> int:
+    """Print what was started, or follow it, as the options say; return the exit code."""
+    run = catalog().open(started.run)
+    run_id = run.id
+    try:
+        say_notes(started)
+        if options["as_json"]:
+            print_json(_start_json(started, run))
+        elif options["follow"]:
+            say(f"started {run_id}{_hosts(run)}; Ctrl-C leaves it running")
+            return outcome(run, follow(run))
+        else:
+            _say_how_to_look(started, run)
+    except KeyboardInterrupt:
+        say(
+            f"\n{run_id} goes on\n  look again: safelaunch logs -f {run_id}\n"
+            f"  end it:     safelaunch stop {run_id}"
+        )
+        return 130
+    return 0
+
+
+def say_notes(started: Started) -> None:
+    """Say what the start found noteworthy."""
+    for note in started.notes:
+        say(f"note: {note}")
+
+
+def _hosts(run: RunAccess) -> str:
+    names = ", ".join(place.host for place in run.places())
+    return f" on {names}" if names else ""
+
+
+def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
+    """Return what `run --json` and `remote --json` print."""
+    first = started.places[0]
+    shown = {
+        "version": 1,
+        "id": run.id,
+        "state": run.last_status().get("state"),
+        "host": first.host,
+        "run_dir": first.run_dir,
+        "attach": shlex.join(started.attach) or None,
+    }
+    if run.places():
+        shown["attach"] = f"safelaunch attach {run.id}" if started.attach else None
+        shown["nodes"] = [place._asdict() for place in started.places]
+    return shown
+
+
+def _say_how_to_look(started: Started, run: RunAccess) -> None:
+    run_id, is_remote = run.id, bool(run.places())
+    click.echo(f"started {run_id}{_hosts(run)}{' in tmux' if started.attach else ' (no tmux)'}")
+    click.echo(f"  follow   safelaunch logs -f {run_id}")
+    if started.attach:
+        click.echo(f"  attach   safelaunch attach {run_id}")
+        if not is_remote:
+            click.echo(f"           or: {shlex.join(started.attach)}")
+    click.echo(f"  stop     safelaunch stop {run_id}")
+    for place in started.places:
+        host = f"{place.host}:" if is_remote else ""
+        click.echo(f"  files    {host}{shlex.quote(place.run_dir)}")
+    if started.network:
+        click.echo(f"  network  {', '.join(started.network)}")

@@ -1,0 +1,92 @@
+"""What starts a run's supervisor and keeps it alive after the client: a module for each backend.
+
+run.json and status.json name the backend of a run and its handle; `from_record` reads them.
+"""
+
+from __future__ import annotations
+
+from safelaunch.runtime import commands
+from safelaunch.runtime.backends import setsid, tmux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    from safelaunch.runtime.commands import CommandResult
+
+    class Backend(Protocol):
+        """The functions of a backend's module. Only `start` starts anything.
+
+        A handle is what names one run to the backend, such as the path of tmux's socket; None where
+        there is nothing to name.
+        """
+
+        NAME: str  # as run.json has it
+        PROBE: Sequence[str]  # the command that `unusable` wants the result of; empty: none
+
+        def unusable(self, probe: CommandResult) -> str | None:
+            """Return why a machine cannot use this backend, None where it can."""
+
+        def reserve(self, run_id: str) -> str | None:
+            """Return the handle of a run that is to be started. Raises OSError."""
+
+        def start(
+            self,
+            run_id: str,
+            handle: str | None,
+            argv: Sequence[str],
+            *,
+            cwd: str,
+            environ: Mapping[str, str],
+        ) -> Callable[[], bool]:
+            """Start the supervisor `argv`, or queue it; return whether it may still come.
+
+            Raises OSError.
+            """
+
+        def serves(self, handle: str | None) -> bool:
+            """Whether `attach` would find something there."""
+
+        def attach(self, handle: str | None) -> tuple[str, ...]:
+            """Return the command that shows the run in a terminal; empty where none does."""
+
+        def clean_up(self, handle: str | None) -> None:
+            """Remove what a run that has ended leaves behind."""
+
+
+def backends() -> tuple[Backend, ...]:
+    """Return all backends, the best first."""
+    return (tmux, setsid)
+
+
+def by_name(name: object) -> Backend:
+    """Return the backend of that name; for any other setsid, which has nothing to attach to."""
+    return next((backend for backend in backends() if name == backend.NAME), setsid)
+
+
+def from_record(record: Mapping[str, object]) -> tuple[Backend, str | None]:
+    """Return the backend and the handle that run.json or status.json names."""
+    handle = record.get("socket")
+    return by_name(record.get("backend")), handle if isinstance(handle, str) else None
+
+
+def choose(
+    run_id: str, name: str | None, environ: Mapping[str, str]
+) -> tuple[Backend, str | None, str | None]:
+    """Return the best backend that is usable here, its handle, and why no better one is.
+
+    With a name that one. Raises OSError where none is usable.
+    """
+    why = None
+    for backend in backends() if name is None else (by_name(name),):
+        reason = None
+        if backend.PROBE:
+            reason = backend.unusable(commands.run(backend.PROBE, environ=environ, limit=10))
+        try:
+            if reason is None:
+                return backend, backend.reserve(run_id), why
+        except OSError as e:
+            reason = "no folder for the socket of %s (%s)" % (backend.NAME, e.strerror)
+        why = why or reason
+    raise OSError(why)

@@ -1,0 +1,114 @@
+"""tmux: one server per run, with no configuration, so that a user's own tmux can do it no harm.
+
+A session on a shared server would get that server's old environment (tmux 3041), and a user's
+`destroy-unattached` would kill the job. The handle is the path of the server's socket.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+
+from safelaunch.runtime import commands
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from safelaunch.runtime.commands import CommandResult
+
+NAME = "tmux"
+PROBE: Sequence[str] = ("tmux", "-V")
+OLDEST = (2, 1)  # runs several words as they are; older ones join them into one shell line
+LONGEST_SOCKET = 107  # sun_path is 108 bytes with its NUL (unix(7))
+
+
+def unusable(probe: CommandResult) -> str | None:
+    """Return why tmux cannot be used, from what `tmux -V` printed; None if it can."""
+    if probe.code == commands.NOT_RUN:
+        return probe.err
+    found = re.search(r"(\d+)\.(\d+)", probe.out)
+    if probe.code != 0 or (found is None and "master" not in probe.out):
+        return "`tmux -V` says: %s" % (probe.last_line or probe.code)
+    if found is not None and (int(found.group(1)), int(found.group(2))) < OLDEST:
+        return "%s is too old (%d.%d or newer)" % (probe.out.strip(), *OLDEST)
+    return None
+
+
+def reserve(run_id: str) -> str:
+    """Return a short path for a run's socket, in a folder that only this user can enter.
+
+    /tmp, not XDG_RUNTIME_DIR: that one is removed when the last session of the user ends.
+    Raises OSError where there is no such place.
+    """
+    folder = "/tmp/safelaunch-%d" % os.getuid()  # noqa: S108 - checked below
+    try:
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            pass
+        private = _is_private(folder)
+    except OSError:
+        private = False
+    if not private:  # somebody else's, or no /tmp: a fresh one is ours alone
+        import tempfile  # noqa: PLC0415 - rarely needed, and slow to import
+
+        folder = tempfile.mkdtemp(prefix="sl-")
+    path = "%s/%s" % (folder, run_id[-20:])
+    if len(os.fsencode(path)) > LONGEST_SOCKET:
+        os.rmdir(folder)  # only a fresh one can be that long
+        raise OSError(errno.ENAMETOOLONG, "the path of tmux's socket is too long", path)
+    return path
+
+
+def _is_private(folder: str) -> bool:
+    info = os.lstat(folder)
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and not info.st_mode & 0o077
+
+
+def start(
+    run_id: str, handle: str | None, argv: Sequence[str], *, cwd: str, environ: Mapping[str, str]
+) -> Callable[[], bool]:
+    """Start the supervisor in a detached session; return whether its server answers.
+
+    Raises OSError.
+    """
+    server = ["tmux", "-u", "-f", "/dev/null", "-S", str(handle)]
+    session = ["new-session", "-d", "-s", run_id, "-c", cwd, "-x", "200", "-y", "50"]
+    result = commands.run([*server, *session, *argv], environ=environ, limit=20)
+    if result.code != 0:
+        raise OSError(errno.EIO, "tmux did not start: %s" % (result.last_line or result.code))
+    return lambda: serves(handle)
+
+
+def serves(handle: str | None) -> bool:
+    """Whether a tmux server answers at a socket: a server that was killed leaves the file."""
+    import socket  # noqa: PLC0415 - rarely asked
+
+    if not handle:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        try:
+            client.connect(handle)
+        except OSError:
+            return False
+    return True
+
+
+def attach(handle: str | None) -> tuple[str, ...]:
+    """Return the plain tmux command that shows the run."""
+    return ("tmux", "-S", handle, "attach") if handle else ()
+
+
+def clean_up(handle: str | None) -> None:
+    """Remove the socket of a server that has ended: tmux leaves it behind."""
+    if not handle:
+        return
+    try:
+        os.unlink(handle)
+        if os.path.basename(os.path.dirname(handle)).startswith("sl-"):
+            os.rmdir(os.path.dirname(handle))  # a folder made for this one socket
+    except OSError:
+        pass

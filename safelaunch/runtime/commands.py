@@ -1,0 +1,94 @@
+"""Runs a command to its end, or in a session of its own that outlives this process."""
+
+# ruff: noqa: PLC0415 - subprocess late: a supervisor imports this for its backend, and runs nothing
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+LIMIT = 60.0  # seconds for a command
+NOT_RUN = -1  # the exit code of a command that could not be run, or did not end
+
+
+class CommandResult:
+    """How a command ended: its exit code, stdout and stderr as text."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code  # NOT_RUN: `err` says why
+        self.out = out
+        self.err = err
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it printed, for messages."""
+        lines = (self.err or self.out).strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def to_json(self) -> list[Any]:
+        """Return the result as the arguments that make it."""
+        return [self.code, self.out, self.err]
+
+
+def run(
+    argv: Sequence[str], *, environ: Mapping[str, str] | None = None, limit: float = LIMIT
+) -> CommandResult:
+    """Return how a command without stdin ended; what keeps it from running is a result too.
+
+    It has a session of its own: Ctrl-C is for the caller, who then cleans up, not for half of a
+    start.
+    """
+    import subprocess
+
+    try:
+        child = _popen(argv, subprocess.PIPE, environ)
+    except OSError as e:
+        if isinstance(e, FileNotFoundError) and "/" not in argv[0]:
+            return CommandResult(NOT_RUN, "", "`%s` is not installed" % argv[0])
+        return CommandResult(NOT_RUN, "", "`%s` cannot be run: %s" % (argv[0], e.strerror))
+    try:
+        out, err = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with child:  # not for the end of its output, which a child of its own may hold open
+            pass
+        why = "`%s` did not answer within %g s" % (argv[0], limit)
+        return CommandResult(NOT_RUN, "", why)
+    except BaseException:
+        try:
+            child.wait(1)  # half of a tmux server would be harder to clean up than a whole one
+        except subprocess.TimeoutExpired:
+            pass
+        child.kill()
+        raise
+    return CommandResult(
+        child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+    )
+
+
+def detach(argv: Sequence[str], *, cwd: str, environ: Mapping[str, str]) -> int:
+    """Start a command in its own session, without terminal and pipes; return its pid."""
+    import subprocess
+
+    child = _popen(argv, subprocess.DEVNULL, environ, cwd)
+    child.returncode = 0  # nobody waits for it, it outlives this process: no ResourceWarning
+    return child.pid
+
+
+def _popen(
+    argv: Sequence[str], output: int, environ: Mapping[str, str] | None, cwd: str | None = None
+) -> subprocess.Popen[bytes]:
+    import subprocess
+
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environ,
+        cwd=cwd,
+        start_new_session=True,
+    )

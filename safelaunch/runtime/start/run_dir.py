@@ -1,0 +1,127 @@
+"""The run directory: where it is, what a start makes there and beside it, and taking it back."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+
+from safelaunch import runtime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+
+def home() -> str:
+    """Return safelaunch's folder here: SAFELAUNCH_HOME, or ~/.safelaunch."""
+    given = os.environ.get("SAFELAUNCH_HOME", "")
+    return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".safelaunch")
+
+
+def node_dir(run_id: str, node: int, base: str | None = None) -> str:
+    """Return the folder of a node's part of a run, below `base`: safelaunch's folder, or `home`."""
+    return "%s/runs/%s/node-%d" % (base or home(), run_id, node)
+
+
+def lock(node_dir: str, created: list[str]) -> bool:
+    """Make a node's folder; return False where it is there: another start has this run's id."""
+    run = os.path.dirname(node_dir)
+    runs = os.path.dirname(run)
+    try:
+        for folder in (os.path.dirname(runs), runs, run):
+            os.makedirs(folder, 0o700, exist_ok=True)  # only the last one gets this mode
+        _create(node_dir, created, lambda: os.mkdir(node_dir, 0o700))
+    except FileExistsError:
+        return False
+    except OSError as e:
+        raise _unwritable(e) from e
+    return True
+
+
+def fill(node_dir: str, run: dict[str, Any], files: Iterable[tuple[str, bytes]]) -> None:
+    """Write run.json, the files of the plan, and the runtime. Raises OSError."""
+    try:
+        for folder in runtime.folders():
+            os.mkdir(os.path.join(node_dir, folder), 0o700)
+        for name, data in files:
+            _write(os.path.join(node_dir, name), data)
+        for name, path in runtime.files().items():
+            with open(path, "rb") as source:
+                _write(os.path.join(node_dir, name), source.read())
+        _write(os.path.join(node_dir, "run.json"), json.dumps(run, indent=1).encode())
+    except OSError as e:
+        raise _unwritable(e) from e
+
+
+def _write(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        if path.endswith(".sh"):  # a person can run it by hand
+            os.fchmod(fd, 0o755)
+
+
+def _unwritable(e: OSError) -> OSError:
+    return OSError(e.errno, "cannot write the run directory: %s" % e.strerror, e.filename)
+
+
+def reserve_log(path: str | None, created: list[str]) -> None:
+    """Create the project's log, empty, so that no other run takes its name. Raises OSError."""
+    if not path:
+        return
+    missing, folder = [], os.path.dirname(path)
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        for folder in reversed(missing):
+            _create(folder, created, lambda folder=folder: os.mkdir(folder))
+        _create(path, created, lambda: os.close(os.open(path, flags, 0o644)))
+    except FileExistsError:
+        why = "the log exists, and is never overwritten: put {time} or {id} in its name"
+        raise FileExistsError(errno.EEXIST, why, path) from None
+    except OSError as e:
+        raise OSError(e.errno, "cannot write the log: %s" % e.strerror, path) from e
+
+
+def _create(path: str, created: list[str], create: Any) -> None:
+    """Create a file or folder, and note that it is the start's to remove."""
+    created.append(path)  # before: Ctrl-C may come between the two
+    try:
+        create()
+    except OSError:
+        created.remove(path)
+        raise
+
+
+def remove(node_dir: str, created: Iterable[str]) -> None:
+    """Remove what a start has created, the newest first, but no folder that others use."""
+    for path in reversed(list(created)):
+        if path == node_dir:
+            _remove_tree(node_dir)
+        elif os.path.isdir(path):
+            _quietly(os.rmdir, path)
+        else:
+            _quietly(os.unlink, path)
+    _quietly(os.rmdir, os.path.dirname(node_dir))  # unless another node of the run lies in it
+
+
+def _remove_tree(path: str) -> None:
+    """Remove a folder; provenance.py or a supervisor on its way may still write there."""
+    deadline = time.monotonic() + 5
+    while os.path.isdir(path) and time.monotonic() < deadline:
+        shutil.rmtree(path, ignore_errors=True)
+        if os.path.isdir(path):
+            time.sleep(0.01)
+
+
+def _quietly(remove: Any, path: str) -> None:
+    try:
+        remove(path)
+    except OSError:
+        pass

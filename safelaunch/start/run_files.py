@@ -1,0 +1,132 @@
+"""What a start sends to the starter of a machine: run.json and the files of the run directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safelaunch import __version__
+from safelaunch.errors import ConfigError
+from safelaunch.model import Slot
+from safelaunch.plan.build import bind
+from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
+from safelaunch.start import preflight, restart_scripts, resume
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.model import Facts, NodePlan, Plan
+    from safelaunch.start.caller import Caller
+
+
+class StartRequest(NamedTuple):
+    """A request of runtime/start/starter.py, the bytes behind it, and notes for the user."""
+
+    words: dict[str, Any]
+    data: tuple[bytes, ...]
+    plan_json: bytes
+    notes: tuple[str, ...]
+
+
+def start_request(
+    plan: Plan,
+    facts: Facts,
+    caller: Caller,
+    environ: Mapping[str, str],
+    *,
+    rank: int = 0,
+    more: Mapping[str, bytes] | None = None,
+) -> StartRequest:
+    """Return what starts a node of an unbound plan on a machine with these facts and `environ`."""
+    bound = bind(plan, facts)
+    resume.check(bound)
+    node = bound.nodes[rank]
+    record = run_record(bound, rank, facts[Slot.RUN_ID], caller, environ)
+    files = {**run_files(plan, bound, rank), **(more or {})}
+    files |= restart_scripts.scripts(plan, facts, record["again"], rank)
+    words = {
+        "run": record,
+        "files": [[name, len(body)] for name, body in files.items()],
+        "env": {name: caller.environ[name] for name in node.secrets if name in caller.environ},
+        "python": facts[Slot.PYTHON],
+    }
+    notes = tuple(preflight.inherited(node, environ))
+    return StartRequest(words, tuple(files.values()), files["plan.json"], notes)
+
+
+def run_files(plan: Plan, bound: Plan, rank: int) -> dict[str, bytes]:
+    """Return what a plan puts into a node's run directory: {name: bytes}."""
+    node = bound.nodes[rank]
+    recorded = {**plan_json(bound), "unbound": freeze(plan)}
+    texts = {
+        "launch.sh": script_of(bound, node),
+        "plan.json": json.dumps(recorded, indent=1, ensure_ascii=False),
+        **{name: str(body) for name, body in node.files},
+    }
+    try:
+        return {name: body.encode() for name, body in texts.items()}
+    except UnicodeEncodeError:
+        raise ConfigError("a word of the command is not UTF-8") from None
+
+
+def run_record(
+    plan: Plan, rank: int, run_id: str, caller: Caller, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return run.json of a node: what the supervisor needs, and what `show` prints.
+
+    The starter adds its machine, the backend and its handle, and what it creates.
+    """
+    node = plan.nodes[rank]
+    terminal = ("TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
+    return {
+        "version": 1,
+        "id": run_id,
+        "name": plan.name,
+        "node": node.node_rank,
+        "hosts": [other.host for other in plan.nodes],
+        "world_size": plan.topology.world_size,
+        "rank_logs": plan.ranks_log,
+        "ranks": node.processes,
+        "single": node.single,
+        "cwd": node.cwd,
+        "roots": _roots(node),
+        "python": node.interpreter.path,
+        "gpus": _gpus(node, environ),
+        **supervision_json(plan.supervision),
+        "again": restart_scripts.spec(plan, run_id),
+        "fingerprint": dict(plan.fingerprint),
+        "resumes": plan.resumes,
+        "log": _log_path(plan, run_id, caller, node),
+        "terminal": {n: environ[n] for n in terminal if n in environ},
+        "job_file": os.path.abspath(plan.job_file) if plan.job_file else None,
+        "safelaunch": __version__,
+    }
+
+
+def _roots(node: NodePlan) -> list[str]:
+    """Return the folders of the user's own code: the working directory and PYTHONPATH."""
+    path = node.env.get("PYTHONPATH")
+    entries = str(path.value).split(":") if path is not None and path.value is not None else []
+    absolute = (posixpath.join(node.cwd, entry) for entry in entries if entry)
+    return list(dict.fromkeys([node.cwd, *map(posixpath.normpath, absolute)]))
+
+
+def _gpus(node: NodePlan, environ: Mapping[str, str]) -> list[str] | None:
+    """Return the GPUs that the job sees, as CUDA_VISIBLE_DEVICES names them; None for all."""
+    visible = preflight.visible_devices(node, environ)
+    return None if visible is None else [name for name in visible.split(",") if name.strip()]
+
+
+def _log_path(plan: Plan, run_id: str, caller: Caller, node: NodePlan) -> str | None:
+    if plan.log is None:
+        return None
+    fields = {"{name}": plan.name, "{time}": caller.local_time, "{id}": run_id}
+    path = plan.log
+    for field, value in fields.items():
+        path = path.replace(field, value)
+    if node.node_rank > 0:  # the nodes may see one file system
+        stem, ending = posixpath.splitext(path)
+        path = f"{stem}.node-{node.node_rank}{ending}"
+    return posixpath.join(node.cwd, path)

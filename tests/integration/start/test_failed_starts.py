@@ -1,0 +1,63 @@
+"""A start that fails leaves nothing that would block the next one, here and on a host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.ssh import sshd
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.ssh.sshd import Sshd
+    from support.workspace import Place
+
+USER = "alice" if sshd.ROOT else None
+LOG = "results/deep/train.log"  # neither {time} nor {id}: a second start needs it free
+
+
+def broken_supervisor(folder: Path, python: str) -> Path:
+    """Write an interpreter that runs everything but a supervisor while `broken` is beside it."""
+    path = folder / "python3"
+    path.write_text(
+        f'#!/bin/sh\ncase "$*" in *supervisor.py*) test -e {folder}/broken && exit 7 ;; esac\n'
+        f'exec {python} "$@"\n'
+    )
+    path.chmod(0o755)
+    (folder / "broken").touch()
+    return path
+
+
+def test_a_failed_start_leaves_no_log_that_blocks_the_next_one(place: Place) -> None:
+    job = place.job(
+        "print('x')", python=str(broken_supervisor(place.root, sys.executable)), log=LOG
+    )
+    said = place.cli("run", job, code=2).stderr
+    assert "the supervisor did not start" in said
+    assert not (place.project / "results").exists()
+    assert os.listdir(place.home / "runs") == []
+    (place.root / "broken").unlink()
+    run = place.start(job)
+    assert place.ended(run)["state"] == "succeeded"
+    assert (place.project / LOG).read_text() == "x\n"
+
+
+@pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
+def test_a_failed_start_on_a_host_leaves_no_log_that_blocks_the_next_one(
+    place: Place, server: Sshd
+) -> None:
+    place.ssh_config(server.ssh_config("gpu1", USER))
+    home = server.home(USER)
+    python = broken_supervisor(home, "/usr/bin/python3" if sshd.ROOT else sys.executable)
+    job = place.job("print('x')", python=str(python), log=LOG)
+    far = home / "safelaunch" / "project"
+    said = place.cli("remote", "--host", "gpu1", job, code=2).stderr
+    assert "the supervisor did not start" in said
+    assert not (far / "results").exists()
+    (home / "broken").unlink()
+    done = place.cli("remote", "--host", "gpu1", "--follow", job)
+    assert done.stdout == "x\n"
+    assert (far / LOG).read_text() == "x\n"
