@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.cli_process import safelaunch
 
-from safelaunch.cli.info.collect_facts import Wanted, keep
 from safelaunch.hostfacts.assemble import VERSION
+from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +143,7 @@ JOB = f"{BASE}hosts: [gpu1]\nenv: {{NCCL_DEBUG: INFO, NCCL_IB_HCA: x}}\n"
 def know(project: Path, host: str = "gpu1", **facts: Any) -> None:
     told = {"version": VERSION, "python": {"executable": "/opt/x/bin/python", "prefix": "/opt/x"}}
     told["names"] = {"/opt/x/libnccl.so.2": NAMES}
-    keep(str(project / "home"), host, Wanted(), {**told, **facts})
+    SavedFacts(str(project / "home")).save(host, ProbeOptions(), {**told, **facts})
 
 
 def test_names_are_judged_by_the_libraries_of_the_jobs_host(project: Path) -> None:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.checks import run
+from safelaunch.checks import machines, run
+from safelaunch.checks.machines import Answers, ProjectLocation
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli import table
-from safelaunch.cli.check import collect
 from safelaunch.cli.completion import complete_profile
-from safelaunch.cli.info.collect_facts import Told
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.show_plan import make_plan, resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.paths import HOME, Paths
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError, HostError
+from safelaunch.hostfacts.saved import SavedFacts
+from safelaunch.remote.hosts import ask_checks
 from safelaunch.runs import store
 from safelaunch.script import quote
 
@@ -74,20 +75,21 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         from safelaunch.cli.connections import host_pool  # noqa: PLC0415 - for hosts only
 
         pool = host_pool(path)
-    told = collect.ask(case, home, pool, deep=options["deep"])
-    is_lost = any(isinstance(one, HostError) for one in told)
+    answers = ask_checks.ask(case, SavedFacts(home, say), pool, deep=options["deep"])
+    is_lost = any(isinstance(one, HostError) for one in answers)
     if pool is not None and case.plan is not None and len(case.sites) > 1 and not is_lost:
-        routes, folders = collect.ways(case, pool), collect.shared(case, pool)
+        routes = ask_checks.try_routes(case, pool)
+        folders = ask_checks.shared_folders(case, pool)
         case = run.joined(case, case.sites, routes=routes, shared=folders)
     if is_lost:
-        collect.explain(told, home, options["hosts_path"])
-    found = collect.judged(case, told)
+        ask_checks.add_hints(answers, home, options["hosts_path"], os.environ)
+    found = machines.results(case, answers)
     if options["as_json"]:
         print_json({"version": 1, "results": [one._asdict() for one in found]})
     else:
         _show(found, case, show_all=options["show_all"])
     if options["save"]:
-        _save(home, path, case, told)
+        _save(home, path, case, answers)
     if is_lost:
         return _UNREACHABLE
     return _REFUSED if any(one.status == "fail" for one in found) else 0
@@ -98,11 +100,12 @@ def _case(
 ) -> Case:
     """Return what is to be checked. Raises ConfigError."""
     names = options["names"]
-    collect.check_names(names)
+    machines.refuse_local(names)
     if file is None and not line:
         from safelaunch.remote.session import known_hosts  # noqa: PLC0415 - machines alone
 
-        return collect.of_machines(names, known_hosts(home, path), options["profile"])
+        hosts = known_hosts(home, path)
+        return machines.for_machines(names, hosts, options["profile"], os.environ)
     flags = Flags(
         options["profile"],
         options["sets"],
@@ -114,18 +117,20 @@ def _case(
         resolved = resolve_target(() if file is None else (file,), line, flags)
         if resolved.job.hosts in ((), (hosts_file.LOCAL,)):
             root = Paths.of(file or "-", os.getcwd(), None).root
-            return collect.of_plan(resolved, make_plan(resolved), collect.Lies(root))
+            return machines.for_plan(
+                resolved, make_plan(resolved), ProjectLocation(root), os.environ
+            )
     from safelaunch.cli.remote_job import Ordered  # noqa: PLC0415
 
     hosts_path = options["hosts_path"] or hosts_file.own(home)
     ordered = Ordered(file, line, flags._replace(remote=True, hosts=names, hosts_file=hosts_path))
     homes = [HOME] * len(ordered.hosts)
     plan, resolved = ordered.plan(homes)
-    lies = collect.Lies(ordered.root, tuple(ordered.places(homes)))
-    return collect.of_plan(resolved, plan, lies)
+    location = ProjectLocation(ordered.root, tuple(ordered.places(homes)))
+    return machines.for_plan(resolved, plan, location, os.environ)
 
 
-def _save(home: str, path: str | None, case: Case, told: Sequence[Told | HostError]) -> None:
+def _save(home: str, path: str | None, case: Case, answers: Sequence[Answers | HostError]) -> None:
     """Write the facts that profiles are gated on into the hosts file. Raises ConfigError."""
     from safelaunch.config.hosts_file.reader import file_of  # noqa: PLC0415
     from safelaunch.config.hosts_file.save_facts import save  # noqa: PLC0415 - as above
@@ -134,8 +139,8 @@ def _save(home: str, path: str | None, case: Case, told: Sequence[Told | HostErr
 
     file = file_of(home, path)
     found = {
-        site.name: gate_facts(one.facts) if isinstance(one, Told) else {}
-        for site, one in zip(case.sites, told, strict=True)
+        site.name: gate_facts(one.facts) if isinstance(one, Answers) else {}
+        for site, one in zip(case.sites, answers, strict=True)
     }
     known = {name: facts for name, facts in found.items() if facts}
     for name in found:

@@ -10,9 +10,9 @@ import click
 
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.info.collect_facts import kept as kept_facts
 from safelaunch.cli.output import print_json
 from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.report import collect
 from safelaunch.report.diff import compare
 from safelaunch.runs import store
@@ -51,10 +51,10 @@ def command(run: str, other: str, as_json: bool) -> int:
 
 def _side(home: str, run: RunAccess) -> Side:
     """Return a run as it is now; of a host that does not answer what is known here."""
-    status = run.status()
+    status, saved = run.status(), SavedFacts(home)
     hosts = {place.node: place.host for place in run.places()}
     facts = [
-        kept_facts(home, hosts.get(number, hosts_file.LOCAL)) or {}
+        saved.load(hosts.get(number, hosts_file.LOCAL)) or {}
         for number in store.node_numbers(run.record)
     ]
     side = collect.recorded(run.record, facts)

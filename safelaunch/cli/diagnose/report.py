@@ -11,11 +11,11 @@ import click
 
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.info.collect_facts import kept as kept_facts
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.runs.failure_block import block
 from safelaunch.cli.runs.follow import describe, fitted
 from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.report import archive, bundle, collect
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
 from safelaunch.runs import store
@@ -44,8 +44,9 @@ def command(run: str | None, to: str | None, as_json: bool) -> int:
     to reproduce it, and what was tried before. Nothing of the run is changed.
     """
     home = store.home(os.environ)
+    saved = SavedFacts(home)
     case = collect.collect_run(
-        catalog().find(run), home, lambda host: kept_facts(home, host or hosts_file.LOCAL)
+        catalog().find(run), home, lambda host: saved.load(host or hosts_file.LOCAL)
     )
     made = bundle.make(
         case, _names(case.parts), describe(case.status), lambda failure: block(failure, _WIDTH)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.cli.hosts.format import brief, way_there
-from safelaunch.cli.hosts.new_entry import File, Wish
 from safelaunch.cli.output import say, warn
 from safelaunch.config.hosts_file import update_file
 from safelaunch.errors import ConfigError, HostError
+from safelaunch.remote.hosts.new_entry import HostRequest, HostsFileEdit
+from safelaunch.runs import store
 from safelaunch.ssh import errors, install_key
 from safelaunch.ssh.config.local_user import here
 from safelaunch.ssh.config.target import target
 from safelaunch.ssh.keys import agent, identities
 from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe
 from safelaunch.ssh.prompt import asker
+from safelaunch.ssh.route_text import brief, way_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,20 +32,23 @@ if TYPE_CHECKING:
     from safelaunch.ssh.login import Ask
 
 
-def run(wish: Wish) -> int:
+def run(request: HostRequest) -> int:
     """Add a host; nothing is written unless a key opens it. Raises SafelaunchError."""
-    file = File(wish, here(os.environ))
+    file = HostsFileEdit(request, here(os.environ), store.home(os.environ))
+    workdir = file.fields.get("workdir")
+    if workdir is not None and workdir != posixpath.normpath(request.workdir or ""):
+        say(f"workdir: {workdir}, the home folder there")
     _, host = file.planned()
-    _Door(host, file.local).open()
+    KeyInstaller(host, file.local).open()
     if _write(file):
-        say(f"{wish.name}: written to {file.shown}")
+        say(f"{request.name}: written to {file.shown}")
     else:
-        say(f"{wish.name}: is in {file.shown} already")
-    say(f"next: safelaunch hosts test {wish.name}")
+        say(f"{request.name}: is in {file.shown} already")
+    say(f"next: safelaunch hosts test {request.name}")
     return 0
 
 
-def _write(file: File) -> bool:
+def _write(file: HostsFileEdit) -> bool:
     """Write the host, and tell whether it was not there yet."""
     try:
         with update_file.alone(file.path):
@@ -89,7 +94,7 @@ class _Key(NamedTuple):
     line: str | None
 
 
-class _Door:
+class KeyInstaller:
     """The host's login: tries the keys there are, else lets a new one in."""
 
     def __init__(self, host: Host, local: Local) -> None:

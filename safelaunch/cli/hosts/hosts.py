@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch.cli.hosts.format import way_there
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.table import width, wrapped
 from safelaunch.config.hosts_file import reader as hosts_file
@@ -17,6 +16,7 @@ from safelaunch.runs import store
 from safelaunch.ssh.config import reader as ssh_config
 from safelaunch.ssh.config.local_user import here
 from safelaunch.ssh.config.target import target
+from safelaunch.ssh.route_text import way_there
 
 if TYPE_CHECKING:
     from safelaunch.model import Host
@@ -118,9 +118,9 @@ def add(name: str, address: str | None, hosts_path: str | None, **options: Any) 
     asked. Without ADDRESS, NAME is looked up in the hosts file and ~/.ssh/config.
     """
     from safelaunch.cli.hosts import add as hosts_add  # noqa: PLC0415
-    from safelaunch.cli.hosts import new_entry  # noqa: PLC0415
+    from safelaunch.remote.hosts import new_entry  # noqa: PLC0415
 
-    return hosts_add.run(new_entry.Wish(name, address, hosts_path, **options))
+    return hosts_add.run(new_entry.HostRequest(name, address, hosts_path, **options))
 
 
 # -- what the commands share -----------------------------------------------------------------------

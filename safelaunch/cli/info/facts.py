@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.cli.info.collect_facts import Wanted, here, there
+from safelaunch.cli.connections import host_pool
 from safelaunch.cli.info.show_facts import lines
-from safelaunch.cli.output import print_json, warn
+from safelaunch.cli.output import print_json, say, warn
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError
+from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
+from safelaunch.remote.hosts.probe_facts import facts_of_hosts, local_facts
 from safelaunch.runs import store
 
 if TYPE_CHECKING:
@@ -46,12 +48,14 @@ def command(
     Nothing is changed there. What is asked of a host is kept for ten minutes; --refresh asks anew.
     """
     home = store.home(os.environ)
-    wanted = Wanted(python, deep)
+    options, saved = ProbeOptions(python, deep), SavedFacts(home, say)
     if not names:
-        found: list[dict[str, Any] | HostError] = [here(home, wanted)]
+        found: list[dict[str, Any] | HostError] = [local_facts(saved, options, os.environ)]
         hosts: Sequence[str] = (hosts_file.LOCAL,)
     else:
-        found, hosts = there(home, names, hosts_path, wanted, refresh=refresh)
+        pool = host_pool(hosts_path)
+        hosts = pool.expand(names)
+        found = facts_of_hosts(pool, saved, hosts, options, refresh=refresh)
     if as_json:
         pairs = zip(hosts, found, strict=True)
         print_json({"version": 1, "hosts": [_json(host, one) for host, one in pairs]})

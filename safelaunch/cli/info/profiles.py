@@ -1,5 +1,7 @@
 """`safelaunch profiles`: hardware profiles, and why each variable is in them."""
 
+# ruff: noqa: PLC0415 - what asks machines: no list of profiles pays for it
+
 from __future__ import annotations
 
 import os
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli.completion import complete_profile
-from safelaunch.cli.output import print_json, warn
+from safelaunch.cli.output import print_json, say, warn
 from safelaunch.config import profiles
 from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.errors import ConfigError, HostError
@@ -67,16 +69,20 @@ def command(
 
 def _detect(hosts: tuple[str, ...], hosts_path: str | None, *, as_json: bool) -> int:
     """Print which profile fits, and the line that says it. Raises ConfigError, StartError."""
-    from safelaunch.cli.info import collect_facts  # noqa: PLC0415 - no list of profiles pays for it
-    from safelaunch.hostfacts.profile_detection import fitting  # noqa: PLC0415 - as above
+    from safelaunch.cli.connections import host_pool
+    from safelaunch.hostfacts.profile_detection import fitting
+    from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
+    from safelaunch.remote.hosts.probe_facts import facts_of_hosts, local_facts
 
-    home, wanted = store.home(os.environ), collect_facts.Wanted()
+    saved, options = SavedFacts(store.home(os.environ), say), ProbeOptions()
     found: list[dict[str, Any] | HostError]
     names: tuple[str, ...]
     if hosts:
-        found, names = collect_facts.there(home, hosts, hosts_path, wanted, refresh=False)
+        pool = host_pool(hosts_path)
+        names = pool.expand(hosts)
+        found = facts_of_hosts(pool, saved, names, options, refresh=False)
     else:
-        found, names = [collect_facts.here(home, wanted)], (LOCAL,)
+        found, names = [local_facts(saved, options, os.environ)], (LOCAL,)
     shipped = [profiles.load(n, Origin("profiles"), os.getcwd()) for n in profiles.names()]
     fits = [one if isinstance(one, HostError) else fitting(one, shipped) for one in found]
     if as_json:

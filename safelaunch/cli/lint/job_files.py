@@ -93,10 +93,10 @@ def kept(home: str, host: str) -> Facts | None:
 
 
 def _told(home: str, host: str) -> dict[str, object] | None:
-    from safelaunch.cli.info import collect_facts  # noqa: PLC0415 - only where a host is named
+    from safelaunch.hostfacts.saved import SavedFacts, with_age  # noqa: PLC0415 - for hosts only
 
-    found = collect_facts.kept(home, host)
-    return None if found is None else collect_facts.aged(found)
+    facts = SavedFacts(home).load(host)
+    return None if facts is None else with_age(facts)
 
 
 def _facts(host: str, told: Mapping[str, object]) -> Facts:

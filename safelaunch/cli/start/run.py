@@ -1,5 +1,7 @@
 """`safelaunch run`: start a job here, or print what would be started."""
 
+# ruff: noqa: PLC0415 - what starts a run: a dry-run must not pay for it
+
 from __future__ import annotations
 
 import os
@@ -13,6 +15,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.plan.build import resume
 
 if TYPE_CHECKING:
+    from safelaunch.checks.quick import QuickChecks
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
@@ -55,19 +58,30 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
     resolved = resolve_target(files, line, flags)
     plan = make_plan(resolved)
-    begun = None
+    checks = None
     if not options["no_check"]:
-        from safelaunch.cli.check.quick import begin  # noqa: PLC0415 - a dry-run must not pay for it
-
-        begun = begin(resolved, plan)
+        checks = _start_checks(resolved, plan)
     # while the machine is looked at
-    from safelaunch.cli.start.start_local import start  # noqa: PLC0415 - as above
+    from safelaunch.cli.start.start_local import start
 
     if shared.resumes(options):
-        from safelaunch.runs.store import home  # noqa: PLC0415 - as above
-        from safelaunch.start.resume import of_run  # noqa: PLC0415 - as above
+        from safelaunch.runs.store import home
+        from safelaunch.start.resume import of_run
 
         plan = of_run(plan, home(os.environ), options["resume_from"])
-    if begun is not None:
-        begun.judge()
+    if checks is not None:
+        from safelaunch.cli.check.quick import report
+
+        report(checks.results(), checks.case)
     return start(plan, options)
+
+
+def _start_checks(resolved: Resolved, plan: Plan) -> QuickChecks | None:
+    from safelaunch.checks import quick
+    from safelaunch.checks.machines import ProjectLocation
+    from safelaunch.config.paths import Paths
+    from safelaunch.remote.hosts.probe_facts import active_python
+
+    root = Paths.of(resolved.job_file or "-", os.getcwd(), None).root
+    python = active_python(os.environ)
+    return quick.start(resolved, plan, ProjectLocation(root), os.environ, python)

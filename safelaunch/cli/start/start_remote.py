@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from safelaunch.checks import machines as check_machines
+from safelaunch.checks import quick
 from safelaunch.checks import run as checks_run
+from safelaunch.checks.machines import ProjectLocation
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.check import collect, quick
+from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool, resolver
 from safelaunch.cli.output import say
 from safelaunch.cli.show_plan import say_warnings
@@ -55,8 +58,8 @@ def start(ordered: Ordered, options: dict[str, Any]) -> int:
         assets.check(known)
     case = None
     if not options["no_check"]:
-        lies = collect.Lies(ordered.root, tuple(ordered.places(homes)))
-        case = collect.of_plan(resolved, known, lies, is_quick=True)
+        location = ProjectLocation(ordered.root, tuple(ordered.places(homes)))
+        case = check_machines.for_plan(resolved, known, location, os.environ, is_quick=True)
     begun = _Begun(known, [host.name for host in ordered.hosts], hosts_path, case)
     sync = None if options["no_sync"] else _Sync(ordered, begun.machines, options)
     if sync is not None and len(begun.machines) == 1:
@@ -128,8 +131,9 @@ class _Begun:
     def check(self) -> None:
         """Make the quick checks. Raises Refused."""
         if self._case is not None:
-            said = quick.early(self._case)
-            quick.judge(self._case, self._wanted, together(_answer, self._checks), said)
+            early = quick.run_early(self._case)
+            answers = together(_answer, self._checks)
+            report(quick.results(self._case, self._wanted, answers, early), self._case)
 
     def find_routes(self, interfaces: Sequence[str | None]) -> None:
         """Try the network between the hosts, before anything is sent or started."""

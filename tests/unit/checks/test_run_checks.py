@@ -10,11 +10,10 @@ from support.facts.check_cases import case_of, said
 from support.project import Project
 
 from safelaunch.checks import answers as checks_answers
-from safelaunch.checks import registry, run
+from safelaunch.checks import machines, registry, run
 from safelaunch.checks.answers import Answer, NotKnown
 from safelaunch.checks.context import Case
 from safelaunch.checks.registry import Check, Result
-from safelaunch.cli.check import collect
 from safelaunch.cli.check.check import summary
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import HostError
@@ -138,6 +137,7 @@ def test_a_check_that_cannot_say_what_it_asks_keeps_no_other_from_asking(
     def asks(_: Site) -> list[checks_answers.Question]:
         raise RecursionError
 
+    assert any(check.id == "ports" for check in registry.declared())  # declared when imported
     broken = registry._checks["ports"]._replace(asks=asks)
     monkeypatch.setitem(registry._checks, "ports", broken)
     case = case_of(project, JOB + "inputs: [train.py]\n")
@@ -163,7 +163,7 @@ def test_names_of_any_kind_are_shown_in_one_line() -> None:
 
 def test_machines_that_all_told_nothing_are_not_judged(project: Project) -> None:
     case = case_of(project, JOB)
-    found = collect.judged(case, [HostError("it is off")])
+    found = machines.results(case, [HostError("it is off")])
     assert [(one.id, one.status, one.evidence) for one in found] == [
         ("reached", "fail", "it is off")
     ]

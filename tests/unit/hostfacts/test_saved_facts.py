@@ -6,8 +6,7 @@ import errno
 import json
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli.info import collect_facts
-from safelaunch.cli.info.collect_facts import Wanted
+from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,15 +17,15 @@ if TYPE_CHECKING:
 def test_a_full_disk_keeps_what_was_there_and_no_half_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = str(tmp_path)
-    collect_facts.keep(home, "gpu1", Wanted(), {"version": 1, "cores": 4})
+    saved = SavedFacts(str(tmp_path))
+    saved.save("gpu1", ProbeOptions(), {"version": 1, "cores": 4})
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(json, "dump", full)
-    collect_facts.keep(home, "gpu1", Wanted(), {"version": 1, "cores": 8})
-    kept = collect_facts.kept(home, "gpu1")
+    saved.save("gpu1", ProbeOptions(), {"version": 1, "cores": 8})
+    kept = saved.load("gpu1")
     assert kept is not None
     assert kept["cores"] == 4
     assert [path.name for path in (tmp_path / "facts").iterdir()] == ["gpu1.json"]

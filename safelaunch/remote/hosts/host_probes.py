@@ -1,19 +1,17 @@
-"""What `hosts test` asks on a host, and what it makes of the answers."""
+"""What a test of a host asks there, and what the answers mean."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.cli.hosts.format import brief
 from safelaunch.remote import agent_bootstrap
 from safelaunch.runtime import backends
 from safelaunch.ssh import errors
-from safelaunch.ssh.config.local_user import here
 from safelaunch.ssh.keys import known_hosts
 from safelaunch.ssh.keys.known_hosts import describe
+from safelaunch.ssh.route_text import brief
 from safelaunch.start.preflight import OLDEST_PYTHON
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import Interpreter
     from safelaunch.runtime.commands import CommandResult
+    from safelaunch.ssh.config.local_user import Local
     from safelaunch.ssh.connection import Connection
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -62,8 +61,8 @@ except ImportError:
 """
 
 
-class Check(NamedTuple):
-    """One thing that was looked at: `evidence` is what was found, `hint` what to do about it."""
+class HostProbe(NamedTuple):
+    """A question to a host: `evidence` is its answer, `hint` what to do about it."""
 
     id: str
     status: str  # ok, warn, fail
@@ -74,30 +73,29 @@ class Check(NamedTuple):
 # -- the connection --------------------------------------------------------------------------------
 
 
-def host_key(connection: Connection) -> Check:
+def host_key(connection: Connection, user: Local) -> HostProbe:
     """Tell the key that the host has shown, and where it is kept."""
     kind, blob = connection.host_key
     way = connection.way
     lines = known_hosts.read((*way.known_hosts, *way.system_known_hosts))
-    local = here(os.environ)
-    place = next((local.shown(line.where) for line in lines if line.blob == blob), None)
+    place = next((user.shown(line.where) for line in lines if line.blob == blob), None)
     if place is None:
         hint = f"it could not be kept in {way.known_hosts[0]}" if way.known_hosts else None
-        return Check("host key", WARN, f"{describe(kind, blob)}, in no known_hosts file", hint)
-    return Check("host key", OK, f"{describe(kind, blob)}, in {place}")
+        return HostProbe("host key", WARN, f"{describe(kind, blob)}, in no known_hosts file", hint)
+    return HostProbe("host key", OK, f"{describe(kind, blob)}, in {place}")
 
 
-def login(connection: Connection) -> Check:
+def login(connection: Connection) -> HostProbe:
     """Tell what opened the door; a password would be asked for each time."""
     if "SHA256:" in connection.proof:
-        return Check("login", OK, f"with {brief(connection.proof)}")
+        return HostProbe("login", OK, f"with {brief(connection.proof)}")
     if connection.proof.startswith("no proof"):
-        return Check("login", WARN, connection.proof)
+        return HostProbe("login", WARN, connection.proof)
     hint = f"safelaunch hosts add {connection.name} installs a key: it is the last time you type it"
-    return Check("login", WARN, f"with {connection.proof}, each time anew", hint)
+    return HostProbe("login", WARN, f"with {connection.proof}, each time anew", hint)
 
 
-def shell(connection: Connection) -> Check:
+def shell(connection: Connection) -> HostProbe:
     """Look what the login shell prints before a command: it gets in the way of scp and rsync."""
     with connection.exec("true") as channel:
         channel.close_stdin()
@@ -105,10 +103,10 @@ def shell(connection: Connection) -> Check:
         while len(out) < agent_bootstrap.MOST_BEFORE and (part := channel.read(1 << 16)):
             out += part
     if not out:
-        return Check("shell", OK, "prints nothing of its own")
+        return HostProbe("shell", OK, "prints nothing of its own")
     lines = [line for line in out.decode("utf-8", "replace").splitlines() if line.strip()]
     first = errors.printable(lines[0].strip())[:40] if lines else "blanks"
-    return Check(
+    return HostProbe(
         "shell",
         WARN,
         f"prints {len(out)} bytes before each command: {first!r}",
@@ -122,42 +120,42 @@ def shell(connection: Connection) -> Check:
 
 def python(
     result: CommandResult, own: Interpreter | None, agents: str
-) -> tuple[Check, dict[str, Any] | None]:
+) -> tuple[HostProbe, dict[str, Any] | None]:
     """Judge what VERSIONS has said: of the entry's interpreter, or else of the agent's."""
     path = own.path if own else agents
     where = f"correct it in {own.origin}" if own else None
     lines = result.out.splitlines()
     if result.code != 0 or len(lines) < 2:  # noqa: PLR2004 - version and path
         why = result.last_line or f"exit code {result.code}"
-        return Check("python", FAIL, f"{path} does not run: {why}", where), None
+        return HostProbe("python", FAIL, f"{path} does not run: {why}", where), None
     number = {"path": lines[1] if not own else path, "version": lines[0]}
     oldest = ".".join(map(str, OLDEST_PYTHON))
     if tuple(int(part) for part in lines[0].split(".")) < OLDEST_PYTHON:
         hint = where or "name a newer one in the hosts file: `python: /path/to/python3`"
-        return Check("python", FAIL, f"{path} is {lines[0]}; {oldest} is needed", hint), number
+        return HostProbe("python", FAIL, f"{path} is {lines[0]}; {oldest} is needed", hint), number
     found = ", ".join([f"{lines[0]}, {path}", *lines[2:]])
     if not own:
         found += " (the hosts file names none)"
-    return Check("python", OK, found), number
+    return HostProbe("python", OK, found), number
 
 
-def bash(path: str | None) -> Check:
+def bash(path: str | None) -> HostProbe:
     """Tell whether there is what runs a job's launch.sh."""
     if path is None:
-        return Check("bash", FAIL, "there is none", "install it: it runs a job's launch.sh")
-    return Check("bash", OK, path)
+        return HostProbe("bash", FAIL, "there is none", "install it: it runs a job's launch.sh")
+    return HostProbe("bash", OK, path)
 
 
-def tmux(result: CommandResult) -> Check:
+def tmux(result: CommandResult) -> HostProbe:
     """Tell what `tmux -V` has said."""
     why_not = backends.tmux.unusable(result)
     if why_not is None:
-        return Check("tmux", OK, result.out.strip())
+        return HostProbe("tmux", OK, result.out.strip())
     said = f"{why_not}: everything but `safelaunch attach` works without it"
-    return Check("tmux", WARN, said, "install tmux there to attach to jobs")
+    return HostProbe("tmux", WARN, said, "install tmux there to attach to jobs")
 
 
-def workdir(said: str, found: dict[str, Any], *, given: bool) -> Check:
+def workdir(said: str, found: dict[str, Any], *, given: bool) -> HostProbe:
     """Tell whether the project has a place; `said` is the one of the hosts file, if `given`."""
     check = folder("workdir", said if given else f"{said}/PROJECT", found)
     if check.status == FAIL:
@@ -169,7 +167,7 @@ def workdir(said: str, found: dict[str, Any], *, given: bool) -> Check:
     return check
 
 
-def runs(found: dict[str, Any]) -> Check:
+def runs(found: dict[str, Any]) -> HostProbe:
     """Tell whether runs have a place."""
     check = folder("runs", found["path"], found)
     if check.status == FAIL:
@@ -178,33 +176,33 @@ def runs(found: dict[str, Any]) -> Check:
     return check
 
 
-def folder(what: str, shown: str, found: dict[str, Any]) -> Check:
+def folder(what: str, shown: str, found: dict[str, Any]) -> HostProbe:
     """Tell what FOLDERS has found of a folder: written, and how much is free."""
     free = found["free"]
     room = f"{_bytes(free)} free" if isinstance(free, int) else "free space unknown"
     if found["error"]:
         at = f" ({found['at']})" if found["at"] != found["path"] else ""
         said = f"{shown}{at} cannot be written: {found['error']}; {room}"
-        return Check(what, FAIL, said, "free some space, or ask who runs the machine")
+        return HostProbe(what, FAIL, said, "free some space, or ask who runs the machine")
     if isinstance(free, int) and free < _LITTLE:
-        return Check(what, WARN, f"{shown}, only {room}", "checkpoints will not fit")
-    return Check(what, OK, f"{shown}, {room}")
+        return HostProbe(what, WARN, f"{shown}, only {room}", "checkpoints will not fit")
+    return HostProbe(what, OK, f"{shown}, {room}")
 
 
-def clock(said: str, before: float, after: float) -> tuple[Check, float | None]:
+def clock(said: str, before: float, after: float) -> tuple[HostProbe, float | None]:
     """Compare the clocks: what is between asking and answer is the same, as far as is known."""
     try:
         now = float(said)
     except ValueError:
-        return Check("clock", WARN, f"it cannot be read: {said}"), None
+        return HostProbe("clock", WARN, f"it cannot be read: {said}"), None
     offset = min(0.0, now - before) + max(0.0, now - after)
     if not offset:
-        return Check("clock", OK, f"as here, to {after - before:.2f} s"), 0.0
+        return HostProbe("clock", OK, f"as here, to {after - before:.2f} s"), 0.0
     told = f"{abs(offset):.1f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
     if abs(offset) < _CLOCKS_DIFFER:
-        return Check("clock", OK, told), round(offset, 3)
+        return HostProbe("clock", OK, told), round(offset, 3)
     hint = "set the clocks: `timedatectl` shows whether NTP runs"
-    return Check("clock", WARN, told, hint), round(offset, 3)
+    return HostProbe("clock", WARN, told, hint), round(offset, 3)
 
 
 def cards(result: CommandResult) -> list[str]:
@@ -214,21 +212,21 @@ def cards(result: CommandResult) -> list[str]:
 
 def gpus(
     result: CommandResult, names: Sequence[str], wanted: str | None, profile: str | None
-) -> Check:
+) -> HostProbe:
     """Judge the cards; `wanted` is what the profile says of their names, None if it needs none."""
     if result.code == -1:
         hint = f"profile `{profile}` needs some" if wanted is not None else None
-        return Check("gpus", FAIL if hint else OK, "none: there is no nvidia-smi", hint)
+        return HostProbe("gpus", FAIL if hint else OK, "none: there is no nvidia-smi", hint)
     if result.code != 0 or not names:
         said = result.last_line or f"exit code {result.code}"
         hint = "the driver does not work: `nvidia-smi` and `dmesg` there say more"
         status = FAIL if wanted is not None else WARN
-        return Check("gpus", status, f"nvidia-smi says: {said}", hint)
+        return HostProbe("gpus", status, f"nvidia-smi says: {said}", hint)
     found = ", ".join(f"{count} x {name}" for name, count in Counter(names).items())
     if any(wanted and not re.fullmatch(wanted, name) for name in names):
         hint = f"is `{profile}` its profile? safelaunch profiles lists them"
-        return Check("gpus", WARN, found, hint)
-    return Check("gpus", OK, found)
+        return HostProbe("gpus", WARN, found, hint)
+    return HostProbe("gpus", OK, found)
 
 
 def _bytes(number: int) -> str:

@@ -1,4 +1,4 @@
-"""What `hosts add` writes: the wish as an entry of the hosts file, beside what is there."""
+"""A host as the user describes it, as an entry of the hosts file beside what is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.cli.output import say
 from safelaunch.config import profiles
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.add_entry import with_entry
@@ -20,7 +19,6 @@ from safelaunch.config.yaml_io.node import scalar
 from safelaunch.config.yaml_io.reader import parse, read_text
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin
-from safelaunch.runs import store
 from safelaunch.ssh.config import reader as ssh_config
 from safelaunch.ssh.config.address import place
 from safelaunch.ssh.keys.known_hosts import STANDARD_PORT
@@ -35,8 +33,8 @@ _REACHED = ("ssh", "address", "port")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the user asks for."""
+class HostRequest:
+    """A host as the user describes it."""
 
     name: str
     address: str | None
@@ -60,25 +58,25 @@ class _Difference(NamedTuple):
         return f"`{self.key}` is {self.old or 'not set'}, you ask for {self.new or 'none'}"
 
 
-class File:
-    """The hosts file, and what the wish makes of it."""
+class HostsFileEdit:
+    """The hosts file, and what a request makes of it."""
 
-    def __init__(self, wish: Wish, local: Local) -> None:
-        self.wish = wish
+    def __init__(self, request: HostRequest, local: Local, home: str) -> None:
+        self.request = request
         self.local = local
-        self.path = file_of(store.home(os.environ), wish.hosts_path)
+        self.path = file_of(home, request.hosts_path)
         self.shown = local.shown(self.path)
-        self.fields = _fields(wish, local)
-        _check_name(wish.name)
-        if wish.profile is not None:
-            profiles.load(wish.profile, Origin("--profile"), os.path.dirname(self.path))
+        self.fields = _fields(request, local)
+        _check_name(request.name)
+        if request.profile is not None:
+            profiles.load(request.profile, Origin("--profile"), os.path.dirname(self.path))
 
     def planned(self) -> tuple[str | None, Host]:
         """Return the file's new text, None if it says it already, and the host. Raises ConfigError.
 
         The text is one that can be read: it was tried.
         """
-        name = self.wish.name
+        name = self.request.name
         text = read_text(self.path, self.shown) if os.path.lexists(self.path) else ""
         hosts = (
             hosts_file.load_file(self.path, self.shown)
@@ -94,7 +92,7 @@ class File:
         differences = _differences(host, self.fields)
         if not differences:
             return None, host
-        if not self.wish.force:
+        if not self.request.force:
             where = entry(parse(text, self.shown), name)[0].origin
             told = "; ".join(map(str, differences))
             raise ConfigError(
@@ -143,28 +141,28 @@ def _says_something(text: str) -> bool:
 # -- what the entry says ---------------------------------------------------------------------------
 
 
-def _fields(wish: Wish, local: Local) -> dict[str, str | None]:
+def _fields(request: HostRequest, local: Local) -> dict[str, str | None]:
     """Return the keys that the entry is to have, in their order; None: it is to have it not."""
-    fields = _reached(wish, local)
-    if wish.identity is not None:
-        path = os.path.abspath(os.path.expanduser(wish.identity))
+    fields = _reached(request, local)
+    if request.identity is not None:
+        path = os.path.abspath(os.path.expanduser(request.identity))
         fields["identity"] = local.shown(path)
-    if wish.profile is not None:
-        fields["profile"] = wish.profile
-    if wish.python is not None:
-        fields["python"] = wish.python
-    if wish.workdir is not None:
-        fields["workdir"] = _workdir(wish.workdir, local)
+    if request.profile is not None:
+        fields["profile"] = request.profile
+    if request.python is not None:
+        fields["python"] = request.python
+    if request.workdir is not None:
+        fields["workdir"] = _workdir(request.workdir, local)
     return fields
 
 
-def _reached(wish: Wish, local: Local) -> dict[str, str | None]:
-    port = None if wish.port is None else str(wish.port)
-    if wish.address is None:
+def _reached(request: HostRequest, local: Local) -> dict[str, str | None]:
+    port = None if request.port is None else str(request.port)
+    if request.address is None:
         return {"port": port} if port else {}
-    at = place(wish.address, "ADDRESS")
-    if at.port is not None and wish.port not in (None, at.port):
-        raise ConfigError(f"`{wish.address}` and `--port {port}`: which port is it?")
+    at = place(request.address, "ADDRESS")
+    if at.port is not None and request.port not in (None, at.port):
+        raise ConfigError(f"`{request.address}` and `--port {port}`: which port is it?")
     port = str(at.port) if at.port is not None else port
     is_alias = at.host in ssh_config.names(local) and at.port is None
     fields: dict[str, str | None] = {"ssh" if is_alias else "address": at.host}
@@ -177,7 +175,6 @@ def _workdir(said: str, local: Local) -> str:
     """Return the folder there; a `~/` that the shell here has expanded is one again."""
     if said == local.home or said.startswith(local.home.rstrip("/\\") + "/"):
         said = "~" + said[len(local.home.rstrip("/\\")) :]
-        say(f"workdir: {said}, the home folder there")
     return posixpath.normpath(said)
 
 

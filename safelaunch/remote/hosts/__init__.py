@@ -1,0 +1,1 @@
+"""What machines are asked: their facts, the questions of checks, whether a host can be used."""

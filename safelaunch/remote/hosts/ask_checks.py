@@ -1,0 +1,129 @@
+"""Asks machines what checks want to know, and how the hosts of a job reach each other."""
+
+# ruff: noqa: PLC0415 - what talks to hosts: a check of this machine does without its 30 ms
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from safelaunch.checks import run
+from safelaunch.checks.context import Ways, asked
+from safelaunch.checks.machines import Answers
+from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.errors import HostError, StartError, did_you_mean
+from safelaunch.hostfacts.saved import ProbeOptions
+from safelaunch.model import Slot
+from safelaunch.remote.hosts.probe_facts import probe_host, probe_local
+from safelaunch.script import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from safelaunch.checks.run import Case
+    from safelaunch.hostfacts.saved import SavedFacts
+    from safelaunch.remote.host_pool import HostPool
+
+_SHOWN = 5  # hosts that are named in a hint
+
+
+def ask(
+    case: Case, saved: SavedFacts, pool: HostPool | None, *, deep: bool = False
+) -> list[Answers | HostError]:
+    """Return what each machine answered, or why it did not; hosts are asked beside each other.
+
+    Without a pool this machine is asked.
+    """
+    # not by several threads: each would read the project
+    questions_of = [run.questions(case, site) for site in case.sites]
+
+    def ask_site(index: int) -> Answers | HostError:
+        site, questions = case.sites[index], questions_of[index]
+        request = run.request(site, questions)
+        options = ProbeOptions(site.interpreter, deep)
+        if pool is None:
+            answer = probe_local(saved, options, case.environ, **request)
+        else:
+            try:
+                answer = probe_host(pool, saved, site.name, options, **request)
+            except HostError as e:
+                return e
+        return Answers(*answer, questions)
+
+    if pool is None:
+        return [ask_site(index) for index in range(len(case.sites))]
+    from safelaunch.remote.parallel import together
+
+    return together(ask_site, range(len(case.sites)))
+
+
+def add_hints(
+    answers: Sequence[Answers | HostError],
+    home: str,
+    hosts_path: str | None,
+    environ: Mapping[str, str],
+) -> None:
+    """Let the error of a host that nobody knows say what makes it known. Raises ConfigError."""
+    from safelaunch.ssh.errors import Unknown
+
+    for error in answers:
+        if isinstance(error, Unknown):
+            error.hint = _hint(str(error.where), home, hosts_path, environ)
+
+
+def _hint(name: str, home: str, hosts_path: str | None, environ: Mapping[str, str]) -> str:
+    """Return what to do about a host whose name leads nowhere. Raises ConfigError."""
+    from safelaunch.remote.session import known_hosts
+    from safelaunch.ssh.config import local_user, reader
+
+    hosts, user = known_hosts(home, hosts_path), local_user.here(environ)
+    file = hosts_path or user.shown(os.path.join(home, hosts_file.FILE))
+    host = hosts.machines.get(name)
+    if host is not None:
+        key = "ssh" if host.ssh else "address"
+        return f"correct `{key}:` of `{name}` in {file}, or bring the VPN up that knows it"
+    known = dict.fromkeys((*hosts.machines, *hosts.groups, *reader.names(user)))
+    option = f" --hosts {quote(hosts_path)}" if hosts_path else ""
+    added = f"`safelaunch hosts add {name} USER@ADDRESS{option}`"
+    near = did_you_mean(name, known)
+    if near is not None:
+        return f"{near} else {added}"
+    listed = ", ".join(list(known)[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    start = f"known are {listed}; " if known else ""
+    return f"{start}{added} says where it is; a VPN that knows the name may be down"
+
+
+def try_routes(case: Case, pool: HostPool) -> Ways:
+    """Try the network between the hosts of a job, as a start does. Raises HostError."""
+    from safelaunch.remote import machine, routes
+    from safelaunch.remote import start as remote
+    from safelaunch.start import preflight
+
+    machines = [machine.Machine(site.name, pool) for site in case.sites]
+    first = case.sites[0]
+    try:
+        asked = remote.ask_report(machines[0], first.interpreter, case.job.name)
+        report = remote.HostReport(asked.result()).machine
+        port = preflight.facts(first.plan, report, case.job.name)[Slot.PORT]
+        found = routes.find(machines, [site.host.interface for site in case.sites], int(port))
+    except StartError as e:
+        return Ways(e.message, e.hint or "")
+    return Ways(None, "", found.addresses, found.interfaces)
+
+
+def shared_folders(case: Case, pool: HostPool) -> dict[str, list[list[int]]]:
+    """Return which hosts see the same folder, for each that a job's nodes must see together.
+
+    Raises HostError.
+    """
+    from safelaunch.checks.project import outputs
+    from safelaunch.remote import shared_filesystem as remote
+    from safelaunch.remote.machine import Machine
+
+    machines = [Machine(site.name, pool) for site in case.sites]
+    found = {}
+    for path in outputs.shared_folders(case):
+        groups = remote.seen(machines, [asked(path)] * len(machines))
+        if groups is not None:
+            found[path] = groups
+    return found
