@@ -11,6 +11,7 @@ from safelaunch.checks import registry as checks
 from safelaunch.checks.answers import STATUSES, Answer, NotKnown, Question
 from safelaunch.checks.context import Case, Site, asked, unique
 from safelaunch.checks.registry import Check, Result
+from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,19 +113,10 @@ def _results(one: Check, site: Site | None, given: Any) -> Iterator[Result]:
             one.family,
             None if site is None else site.name,
             answer.status,
-            _printable(answer.evidence),
-            _printable(answer.hint),
+            printable(answer.evidence),
+            printable(answer.hint),
             answer.source or one.source,
         )
-
-
-def _printable(text: str) -> str:
-    """Return a text that any terminal shows in one line: files and processes have any name."""
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
 
 
 def _answers(one: Check, site: Site | None, given: Any) -> list[Answer]:

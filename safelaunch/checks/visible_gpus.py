@@ -142,11 +142,3 @@ def listed(cards: Sequence[Card]) -> str:
 def numbers(cards: Iterable[Card]) -> str:
     """Return the indices of cards as a job file lists them: `[0, 1]`."""
     return "[" + ", ".join(str(card["index"]) for card in cards) + "]"
-
-
-def size(count: float) -> str:
-    """Return bytes in the units of a job file: `23.6GiB`."""
-    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if count >= factor:
-            return f"{count / factor:.1f}".removesuffix(".0") + unit
-    return f"{count / (1 << 10):.0f}KiB"

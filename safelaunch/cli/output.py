@@ -13,6 +13,8 @@ from safelaunch import __version__
 if TYPE_CHECKING:
     from safelaunch.errors import SafelaunchError
 
+_BLANK = "\0"  # stands for a blank that is no place to break a line
+
 
 def report(error: SafelaunchError) -> None:
     """Print an expected error: what, where, and what to do next."""
@@ -55,3 +57,38 @@ def print_json(data: Any) -> None:
     import json  # noqa: PLC0415 - few ask
 
     click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def wrap(
+    text: str,
+    columns: int,
+    first: str = "",
+    others: str = "",
+    *,
+    max_lines: int | None = None,
+    break_words: bool = False,
+) -> list[str]:
+    """Return a text in lines with indents; a command in backquotes stays on one line.
+
+    Words that are longer than a line stand out, or are broken where `break_words` asks for it.
+    Beyond `max_lines` the rest is left out, and ` ...` says so.
+    """
+    import re  # noqa: PLC0415 - as textwrap: a dry-run into a file wraps nothing
+    import textwrap  # noqa: PLC0415
+
+    def join(match: re.Match[str]) -> str:
+        breaks = break_words and len(match[0]) > columns - len(others)
+        return match[0] if breaks else match[0].replace(" ", _BLANK)
+
+    lines = textwrap.wrap(
+        re.sub(r"`[^`\n]*`", join, text),
+        columns,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=break_words,
+        break_on_hyphens=False,
+        max_lines=max_lines,
+        placeholder=" ...",
+        tabsize=4,
+    )
+    return [line.replace(_BLANK, " ") for line in lines]

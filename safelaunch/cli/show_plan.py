@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli.output import say, warn
+from safelaunch.cli.output import say, warn, wrap
 from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
 from safelaunch.model import Hang
 from safelaunch.plan.build import make_plan
+from safelaunch.runtime.units import job_duration
 from safelaunch.script import paste_line, quote
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def print_supervision(plan: Plan) -> None:
         ends = f"ends well after {steps} steps" if steps else "runs to its own end"
         lines.insert(0, f"smoke: the job with its `smoke:` laid over it; {ends}")
     if own.max_duration is not None:
-        lines.append(f"stopped after {span(own.max_duration)} (max_duration)")
+        lines.append(f"stopped after {job_duration(own.max_duration)} (max_duration)")
     if own.success is not None:
         wanted = [*own.success.artifacts]
         wanted += [f"{own.success.min_steps} steps"] if own.success.min_steps else []
@@ -108,9 +109,9 @@ def _restarts(plan: Plan) -> list[str]:
     if recovery is None:
         return []
     times = f"at most {recovery.max_restarts}"
-    times += f" within {span(recovery.budget)}" if recovery.budget is not None else ""
-    pause = f"the first after {span(recovery.backoff)}, then twice as long"
-    pause += f", up to {span(recovery.backoff_max)}"
+    times += f" within {job_duration(recovery.budget)}" if recovery.budget is not None else ""
+    pause = f"the first after {job_duration(recovery.backoff)}, then twice as long"
+    pause += f", up to {job_duration(recovery.backoff_max)}"
     lines = [f"restarts: {times}, by failure class; {pause}"]
     if node.resume_argv is not None and node.resume_argv != node.argv:
         lines.append("a restart runs " + " ".join(map(quote, _tail(node))))
@@ -132,17 +133,10 @@ def _hang(hang: Hang | None) -> list[str]:
     if hang == Hang():
         return []
     line = f"hang: {hang.action} after {hang.factor} median steps without progress, at least "
-    line += f"{span(hang.floor)}; {span(hang.first_progress)} until two steps are known"
+    line += (
+        f"{job_duration(hang.floor)}; {job_duration(hang.first_progress)} until two steps are known"
+    )
     return [line]
-
-
-def span(seconds: float) -> str:
-    """Return a duration as a job file writes it: 90 is 1m30s."""
-    shown, left = "", seconds
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        count, left = divmod(left, size)
-        shown += f"{count:g}{unit}" if count else ""
-    return shown + (f"{left:g}s" if left or not shown else "")
 
 
 def say_warnings(plan: Plan) -> None:
@@ -170,17 +164,17 @@ def _print_environment(node: NodePlan, several: bool) -> None:
     for var in stated:
         click.echo(f"  {shown_value(var)}")
         marks = " (workaround, lifted by --no-workarounds)" if var.workaround else ""
-        _wrapped(f"{var.origin}{marks}" + (f": {var.why}" if var.why else ""))
+        _print_indented(f"{var.origin}{marks}" + (f": {var.why}" if var.why else ""))
         for key in ("cost", "source"):
             if getattr(var, key):
-                _wrapped(f"{key}: {getattr(var, key)}")
+                _print_indented(f"{key}: {getattr(var, key)}")
     for name in node.secrets:
         click.echo(f"  {name}=***")
-        _wrapped("env_from: taken from your environment at the start")
+        _print_indented("env_from: taken from your environment at the start")
     click.echo("removed from what is inherited")
-    _wrapped(", ".join(node.unset))
+    _print_indented(", ".join(node.unset))
     if node.keep is not None:
-        _wrapped("and everything else but the basics" + "".join(f", {n}" for n in node.keep))
+        _print_indented("and everything else but the basics" + "".join(f", {n}" for n in node.keep))
     worked_out: dict[str, list[str]] = {}
     for var in node.env.values():
         if var.computed and var.name not in node.secrets:
@@ -188,19 +182,17 @@ def _print_environment(node: NodePlan, several: bool) -> None:
     click.echo("worked out on the machine that runs it")
     for how, names in worked_out.items():
         click.echo(f"  {', '.join(names)}")
-        _wrapped(how)
+        _print_indented(how)
 
 
-def _wrapped(text: str) -> None:
+def _print_indented(text: str) -> None:
     """Print an indented line; on a terminal it is broken between words."""
     if not sys.stdout.isatty():
         click.echo(f"      {text}")
         return
-    import textwrap  # noqa: PLC0415 - only a terminal pays for it
-
     width = min(os.get_terminal_size(sys.stdout.fileno()).columns or 80, 100)
-    for line in textwrap.wrap(text, width - 6, break_on_hyphens=False):
-        click.echo(f"      {line}")
+    for line in wrap(text, width, " " * 6, " " * 6, break_words=True):
+        click.echo(line)
 
 
 def shown_value(var: EnvVar) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from safelaunch.diagnose import byte_streams, log_folders
 from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,10 +39,7 @@ class Source(NamedTuple):
     @property
     def name(self) -> str:
         """The path as one line of text that can be printed, whatever bytes it has."""
-        if self.path.isprintable():
-            return self.path
-        text = self.path.encode("utf-8", "backslashreplace").decode()
-        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+        return printable(self.path)
 
     @property
     def shown(self) -> str:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.diagnose.literal_search import Finder, Hitting
+from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import match
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ SAMPLE = 4 << 10  # bytes at the end of each block in which progress is looked f
 _CODE_SAMPLE = 16 << 10  # bytes of a block in which its common codes are looked for
 _COMMON_CODES = 8
 # no code goes over the end of a line: what is not closed would take lines with it
-_CODES = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_=>])")
+_ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE.encode())
 
 
 class Excerpt:
@@ -116,9 +117,11 @@ def _plain(data: bytes) -> bytes:
 
     A program has few different ones, and to replace a text is ten times as fast as an expression.
     """
-    for code, _ in Counter(_CODES.findall(data[:_CODE_SAMPLE])).most_common(_COMMON_CODES):
+    for code, _ in Counter(_ESCAPE_SEQUENCE.findall(data[:_CODE_SAMPLE])).most_common(
+        _COMMON_CODES
+    ):
         data = data.replace(code, b"")
-    return _CODES.sub(b"", data) if b"\x1b" in data else data
+    return _ESCAPE_SEQUENCE.sub(b"", data) if b"\x1b" in data else data
 
 
 class _Page(NamedTuple):

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.lint.finding import ERROR, Finding
-from safelaunch.secrets_in_text import PRIVATE_KEY, TOKENS, is_secret_name
+from safelaunch.secrets_in_text import PASSWORD_IN_ADDRESS, is_secret_name, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 ID = "secret"
 _SHORTEST = 8  # characters of a secret that only its key tells
-_TOKENS = tuple(
-    (what, re.compile(f"(?<![A-Za-z0-9])(?:{form})(?![A-Za-z0-9])")) for what, _, form in TOKENS
-)
-_PRIVATE_KEY = re.compile(PRIVATE_KEY)
-_IN_ADDRESS = re.compile(r"[a-z]://[^/\s:@$\"']*:(?P<password>[^/\s:@$\"'<{]+)@")
-
 _PLACEHOLDER = re.compile(
     r"(?i)|empty|dummy|none|null|true|false|changeme|secret|password|token|api[_-]?key|\d{1,4}"
     r"|x+|\*+|\.+|<.*>|\[.*\]|\{.*\}|.*\b(your|my|some|example|placeholder|replace|todo|insert)\b.*"
@@ -47,15 +41,13 @@ def check_keys(document: Document, file: str) -> Iterator[Finding]:
 
 
 def _in_line(line: str) -> Iterator[tuple[str, int]]:
-    for what, pattern in _TOKENS:
-        for match in pattern.finditer(line):
-            if not re.fullmatch(r"[A-Za-z]+[_-](.)\1*", match.group()):  # hf_xxxxxxxx
-                yield what, match.start()
-    key, address = _PRIVATE_KEY.search(line), _IN_ADDRESS.search(line)
-    if key is not None:
-        yield "a private key", key.start()
-    if address is not None and is_value(address["password"]):
-        yield "a password in an address", address.start("password")
+    for what, match in tokens(line):
+        if not re.fullmatch(r"[A-Za-z]+[_-](.)\1*", match.group()):  # hf_xxxxxxxx
+            yield what, match.start()
+    if "://" in line:
+        for match in re.finditer(PASSWORD_IN_ADDRESS, line):
+            if is_value(match["password"]):
+                yield "a password in an address", match.start("password")
 
 
 def found(file: str, line: int, column: int, what: str) -> Finding:

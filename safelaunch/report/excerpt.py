@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,9 +18,7 @@ MARGIN = 16 << 10  # bytes beyond them that are looked at
 _LINE = 4096  # characters that are kept of each end of a long line
 _EDGE = 4 << 10  # characters
 _CUT = "\ufdd0"  # no character: marks where a long line was cut
-_ANSI = re.compile(
-    r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\)?|[@-Z\\-_])"
-)
+_ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ufdd0\u200b\u2060\ufeff]+")
 _BINARY = 0.05  # of the bytes
 
@@ -37,7 +37,7 @@ def clean(data: bytes) -> str:
     """Return bytes as text without colours, overwritten bars and control characters."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = _ESCAPE_SEQUENCE.sub("", text)
     if "\r" in text:
         text = "\n".join(_last_state(line) if "\r" in line else line for line in text.split("\n"))
     return _CONTROL.sub("", text)

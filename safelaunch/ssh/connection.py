@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import HostError
+from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, handshake, paramiko_patches
 from safelaunch.ssh.errors import ConnectionLost, Unreachable
 
@@ -101,7 +102,7 @@ class Connection:
     @property
     def server(self) -> str:
         """Return what the server calls itself, such as SSH-2.0-OpenSSH_9.2p1."""
-        return errors.printable(self._transport.remote_version)
+        return printable(self._transport.remote_version)
 
     @property
     def host_key(self) -> tuple[str, bytes]:
@@ -200,7 +201,7 @@ class Connection:
         try:
             return paramiko_patches.open_channel(self._transport, "session")
         except paramiko_patches.paramiko().ChannelException as e:
-            raise errors.no_session(self.name, errors.printable(e.text)) from e
+            raise errors.no_session(self.name, printable(e.text)) from e
         except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
             raise self.lost() from e
 

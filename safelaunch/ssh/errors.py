@@ -10,6 +10,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import HostError
+from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +137,7 @@ def no_ssh(target: Target, said: str) -> HostError:
     """Return the error of a server that speaks, but not SSH."""
     return Unreachable(
         f"what answers at {target.address} port {target.port} is no SSH server: it said "
-        f"{printable(said[:80])!r}",
+        f"{said[:80]!r}",
         where=target.name,
         hint="is this the right port?",
     )
@@ -308,8 +309,3 @@ def no_answer(where: str, out: bytes, err: str, code: int | None) -> HostError:
         hint="what startup files (.bashrc, .profile) print or run comes first: try "
         f"`ssh {where} true`",
     )
-
-
-def printable(text: str) -> str:
-    """Return a server's text without what could drive the terminal."""
-    return "".join(c for c in text if c.isprintable())

@@ -6,6 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches, proxy
 from safelaunch.ssh.keys.verify_host_key import Known
 from safelaunch.ssh.login import Ask, Login
@@ -107,7 +108,7 @@ def _failure(target: Target, stream: Stream, error: Exception, told: str, tries:
     if not any(line.startswith(b"SSH-") for line in stream.first.splitlines()):
         said = stream.first.decode("utf-8", "replace").strip().splitlines()[0]
         if said.lower().startswith(_NOT_NOW):
-            return errors.dropped(target, tries, f"it says: {errors.printable(said)}")
+            return errors.dropped(target, tries, f"it says: {printable(said)}")
         return errors.no_ssh(target, said)
     if isinstance(error, EOFError) and not told and not stream.ended:
         return errors.mute(target, EXCHANGE, "the key exchange")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors
 from safelaunch.ssh.auth_messages import ANSWER, FAILURE, MORE, REQUEST, SUCCESS, Ended, Exchange
 from safelaunch.ssh.keys import agent, identities
@@ -173,11 +174,11 @@ class Login:
     def _answers(self, message: Any) -> list[str]:
         title, text = message.get_text(), message.get_text()
         message.get_text()  # a language, unused
-        about = "".join(f"{errors.printable(part)}\n" for part in (title, text) if part.strip())
+        about = "".join(f"{_lines(part)}\n" for part in (title, text) if part.strip())
         answers = []
         for _ in range(message.get_int()):
             prompt, shown = message.get_text(), message.get_boolean()
-            line = f"({self.target.user}@{self.target.address}) {errors.printable(prompt)}"
+            line = f"({self.target.user}@{self.target.address}) {_lines(prompt)}"
             answers.append(self.ask(about + line, secret=not shown) if self.ask else "")
             about = ""
         return answers
@@ -240,7 +241,7 @@ class Login:
         told = self.transport.told
         if "too many authentication failures" in told.lower() and self._refused > 1:
             return errors.too_many(self.target, self.tried)
-        banner = errors.printable(self._exchange.banner.strip())
+        banner = printable(" ".join(self._exchange.banner.split()))
         if not told and not banner:
             return errors.lost_in_login(self.target, reason or self.transport.ending())
         return errors.login_cut(self.target, "; ".join(t for t in (told, banner) if t))
@@ -263,7 +264,11 @@ class Login:
         missing = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
         if missing:
             advice.append(f"safelaunch cannot do {', '.join(missing)}")
-        told = errors.printable(" ".join(self._exchange.banner.split()))
+        told = printable(" ".join(self._exchange.banner.split()))
         return errors.not_let_in(
             self.target, self.tried, self.offers, [*advice, *self.target.notes], told
         )
+
+
+def _lines(text: str) -> str:
+    return printable(text, keep="\n")

@@ -13,7 +13,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.ssh.errors import printable
+from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
     from safelaunch.ssh.streams import Stream

@@ -9,6 +9,7 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches
 from safelaunch.ssh.streams import Command, Stream
 
@@ -85,7 +86,7 @@ def _forwarded(target: Target, via: Any) -> Any:
             via, "direct-tcpip", there, ("127.0.0.1", 0), timeout=patience
         )
     except module.ChannelException as e:
-        reason = errors.printable(e.text)
+        reason = printable(e.text)
     except (module.SSHException, OSError, EOFError) as e:
-        reason = via.ending() or errors.printable(str(e))
+        reason = via.ending() or printable(str(e))
     raise errors.not_forwarded(target, via.host, reason)

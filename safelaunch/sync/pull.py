@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError, HostError, Refused, RunError
 from safelaunch.runtime.transfer import blocks
+from safelaunch.runtime.units import transfer_size
 from safelaunch.sync import transfer_progress
 from safelaunch.sync.sender import whole
 
@@ -60,7 +61,7 @@ class Pulled:
 
     def lines(self) -> list[str]:
         """Return what people want to know of it, a line each."""
-        how = f"{transfer_progress.size(self.size)} in {self.seconds:.1f} s"
+        how = f"{transfer_size(self.size)} in {self.seconds:.1f} s"
         said = f"fetched {transfer_progress.files(self.fetched)} ({how}) into {self.into}"
         same = len(self.files) - self.fetched
         if same:

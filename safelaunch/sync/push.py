@@ -13,7 +13,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError, HostError, Refused
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.transfer import blocks as transfer_blocks
+from safelaunch.runtime.units import transfer_size
 from safelaunch.sync import diff, file_hashes, transfer_progress
 from safelaunch.sync.diff import Difference, Row
 from safelaunch.sync.ignore import Rules
@@ -265,12 +267,9 @@ class _Push:
             return
         self.asked = True
         largest = sorted(items, key=lambda item: -item.size)[:5]
-        named = ", ".join(
-            f"{transfer_progress.printable(i.path)} ({transfer_progress.size(i.size)})"
-            for i in largest
-        )
+        named = ", ".join(f"{printable(i.path)} ({transfer_size(i.size)})" for i in largest)
         question = (
-            f"{transfer_progress.files(len(items))}, {transfer_progress.size(total)}, would be "
+            f"{transfer_progress.files(len(items))}, {transfer_size(total)}, would be "
             f"sent to {self.agent.host}; the largest: {named}"
         )
         if self.confirm is not None and self.confirm(question):
@@ -281,9 +280,7 @@ class _Push:
         raise Refused(question, where=self.tree.root, hint=hint)
 
     def _conflict(self, conflicts: list[tuple[str, str]]) -> Refused:
-        shown = "; ".join(
-            f"{transfer_progress.printable(path)} {why}" for path, why in conflicts[:10]
-        )
+        shown = "; ".join(f"{printable(path)} {why}" for path, why in conflicts[:10])
         more = f"; and {len(conflicts) - 10} more" if len(conflicts) > 10 else ""  # noqa: PLR2004
         return Refused(
             f"not overwritten: {shown}{more}",

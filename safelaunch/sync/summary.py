@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from safelaunch.runtime.plain_text import printable
+from safelaunch.runtime.units import transfer_size
 from safelaunch.sync import transfer_progress
 
 if TYPE_CHECKING:
@@ -31,12 +33,12 @@ class Summary:
 
     def lines(self, host: str, *, removes: bool = True) -> list[str]:
         """Return what people want to know of it, a line each; `removes`: there is a `--delete`."""
-        total = f"{transfer_progress.files(self.files)}, {transfer_progress.size(self.size)}"
+        total = f"{transfer_progress.files(self.files)}, {transfer_size(self.size)}"
         place = f"{host}:{self.target}"
         if not self.sent and not self.removed:
             said = [f"{place} is up to date ({total})"]
         else:
-            how = f"{transfer_progress.size(self.sent_size)} in {self.seconds:.1f} s"
+            how = f"{transfer_size(self.sent_size)} in {self.seconds:.1f} s"
             said = [f"synced {place}: {transfer_progress.files(self.sent)} sent ({how}) of {total}"]
         if self.removed:
             said.append(f"removed there: {transfer_progress.files(self.removed)}")
@@ -53,17 +55,11 @@ def _skips(summary: Summary) -> list[str]:
         return []
     largest = sorted(summary.skipped, key=lambda s: -sizes[s.path][0])
     shown = [s for s in largest if sizes[s.path][0]][:5]
-    named = [
-        f"{transfer_progress.printable(s.path)} ({_about(sizes[s.path])}, {s.why})" for s in shown
-    ]
+    named = [f"{printable(s.path)} ({_about(sizes[s.path])}, {s.why})" for s in shown]
     rest = len(largest) - len(shown)
     text = ", ".join(named) + (f" and {rest} more" if rest and named else "")
     return [f"not sent: {text}"] if named else []
 
 
 def _about(size: tuple[int, bool]) -> str:
-    return (
-        transfer_progress.size(size[0])
-        if size[1]
-        else f"more than {transfer_progress.size(size[0])}"
-    )
+    return transfer_size(size[0]) if size[1] else f"more than {transfer_size(size[0])}"

@@ -6,23 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from safelaunch.runtime.plain_text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-_UNITS = ("kB", "MB", "GB", "TB", "PB")
-_STEP = 1000
-
-
-def size(count: float) -> str:
-    """Return bytes in words: `36 MB`."""
-    if count < _STEP:
-        return f"{count:.0f} bytes"
-    unit = 0
-    count /= _STEP
-    while count >= _STEP - 0.5 and unit < len(_UNITS) - 1:
-        count /= _STEP
-        unit += 1
-    return f"{count:.1f} {_UNITS[unit]}" if count < 10 else f"{count:.0f} {_UNITS[unit]}"  # noqa: PLR2004
 
 
 def files(count: int) -> str:
@@ -34,11 +21,6 @@ def some(paths: Sequence[str], most: int = 5) -> str:
     """Return a few of the paths, and how many more there are."""
     shown = ", ".join(map(printable, paths[:most]))
     return shown if len(paths) <= most else f"{shown} and {len(paths) - most:,} more"
-
-
-def printable(path: str) -> str:
-    """Return a path that a terminal can show, whatever bytes it has."""
-    return path if path.isprintable() else ascii(path)[1:-1]
 
 
 @dataclass(frozen=True, slots=True)

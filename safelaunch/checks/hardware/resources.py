@@ -9,7 +9,7 @@ from safelaunch import launchers
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.registry import check
-from safelaunch.checks.visible_gpus import size
+from safelaunch.runtime.units import job_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +46,8 @@ def gpu_memory(site: Site) -> Answer | None:
     least, card = min(known, key=lambda one: one[0])
     if least < needed * _SHOWN:
         return fail(
-            f"card {card['index']} ({card['name']}) has {size(least)}, and "
-            f"`needs.gpu_memory` is {size(needed)}",
+            f"card {card['index']} ({card['name']}) has {job_size(least)}, and "
+            f"`needs.gpu_memory` is {job_size(needed)}",
             _larger(site, needed)
             or f"larger cards, or a smaller batch and `gpu_memory: {_whole(least)}`",
         )
@@ -57,10 +57,10 @@ def gpu_memory(site: Site) -> Answer | None:
         if card["used_mib"] and total - card["used_mib"] * _MIB < needed * _SHOWN
     ]
     if not busy:
-        return ok(f"{size(least)} on each card")
+        return ok(f"{job_size(least)} on each card")
     one, free = busy[0]
     return warn(
-        f"card {one['index']} has {size(max(free, 0))} free of {size(needed)} that "
+        f"card {one['index']} has {job_size(max(free, 0))} free of {job_size(needed)} that "
         f"are needed: {_holders(site, one['index'])}",
         "wait until they end, or take other cards with `gpus:`; safelaunch ends nobody's process",
     )
@@ -117,22 +117,22 @@ def memory(site: Site) -> Answer | None:
         raise NotKnown("the memory of the machine is not known")
     if limit is not None and limit < needed:
         return fail(
-            f"the cgroup allows {size(limit)} ({told.get('limit_from')}), and `needs.ram` is "
-            f"{size(needed)}",
+            f"the cgroup allows {job_size(limit)} ({told.get('limit_from')}), and `needs.ram` is "
+            f"{job_size(needed)}",
             f"raise it (`docker run --memory`, the scheduler's `--mem`), or `ram: {_whole(limit)}` "
             "under `needs` if that is enough",
         )
     if total is not None and total < needed:
         return fail(
-            f"the machine has {size(total)}, and `needs.ram` is {size(needed)}",
+            f"the machine has {job_size(total)}, and `needs.ram` is {job_size(needed)}",
             f"another machine, or `ram: {_whole(total)}` under `needs` if that is enough",
         )
     if free is not None and free < needed:
         return warn(
-            f"{size(free)} of {size(needed)} that are needed are free",
+            f"{job_size(free)} of {job_size(needed)} that are needed are free",
             "`ps aux --sort=-rss | head` shows who holds it; wait, or end what is yours",
         )
-    return ok(f"{size(free if free is not None else total)} free")
+    return ok(f"{job_size(free if free is not None else total)} free")
 
 
 # -- /dev/shm --------------------------------------------------------------------------------------
@@ -149,19 +149,19 @@ def shared_memory(site: Site) -> Answer | None:
     if total is None or free is None:
         raise NotKnown("the room in /dev/shm is not known")
     if needed is not None and total < needed:
-        evidence = f"{_SHM} has {size(total)}, and `needs.shm` is {size(needed)}"
+        evidence = f"{_SHM} has {job_size(total)}, and `needs.shm` is {job_size(needed)}"
         return fail(evidence, _enlarge(site, needed))
     if needed is not None and free < needed:
         return warn(
-            f"{_SHM} has {size(free)} free of {size(needed)} that are needed",
+            f"{_SHM} has {job_size(free)} free of {job_size(needed)} that are needed",
             "`ls -la /dev/shm`: remove what is left of runs that are over (nccl-*, torch_*)",
         )
     if needed is None and total <= _DOCKER_SHM:
         return warn(
-            f"{_SHM} has {size(total)}: NCCL and data loaders share memory there",
+            f"{_SHM} has {job_size(total)}: NCCL and data loaders share memory there",
             _enlarge(site, _GIB),
         )
-    return ok(f"{size(free)} free in /dev/shm")
+    return ok(f"{job_size(free)} free in /dev/shm")
 
 
 def _shares(site: Site) -> bool:
@@ -217,12 +217,12 @@ def disk(site: Site) -> Iterator[Answer]:
         if told.get("free") is None or told.get("device") in seen:
             continue
         seen.add(told.get("device"))
-        evidence = f"{size(told['free'])} free in {told['folder']} ({what})"
+        evidence = f"{job_size(told['free'])} free in {told['folder']} ({what})"
         if told["free"] >= needed:
             yield ok(evidence)
             continue
         yield fail(
-            f"{evidence}, and `needs.disk` is {size(needed)}",
+            f"{evidence}, and `needs.disk` is {job_size(needed)}",
             f"`du -xh --max-depth=2 {told['folder']} | sort -h | tail` shows what fills it; or "
             "write to another disk",
         )
@@ -244,7 +244,7 @@ def disks_full(site: Site) -> Iterator[Answer]:
         # what is only short in the home is told by `run-folder`
         if not is_full and (free is None or free >= _GIB or (name == "home" and site.node)):
             continue
-        left = "no inode is free" if inodes == 0 else f"{size(free or 0)} are free"
+        left = "no inode is free" if inodes == 0 else f"{job_size(free or 0)} are free"
         bars = is_full and name == "home" and what != "the home" and site.node is not None
         if inodes != 0 and site.known("system", "user") == "root":
             bars = False  # what a file system reserves for root is not counted as free
@@ -303,7 +303,7 @@ def limits(site: Site) -> Iterator[Answer]:
         if site.known("system", "container"):
             hint = "start the container with `--ulimit memlock=-1`"
     yield warn(
-        f"{size(locked[0])} may be locked in memory; RDMA between nodes registers more",
+        f"{job_size(locked[0])} may be locked in memory; RDMA between nodes registers more",
         hint,
         _RDMA,
     )

@@ -9,7 +9,7 @@ from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.job_paths import bring
 from safelaunch.checks.registry import check
-from safelaunch.checks.visible_gpus import size
+from safelaunch.runtime.units import job_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -217,7 +217,7 @@ def _no_room(site: Site) -> Iterator[Answer]:
     for room, more in wanted.values():
         if more > room["free"]:
             yield warn(
-                f"the assets need {size(more)} more in {room['folder']}, and "
-                f"{size(room['free'])} are free",
+                f"the assets need {job_size(more)} more in {room['folder']}, and "
+                f"{job_size(room['free'])} are free",
                 "free some there, or give an asset a place on another disk: `to: /data/NAME`",
             )

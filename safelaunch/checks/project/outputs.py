@@ -11,9 +11,9 @@ from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.registry import check
-from safelaunch.checks.visible_gpus import size
 from safelaunch.config.paths import HOME
 from safelaunch.model import Args
+from safelaunch.runtime.units import job_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def outputs(site: Site) -> Iterator[Answer]:
                 yield warn(f"{path}: {short}", f"`df -h -i {told['folder']}`: free some, or name "
                            "a folder on another disk")  # fmt: skip
             else:
-                fine.append(f"{path} ({size(told['free'])} free)")
+                fine.append(f"{path} ({job_size(told['free'])} free)")
     if fine:
         yield ok(", ".join(fine))
 
@@ -64,7 +64,8 @@ def _short(site: Site, told: Mapping[str, Any]) -> str:
     """Say that hardly anything can be written: less than one log may take, or few files."""
     least = site.case.job.supervision.log_cap
     if told["free"] < least:
-        return f"{size(told['free'])} are free, and a log alone may take {size(least)} (`log_cap`)"
+        free = job_size(told["free"])
+        return f"{free} are free, and a log alone may take {job_size(least)} (`log_cap`)"
     inodes = told.get("inodes")
     if inodes is not None and inodes < _FEW_INODES:
         return f"the disk has room for {inodes} more files"
@@ -84,7 +85,7 @@ def run_folder(site: Site) -> Answer | None:
         is_full = told["free"] == 0 and site.known("system", "user") not in (None, "root")
         answer = fail if is_full or told.get("inodes") == 0 else warn
         return answer(f"{told['path']}: {short}", "export SAFELAUNCH_HOME=/a/folder/with/space")
-    return ok(f"{told['path']} has {size(told['free'])}")
+    return ok(f"{told['path']} has {job_size(told['free'])}")
 
 
 def _log(site: Site) -> str | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from typing import TYPE_CHECKING
 
 import click
 
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.output import print_json
+from safelaunch.cli.output import print_json, wrap
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.report import collect
@@ -93,9 +92,9 @@ def lines(one: Side, two: Side, groups: Sequence[Group]) -> list[str]:
     if not any(group.changes for group in groups) and not unknown:
         found.append("no difference")
     elif same:
-        found += _fold("no difference: " + ", ".join(same), "")
+        found += wrap("no difference: " + ", ".join(same), _WIDTH, break_words=True)
     for said in unknown:
-        found += _fold(said, "")
+        found += wrap(said, _WIDTH, break_words=True)
     return found
 
 
@@ -110,13 +109,12 @@ def _change(change: Change) -> list[str]:
     found = [f"  {change.what}"]
     for mark, value in (("-", was), ("+", now)):
         if value is not None:
-            rows = [row for line in value.split("\n") for row in _fold(line, " " * 6)]
+            rows = [row for line in value.split("\n") for row in _indented(line)]
             rest = [f"      ... {len(rows) - _LINES} more lines"] if len(rows) > _LINES else []
             found += [f"    {mark} {row[6:]}" for row in rows[:_LINES]] + rest
     return found
 
 
-def _fold(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-    ) or [indent]
+def _indented(line: str) -> list[str]:
+    indent = " " * 6
+    return wrap(line, _WIDTH, indent, indent, break_words=True) or [indent]

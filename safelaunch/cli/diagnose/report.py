@@ -19,6 +19,7 @@ from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.report import archive, bundle, collect
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
 from safelaunch.runs import store
+from safelaunch.runtime import units
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +131,7 @@ def _json(run_id: str, made: bundle.Bundle, path: str, size: int) -> dict[str, A
 
 def _tell(made: bundle.Bundle, path: str, size: int) -> None:
     counted = ", ".join(_counted(*one) for one in made.redacted.items()) or "nothing"
-    click.echo(fitted(f"wrote {path} ({_size(size)}); redacted: {counted}"))
+    click.echo(fitted(f"wrote {path} ({units.size(size)}); redacted: {counted}"))
     names = list(made.files)
     width = max(len(name) for name in names[:_SHOWN])
     for name in names[:_SHOWN]:
@@ -149,7 +150,3 @@ def _tell(made: bundle.Bundle, path: str, size: int) -> None:
 def _counted(kind: str, count: int) -> str:
     name = _NAMES.get(kind, kind)
     return f"{count} {name}" + ("" if count == 1 else "es" if name.endswith("s") else "s")
-
-
-def _size(count: int) -> str:
-    return f"{count / 1024:.0f} KiB" if count < 1 << 20 else f"{count / (1 << 20):.1f} MiB"

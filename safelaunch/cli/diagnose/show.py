@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.runs.failure_block import folded, steps
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _RESTART = {
     "may-help": "a restart may help",
     "helps": "a restart helps",
 }
-_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])  # those of ISO 6429
+_BLANKS = "\xa0\u3000"  # blanks of French and Chinese text, which are harmless
 # control characters, and those that turn the direction of what follows
 _UNSEEN = dict.fromkeys(
     [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
@@ -46,7 +47,7 @@ def screen(told: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
     What a log holds cannot move the cursor or change the terminal.
     """
     for line in _lines(told, max(40, min(width, _WIDEST)), show_all=show_all):
-        yield line.translate(_CONTROLS)
+        yield printable(line, keep=_BLANKS)
 
 
 def _lines(told: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch.cli.output import print_json, say
-from safelaunch.cli.table import width, wrapped
+from safelaunch.cli.output import print_json, say, wrap
+from safelaunch.cli.table import width
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.reader import file_of
 from safelaunch.errors import ConfigError, did_you_mean
@@ -208,15 +208,15 @@ def _table(rows: list[_Row], columns: int) -> list[str]:
     lines = []
     for name, reached, profile, workdir in cells[1:]:
         lines.append(name)
-        lines += wrapped(reached, columns, "  ", "    ")
+        lines += wrap(reached, columns, "  ", "    ")
         more = [f"profile {profile}" * (profile != "-"), f"workdir {workdir}" * (workdir != "-")]
-        lines += wrapped(", ".join(filter(None, more)), columns, "  ", "    ")
+        lines += wrap(", ".join(filter(None, more)), columns, "  ", "    ")
     return lines
 
 
 def _footnotes(hosts: hosts_file.Hosts, shown: str | None, others: list[str]) -> None:
     for name, members in hosts.groups.items():
-        for line in wrapped(f"group {name}: {', '.join(members)}", width(), "", "  "):
+        for line in wrap(f"group {name}: {', '.join(members)}", width(), "", "  "):
             click.echo(line)
     if shown is None:
         say("no hosts file yet; add a machine: safelaunch hosts add NAME USER@ADDRESS")
@@ -224,7 +224,7 @@ def _footnotes(hosts: hosts_file.Hosts, shown: str | None, others: list[str]) ->
         say(f"from {shown}")
     if others:
         text = f"also in ~/.ssh/config, usable as they are: {', '.join(others)}"
-        for line in wrapped(text, width(), "", "  "):
+        for line in wrap(text, width(), "", "  "):
             say(line)
 
 

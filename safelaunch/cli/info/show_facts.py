@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+
+from safelaunch.cli.output import wrap
+from safelaunch.runtime.units import brief_duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,42 +48,21 @@ def lines(found: dict[str, Any], width: int) -> Iterator[str]:
         *(("skipped", f"{name}: {why}") for name, why in found["skipped"].items()),
     ):
         if text:
-            yield from _wrapped(label, text, width)
+            one_line = " ".join(text.split())
+            first = f"{label:<{_LABEL}}  "
+            yield from wrap(one_line, width, first, " " * len(first), break_words=True)
 
 
-def _wrapped(label: str, text: str, width: int) -> list[str]:
-    indent = " " * (_LABEL + 2)
-    whole = textwrap.wrap(
-        " ".join(text.split()), width - len(indent), break_on_hyphens=False, break_long_words=True
-    )
-    return [f"{label:<{_LABEL}}  {whole[0]}", *(indent + line for line in whole[1:])]
+def _size(count: float | None) -> str:
+    return "?" if count is None else size(count)
 
 
 def _head(found: dict[str, Any]) -> str:
     age = found.get("age") or 0.0
     hostname = found["system"].get("hostname")
     name = found["host"] + (f" ({hostname})" if hostname and hostname != found["host"] else "")
-    when = "now" if age < 1 else f"{span(age)} ago; --refresh asks anew"
+    when = "now" if age < 1 else f"{brief_duration(age)} ago; --refresh asks anew"
     return f"{name}: asked {when}"
-
-
-def span(seconds: float) -> str:
-    """Return a time in the unit that fits."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def size(count: float | None) -> str:
-    """Return bytes in the unit that fits."""
-    if count is None:
-        return "?"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:  # noqa: PLR2004
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB" if count < 1000 else f"{count:.0f} TiB"  # noqa: PLR2004
 
 
 # -- the machine -----------------------------------------------------------------------------------
@@ -92,11 +73,11 @@ def _system(found: dict[str, Any]) -> str:
     parts = [system.get("distribution"), f"{system.get('os')} {system.get('kernel')}",
              system.get("machine"), system.get("libc")]  # fmt: skip
     if system.get("uptime"):
-        parts.append(f"up {span(system['uptime'])}")
+        parts.append(f"up {brief_duration(system['uptime'])}")
     offset = found.get("clock_offset")
     if offset is not None and abs(offset) >= _CLOCKS_DIFFER:
         way = "ahead" if offset > 0 else "behind"
-        parts.append(f"its clock is {span(abs(offset))} {way}")
+        parts.append(f"its clock is {brief_duration(abs(offset))} {way}")
     return ", ".join(str(part) for part in parts if part)
 
 
@@ -111,10 +92,10 @@ def _memory(found: dict[str, Any]) -> str:
     memory = found["memory"]
     if memory["total"] is None:
         return ""
-    text = f"{size(memory['total'])}, {size(memory['available'])} available"
+    text = f"{_size(memory['total'])}, {_size(memory['available'])} available"
     if memory["limit"] is not None:
-        used = f", {size(memory['used_of_limit'])} used" if memory["used_of_limit"] else ""
-        text += f"; a cgroup allows {size(memory['limit'])}{used}"
+        used = f", {_size(memory['used_of_limit'])} used" if memory["used_of_limit"] else ""
+        text += f"; a cgroup allows {_size(memory['limit'])}{used}"
     return text
 
 
@@ -128,7 +109,7 @@ def _disks(disks: dict[str, dict[str, Any]]) -> Iterator[str]:
     by_key = {(disk.get("mount"), disk.get("free")): disk for disk in disks.values()}
     for key, paths in shown.items():
         disk = by_key[key]
-        text = f"{', '.join(paths)}: {size(disk['free'])} free of {size(disk['total'])}"
+        text = f"{', '.join(paths)}: {_size(disk['free'])} free of {_size(disk['total'])}"
         text += f" ({disk.get('type') or '?'} at {disk.get('mount') or '?'})"
         if disk.get("inodes") and disk["inodes_free"] * 20 < disk["inodes"]:
             text += f", only {disk['inodes_free']:,} inodes left"

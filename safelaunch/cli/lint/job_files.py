@@ -100,11 +100,11 @@ def _told(home: str, host: str) -> dict[str, object] | None:
 
 
 def _facts(host: str, told: Mapping[str, object]) -> Facts:
-    from safelaunch.cli.info.show_facts import span  # noqa: PLC0415 - as above
     from safelaunch.lint.env.host_versions import facts_of  # noqa: PLC0415 - as above
+    from safelaunch.runtime.units import brief_duration  # noqa: PLC0415 - as above
 
     age = told.get("age")
-    when = f"asked {span(age)} ago" if isinstance(age, float) else "asked before"
+    when = f"asked {brief_duration(age)} ago" if isinstance(age, float) else "asked before"
     return facts_of(told, f"{host} ({when})")
 
 

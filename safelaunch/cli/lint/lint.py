@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli.lint.select_files import MOST, choose, is_ignored, read
-from safelaunch.cli.output import print_json, say
+from safelaunch.cli.output import print_json, say, wrap
 from safelaunch.errors import ConfigError
 from safelaunch.lint import file_text, secrets
 from safelaunch.lint.file_kinds import Kind
 from safelaunch.lint.finding import ERROR, NOTE, Finding
 from safelaunch.lint.fix import difference, mended
 from safelaunch.lint.run import check
+from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -230,7 +231,7 @@ def _fix(found: dict[str, list[Finding]], *, ask: bool, show: bool) -> list[str]
 
 def _show_difference(path: str, old: bytes, new: bytes, hidden: set[int]) -> None:
     text = difference(path.replace(os.sep, "/"), old, new, hidden)
-    click.echo("\n".join(_visible(line) for line in text.split("\n")), nl=False)
+    click.echo("\n".join(printable(line, keep="\t") for line in text.split("\n")), nl=False)
 
 
 def _agreed(count: int) -> bool:
@@ -259,23 +260,18 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    import textwrap  # noqa: PLC0415 - only where something was found
-
     width = max(40, min(shutil.get_terminal_size().columns, _WIDEST))
-    wrapper = textwrap.TextWrapper(
-        width, break_long_words=False, break_on_hyphens=False, subsequent_indent=" " * 6
-    )
+    indent = " " * 6
     file = None
     for finding in findings:
         if finding.file != file:
             file = finding.file
             click.echo(file)
         click.echo(f"  {finding.line}:{finding.column} {finding.severity} {finding.id}")
-        wrapper.initial_indent = " " * 6
-        click.echo(wrapper.fill(finding.message))
+        lines = wrap(finding.message, width, indent, indent)
         if finding.fix:
-            wrapper.initial_indent = "    > "
-            click.echo(wrapper.fill(finding.fix))
+            lines += wrap(finding.fix, width, "    > ", indent)
+        click.echo("\n".join(lines))
 
 
 def _say_summary(
@@ -299,14 +295,10 @@ def _count(number: int, what: str) -> str:
 
 
 def _printable(finding: Finding) -> Finding:
-    fix = None if finding.fix is None else _visible(finding.fix)
-    return replace(finding, file=_visible(finding.file), message=_visible(finding.message), fix=fix)
-
-
-def _visible(text: str) -> str:
-    """Return text that a terminal shows as it is: no control characters, no lone surrogates."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text
+    fix = None if finding.fix is None else printable(finding.fix, keep="\t")
+    return replace(
+        finding,
+        file=printable(finding.file, keep="\t"),
+        message=printable(finding.message, keep="\t"),
+        fix=fix,
     )

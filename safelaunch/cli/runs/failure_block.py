@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.cli.output import wrap
 from safelaunch.runtime.failure import blame
 from safelaunch.runtime.signatures import classes
+from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,7 +107,9 @@ def _place(failure: Mapping[str, Any], width: int) -> list[str]:
     lines = list(_labelled("at", _frame(frame, width)))
     code = str(frame.get("code") or "").strip()
     indent = " " * (_LABEL + 2)
-    return lines + [indent + line for line in _wrapped(code, width - len(indent), _CODE)]
+    return lines + [
+        indent + line for line in wrap(code, width - len(indent), max_lines=_CODE, break_words=True)
+    ]
 
 
 def _frame(frame: Mapping[str, Any], width: int) -> list[str]:
@@ -174,17 +177,12 @@ def _after(times: Sequence[object]) -> str:
     known = sorted(float(t) for t in times if isinstance(t, (int, float)))
     if not known or known[0] < 0:
         return ""
-    low, high = _span(known[0]), _span(known[-1])
+    low, high = duration(known[0]), duration(known[-1])
     if low == high:
         return f", {high} later"
-    short = low.rsplit(" ", 1)[0] if low.rsplit(" ", 1)[1] == high.rsplit(" ", 1)[1] else low
+    number, unit = low.split(" ", 1)
+    short = number if unit == high.split(" ", 1)[1] else low
     return f", {short} to {high} later"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 1:
-        return f"{max(1, round(seconds * 1000))} ms"
-    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.0f} min"  # noqa: PLR2004
 
 
 def _ranks(members: Sequence[Mapping[str, Any]]) -> str:
@@ -210,7 +208,11 @@ def _output(failure: Mapping[str, Any], width: int) -> list[str]:
     shown = [str(line).rstrip() for line in failure.get("last_lines") or () if str(line).strip()]
     if shown and " ".join(shown[-1].split()) == failure.get("what"):
         shown.pop()  # the headline is that line
-    lines = [part for line in shown[-_OUTPUT:] for part in _wrapped(line, width - _LABEL, 2)]
+    lines = [
+        part
+        for line in shown[-_OUTPUT:]
+        for part in wrap(line, width - _LABEL, max_lines=2, break_words=True)
+    ]
     return list(_labelled("output", lines))
 
 
@@ -241,15 +243,8 @@ def folded(label: str, text: str, width: int, most: int, break_words: bool = Fal
     room = width - _LABEL
     if not break_words:
         text = " ".join(_middle(word, room) for word in text.split())
-    lines = textwrap.wrap(text, room, max_lines=most, placeholder=" ...", break_on_hyphens=False)
+    lines = wrap(text, room, max_lines=most, break_words=True)
     return list(_labelled(label, lines or [""]))
-
-
-def _wrapped(text: str, room: int, most: int) -> list[str]:
-    """Return a line of code or output folded, its own blanks kept."""
-    return textwrap.wrap(
-        text, room, max_lines=most, placeholder=" ...", break_on_hyphens=False, tabsize=4
-    )
 
 
 def _labelled(label: str, lines: Sequence[str]) -> Iterator[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli.output import say
+from safelaunch.cli.output import say, wrap
 from safelaunch.cli.runs.failure_block import block, folded
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
+from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -195,13 +195,8 @@ def without_repeats(run: RunAccess, status: Mapping[str, Any]) -> Mapping[str, A
 
 def fitted(text: str) -> str:
     """Return a sentence folded to the terminal's width; ids and paths stay whole."""
-    return textwrap.fill(
-        text,
-        max(_NARROWEST, shutil.get_terminal_size().columns),
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    columns = max(_NARROWEST, shutil.get_terminal_size().columns)
+    return "\n".join(wrap(text, columns, others=" " * 4))
 
 
 def describe(status: Mapping[str, Any]) -> str:
@@ -255,15 +250,3 @@ def _attempts(status: Mapping[str, Any]) -> list[str]:
         left = max(0.0, float(waiting.get("until", 0)) - time.time())
         return [f"attempt {len(attempts) + 1} in {duration(left)}: {waiting.get('why')}"]
     return [f"attempt {len(attempts)}"] if len(attempts) > 1 else []
-
-
-def duration(seconds: float) -> str:
-    """Return a time span for people: 8.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
-    if seconds < 60:  # noqa: PLR2004
-        return f"{seconds:.1f} s"
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if hours == 0:
-        return f"{minutes} min {int(seconds % 60)} s"
-    if days == 0:
-        return f"{hours} h {minutes % 60} min"
-    return f"{days} d {hours % 24} h"

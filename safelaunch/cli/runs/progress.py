@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli.runs.follow import duration
+from safelaunch.runtime.units import brief_duration, duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,9 @@ def short(
     words = [_step(progress)]
     left = None if late else _left(progress, state, now)
     if left is not None:
-        words.append(f"bar {_brief(left)}" if _is_part(progress) else f"{_brief(left)} left")
+        words.append(
+            f"bar {brief_duration(left)}" if _is_part(progress) else f"{brief_duration(left)} left"
+        )
     loss = progress.get("loss")
     metrics = progress.get("metrics") or {}
     if loss is not None:
@@ -141,14 +143,6 @@ def _left(progress: Mapping[str, Any], state: str, now: float | None) -> float |
     if silent > max(_LATE_AT_LEAST, patience):
         return None
     return max(0.0, eta - silent)
-
-
-def _brief(seconds: float) -> str:
-    """Return a time span in its largest unit only: 40 s, 12 min, 5 h, 3 d."""
-    for unit, size in (("d", 172800), ("h", 5400), ("min", 90)):
-        if seconds >= size:
-            return f"{round(seconds / {'d': 86400, 'h': 3600, 'min': 60}[unit])} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _number(value: object) -> str:

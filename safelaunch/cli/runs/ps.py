@@ -11,9 +11,10 @@ import click
 
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs.follow import duration, is_cut, is_suspected, is_waiting
+from safelaunch.cli.runs.follow import is_cut, is_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
+from safelaunch.runtime.units import duration
 
 _SHOWN = 20
 _GAP = "  "

@@ -16,7 +16,6 @@ from safelaunch.cli.output import print_json
 from safelaunch.cli.runs import progress
 from safelaunch.cli.runs.failure_block import folded
 from safelaunch.cli.runs.follow import (
-    duration,
     headline,
     in_short,
     is_cut,
@@ -27,6 +26,7 @@ from safelaunch.cli.runs.follow import (
 )
 from safelaunch.runs import store
 from safelaunch.runtime import backends, run_state
+from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess

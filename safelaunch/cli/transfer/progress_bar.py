@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from safelaunch.sync import transfer_progress
+from safelaunch.runtime.units import transfer_size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,9 +28,9 @@ class Bar:
 
     def show(self, at: Progress) -> None:
         """Show how far it is: `sending 1.2 GB of 4.0 GB, 110 MB/s, 25 s left`."""
-        said = f"{at.what} {transfer_progress.size(at.done)} of {transfer_progress.size(at.total)}"
+        said = f"{at.what} {transfer_size(at.done)} of {transfer_size(at.total)}"
         if at.rate:
-            said += f", {transfer_progress.size(int(at.rate))}/s"
+            said += f", {transfer_size(int(at.rate))}/s"
         if at.eta is not None:
             said += f", {at.eta:.0f} s left"
         self._write(said)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
-from safelaunch.secrets_in_text import PRIVATE_KEY, TOKENS, is_secret_name
+from safelaunch.runtime.plain_text import printable
+from safelaunch.secrets_in_text import PASSWORD_IN_ADDRESS, is_secret_name, tokens
 
 if TYPE_CHECKING:
     from safelaunch.model import Origin
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 # (include/uapi/linux/binfmts.h: 32 pages)
 MAX_WORD = 128 * 1024 - 1
 
-_STARTS = (*(start for _, start, _ in TOKENS), "KEY-----", "://")
-_HIDDEN_VALUE = (
-    f"(^|[^A-Za-z0-9])({'|'.join(form for _, _, form in TOKENS)})|{PRIVATE_KEY}"
-    r"|[a-z]://[^/\s:@$]*:[^/\s:@$]+@"
-)
 _HARMLESS = frozenset(
     {"", "EMPTY", "empty", "dummy", "none", "None", "null"} | {"True", "true", "False", "false"}
 )
@@ -42,7 +38,7 @@ def wrong(node: Node, wants: str) -> ConfigError:
 
 def shorten(text: str, most: int = 40) -> str:
     """Return the text for a message: one line, at most `most` characters."""
-    line = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    line = printable(text)
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
@@ -77,7 +73,7 @@ def check_text(node: Node) -> None:
             where=node.origin,
             hint="put it into a file and pass the file's name",
         )
-    if any(s in text for s in _STARTS) and re.search(_HIDDEN_VALUE, text):
+    if any(tokens(text)) or ("://" in text and re.search(PASSWORD_IN_ADDRESS, text)):
         raise ConfigError(
             "this value looks like an access token or a private key",
             where=node.origin,

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from safelaunch.config.schema import json_types
 from safelaunch.config.schema.text_checks import read_words, shorten, wrong
 from safelaunch.errors import ConfigError
+from safelaunch.runtime.units import BYTES, SECONDS
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
     from safelaunch.config.yaml_io.node import Node
 
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"(?=.)" + "".join(rf"(?:([0-9]+(?:\.[0-9]+)?){u})?" for u in _UNITS))
-_BYTES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_DURATION = re.compile(r"(?=.)" + "".join(rf"(?:([0-9]+(?:\.[0-9]+)?){u})?" for u in SECONDS))
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(KiB|MiB|GiB|TiB)")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 # no job runs for a year, and no disk holds a log of 1 PiB: beyond it the unit is a slip
@@ -57,7 +56,7 @@ class Duration:
                 short = shorten(node.text, 12)
                 error.hint = f"with its unit: `{short}s`, `{short}m` or `{short}h`"
             raise error
-        parts = zip(found.groups(), _UNITS.values(), strict=True)
+        parts = zip(found.groups(), SECONDS.values(), strict=True)
         seconds = sum(float(number) * unit for number, unit in parts if number is not None)
         if seconds > _LONGEST:
             raise ConfigError(f"`{shorten(node.text)}` is more than a year", where=node.origin)
@@ -86,7 +85,7 @@ class Size:
             if number is not None:
                 error.hint = f"units are KiB, MiB, GiB, TiB: `{shorten(number[0], 12)}GiB`"
             raise error
-        size = float(found[1]) * _BYTES[found[2]]
+        size = float(found[1]) * BYTES[found[2]]
         if size > _LARGEST:
             raise ConfigError(f"`{shorten(node.text)}` is more than 1024TiB", where=node.origin)
         if size < self.least:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
+
 LONGEST = 1 << 21  # characters of a text; `-q -x` of 16 cards has 400,000
 LONGEST_LINE = 1 << 15  # `--query-gpu` of every field has 6,000
 _DIGITS = re.compile(r"(\d{40})\d+")  # no number of a tool; int() refuses some thousand
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
+_ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE)
 _EMPTY = ("", "n/a", "[n/a]", "err!", "[not supported]", "not supported", "none",
           "[unknown error]", "unknown error", "[gpu is lost]", "[insufficient permissions]",
           "[gpu requires reset]", "requested functionality has been deprecated")  # fmt: skip
@@ -15,7 +17,12 @@ _EMPTY = ("", "n/a", "[n/a]", "err!", "[not supported]", "not supported", "none"
 
 def clean(text: str) -> str:
     """Return a text without colours and other marks of terminals, with plain blanks."""
-    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
+    text = (
+        _ESCAPE_SEQUENCE.sub("", text)
+        .replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .replace("\xa0", " ")
+    )
     text = text.replace("\ufeff", "").replace("\0", "")[:LONGEST]
     text = _DIGITS.sub(r"\1", text)
     return "\n".join(line[:LONGEST_LINE] for line in text.split("\n"))

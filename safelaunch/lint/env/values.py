@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from safelaunch.config.schema.text_checks import shorten
 from safelaunch.lint.finding import ERROR, WARNING
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _is_numeric(entry: Mapping[str, Any]) -> bool:
 
 def _nccl_number(name: str, value: str, kind: str) -> ValueProblem | None:
     match = _NUMBER.match(value)
-    shown = f"`{name}={_short(value)}`"
+    shown = f"`{name}={shorten(value)}`"
     if match is None:
         return _nccl_word(name, value) if value else None
     digits = match.group().strip()
@@ -85,20 +86,20 @@ def _nccl_word(name: str, value: str) -> ValueProblem:
         harm = "nothing is disabled" if name.endswith("DISABLE") else "it is off"
     if is_yes or is_no:
         fix = f"write {name}={int(is_yes)}"
-    return ValueProblem("number", f"`{name}={_short(value)}` means 0 to NCCL: {harm}", fix, ERROR)
+    return ValueProblem("number", f"`{name}={shorten(value)}` means 0 to NCCL: {harm}", fix, ERROR)
 
 
 def _torch_int(name: str, value: str) -> ValueProblem | None:
     if re.fullmatch(r"[-+]?\d+", value):
         return None
-    message = f"`{name}={_short(value)}`: PyTorch raises, it wants a number"
+    message = f"`{name}={shorten(value)}`: PyTorch raises, it wants a number"
     return ValueProblem("value", message, "write digits only", ERROR)
 
 
 def _torch_bool(name: str, value: str) -> ValueProblem | None:
     if value.lower() in (*_TORCH_TRUE, *_TORCH_FALSE):
         return None
-    message = f"`{name}={_short(value)}`: PyTorch raises when the process group is made"
+    message = f"`{name}={shorten(value)}`: PyTorch raises when the process group is made"
     fix = f"write {name}=1 or {name}=0"
     if re.fullmatch(r"\d+", value):
         return None  # some of these take larger numbers in some releases
@@ -108,7 +109,7 @@ def _torch_bool(name: str, value: str) -> ValueProblem | None:
 def _hf_bool(name: str, value: str) -> ValueProblem | None:
     if value.lower() in (*_HF_TRUE, *_NO, "0", ""):
         return None
-    message = f"`{name}={_short(value)}` is false: only 1, ON, YES and TRUE are true"
+    message = f"`{name}={shorten(value)}` is false: only 1, ON, YES and TRUE are true"
     return ValueProblem("value", message, f"write {name}=1 or {name}=0", ERROR)
 
 
@@ -116,35 +117,35 @@ def _level(name: str, value: str) -> ValueProblem | None:
     if value in _LEVELS or value.isdigit():
         return None
     fix = f"write {value.upper()}" if value.upper() in _LEVELS else f"one of {', '.join(_LEVELS)}"
-    message = f"`{name}={_short(value)}`: no level, NCCL ignores it without a word"
+    message = f"`{name}={shorten(value)}`: no level, NCCL ignores it without a word"
     return ValueProblem("value", message, fix, ERROR)
 
 
 def _debug(name: str, value: str) -> ValueProblem | None:
     if value.upper() in _DEBUG or not value:
         return None
-    message = f"`{name}={_short(value)}`: no level, NCCL then prints nothing"
+    message = f"`{name}={shorten(value)}`: no level, NCCL then prints nothing"
     return ValueProblem("value", message, f"one of {', '.join(_DEBUG)}", WARNING)
 
 
 def _retries(name: str, value: str) -> ValueProblem | None:
     if not value.isdigit() or int(value) <= _MOST_RETRIES:
         return None
-    message = f"`{name}={_short(value)}`: the field has three bits, 7 is the most"
+    message = f"`{name}={shorten(value)}`: the field has three bits, 7 is the most"
     return ValueProblem("value", message, "write 7, and raise NCCL_IB_TIMEOUT instead", ERROR)
 
 
 def _timeout(name: str, value: str) -> ValueProblem | None:
     if not value.isdigit() or 0 < int(value) <= _MOST_TIMEOUT:
         return None
-    message = f"`{name}={_short(value)}`: 0 or above 31 waits for ever (4.096 us * 2^value)"
+    message = f"`{name}={shorten(value)}`: 0 or above 31 waits for ever (4.096 us * 2^value)"
     return ValueProblem("value", message, "22 is about two minutes with 7 retries", WARNING)
 
 
 def _chunk(name: str, value: str) -> ValueProblem | None:
     if not value.isdigit() or int(value) < _LARGE_CHUNK:
         return None
-    message = f"`{name}={_short(value)}`: 1 MiB and more gave wrong results with NCCL 2.31.2"
+    message = f"`{name}={shorten(value)}`: 1 MiB and more gave wrong results with NCCL 2.31.2"
     return ValueProblem("value", message, "524288 is what cloud recipes use", ERROR)
 
 
@@ -152,13 +153,13 @@ def _debug_file(name: str, value: str) -> ValueProblem | None:
     if "%h" in value or "%p" in value or value.startswith("/dev/"):
         return None
     message = f"`{name}` without %h and %p: all ranks write over one file"
-    return ValueProblem("value", message, f"{name}={_short(value)}.%h.%p", WARNING)
+    return ValueProblem("value", message, f"{name}={shorten(value)}.%h.%p", WARNING)
 
 
 def _gloo(name: str, value: str) -> ValueProblem | None:
     if not re.search(r"[\^=]", value):
         return None
-    message = f"`{name}={_short(value)}`: gloo takes exact names, no `^` and no `=`"
+    message = f"`{name}={shorten(value)}`: gloo takes exact names, no `^` and no `=`"
     return ValueProblem("value", message, "name the interface as `ip -br link` does", ERROR)
 
 
@@ -172,7 +173,7 @@ def _wandb(name: str, value: str) -> ValueProblem | None:
 def _disable(name: str, value: str) -> ValueProblem | None:
     if not value.isdigit() or int(value) in (0, 1):
         return None
-    message = f"`{name}={_short(value)}`: acts only when it is exactly 1"
+    message = f"`{name}={shorten(value)}`: acts only when it is exactly 1"
     return ValueProblem("value", message, f"write {name}=1", WARNING)
 
 
@@ -189,8 +190,3 @@ _SPECIAL = {
     "GLOO_SOCKET_IFNAME": _gloo,
     "WANDB_MODE": _wandb,
 }
-
-
-def _short(value: str) -> str:
-    line = value if value.isprintable() else value.encode("unicode_escape").decode()
-    return line if len(line) <= 40 else line[:37] + "..."  # noqa: PLR2004 - characters in a message

@@ -7,8 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.remote import agent_bootstrap
-from safelaunch.runtime import backends
-from safelaunch.ssh import errors
+from safelaunch.runtime import backends, units
 from safelaunch.ssh.keys import known_hosts
 from safelaunch.ssh.keys.known_hosts import describe
 from safelaunch.ssh.route_text import brief
@@ -105,7 +104,7 @@ def shell(connection: Connection) -> HostProbe:
     if not out:
         return HostProbe("shell", OK, "prints nothing of its own")
     lines = [line for line in out.decode("utf-8", "replace").splitlines() if line.strip()]
-    first = errors.printable(lines[0].strip())[:40] if lines else "blanks"
+    first = lines[0].strip()[:40] if lines else "blanks"
     return HostProbe(
         "shell",
         WARN,
@@ -179,7 +178,7 @@ def runs(found: dict[str, Any]) -> HostProbe:
 def folder(what: str, shown: str, found: dict[str, Any]) -> HostProbe:
     """Tell what FOLDERS has found of a folder: written, and how much is free."""
     free = found["free"]
-    room = f"{_bytes(free)} free" if isinstance(free, int) else "free space unknown"
+    room = f"{units.size(free)} free" if isinstance(free, int) else "free space unknown"
     if found["error"]:
         at = f" ({found['at']})" if found["at"] != found["path"] else ""
         said = f"{shown}{at} cannot be written: {found['error']}; {room}"
@@ -227,12 +226,3 @@ def gpus(
         hint = f"is `{profile}` its profile? safelaunch profiles lists them"
         return HostProbe("gpus", WARN, found, hint)
     return HostProbe("gpus", OK, found)
-
-
-def _bytes(number: int) -> str:
-    size = float(number)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:  # noqa: PLR2004 - the next unit
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

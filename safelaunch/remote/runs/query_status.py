@@ -14,6 +14,7 @@ from safelaunch.errors import HostError
 from safelaunch.remote.parallel import together
 from safelaunch.runs import combine_nodes, mirror, store
 from safelaunch.runtime import run_state
+from safelaunch.runtime.units import brief_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +141,7 @@ def unreachable(last: dict[str, Any], view: dict[str, Any], error: HostError) ->
     at = view.get("at")
     reason = f"{view.get('host')} does not answer: {error.message}"
     if isinstance(at, (int, float)) and was != "unknown":
-        reason += f"; when last seen, {_span(time.time() - at)} ago, it was {was}"
+        reason += f"; when last seen, {brief_duration(time.time() - at)} ago, it was {was}"
     return {**last, "state": "unknown", "reason": reason, "last_state": was}
 
 
@@ -166,9 +167,3 @@ def _has_plan(run: store.Run, place: Place) -> bool:
 
 def _has_plans(run: store.Run, pointer: Pointer) -> bool:
     return all(_has_plan(run, place) for place in pointer.places)
-
-
-def _span(seconds: float) -> str:
-    if seconds < 120:  # noqa: PLR2004
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"  # noqa: PLR2004

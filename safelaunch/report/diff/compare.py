@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.report.diff import plans
 from safelaunch.report.diff.model import Change, Group, between, items, mapping, text
 from safelaunch.report.redact.redactor import Redactor
+from safelaunch.runtime.units import BYTES, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -169,10 +170,13 @@ def known(facts: Mapping[str, Any]) -> dict[str, Any]:
         "cuDNN": torch.get("cudnn"),
         "NCCL": nccl.get("version"),
         "cores": mapping(facts.get("cores")).get("usable"),
-        "memory": _size(mapping(facts.get("memory")).get("total")),
+        "memory": _whole_gib(mapping(facts.get("memory")).get("total")),
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _size(count: object) -> str | None:
-    return f"{count / 2**30:.0f} GiB" if isinstance(count, (int, float)) and count else None
+def _whole_gib(count: object) -> str | None:
+    """Return a size in whole GiB: that of two equal machines differs by what the kernel took."""
+    if not isinstance(count, (int, float)) or not count:
+        return None
+    return size(round(count / BYTES["GiB"]) * BYTES["GiB"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from safelaunch.secrets_in_text import TOKENS, is_secret_name
+from safelaunch.secrets_in_text import PRIVATE_KEY_LABEL, TOKENS, WEBHOOK, is_secret_name
 
 
 class Form(NamedTuple):
@@ -29,55 +29,17 @@ BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
 _END = r"(?![A-Za-z0-9])"
 _I, _M = re.IGNORECASE, re.MULTILINE
 
-# beside those of secret.py; the prefixes are those of each vendor's documentation
-_TOKENS = (
-    ("api_org_", r"api_org_[A-Za-z]{20,64}"),
-    ("wandb_v1_", r"wandb_v1_[A-Za-z0-9_]{20,200}"),
-    ("ghp_ gho_ ghu_ ghs_ ghr_", r"gh[a-z]_[A-Za-z0-9]{20,255}"),
-    (
-        "glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glimt- glagent- gloas- glffct-",
-        r"gl[a-z]{2,8}-[A-Za-z0-9_.-]{20,255}",
-    ),
-    (
-        "akia asia aroa aida abia acca agpa anpa",
-        r"A(?:KIA|SIA|ROA|IDA|BIA|CCA|GPA|NPA)[A-Z0-9]{12,128}",
-    ),
-    ("xox", r"xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{10,255}"),
-    ("xapp-", r"xapp-[A-Za-z0-9-]{10,255}"),
-    ("ya29.", r"ya29\.[A-Za-z0-9_.-]{10,2048}"),
-    ("gocspx-", r"GOCSPX-[A-Za-z0-9_-]{10,64}"),
-    ("1//0", r"1//0[A-Za-z0-9_-]{20,255}"),
-    ("q~", r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{20,64}"),
-    ("nvapi-", r"nvapi-[A-Za-z0-9_-]{20,255}"),
-    ("npm_", r"npm_[A-Za-z0-9]{30,64}"),
-    ("pypi-", r"pypi-[A-Za-z0-9_-]{40,512}"),
-    ("dckr_", r"dckr_[a-z]{3}_[A-Za-z0-9_-]{20,64}"),
-    ("dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
-    ("dop_v1_", r"d[oc][pr]_v1_[0-9a-f]{32,128}"),
-    ("hv", r"hv[sbr]\.[A-Za-z0-9_-]{20,255}"),
-    ("r8_", r"r8_[A-Za-z0-9]{20,64}"),
-    ("gsk_", r"gsk_[A-Za-z0-9]{20,128}"),
-    ("xai-", r"xai-[A-Za-z0-9]{20,128}"),
-    ("pplx-", r"pplx-[A-Za-z0-9]{20,128}"),
-    ("tvly-", r"tvly-[A-Za-z0-9_-]{16,128}"),
-    ("ms-", r"ms-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"),
-    ("_live_ _test_", r"[srpw][kh]_(?:live|test)_[A-Za-z0-9]{16,255}"),
-    ("sg.", r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,128}"),
-    (":aa", r"\d{8,10}:AA[A-Za-z0-9_-]{30,40}"),
-    ("eyj", r"eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{4,4096}(?:\.[A-Za-z0-9_-]{0,4096}){0,3}"),
-)
-
 _B64 = r"[A-Za-z0-9+/=]"
 _NEWLINE = r"(?:\\+r)?(?:\\+n|\r?\n)"
-_KIND = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 # whole, or as much of it as there is
 PEM = _form(
     "secret",
     "private",
-    rf"(?P<v>-----BEGIN {_KIND}(?:{_NEWLINE}[ \t>|]{{0,8}}(?:[A-Za-z-]{{2,20}}: [^\r\n\\]{{0,200}}"
-    rf"|{_B64}{{0,128}})(?=\s|\\|[\"'-]|$)){{0,2000}}(?:{_NEWLINE})?(?:-----END {_KIND})?)",
+    rf"(?P<v>-----BEGIN {PRIVATE_KEY_LABEL}(?:{_NEWLINE}[ \t>|]{{0,8}}"
+    rf"(?:[A-Za-z-]{{2,20}}: [^\r\n\\]{{0,200}}|{_B64}{{0,128}})"
+    rf"(?=\s|\\|[\"'-]|$)){{0,2000}}(?:{_NEWLINE})?(?:-----END {PRIVATE_KEY_LABEL})?)",
 )
-PEM_END = re.compile(rf"-----END {_KIND}")
+PEM_END = re.compile(rf"-----END {PRIVATE_KEY_LABEL}")
 # a line of one, read backwards from its end
 PEM_LINE = re.compile(rf"{_B64}{{1,128}}")
 
@@ -100,14 +62,7 @@ HEADERS = (
     ),
 )
 
-# `https://hooks.slack.com/services/T0/B0/x`: the path is the secret
-HOOKS = _form(
-    "secret",
-    "hooks. /webhooks/ webhook.office",
-    r"https?://(?:hooks\.slack\.com/(?:services|workflows)|(?:\w{1,20}\.)?discord(?:app)?\.com/api"
-    r"(?:/v\d+)?/webhooks|[\w.-]{1,100}webhook\.office\.com)/(?P<v>[^\s\"'<>\\]{8,500})",
-    _I,
-)
+HOOKS = Form("secret", WEBHOOK.literals, re.compile(WEBHOOK.pattern, _I))
 SSH_KEY = _form(
     "ssh-key",
     "aaaa",
@@ -136,12 +91,13 @@ OTHERS = (
         r"\bSHA256:(?P<v>[A-Za-z0-9+/]{43})=?|\bMD5:(?P<w>(?:[0-9a-f]{2}:){15}[0-9a-f]{2})",
     ),
 )
-TOKEN_FORMS = (
-    *(
-        Form("secret", (first.lower(),), re.compile(f"{BEGIN}(?P<v>{form}){_END}"))
-        for _, first, form in TOKENS
-    ),
-    *(_form("secret", first, f"{BEGIN}(?P<v>{form}){_END}") for first, form in _TOKENS),
+TOKEN_FORMS = tuple(
+    Form(
+        "secret",
+        tuple(literal.lower() for literal in token.literals),
+        re.compile(f"{BEGIN}(?P<v>{token.pattern}){_END}"),
+    )
+    for token in TOKENS
 )
 
 # -- a key and its value ---------------------------------------------------------------------------

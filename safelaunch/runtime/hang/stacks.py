@@ -6,6 +6,8 @@ that hangs; the one that is elsewhere has not reached it.
 
 from __future__ import annotations
 
+from safelaunch.runtime.units import brief_duration
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,10 +202,7 @@ def left(members: list[int], ago: float) -> str:
 
 def before(seconds: float) -> str:
     """Return `4 s before`."""
-    for unit, size in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return "%.0f %s before" % (seconds / size, unit)
-    return "%.0f s before" % max(0.0, seconds)
+    return brief_duration(seconds) + " before"
 
 
 def _verb(members: list[int], one: str, many: str) -> str:

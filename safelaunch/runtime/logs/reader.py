@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from safelaunch.runtime.logs.size_cap import size
+from safelaunch.runtime.units import size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

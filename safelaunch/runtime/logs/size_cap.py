@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from safelaunch.runtime.units import size
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,16 +91,6 @@ class Cap(object):
 
 def _up(number: int, block: int) -> int:
     return -(-number // block) * block
-
-
-def size(count: int) -> str:
-    """Return a size for people: 812 B, 3.1 GiB."""
-    number, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if number < 1024:  # noqa: PLR2004
-            break
-        number, unit = number / 1024, larger
-    return "%.1f %s" % (number, unit) if unit != "B" else "%d B" % count
 
 
 def _typed(libc: Any) -> Any:

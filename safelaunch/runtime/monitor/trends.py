@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 
+from safelaunch.runtime.units import BYTES, brief_duration, size
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -71,12 +73,12 @@ def _cards(rows: list[dict[str, float]]) -> list[str]:
         return []
     if min(idle.values()) >= ALL_IDLE_FOR:
         who = "the card has" if len(idle) == 1 else "all %d cards have" % len(idle)
-        return ["%s been idle for %s" % (who, _time(min(idle.values())))]
+        return ["%s been idle for %s" % (who, brief_duration(min(idle.values())))]
     recent = {card: _series(rows, "gpu%s_util" % card, IDLE_FOR) for card in idle}
     if any(series and _median(series) >= WORKING for series in recent.values()):
         lazy = [card for card, seconds in idle.items() if seconds >= IDLE_FOR]
         if lazy:
-            since = _time(min(idle[card] for card in lazy))
+            since = brief_duration(min(idle[card] for card in lazy))
             who = "card %s has" % lazy[0] if len(lazy) == 1 else "cards %s have" % ", ".join(lazy)
             return ["%s been idle for %s while the others work" % (who, since)]
     return _low(rows, names)
@@ -100,7 +102,7 @@ def _low(rows: list[dict[str, float]], names: list[str]) -> list[str]:
     if span < IDLE_FOR or _median(every) >= LOW or _median(every) < IDLE:
         return []
     said = "low load: the cards do %.0f %% (median of %s); they may wait for data or for each other"
-    return [said % (_median(every), _time(span))]
+    return [said % (_median(every), brief_duration(span))]
 
 
 # -- what runs full --------------------------------------------------------------------------------
@@ -116,7 +118,9 @@ def _memory(rows: list[dict[str, float]]) -> list[str]:
     if left > MEMORY_HORIZON:
         return []
     rate = slope * 3600 / 1024
-    return ["host memory grows by %.1f GiB an hour: full in about %s" % (rate, _time(left))]
+    return [
+        "host memory grows by %.1f GiB an hour: full in about %s" % (rate, brief_duration(left))
+    ]
 
 
 def _disks(rows: list[dict[str, float]]) -> list[str]:
@@ -131,9 +135,11 @@ def _disks(rows: list[dict[str, float]]) -> list[str]:
         slope = _slope(series, min(GROWN * total, 1024.0))
         left = free / -slope if slope is not None and slope < 0 else DISK_HORIZON + 1
         if free < min(LITTLE_MIB, max(LITTLE_SHARE * total, 1024.0)):
-            found.append("the disk of %s is nearly full: %s left" % (words, _size(free)))
+            found.append(
+                "the disk of %s is nearly full: %s left" % (words, size(free * BYTES["MiB"]))
+            )
         elif left <= DISK_HORIZON:
-            found.append("the disk of %s will be full in about %s" % (words, _time(left)))
+            found.append("the disk of %s will be full in about %s" % (words, brief_duration(left)))
     return found
 
 
@@ -150,13 +156,3 @@ def _slope(series: Series, least: float) -> float | None:
         return None
     slope = tv / tt
     return slope if abs(slope) * (times[-1] - times[0]) >= least else None
-
-
-def _time(seconds: float) -> str:
-    if seconds < 5400:  # noqa: PLR2004 - 90 min
-        return "%d min" % max(1, round(seconds / 60))
-    return "%.0f h" % (seconds / 3600)
-
-
-def _size(mib: float) -> str:
-    return "%.1f GiB" % (mib / 1024) if mib >= 1024 else "%d MiB" % mib  # noqa: PLR2004

@@ -5,6 +5,7 @@ Ranks write into each other's lines, so a signature is a fragment of one line, n
 
 from __future__ import annotations
 
+from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import table
 
 TYPE_CHECKING = False
@@ -22,11 +23,8 @@ LINE_LIMIT = 4000  # characters of one line that are looked at: a line of 1 GiB 
 REPEATS = 64  # lines with one literal text that are looked at
 _compiled = {}  # type: dict[str, re.Pattern[str]]
 
-# the last: colours whose escape got lost where somebody copied them
-_CODES = (
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]"
-    r"|(?:\^\[)?\[\d{1,2}(?:;\d{1,3}){0,4}m"
-)
+# and colours whose escape character got lost where somebody copied them
+_CODES = ESCAPE_SEQUENCE + r"|(?:\^\[)?\[\d{1,2}(?:;\d{1,3}){0,4}m"
 # torchrun, our own merged log, mpirun, srun -l, pdsh, Ray, compose, docker, vLLM, quotes
 _PREFIX = (
     r"^(?:\[rank\d+\]: ?|\[[a-z]+\d+\]:|\[\d{1,5}\] |\[\d+,\d+\]<std(?:out|err)>: ?"

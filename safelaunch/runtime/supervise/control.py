@@ -7,6 +7,7 @@ import select
 import time
 
 from safelaunch.runtime import run_state
+from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,10 +44,8 @@ class Control(object):
 
     def in_words(self, why: str, run: dict[str, Any]) -> str:
         """Return why an attempt is ended early, for people."""
-        from safelaunch.runtime.supervise import recovery  # noqa: PLC0415 - the observer has it by now
-
         if why == "max_duration":
-            return "max_duration of %s reached" % recovery.span(float(run["max_duration"]))
+            return "max_duration of %s reached" % job_duration(float(run["max_duration"]))
         if why == "min_steps":
             steps = (run.get("success") or {}).get("min_steps")
             return "smoke run, min_steps of %s reached" % steps

@@ -14,7 +14,8 @@ from safelaunch.runtime.hang import evidence
 from safelaunch.runtime.logs import size_cap
 from safelaunch.runtime.monitor import oom_kills, sampler
 from safelaunch.runtime.progress import checkpoint_line, tracker, watchdog
-from safelaunch.runtime.supervise import launch, recovery
+from safelaunch.runtime.supervise import launch
+from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class Observer(object):
         self.journal.event("hang-suspected", kind=kind, seconds=silent)
         what = "no step" if kind == "stepless" else "no output and no step"
         said = "hang suspected: %s for %s; safelaunch show %s"
-        self.journal.tell(said % (what, recovery.span(round(silent)), self.run["id"]))
+        self.journal.tell(said % (what, duration(silent), self.run["id"]))
         self.journal.save()
         ranks = attempt.exits.alive() or _pythons(attempt.seen)
         ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}

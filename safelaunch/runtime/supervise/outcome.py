@@ -13,6 +13,7 @@ import time
 
 from safelaunch.runtime.failure import analyse, blame
 from safelaunch.runtime.supervise import recovery
+from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _ended_early(found: Outcome, attempt: Attempt, observer: Observer) -> None:
             found.status.update(state="stopped", stopped_by="node", reason=said)
         found.status.pop("signal", None)
     elif why == "max_duration":
-        said = "its max_duration of %g s had passed" % float(found.run["max_duration"])
+        said = "its max_duration of %s had passed" % job_duration(found.run["max_duration"])
         found.status.update(state="stopped", stopped_by="max_duration", reason=said)
         found.status.pop("signal", None)
     else:

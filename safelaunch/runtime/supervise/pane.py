@@ -10,6 +10,8 @@ import errno
 import os
 import time
 
+from safelaunch.runtime import units
+
 # tmux 3.3 interprets 24 MB in a second of a core: this is 2 % of one, and fifty full screens
 # (200 x 50) a second, more than anybody reads
 RATE = 1 << 19  # bytes a second
@@ -51,9 +53,8 @@ class Pane(object):
             return
         if self.skipped:
             begin = self.waiting.find(b"\n") + 1
-            from safelaunch.runtime.logs import size_cap  # noqa: PLC0415 - floods are rare
 
-            left_out = size_cap.size(self.skipped - len(self.waiting) + begin)
+            left_out = units.size(self.skipped - len(self.waiting) + begin)
             # the colour of a line that was cut must not go on
             said = "\x1b[m\r\n[safelaunch: %s not shown here; the log has it]\r\n" % left_out
             self.waiting = said.encode() + self.waiting[begin:]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from safelaunch.runtime.units import job_duration
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +113,7 @@ def _exhausted(policy: dict[str, Any], made: int, spent: float) -> str:
         return "no restart: `max_restarts: %d` are used up" % policy["max_restarts"]
     budget = policy.get("budget")
     if budget is not None and spent >= float(budget):
-        return "no restart: the `budget` of %s is used up" % span(float(budget))
+        return "no restart: the `budget` of %s is used up" % job_duration(float(budget))
     return ""
 
 
@@ -150,14 +152,6 @@ def _since(attempt: dict[str, Any], newest: float | None) -> float:
     started = attempt.get("started_at") or 0.0
     # file systems cut times to 1 s, FAT to 2 s: where earlier ones are known, newer is enough
     return float(started) - 2.0 if newest is None else newest
-
-
-def span(seconds: float) -> str:
-    """Return a time span in its largest unit: 8 s, 15.2 min, 2 h."""
-    for unit, size in (("h", 3600.0), ("min", 60.0)):
-        if seconds >= size:
-            return "%.3g %s" % (seconds / size, unit)
-    return "%.3g s" % seconds
 
 
 def advice(attempts: list[dict[str, Any]], rungs: list[str], succeeded: bool) -> str | None:

@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.supervise import attempt, journal, launch, own_files
 from safelaunch.runtime.supervise import control as supervise_control
+from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ class Supervisor(object):
         self.journal.tell("%s %s" % (said, where))
         reason = where if nodes is None else "%s %s" % (said, where)
         if name == "max_duration":
-            reason = "its max_duration of %g s had passed %s" % (self.run[name], where)
+            reason = "its max_duration of %s had passed %s" % (job_duration(self.run[name]), where)
         self.journal.status.update(state="stopped", stopped_by=name, reason=reason)
         self.journal.status.pop("signal", None)  # that one ended the attempt
         if nodes is None:

@@ -18,6 +18,7 @@ import time
 
 from safelaunch.runtime.transfer import blocks, manifest, safe_paths
 from safelaunch.runtime.transfer import session as transfer_session
+from safelaunch.runtime.units import transfer_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,7 +184,10 @@ def _check_space(session: transfer_session.Session, need: int) -> None:
     found = os.statvfs(transfer_session.existing(session.target))
     if found.f_frsize * found.f_bavail < need:
         free = found.f_frsize * found.f_bavail
-        text = "the disk is too full: %d MB to come, %d MB free" % (need / 1e6, free / 1e6)
+        text = "the disk is too full: %s to come, %s free" % (
+            transfer_size(need),
+            transfer_size(free),
+        )
         raise OSError(errno.ENOSPC, text, safe_paths.decode(session.target))
 
 

@@ -7,13 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
+from safelaunch.runtime.units import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.ssh.config.local_user import Local
 
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_UNITS = {**SECONDS, "": 1, "w": 7 * SECONDS["d"]}
 
 
 class Unset(Exception):  # noqa: N818 - reads as what happened

@@ -75,7 +75,7 @@ def test_the_end_of_a_hang_is_announced(place: Place) -> None:
 
 def test_the_end_at_max_duration_is_announced(place: Place) -> None:
     place.cli("run", "-f", place.job(FOREVER, max_duration="1s"), code=1)
-    assert "[safelaunch] max_duration of 1 s reached: stopping" in place.cli("logs").stdout
+    assert "[safelaunch] max_duration of 1s reached: stopping" in place.cli("logs").stdout
 
 
 def test_the_end_of_a_smoke_run_is_announced(place: Place) -> None:

@@ -182,10 +182,10 @@ def test_max_duration_also_ends_the_wait_for_the_next_attempt(place: Place) -> N
     run = waiting(place, max_duration="6s")
     status = place.ended(run)
     assert (status["state"], status["stopped_by"]) == ("stopped", "max_duration")
-    assert status["reason"] == ("its max_duration of 6 s had passed while waiting for attempt 2")
+    assert status["reason"] == ("its max_duration of 6s had passed while waiting for attempt 2")
     assert len(status["attempts"]) == 1
     assert 6 <= status["elapsed"] < 60
-    said = place.said(run, "max_duration of 6 s reached while waiting for attempt 2")
+    said = place.said(run, "max_duration of 6s reached while waiting for attempt 2")
     assert "[safelaunch]" in said
 
 

@@ -300,21 +300,6 @@ def test_the_digest_knows_contents_modes_and_names() -> None:
 # -- words
 
 
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1000, "1.0 kB"),
-        (36_000_000, "36 MB"),
-        (999_700, "1.0 MB"),
-        (5 * 10**12, "5.0 TB"),
-    ],
-)
-def test_sizes_in_words(count: int, said: str) -> None:
-    assert transfer_progress.size(count) == said
-
-
 def test_the_rate_does_not_count_what_was_there_already() -> None:
     told: list[transfer_progress.Progress] = []
     meter = transfer_progress.Meter("x", 1000, told.append)

@@ -4,7 +4,7 @@ from typing import Any
 
 from support.facts.gpu_host_records import records
 
-from safelaunch.cli.info.show_facts import lines, size, span
+from safelaunch.cli.info.show_facts import lines
 from safelaunch.hostfacts import assemble
 
 MESSAGE = "Failed to initialize NVML: Driver/library version mismatch"
@@ -58,14 +58,3 @@ def test_every_recorded_output_can_be_shown() -> None:
 
 def test_nothing_known_is_shown_as_nothing() -> None:
     assert next(lines(assemble.from_probe("gpu1", {}), 80)) == "gpu1: asked now"
-
-
-def test_sizes_and_times_have_the_unit_that_fits() -> None:
-    assert [size(n) for n in (0, 1023, 1 << 20, 81559 << 20, 3 << 40)] == [
-        "0 B",
-        "1023 B",
-        "1 MiB",
-        "79.6 GiB",
-        "3 TiB",
-    ]
-    assert [span(n) for n in (5, 300, 7200, 200000)] == ["5 s", "5 min", "2 h", "2 days"]

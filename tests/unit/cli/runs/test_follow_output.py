@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.cli.runs.follow import describe, duration, follow_log, headline, last_state, writer
+from safelaunch.cli.runs.follow import describe, follow_log, headline, last_state, writer
 from safelaunch.runs.access import LocalRun, LogRequest
 from safelaunch.runs.store import Run
 
@@ -91,10 +91,3 @@ def test_a_headline_stays_within_the_terminal(
 def test_of_a_run_that_was_found_dead_only_its_last_sign_of_life_is_told() -> None:
     status = {"state": "stopped", "started_at": 100.0, "ended_at": 105.0, "last_sign_at": 105.0}
     assert describe(status) == "stopped, last sign of life after 5.0 s"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(8.21, "8.2 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
-)
-def test_time_spans_are_short(seconds: float, shown: str) -> None:
-    assert duration(seconds) == shown

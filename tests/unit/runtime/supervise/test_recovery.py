@@ -131,7 +131,7 @@ def test_max_restarts_ends_it() -> None:
 
 def test_the_budget_counts_the_pause_before_the_restart() -> None:
     late = decide("nccl-timeout", budget=909.0)
-    assert (late["action"], "`budget` of 15.2 min" in late["why"]) == ("stop", True)
+    assert (late["action"], "`budget` of 15m9s" in late["why"]) == ("stop", True)
     assert decide("nccl-timeout", budget=911.0)["action"] == "restart"
 
 

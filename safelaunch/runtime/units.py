@@ -1,0 +1,65 @@
+"""Durations and sizes as people and job files write them, and what their units are worth."""
+
+from __future__ import annotations
+
+SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+BYTES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Sequence
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units: `8.2 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if 0 < seconds < 0.9995:  # noqa: PLR2004 - what rounds to 1000 ms is 1 s
+        return f"{max(1, round(seconds * 1000))} ms"
+    if seconds < 60:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if hours == 0:
+        return f"{minutes} min {int(seconds % 60)} s"
+    if days == 0:
+        return f"{hours} h {minutes % 60} min"
+    return f"{days} d {hours % 24} h"
+
+
+def brief_duration(seconds: float) -> str:
+    """Return a duration in one unit, from two of it on: `40 s`, `12 min`, `5 h`, `3 d`."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def job_duration(seconds: float) -> str:
+    """Return a duration as a job file writes it: 90 is `1m30s`."""
+    text, rest = "", seconds
+    for unit, size in SECONDS.items():
+        count, rest = divmod(rest, size) if size > 1 else (rest, 0)
+        text += f"{count:g}{unit}" if count else ""
+    return text or "0s"
+
+
+def size(count: float) -> str:
+    """Return bytes in binary units: `812 B`, `23.6 GiB`, `2 TiB`."""
+    return _scaled(count, 1024, ("B", *BYTES))
+
+
+def job_size(count: float) -> str:
+    """Return bytes as a job file writes them: `23.6GiB`."""
+    return _scaled(count / 1024, 1024, tuple(BYTES)).replace(" ", "")
+
+
+def transfer_size(count: float) -> str:
+    """Return bytes in decimal units, as the speed of a network is told: `812 B`, `36.2 MB`."""
+    return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB"))
+
+
+def _scaled(count: float, step: int, units: Sequence[str]) -> str:
+    index = 0
+    while count >= step - 0.05 and index < len(units) - 1:  # what rounds to a step is one
+        count /= step
+        index += 1
+    number = f"{count:.1f}".rstrip("0").rstrip(".")
+    return f"{number} {units[index]}"
