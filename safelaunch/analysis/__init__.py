@@ -1,6 +1,7 @@
-"""Reads the project's own Python and the job's words without running either.
+"""Static analysis of the project's Python files and of the job's arguments; runs neither.
 
-Owns what a script imports (imports), which options it takes (flags, judge) and what the words of
-a job mean (words). It parses text; it never imports or runs what it reads, and no input makes it
-raise: what cannot be read is left out, and said so where that matters.
+Owns what a script imports (`imports`), which options it takes (`options`), what the job's options
+mean (`option_roles`) and whether its numbers fit together (`arithmetic`). It parses text; it never
+imports or runs what it reads, and no input makes it raise: what cannot be read is left out, and
+reported where that matters.
 """

@@ -1,7 +1,7 @@
-"""Words of a command line as options with their values, in the spellings that programs take.
+"""Parses command-line words into options with their values, in all spellings programs accept.
 
 `--key value`, `--key=value`, `-k value`, `--switch`; Hydra's `key.sub=value`, `+key=value`,
-`++key=value`. Whether dashes and underscores are one is for who asks.
+`++key=value`. Dashes and underscores stay distinct here; the caller decides whether they are equal.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 _OVERRIDE = re.compile(r"[+~]{0,2}([A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
 
 
-class Given(NamedTuple):
-    """An option as it is given: its name without signs in front, and its values.
+class ParsedOption(NamedTuple):
+    """An option on a command line: its name without leading signs, and its values.
 
-    True or False for a switch. Words that belong to no option have an empty name.
+    `values` is True or False for a switch. Words that belong to no option have an empty name.
     """
 
     name: str
     values: tuple[str, ...] | bool
 
 
-def options(args: Args) -> Iterator[Given]:
-    """Yield the options of arguments in their order, of either form."""
+def options(args: Args) -> Iterator[ParsedOption]:
+    """Yield the options of `args` in order, whether it is a list or a mapping."""
     if not args.is_mapping:
-        yield from of_words(args.words)
+        yield from options_from_words(args.words)
         return
     for key, values in args.options:
-        yield Given(key.lstrip("+~"), values)
+        yield ParsedOption(key.lstrip("+~"), values)
 
 
-def of_words(words: Iterable[str]) -> Iterator[Given]:
-    """Yield the options among words, one that is given twice twice."""
+def options_from_words(words: Iterable[str]) -> Iterator[ParsedOption]:
+    """Yield the options among words in order; a repeated option is repeated."""
     name, values = "", list[str]()
     for word in words:
         override = None if _is_option(word) else _OVERRIDE.fullmatch(word)
@@ -47,15 +47,15 @@ def of_words(words: Iterable[str]) -> Iterator[Given]:
             values.append(word)
             continue
         if name or values:
-            yield Given(name, tuple(values) or True)
+            yield ParsedOption(name, tuple(values) or True)
         name, values = "", []
         if override is not None:
-            yield Given(override[1], (override[2],))
+            yield ParsedOption(override[1], (override[2],))
         else:
             head, equals, value = word.partition("=")
             name, values = head.lstrip("-"), [value] if equals else []
     if name or values:
-        yield Given(name, tuple(values) or True)
+        yield ParsedOption(name, tuple(values) or True)
 
 
 def _is_option(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a script takes on its command line, as data."""
+"""Data classes for the options that a script accepts on its command line."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.analysis.python.trees import Place
+    from safelaunch.analysis.python.trees import SourceLine
 
 ARGPARSE, HF, FIRE, CLICK = "argparse", "HfArgumentParser", "fire", "click"
 
-# Readings of a value: what it must look like to be taken.
+# Value types: the form that a value must have to be accepted.
 INT, FLOAT = "int", "float"
-BOOL = "bool"  # argparse's `type=bool`: any text but an empty one is true
-TRUTH = "truth"  # a word that the framework knows as true or false
+BOOL = "bool"  # argparse's `type=bool`: any text except an empty one is true
+TRUTH_WORD = "truth"  # a word that the framework accepts as true or false
 
 
 class Option(NamedTuple):
-    """One option, or a positional word (`names` empty).
+    """One option, or a positional argument (`names` empty).
 
-    `names` as typed, with their dashes. `least` and `most` values follow it, `most` None without
-    end; both None where that is not known.
+    `names` as typed, with their dashes. Between `min_values` and `max_values` values follow it;
+    `max_values` is None for no limit, both are None where the number is not known.
     """
 
     dest: str
     names: tuple[str, ...]
-    place: Place
-    least: int | None = 1
-    most: int | None = 1
-    reading: str = ""
+    location: SourceLine
+    min_values: int | None = 1
+    max_values: int | None = 1
+    value_type: str = ""
     choices: tuple[str, ...] = ()
     required: bool = False
-    is_on: bool = False  # true, or anything that counts as true, where it is not given
+    default_is_true: bool = False  # its default is true, or counts as true
 
     @property
     def is_switch(self) -> bool:
-        """Whether it takes no value at all."""
-        return self.least == 0 and self.most == 0
+        """Whether it takes no value."""
+        return self.min_values == 0 and self.max_values == 0
 
     @property
     def is_counted(self) -> bool:
-        """Whether it is known how many values it takes."""
-        return self.least is not None
+        """Whether the number of values that it takes is known."""
+        return self.min_values is not None
 
     @property
-    def shown(self) -> str:
-        """The name for a message: the longest, which is the one that says most."""
+    def display_name(self) -> str:
+        """The name for messages: the longest spelling."""
         return max(self.names, key=len) if self.names else self.dest
 
 
-class Flags(NamedTuple):
-    """The options of a script. With `is_open` there may be more, and `why` says what hides them.
+class ScriptOptions(NamedTuple):
+    """The options of a script. With `is_incomplete` there may be more; `why` is the reason.
 
-    `commands`: the first word chooses among these (Fire).
+    `commands`: subcommands by name; the first word selects one (Fire).
     """
 
     kind: str
-    place: Place
+    location: SourceLine
     options: tuple[Option, ...] = ()
-    is_open: bool = False
+    is_incomplete: bool = False
     why: str = ""
-    abbreviates: bool = True  # `--learn` for `--learning_rate`
-    commands: Mapping[str, Flags] = MappingProxyType({})
+    allows_abbreviations: bool = True  # accepts `--learn` for `--learning_rate`
+    commands: Mapping[str, ScriptOptions] = MappingProxyType({})
 
     @property
     def positionals(self) -> tuple[Option, ...]:
-        """The words that are no options."""
+        """The positional arguments."""
         return tuple(option for option in self.options if not option.names)
 
     def names(self) -> dict[str, Option]:
-        """Return each option by each of its spellings."""
+        """Return {spelling: option} for every spelling."""
         return {name: option for option in self.options for name in option.names}

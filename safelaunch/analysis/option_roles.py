@@ -1,6 +1,6 @@
-"""What the words of a job mean by the names of their options: models, configs, outputs, resumes.
+"""Finds models, configs, output folders and checkpoints in a job's options, by option name.
 
-Pure: whether a path exists is asked by others. Names are compared in the underscore spelling;
+Pure: callers check whether a path exists. Names are compared in the underscore spelling;
 `--a.b value` and Hydra's `a.b=value` are both `a.b`.
 """
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _CONFIG_ENDS = (".yaml", ".yml", ".json", ".toml")
 
-# A model or a dataset: a folder, a file, or a name on the hub. From the option lists of
-# transformers' and trl's scripts, ms-swift, LightRFT, OpenRLHF, verl, AReaL and MiniOneRec.
+# A model or a dataset: a folder, a file, or a name on the Hugging Face Hub. From the option lists
+# of transformers' and trl's scripts, ms-swift, LightRFT, OpenRLHF, verl, AReaL and MiniOneRec.
 _MODELS = frozenset(
     {
         *("model", "model_name_or_path", "model_name", "model_path", "base_model", "pretrain"),
@@ -75,105 +75,121 @@ _FOLDERS = frozenset(
 )
 
 
-class Named(NamedTuple):
-    """A value with the option that gives it, as spelled, and the job key that it stands under."""
+class NamedArgument(NamedTuple):
+    """A value with the option that sets it, as spelled, and the job key that contains it."""
 
     option: str
     value: str
     key: str = "args"
 
 
-def named(args: Args) -> Iterator[Named]:
-    """Yield each option's values in order, of either form: `--k v`, `--k a b`, `--k=v`, `a.b=v`.
+def named_arguments(args: Args) -> Iterator[NamedArgument]:
+    """Yield each option's values in order, from `--k v`, `--k a b`, `--k=v` and `a.b=v`.
 
     An option without a value is `true`, or `false` where the mapping says so.
     """
     for name, values in argv.options(args):
-        said = (str(values).lower(),) if isinstance(values, bool) else values
-        yield from (Named(name, value) for value in said)
+        texts = (str(values).lower(),) if isinstance(values, bool) else values
+        yield from (NamedArgument(name, value) for value in texts)
 
 
-def config_files(args: Args) -> list[Named]:
-    """Return the words that name a configuration file; `option` empty for one by itself.
+def config_files(args: Args) -> list[NamedArgument]:
+    """Return the arguments that name a configuration file; `option` is empty for a positional one.
 
-    Data is often JSON too: an option whose name speaks of data, an index or results gives none.
+    Data is often JSON too: options whose names contain data, index, result or the like are skipped.
     """
     return [
-        found
-        for found in named(args)
-        if found.value.lower().endswith(_CONFIG_ENDS)
-        and "://" not in found.value
-        and not re.search(r"data|index|meta|info|result|output|prompt|vocab", _plain(found))
+        argument
+        for argument in named_arguments(args)
+        if argument.value.lower().endswith(_CONFIG_ENDS)
+        and "://" not in argument.value
+        and not re.search(
+            r"data|index|meta|info|result|output|prompt|vocab", _normalized_name(argument)
+        )
     ]
 
 
 def looks_like_hub_id(word: str) -> bool:
-    """Whether a word is `org/name` as the hub has it, and no path by its look."""
+    """Whether a word is a valid `org/name` of the Hugging Face Hub and not likely a path."""
     if len(word) > _HUB_LENGTH or not re.fullmatch(_HUB_ID, word) or "--" in word or ".." in word:
         return False
     return not re.search(_FILE_ENDS, word) and word.partition("/")[0].lower() not in _FOLDERS
 
 
-def model_paths(args: Args) -> list[Named]:
-    """Return what names a model or a tokenizer, path or hub id."""
-    return _of(args, _MODELS)
+def model_paths(args: Args) -> list[NamedArgument]:
+    """Return the arguments that name a model or a tokenizer, as a path or a Hub id."""
+    return _arguments_named(args, _MODELS)
 
 
-def dataset_paths(args: Args) -> list[Named]:
-    """Return what names a dataset, path or hub id."""
-    return _of(args, _DATASETS)
+def dataset_paths(args: Args) -> list[NamedArgument]:
+    """Return the arguments that name a dataset, as a path or a Hub id."""
+    return _arguments_named(args, _DATASETS)
 
 
-def hub_ids(args: Args) -> list[Named]:
-    """Return the models and datasets that would come from the hub unless a folder has that name."""
-    found = (*model_paths(args), *dataset_paths(args))
-    return [one for one in found if looks_like_hub_id(one.value)]
+def hub_ids(args: Args) -> list[NamedArgument]:
+    """Return the models and datasets that are loaded from the Hub unless such a folder exists."""
+    arguments = (*model_paths(args), *dataset_paths(args))
+    return [argument for argument in arguments if looks_like_hub_id(argument.value)]
 
 
-def output_folders(args: Args, env: Mapping[str, str]) -> list[Named]:
-    """Return the folders that the job writes into, of its arguments and its environment.
+def output_folders(args: Args, env: Mapping[str, str]) -> list[NamedArgument]:
+    """Return the folders that the job writes to, from its arguments and its environment.
 
     AReaL's are `fileroot/{checkpoints,logs}/.../experiment/trial`: `fileroot` alone is shared by
-    all experiments, so see `experiment` for what two runs must not share. `ckpt_path` is the
-    folder that LightRFT and OpenRLHF save into, unless it is a file as with Lightning.
+    all experiments; `experiment` returns the names that two runs must not share. `ckpt_path` is the
+    folder that LightRFT and OpenRLHF save to, unless it is a file (Lightning).
     """
-    paths = [one for one in _of(args, {"ckpt_path"}) if not _is_checkpoint(one)]
-    found = [one for one in (*_of(args, _OUTPUTS), *paths) if "://" not in one.value]
-    by_env = (Named(name, env[name], "env") for name in _ENV_OUTPUTS if env.get(name))
-    return [*found, *by_env]
+    paths = [
+        argument
+        for argument in _arguments_named(args, {"ckpt_path"})
+        if not _is_checkpoint(argument)
+    ]
+    outputs = [
+        argument
+        for argument in (*_arguments_named(args, _OUTPUTS), *paths)
+        if "://" not in argument.value
+    ]
+    from_env = (NamedArgument(name, env[name], "env") for name in _ENV_OUTPUTS if env.get(name))
+    return [*outputs, *from_env]
 
 
-def experiment(args: Args) -> tuple[Named, ...]:
-    """Return the names that AReaL and verl keep a run's files under: experiment, trial, project.
+def experiment(args: Args) -> tuple[NamedArgument, ...]:
+    """Return the experiment, trial and project names under which AReaL and verl store a run.
 
-    Two runs with the same ones, in the same `fileroot`, destroy each other's.
+    Two runs with the same names in the same `fileroot` overwrite each other's files.
     """
-    wanted = {"experiment_name", "trial_name", "trainer.experiment_name", "trainer.project_name"}
-    return tuple(one for one in named(args) if _plain(one) in wanted)
+    names = {"experiment_name", "trial_name", "trainer.experiment_name", "trainer.project_name"}
+    return tuple(
+        argument for argument in named_arguments(args) if _normalized_name(argument) in names
+    )
 
 
-def resume_paths(args: Args) -> list[Named]:
-    """Return the checkpoints that the job goes on from, where a word names one.
+def resume_paths(args: Args) -> list[NamedArgument]:
+    """Return the arguments that name the checkpoint to resume from.
 
     `ckpt_path` is one with `--load_checkpoint` (LightRFT, OpenRLHF), or as a file (Lightning).
     """
-    found = _of(args, _RESUMES)
-    loads = [g for g in named(args) if _plain(g) in _LOADS_CKPT and g.value.lower() == "true"]
-    paths = _of(args, {"ckpt_path"})
-    return [*found, *(path for path in paths if loads or _is_checkpoint(path))]
+    checkpoints = _arguments_named(args, _RESUMES)
+    loads = [
+        argument
+        for argument in named_arguments(args)
+        if _normalized_name(argument) in _LOADS_CKPT and argument.value.lower() == "true"
+    ]
+    paths = _arguments_named(args, {"ckpt_path"})
+    return [*checkpoints, *(path for path in paths if loads or _is_checkpoint(path))]
 
 
-def _is_checkpoint(found: Named) -> bool:
-    return found.value.endswith((".ckpt", ".pt", ".pth"))
+def _is_checkpoint(argument: NamedArgument) -> bool:
+    return argument.value.endswith((".ckpt", ".pt", ".pth"))
 
 
-def _of(args: Args, names: frozenset[str] | set[str]) -> list[Named]:
+def _arguments_named(args: Args, names: frozenset[str] | set[str]) -> list[NamedArgument]:
     return [
-        found
-        for found in named(args)
-        if _plain(found) in names and found.value.strip().lower() not in _FALSE
+        argument
+        for argument in named_arguments(args)
+        if _normalized_name(argument) in names and argument.value.strip().lower() not in _FALSE
     ]
 
 
-def _plain(found: Named) -> str:
-    return found.option.replace("-", "_")
+def _normalized_name(argument: NamedArgument) -> str:
+    return argument.option.replace("-", "_")

@@ -35,7 +35,7 @@ def of_words(given: Sequence[str]) -> Options:
 def of_args(args: Args) -> Options:
     """Return {option: its values} of arguments in either form; one that is off is none."""
     found: Options = {}
-    for option, value, _ in option_roles.named(args):
+    for option, value, _ in option_roles.named_arguments(args):
         name = option.replace("-", "_")
         found[name] = (*found.get(name, ()), value)
     return {name: values for name, values in found.items() if name and values != ("false",)}

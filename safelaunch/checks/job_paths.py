@@ -57,11 +57,11 @@ def has_tokenizer(job: Job) -> bool:
     return any(_is_tokenizer(one) for one in _models(job))
 
 
-def _models(job: Job) -> list[option_roles.Named]:
+def _models(job: Job) -> list[option_roles.NamedArgument]:
     return [one for args in job_options.all_words(job) for one in option_roles.model_paths(args)]
 
 
-def _is_tokenizer(one: option_roles.Named) -> bool:
+def _is_tokenizer(one: option_roles.NamedArgument) -> bool:
     return one.option.startswith("tokenizer")
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from safelaunch.analysis.imports.follow import Imports
-    from safelaunch.analysis.options.read import Flags
-    from safelaunch.analysis.options.trl_configs import Configs
+    from safelaunch.analysis.options.read import ScriptOptions
+    from safelaunch.analysis.options.trl_configs import TrlConfigs
     from safelaunch.model import Job
 
 QUICK = 0.03  # seconds for the imports before a start, of the 0.1 s that all checks may take
@@ -64,13 +64,13 @@ class Reading:
     @cached_property
     def imports(self) -> Imports:
         """What the program imports. Raises NotKnown."""
-        from safelaunch.analysis.imports.follow import needed  # noqa: PLC0415 - as above
+        from safelaunch.analysis.imports.follow import read_imports  # noqa: PLC0415 - as above
         from safelaunch.analysis.python import trees  # noqa: PLC0415 - only where there is a program
 
         if self.script is None:
             raise NotKnown("the program is not on this machine")
         self._trees = trees.Trees()
-        return needed(
+        return read_imports(
             self.script,
             self.roots,
             trees=self._trees,
@@ -87,15 +87,15 @@ class Reading:
         found = self._trees.unread.get(self.script)
         if found is None or not found.why.startswith("syntax: "):
             return None
-        return found.place.line, found.why.removeprefix("syntax: ")
+        return found.location.line, found.why.removeprefix("syntax: ")
 
     @cached_property
-    def flags(self) -> Flags | None:
+    def flags(self) -> ScriptOptions | None:
         """The options that the program takes; None where it parses none. Raises NotKnown."""
-        from safelaunch.analysis.options.read import parser_of  # noqa: PLC0415 - as above
+        from safelaunch.analysis.options.read import read_options  # noqa: PLC0415 - as above
 
         imports = self.imports
-        return parser_of(
+        return read_options(
             self.script or "",
             self.roots,
             imports=imports,
@@ -104,13 +104,13 @@ class Reading:
         )
 
     @cached_property
-    def configs(self) -> Configs | None:
+    def configs(self) -> TrlConfigs | None:
         """The configurations of TRL that the program uses; None where that cannot be told."""
-        from safelaunch.analysis.options.trl_configs import configs  # noqa: PLC0415 - as above
+        from safelaunch.analysis.options.trl_configs import read_configs  # noqa: PLC0415 - as above
 
         if self.script is None:
             return None
-        return configs(self.script, self.imports, self._trees)
+        return read_configs(self.script, self.imports, self._trees)
 
     def text(self, path: str) -> bytes | None:
         """Return a file of the job that lies on this machine; None where it does not."""

@@ -1,13 +1,13 @@
-"""Numbers of a job that do not go together, as its framework would find them after minutes.
+"""Finds numbers of a job that do not fit together, before its framework does after minutes.
 
-The knowledge is in rules.yaml, one record for each rule; docs/arithmetic.md says how to add one.
-Pure: a job and the configurations that its arguments name come as arguments.
+The rules are in rules.yaml, one record each; docs/arithmetic.md describes how to add one.
+Pure: the job and the configurations that its arguments name are parameters.
 """
 
 from __future__ import annotations
 
-from safelaunch.analysis.arithmetic.evaluate import Problem, problems
+from safelaunch.analysis.arithmetic.evaluate import Problem, find_problems
 from safelaunch.analysis.arithmetic.program import Subject, named_configs, subject_of
 from safelaunch.analysis.arithmetic.rules import FAIL, WARN
 
-__all__ = ["FAIL", "WARN", "Problem", "Subject", "named_configs", "problems", "subject_of"]
+__all__ = ["FAIL", "WARN", "Problem", "Subject", "find_problems", "named_configs", "subject_of"]

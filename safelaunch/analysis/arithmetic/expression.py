@@ -1,7 +1,9 @@
-"""Expressions over numbers: what a rule may say. No calls but min, max and len, no powers.
+"""Evaluates the numeric expressions of rules. No calls except min, max and len, no powers.
 
-The text is Python's syntax, read by `ast` and walked once. `and` and `or` end early, as Python's.
+The syntax is Python's, parsed by `ast`. `and` and `or` short-circuit as in Python.
 """
+
+# ruff: noqa: PLC0415 - ast is imported only when the rules are evaluated
 
 from __future__ import annotations
 
@@ -14,21 +16,21 @@ if TYPE_CHECKING:
 Number = int | float
 Value = Number | tuple[str, ...]
 
-_LONGEST = 400  # characters of an expression
-_LARGEST = 10**30  # of a number: a product of four batch sizes stays far below it
+_MAX_LENGTH = 400  # characters of an expression
+_MAX_NUMBER = 10**30  # of a number: a product of four batch sizes stays far below it
 
 
-class Unknown(Exception):  # noqa: N818 - reads as what happened
-    """The expression has no value here: a name is not known, a division by zero, a huge number."""
+class NoValue(Exception):  # noqa: N818 - not an error: the rule is skipped
+    """An expression has no value: an unknown name, a division by zero, a number too large."""
 
 
-class BadExpression(ValueError):  # noqa: N818 - reads as what it is
-    """The text is no expression that a rule may hold."""
+class BadExpression(ValueError):  # noqa: N818 - the name says that it is an error
+    """The text is not an expression that a rule may contain."""
 
 
 def names_in(text: str) -> frozenset[str]:
     """Return the names that an expression reads. Raises BadExpression."""
-    import ast  # noqa: PLC0415 - only who asks for rules pays for it
+    import ast
 
     calls = {n.func for n in ast.walk(_tree(text)) if isinstance(n, ast.Call)}
     return frozenset(
@@ -37,27 +39,27 @@ def names_in(text: str) -> frozenset[str]:
 
 
 def value_of(text: str, names: Mapping[str, Value]) -> Value:
-    """Return the value of an expression. Raises Unknown, and BadExpression for a wrong text."""
+    """Return the value of an expression. Raises NoValue, or BadExpression for invalid text."""
     value: Value = _value(_tree(text).body, names)
     return value
 
 
 @functools.cache
 def _tree(text: str) -> Any:
-    """Return the syntax tree of a text that holds nothing but what is allowed."""
-    import ast  # noqa: PLC0415 - only who asks for rules pays for it
+    """Return the syntax tree of a text that contains only allowed elements."""
+    import ast
 
-    if len(text) > _LONGEST:
-        raise BadExpression(f"an expression of {len(text)} characters; at most {_LONGEST}")
+    if len(text) > _MAX_LENGTH:
+        raise BadExpression(f"an expression of {len(text)} characters; at most {_MAX_LENGTH}")
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
-        raise BadExpression(f"`{text}` is no expression: {e}") from e
+        raise BadExpression(f"`{text}` is not an expression: {e}") from e
     for node in ast.walk(tree):
         if type(node).__name__ not in _ALLOWED:
             raise BadExpression(f"`{text}`: {type(node).__name__} is not allowed")
         if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
-            raise BadExpression(f"`{text}`: only numbers may stand there")
+            raise BadExpression(f"`{text}`: only numbers are allowed as constants")
         if isinstance(node, ast.Call) and not _is_known_call(node):
             raise BadExpression(f"`{text}`: only min, max and len may be called")
     return tree
@@ -99,15 +101,15 @@ def _value(node: Any, names: Mapping[str, Value]) -> Any:
         return node.value
     if kind == "Name":
         if node.id not in names:
-            raise Unknown(node.id)
+            raise NoValue(node.id)
         return names[node.id]
-    return _WALKERS[kind](node, names)
+    return _EVALUATORS[kind](node, names)
 
 
 def _number(node: Any, names: Mapping[str, Value]) -> Number:
     value: Value = _value(node, names)
     if isinstance(value, tuple):
-        raise Unknown("a list is no number")
+        raise NoValue("a list is not a number")
     return value
 
 
@@ -120,13 +122,13 @@ def _apply(name: str, left: Number, right: Number) -> Number:
     try:
         result: Number = _OPERATORS[name](left, right)
     except (ZeroDivisionError, OverflowError) as e:
-        raise Unknown(str(e)) from None
+        raise NoValue(str(e)) from None
     return result
 
 
 def _bounded(number: Number) -> Number:
-    if not -_LARGEST < number < _LARGEST:  # also for nan
-        raise Unknown("a number too large")
+    if not -_MAX_NUMBER < number < _MAX_NUMBER:  # also true for nan
+        raise NoValue("a number too large")
     return number
 
 
@@ -136,8 +138,12 @@ def _unary(node: Any, names: Mapping[str, Value]) -> Number:
 
 
 def _boolean(node: Any, names: Mapping[str, Value]) -> bool:
-    wanted = type(node.op).__name__ == "Or"
-    return wanted if any(bool(_number(n, names)) is wanted for n in node.values) else not wanted
+    decisive = type(node.op).__name__ == "Or"
+    return (
+        decisive
+        if any(bool(_number(operand, names)) is decisive for operand in node.values)
+        else not decisive
+    )
 
 
 def _compare(node: Any, names: Mapping[str, Value]) -> bool:
@@ -158,7 +164,7 @@ def _call(node: Any, names: Mapping[str, Value]) -> Number:
     return min(numbers) if node.func.id == "min" else max(numbers)
 
 
-_WALKERS: dict[str, Callable[[Any, Mapping[str, Value]], Any]] = {
+_EVALUATORS: dict[str, Callable[[Any, Mapping[str, Value]], Any]] = {
     "BinOp": _binary,
     "UnaryOp": _unary,
     "BoolOp": _boolean,

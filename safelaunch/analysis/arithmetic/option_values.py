@@ -1,6 +1,6 @@
-"""A program's options by name: the last of several counts, as in argparse and Hydra.
+"""A program's options by name; the last of several counts, as in argparse and Hydra.
 
-Dashes and underscores are one.
+Dashes and underscores in names are equal.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _SETTINGS_FILE = (".yaml", ".yml", ".json")
 
 
-class Option(NamedTuple):
-    """An option as it is given: its values (True for a switch), and its own spelling.
+class OptionValue(NamedTuple):
+    """The values of an option (True for a switch), and its spelling.
 
-    `key` is the job's key where it is another than `args` or `launcher_args`.
+    `key` is the job's key if that is neither `args` nor `launcher_args`.
     """
 
     values: tuple[str, ...] | bool
@@ -29,7 +29,7 @@ class Option(NamedTuple):
 
     @property
     def text(self) -> str | None:
-        """The value of an option with exactly one, without quotes that Hydra takes off."""
+        """The value of an option with exactly one, without the quotes that Hydra removes."""
         if isinstance(self.values, bool) or len(self.values) != 1:
             return None
         word = self.values[0]
@@ -37,27 +37,31 @@ class Option(NamedTuple):
         return word[1:-1] if quoted else word
 
 
-def plain(name: str) -> str:
-    """Return a name without dashes in front, with underscores within."""
+def normalize(name: str) -> str:
+    """Return a name without leading dashes and with underscores for dashes."""
     return name.lstrip("-+").replace("-", "_")
 
 
-def read(args: Args) -> dict[str, Option]:
-    """Return the options of arguments by their plain names, in either form."""
+def read_options(args: Args) -> dict[str, OptionValue]:
+    """Return {normalized name: option} of `args`, whether it is a list or a mapping."""
     return _by_name(argv.options(args))
 
 
-def of_words(words: Iterable[str]) -> dict[str, Option]:
-    """Return the options among words by their plain names."""
-    return _by_name(argv.of_words(words))
+def options_from_words(words: Iterable[str]) -> dict[str, OptionValue]:
+    """Return {normalized name: option} of words."""
+    return _by_name(argv.options_from_words(words))
 
 
-def _by_name(found: Iterable[argv.Given]) -> dict[str, Option]:
-    return {plain(one.name): Option(one.values, one.name) for one in found if one.name}
+def _by_name(parsed: Iterable[argv.ParsedOption]) -> dict[str, OptionValue]:
+    return {
+        normalize(option.name): OptionValue(option.values, option.name)
+        for option in parsed
+        if option.name
+    }
 
 
 def positional_files(words: Iterable[str]) -> Iterator[str]:
-    """Yield the settings files that stand before the first option: `swift sft job.yaml`."""
+    """Yield the settings files before the first option, as in `swift sft job.yaml`."""
     for word in words:
         if word.startswith("-"):
             return

@@ -1,4 +1,4 @@
-"""What the rules look at: a program with its options, its settings files, and its processes."""
+"""Describes a program for the rules: its options, settings files and processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import launchers
 from safelaunch.analysis.arithmetic import option_values
-from safelaunch.analysis.arithmetic.option_values import Option
+from safelaunch.analysis.arithmetic.option_values import OptionValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,16 +29,16 @@ _HYDRA = ("config_name", "config_path", "config_dir", "cn", "cp", "cd")
 
 
 class Subject(NamedTuple):
-    """A program as far as it is known; None is not known.
+    """A program as far as it is known; None means not known.
 
-    `program` are its words (`swift rlhf`, `areal 0.3 local SCRIPT`, a script, a module). `configs`
-    holds the content of settings files by the name that the arguments give them. `classes` are the
+    `program` are the words that name it (`swift rlhf`, `areal 0.3 local SCRIPT`, a script, a
+    module). `configs` contains settings files by their name in the arguments. `classes` are the
     framework's configurations that its text uses, `parsed` the one that reads the command line.
     """
 
     program: tuple[str, ...]
-    options: Mapping[str, Option] = MappingProxyType({})
-    launcher_options: Mapping[str, Option] = MappingProxyType({})
+    options: Mapping[str, OptionValue] = MappingProxyType({})
+    launcher_options: Mapping[str, OptionValue] = MappingProxyType({})
     configs: Mapping[str, Any] = MappingProxyType({})
     files: tuple[str, ...] = ()  # settings files among the words, without an option
     nodes: int | None = 1
@@ -49,11 +49,11 @@ class Subject(NamedTuple):
     classes: frozenset[str] | None = None
     parsed: str | None = None
 
-    def option(self, name: str) -> Option | None:
-        """Return an option; `launcher:NAME` is one of the launcher's."""
+    def option(self, name: str) -> OptionValue | None:
+        """Return an option by name; `launcher:NAME` is an option of the launcher."""
         if name.startswith("launcher:"):
-            return self.launcher_options.get(option_values.plain(name[len("launcher:") :]))
-        return self.options.get(option_values.plain(name))
+            return self.launcher_options.get(option_values.normalize(name[len("launcher:") :]))
+        return self.options.get(option_values.normalize(name))
 
     def named(self, role: str) -> Iterator[str]:
         """Yield the settings files that the arguments name for a role."""
@@ -65,53 +65,61 @@ class Subject(NamedTuple):
             yield from self.files
         if role == "deepspeed":
             for file in self.named("accelerate"):
-                found = looked_up(self.configs.get(file), "deepspeed_config.deepspeed_config_file")
-                if isinstance(found, str):
-                    yield found
+                file_named = nested_value(
+                    self.configs.get(file), "deepspeed_config.deepspeed_config_file"
+                )
+                if isinstance(file_named, str):
+                    yield file_named
 
     @property
     def is_complete(self) -> bool:
-        """Whether all settings of the program's own are known: only then do defaults count."""
+        """Whether all settings of the program are known; defaults count only then."""
         if any(name in self.options for name in _HYDRA):
             return False
         return all(isinstance(self.configs.get(file), dict) for file in self.named("config"))
 
 
 def named_configs(subject: Subject) -> tuple[str, ...]:
-    """Return the files (and models) that the arguments name, for the caller to read."""
+    """Return the files and models that the arguments name and the caller must read."""
     names = (name for role in _ROLES for name in subject.named(role))
     return tuple(dict.fromkeys(names))
 
 
-def looked_up(config: Any, path: str) -> Any:
-    """Return a value of nested mappings by its dotted path, dashes and underscores alike."""
+def nested_value(config: Any, path: str) -> Any:
+    """Return a value of nested mappings by its dotted path; dashes equal underscores."""
     for part in path.split("."):
         if not isinstance(config, dict):
             return None
-        wanted = option_values.plain(part)
-        config = next((v for k, v in config.items() if option_values.plain(str(k)) == wanted), None)
+        key = option_values.normalize(part)
+        config = next(
+            (v for k, v in config.items() if option_values.normalize(str(k)) == key), None
+        )
     return config
 
 
 def subject_of(
     job: Job, configs: Mapping[str, Any] | None = None, versions: Mapping[str, str] | None = None
 ) -> Subject:
-    """Return what the rules may know of a job.
+    """Return the facts about a job that the rules use.
 
     `configs` are settings files by name, already read (`named_configs` says which); `versions` are
-    those of the packages that the job's interpreter has.
+    those of the packages of the job's interpreter.
     """
     launcher = launchers.load(job.launcher)
     program, words = launcher.program(job)
     implied = {
-        name: Option((value,), key, key)
+        name: OptionValue((value,), key, key)
         for name, (value, key) in launcher.topology_options(job).items()
     }
     positional = (*words, *(() if job.args.is_mapping else job.args.words))
     return Subject(
         program=program,
-        options={**implied, **option_values.of_words(words), **option_values.read(job.args)},
-        launcher_options=option_values.read(job.launcher_args),
+        options={
+            **implied,
+            **option_values.options_from_words(words),
+            **option_values.read_options(job.args),
+        },
+        launcher_options=option_values.read_options(job.launcher_args),
         configs=configs or {},
         files=tuple(option_values.positional_files(positional)),
         nodes=job.topology.nodes,

@@ -1,4 +1,7 @@
-"""Reads rules.yaml: one record for each rule, checked when it is read."""
+"""Reads rules.yaml: one record for each rule, validated when it is read."""
+
+# ruff: noqa: PLC0415 - yaml is imported only when the rules are evaluated, as is this module's
+# table
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ if TYPE_CHECKING:
     from safelaunch.analysis.arithmetic.expression import Value
 
 FAIL, WARN = "fail", "warn"
-ANY = "any"  # in `given`: whatever the value
+ANY = "any"  # in `given`: any value
 SEARCH = "search"  # in `change`: try numbers near the value
-OF_THE_JOB = ("nodes", "processes", "world", "gpus")
+JOB_NUMBERS = ("nodes", "processes", "world", "gpus")
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rules.yaml")
 _REQUIRED = ("id", "severity", "names", "conditions", "message", "source")
@@ -34,12 +37,12 @@ _OPTIONAL = (
 _KEYS = frozenset((*_REQUIRED, *_OPTIONAL, "derived", "change", "fix"))
 
 
-class BadRule(ValueError):  # noqa: N818 - reads as what it is
-    """A record of rules.yaml is wrong; a test would have said so."""
+class BadRule(ValueError):  # noqa: N818 - the name says that it is an error
+    """A record of rules.yaml is invalid; a test finds this before a release."""
 
 
 class Name(NamedTuple):
-    """Where a rule's name gets its number: the first of `read` that is given, or the default."""
+    """Where a rule's name gets its number: the first option of `read` that is set, or a default."""
 
     read: tuple[str, ...]
     default: int | None = None
@@ -55,9 +58,9 @@ class Rule(NamedTuple):
     classes: tuple[str, ...]
     not_programs: tuple[str, ...]
     sure: tuple[str, ...]
-    sure_given: Mapping[str, tuple[str, ...]]
+    sure_options: Mapping[str, tuple[str, ...]]
     since: Mapping[str, str]
-    given: Mapping[str, tuple[str, ...]]
+    required_options: Mapping[str, tuple[str, ...]]
     one_of: Mapping[str, tuple[str, ...]]
     without: Mapping[str, tuple[str, ...]]
     names: Mapping[str, Name]
@@ -72,39 +75,39 @@ class Rule(NamedTuple):
 @functools.cache
 def rules() -> tuple[Rule, ...]:
     """Return the rules, in the order of the file. Raises BadRule."""
-    import yaml  # noqa: PLC0415 - with the table: only who asks pays for it
+    import yaml
 
     with open(_FILE, encoding="utf-8") as file:
         tree = yaml.compose(file.read(), Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    return tuple(map(read_rule, _built(tree)))
+    return tuple(map(read_rule, _construct(tree)))
 
 
-def _built(node: Any) -> Any:
-    """Return a value of our own file: text, counts, lists, mappings with merge keys.
+def _construct(node: Any) -> Any:
+    """Return the value of a YAML node: text, counts, lists, mappings with merge keys.
 
-    What YAML's constructors do beyond that takes as long again (4 ms of 8).
+    The rest of what YAML's constructors do would double the time (8 ms instead of 4).
     """
     if node.id == "scalar":
         return int(node.value) if node.value.isdecimal() and not node.style else node.value
     if node.id == "sequence":
-        return list(map(_built, node.value))
+        return list(map(_construct, node.value))
     built: dict[str, Any] = {}
     for key, value in node.value:
-        part = _built(value)
+        part = _construct(value)
         built.update(part if key.value == "<<" else {key.value: part})
     return built
 
 
 def read_rule(record: Any) -> Rule:
-    """Return a record as a rule. Raises BadRule where a key is missing or unknown."""
+    """Return a record as a rule. Raises BadRule if a key is missing or unknown."""
     if not isinstance(record, dict):
         raise BadRule(f"a record is a mapping, not `{record}`")
     name = record.get("id", "a record without id")
     missing = [key for key in _REQUIRED if key not in record]
     unknown = sorted(set(record) - _KEYS)
     if missing or unknown:
-        what = f"lacks {missing[0]}" if missing else f"has an unknown key `{unknown[0]}`"
-        raise BadRule(f"{name} {what}")
+        problem = f"lacks {missing[0]}" if missing else f"has an unknown key `{unknown[0]}`"
+        raise BadRule(f"{name} {problem}")
     return Rule(
         id=str(name),
         severity=record["severity"],
@@ -112,9 +115,9 @@ def read_rule(record: Any) -> Rule:
         classes=_words(record.get("classes", ())),
         not_programs=_words(record.get("not_programs", ())),
         sure=_words(record.get("sure", record.get("programs", ()))),
-        sure_given=_options(record.get("sure_given", {})),
+        sure_options=_options(record.get("sure_given", {})),
         since=record.get("since", {}),
-        given=_options(record.get("given", {})),
+        required_options=_options(record.get("given", {})),
         one_of=_options(record.get("one_of", {})),
         without=_options(record.get("without", {})),
         names={key: _name(spec) for key, spec in record["names"].items()},
@@ -128,7 +131,7 @@ def read_rule(record: Any) -> Rule:
 
 
 def derive(rule: Rule, numbers: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the numbers of a rule's names with what follows from them. Raises Unknown."""
+    """Return the numbers of a rule's names with the derived ones. Raises NoValue."""
     whole = dict(numbers)
     if "nodes" in whole and "processes" in whole:
         whole["world"] = value_of("nodes * processes", whole)
@@ -138,7 +141,7 @@ def derive(rule: Rule, numbers: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def holds(rule: Rule, whole: Mapping[str, Value]) -> bool:
-    """Whether all conditions of a rule hold. Raises Unknown."""
+    """Whether all conditions of a rule hold. Raises NoValue."""
     return all(value_of(condition, whole) for condition in rule.conditions)
 
 
@@ -157,7 +160,7 @@ def _name(spec: Any) -> Name:
 
 
 def check_rule(rule: Rule) -> None:
-    """Refuse what would only be seen when the rule speaks. For tests: it costs as much as reading.
+    """Raise BadRule for errors that appear only when a rule applies; for tests, as slow as reading.
 
     Raises BadRule.
     """
@@ -165,22 +168,26 @@ def check_rule(rule: Rule) -> None:
         raise BadRule(f"{rule.id}: `severity` is warn, or fail with `sure`")
     if not rule.change and not rule.fix:
         raise BadRule(f"{rule.id}: neither `change` nor `fix`")
-    known = {*OF_THE_JOB, *rule.names, *rule.derived}
+    defined = {*JOB_NUMBERS, *rule.names, *rule.derived}
     for name, spec in rule.names.items():
         if spec.kind == "allocation":
-            known |= {f"{name}_{part}" for part in ("generate", "train")}
-            known |= {f"{name}_generate_{part}" for part in ("tensor", "pipeline")}
+            defined |= {f"{name}_{part}" for part in ("generate", "train")}
+            defined |= {f"{name}_generate_{part}" for part in ("tensor", "pipeline")}
     changed = [text for texts in rule.change.values() for text in texts if text != SEARCH]
     try:
-        read = [names_in(text) for text in (*rule.derived.values(), *rule.conditions, *changed)]
-        used = frozenset().union(*read)
-        shown = {name: 0 for name in known if name in used or name not in OF_THE_JOB}
+        names_read = [
+            names_in(text) for text in (*rule.derived.values(), *rule.conditions, *changed)
+        ]
+        used = frozenset().union(*names_read)
+        shown = {name: 0 for name in defined if name in used or name not in JOB_NUMBERS}
         rule.message.format_map(shown)
         rule.fix.format_map(shown)
     except (BadExpression, KeyError, IndexError, ValueError) as e:
         raise BadRule(f"{rule.id}: {e}") from e
-    if used - known:
-        raise BadRule(f"{rule.id}: `{min(used - known)}` is read, and is no name")
-    strange = set(rule.change) - {*rule.names, "processes"}
-    if strange:
-        raise BadRule(f"{rule.id}: `change` names `{min(strange)}`, which is no option")
+    if used - defined:
+        raise BadRule(f"{rule.id}: `{min(used - defined)}` is not a name of the rule")
+    unknown = set(rule.change) - {*rule.names, "processes"}
+    if unknown:
+        raise BadRule(
+            f"{rule.id}: `change` names `{min(unknown)}`, which is not a name of the rule"
+        )

@@ -1,1 +1,1 @@
-"""Which modules a program imports, and where they are found."""
+"""Which modules a program imports, and which files of the project shadow others."""

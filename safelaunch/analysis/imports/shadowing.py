@@ -1,26 +1,28 @@
-"""Files of the project that take the place of a module which someone else wants.
+"""Finds files of the project that shadow a module of the standard library or of a package.
 
-A file beside the script comes before the standard library and before what is installed, for every
-import of the whole process. A folder without `__init__` takes no one's place, and is not named.
+A file next to the script comes before the standard library and before installed packages, for
+every import of the whole process. A folder without `__init__` shadows nothing, and is not reported.
 """
+
+# ruff: noqa: PLC0415 - ast is imported only if there is a program to read
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis.imports import stdlib
-from safelaunch.analysis.python.module_search import Found, find, is_spelled_so
-from safelaunch.analysis.python.trees import Place
+from safelaunch.analysis.python.module_search import ModuleLocation, find_module, has_exact_case
+from safelaunch.analysis.python.trees import SourceLine
 
 if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.analysis.python.statements import Statement
+    from safelaunch.analysis.python.statements import ImportStatement
     from safelaunch.analysis.python.trees import Trees
 
-# Packages of PyPI that training scripts import; a project's own module of such a name is judged
-# only by whether it has what is taken from it.
+# Packages of PyPI that training scripts import; a project's own module of such a name is reported
+# only if it lacks a name that is imported from it.
 _PACKAGES = """
 accelerate apex bitsandbytes click cv2 datasets deepspeed diffusers einops evaluate faiss fire
 flash_attn gymnasium hydra jax lightning matplotlib numpy omegaconf openai optimum pandas peft PIL
@@ -32,66 +34,71 @@ PACKAGES = frozenset(_PACKAGES.split())
 
 
 class Shadow(NamedTuple):
-    """A module of the project under a name that others want.
+    """A module of the project that shadows one of the standard library or of a package.
 
-    `place` is an import that takes something from it which it does not have, or None where the
-    name alone is enough: torch imports that module of the standard library itself.
+    `location` is an import of a name that the module lacks, or None where the module's name is
+    enough: torch itself imports that module of the standard library.
     """
 
     name: str
     path: str
-    place: Place | None
+    location: SourceLine | None
     is_standard: bool
 
 
-def find_all(
-    trees: Trees, folders: Sequence[str], used: Sequence[tuple[str, Statement]]
+def find_shadows(
+    trees: Trees, folders: Sequence[str], project_imports: Sequence[tuple[str, ImportStatement]]
 ) -> tuple[Shadow, ...]:
-    """Return the shadows among the folders of the search path, by name; `used`: (file, import)."""
-    found = {shadow.name: shadow for shadow in _by_use(trees, folders, used)}
-    for name in sorted(stdlib.BY_TORCH - found.keys()):
-        module = find(name, folders)
-        if module is not None and module.path is not None and is_spelled_so(module.path):
-            found[name] = Shadow(name, module.path, None, True)
-    return tuple(found[name] for name in sorted(found))
+    """Return the shadowing modules in the search path, sorted by name."""
+    shadows = {shadow.name: shadow for shadow in _by_use(trees, folders, project_imports)}
+    for name in sorted(stdlib.TORCH_IMPORTS - shadows.keys()):
+        module = find_module(name, folders)
+        if module is not None and module.path is not None and has_exact_case(module.path):
+            shadows[name] = Shadow(name, module.path, None, True)
+    return tuple(shadows[name] for name in sorted(shadows))
 
 
 def _by_use(
-    trees: Trees, folders: Sequence[str], used: Sequence[tuple[str, Statement]]
+    trees: Trees, folders: Sequence[str], project_imports: Sequence[tuple[str, ImportStatement]]
 ) -> Iterator[Shadow]:
-    for file, statement in used:
+    for file, statement in project_imports:
         name = statement.module.partition(".")[0]
-        is_standard = name in stdlib.NAMES - stdlib.LOADED
+        is_standard = name in stdlib.NAMES - stdlib.PRELOADED
         if not is_standard and name not in PACKAGES:
             continue
-        module = find(name, folders)
-        if module is None or module.path is None or not is_spelled_so(module.path):
+        module = find_module(name, folders)
+        if module is None or module.path is None or not has_exact_case(module.path):
             continue
-        if _lacks(trees, module, file, statement):
-            yield Shadow(name, module.path, Place(file, statement.line), is_standard)
+        if _lacks_name(trees, module, file, statement):
+            yield Shadow(name, module.path, SourceLine(file, statement.line), is_standard)
 
 
-def _lacks(trees: Trees, module: Found, file: str, statement: Statement) -> bool:
-    """Whether an import takes from a module what the module does not have."""
+def _lacks_name(
+    trees: Trees, module: ModuleLocation, file: str, statement: ImportStatement
+) -> bool:
+    """Whether an import uses a name that the module lacks."""
     tree = trees.tree(module.path or "")
-    name, dot, below = statement.module.partition(".")
+    name, dot, submodule = statement.module.partition(".")
     if tree is None:
         return False
-    has = defined(tree)
-    if "*" in has or "__getattr__" in has:
+    defined = defined_names(tree)
+    if "*" in defined or "__getattr__" in defined:
         return False
     if dot:
-        wanted = {below.partition(".")[0]} - has
+        names = {submodule.partition(".")[0]} - defined
     elif statement.names:
-        wanted = set(statement.names) - has - {"*"}
+        names = set(statement.names) - defined - {"*"}
     else:
-        wanted = set(_attributes(trees, file, name)) - has
-    return any(not w.startswith("__") and find(w, module.folders) is None for w in wanted)
+        names = set(_attributes(trees, file, name)) - defined
+    return any(
+        not used_name.startswith("__") and find_module(used_name, module.folders) is None
+        for used_name in names
+    )
 
 
-def defined(tree: ast.Module) -> frozenset[str]:
-    """Return the names that a module has once imported; `*` if they cannot be told."""
-    import ast  # noqa: PLC0415
+def defined_names(tree: ast.Module) -> frozenset[str]:
+    """Return the names that a module defines; `*` if they cannot be determined."""
+    import ast
 
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -105,8 +112,8 @@ def defined(tree: ast.Module) -> frozenset[str]:
 
 
 def _attributes(trees: Trees, file: str, name: str) -> Iterator[str]:
-    """Yield what a file takes from a module by `name.x`, if the name means nothing else there."""
-    import ast  # noqa: PLC0415
+    """Yield the attributes `x` that a file uses as `name.x`, unless it rebinds `name`."""
+    import ast
 
     tree = trees.tree(file)
     if tree is None:
@@ -114,8 +121,11 @@ def _attributes(trees: Trees, file: str, name: str) -> Iterator[str]:
     nodes = list(ast.walk(tree))
     for node in nodes:
         is_stored = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-        bound = (getattr(node, "id", None) if is_stored else None, getattr(node, "asname", None))
-        if name in (*bound, getattr(node, "arg", None)):
+        bound_names = (
+            getattr(node, "id", None) if is_stored else None,
+            getattr(node, "asname", None),
+        )
+        if name in (*bound_names, getattr(node, "arg", None)):
             return
     for node in nodes:
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == name:

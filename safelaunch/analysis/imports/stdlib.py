@@ -1,7 +1,7 @@
-"""The standard library's top-level modules, and since when they came or went.
+"""The standard library's top-level modules, with the versions that added or removed them.
 
-Versions are those of the `What's New in Python` pages. A module that is gone may still be there:
-setuptools brings a `distutils`, and PyPI has copies of others; ask the target before saying so.
+Versions are those of the `What's New in Python` pages. A removed module may still be importable:
+setuptools has a `distutils`, and PyPI has copies of others; check on the target before reporting.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ADDED = {
 }
 NAMES = frozenset(sys.stdlib_module_names) | REMOVED.keys() | ADDED.keys()
 
-# Loaded before a script begins, so no file beside it can take their place: what is compiled into
+# Loaded before a script begins, so no file next to it can shadow them: what is compiled into
 # the interpreter, and what its start imports (`python -I -X importtime -c pass`, 3.8 to 3.13).
-LOADED = frozenset(sys.builtin_module_names) | {
+PRELOADED = frozenset(sys.builtin_module_names) | {
     *("_collections_abc", "_sitebuiltins", "abc", "codecs", "encodings", "genericpath", "io"),
     *("ntpath", "os", "posixpath", "site", "stat", "zipimport"),
 }
 
 # What `import torch` and `accelerate launch` import themselves (torch 2.13, accelerate 1.15): a
-# file of such a name beside the script takes its place whatever the script does.
-_BY_TORCH = """
+# file of such a name next to the script shadows the module whatever the script imports.
+_TORCH_IMPORTS = """
 argparse array ast asyncio base64 bisect bz2 calendar cmath collections concurrent contextlib
 contextvars copy copyreg csv ctypes dataclasses datetime difflib dis email enum fnmatch functools
 gettext glob gzip hashlib heapq http importlib inspect ipaddress json keyword linecache locale
@@ -49,4 +49,4 @@ platform pprint queue quopri random re reprlib runpy select selectors shutil sig
 string struct subprocess tarfile tempfile textwrap threading timeit token tokenize traceback types
 typing unicodedata unittest urllib uuid warnings weakref zipfile
 """
-BY_TORCH = frozenset(_BY_TORCH.split()) - LOADED
+TORCH_IMPORTS = frozenset(_TORCH_IMPORTS.split()) - PRELOADED

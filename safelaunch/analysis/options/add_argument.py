@@ -1,4 +1,4 @@
-"""One call of `add_argument` as an option. Read only where the text says all of it."""
+"""Reads one `add_argument` call as an option, as far as its text is explicit."""
 
 from __future__ import annotations
 
@@ -12,63 +12,65 @@ from safelaunch.analysis.python.trees import Unclear
 if TYPE_CHECKING:
     from safelaunch.analysis.python.names import Module
 
-_SWITCHES = frozenset(
+_SWITCH_ACTIONS = frozenset(
     {"store_true", "store_false", "store_const", "append_const", "count", "help", "version"}
 )
-_VALUED = frozenset({"store", "append", "extend"})
+_VALUE_ACTIONS = frozenset({"store", "append", "extend"})
 _COUNTS: dict[object, tuple[int, int | None]] = {
     None: (1, 1),
     "?": (0, 1),
     "*": (0, None),
     "+": (1, None),
 }
-_READINGS = {"int": INT, "float": FLOAT, "bool": BOOL, "str": ""}
+_VALUE_TYPES = {"int": INT, "float": FLOAT, "bool": BOOL, "str": ""}
 
 
 def option(module: Module, call: ast.Call, *, is_certain: bool) -> Option:
-    """Return the option that a call adds; raise Unclear where its name is not in the text.
+    """Return the option that a call adds; raise Unclear if its name is not a literal.
 
-    `is_certain`: the call is made whatever happens, so what it requires is required.
+    `is_certain`: the call always runs, so an option that it marks as required is required.
     """
-    place = module.place(call)
+    place = module.location(call)
     names = [module.literal(arg) for arg in call.args if not isinstance(arg, ast.Starred)]
-    said = {word.arg: word.value for word in call.keywords if word.arg}
-    is_whole = len(said) == len(call.keywords)
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    is_whole = len(keywords) == len(call.keywords)
     if len(names) != len(call.args) or not names or not all(isinstance(n, str) for n in names):
-        raise Unclear("an option's name is worked out as it runs", place)
+        raise Unclear("an option's name is computed at run time", place)
     flags = tuple(name for name in names if name.startswith("-"))
     if not flags and (len(names) != 1 or not is_whole):
-        raise Unclear("a positional word that is not clear", place)
-    dest = module.literal(said.get("dest"))
+        raise Unclear("a positional argument is unclear", place)
+    dest = module.literal(keywords.get("dest"))
     name = max(flags, key=len).lstrip("-").replace("-", "_") if flags else names[0]
-    least, most = _counts(module, said) if is_whole else (None, None)
-    if module.dotted(said.get("action", call)) == "argparse.BooleanOptionalAction":
+    min_values, max_values = _value_counts(module, keywords) if is_whole else (None, None)
+    if module.dotted(keywords.get("action", call)) == "argparse.BooleanOptionalAction":
         flags += tuple("--no-" + flag[2:] for flag in flags if flag.startswith("--"))
-    reading = _reading(module, said)
-    must = module.literal(said.get("required")) is True if flags else least != 0
+    value_type = _value_type(module, keywords)
+    is_required = module.literal(keywords.get("required")) is True if flags else min_values != 0
     return Option(
         dest=dest if isinstance(dest, str) else name,
         names=flags,
-        place=place,
-        least=least,
-        most=most,
-        reading=reading or "",
-        choices=_choices(module, said, reading) if is_whole else (),
-        required=must and is_whole and is_certain,
-        is_on=bool(module.literal(said["default"])) if "default" in said else False,
+        location=place,
+        min_values=min_values,
+        max_values=max_values,
+        value_type=value_type or "",
+        choices=_choices(module, keywords, value_type) if is_whole else (),
+        required=is_required and is_whole and is_certain,
+        default_is_true=bool(module.literal(keywords["default"]))
+        if "default" in keywords
+        else False,
     )
 
 
-def _counts(module: Module, said: dict[str, ast.expr]) -> tuple[int | None, int | None]:
-    """Return how many values follow, or (None, None)."""
-    action = "store" if "action" not in said else module.literal(said["action"])
-    if module.dotted(said.get("action", ast.Constant(""))) == "argparse.BooleanOptionalAction":
+def _value_counts(module: Module, keywords: dict[str, ast.expr]) -> tuple[int | None, int | None]:
+    """Return the minimum and maximum number of values, or (None, None) if not known."""
+    action = "store" if "action" not in keywords else module.literal(keywords["action"])
+    if module.dotted(keywords.get("action", ast.Constant(""))) == "argparse.BooleanOptionalAction":
         return 0, 0
-    if isinstance(action, str) and action in _SWITCHES:
+    if isinstance(action, str) and action in _SWITCH_ACTIONS:
         return 0, 0
-    if not isinstance(action, str) or action not in _VALUED:
+    if not isinstance(action, str) or action not in _VALUE_ACTIONS:
         return None, None
-    nargs = module.literal(said["nargs"]) if "nargs" in said else None
+    nargs = module.literal(keywords["nargs"]) if "nargs" in keywords else None
     if isinstance(nargs, int) and not isinstance(nargs, bool) and nargs > 0:
         return nargs, nargs
     if nargs is not None and not isinstance(nargs, str):
@@ -76,21 +78,23 @@ def _counts(module: Module, said: dict[str, ast.expr]) -> tuple[int | None, int 
     return _COUNTS.get(nargs, (None, None))
 
 
-def _reading(module: Module, said: dict[str, ast.expr]) -> str | None:
-    """Return how a value is read, "" for text, None where that is not known."""
-    if "type" not in said:
+def _value_type(module: Module, keywords: dict[str, ast.expr]) -> str | None:
+    """Return the type of the values, "" for text, None if not known."""
+    if "type" not in keywords:
         return ""
-    name = module.dotted(said["type"])
-    return None if name in module.bindings else _READINGS.get(name)
+    name = module.dotted(keywords["type"])
+    return None if name in module.bindings else _VALUE_TYPES.get(name)
 
 
-def _choices(module: Module, said: dict[str, ast.expr], reading: str | None) -> tuple[str, ...]:
-    """Return the choices as words; none where a value is changed before it is compared."""
-    found = module.literal(said["choices"]) if "choices" in said else UNKNOWN
-    if not isinstance(found, list | tuple | set | dict) or reading not in ("", INT):
+def _choices(
+    module: Module, keywords: dict[str, ast.expr], value_type: str | None
+) -> tuple[str, ...]:
+    """Return the choices as text; none if a value is converted before it is compared."""
+    choices = module.literal(keywords["choices"]) if "choices" in keywords else UNKNOWN
+    if not isinstance(choices, list | tuple | set | dict) or value_type not in ("", INT):
         return ()
-    wanted = int if reading == INT else str
-    if not all(type(choice) is wanted for choice in found):
+    choice_type = int if value_type == INT else str
+    if not all(type(choice) is choice_type for choice in choices):
         return ()
-    words = [str(choice) for choice in found]
-    return tuple(sorted(words) if isinstance(found, set) else words)
+    words = [str(choice) for choice in choices]
+    return tuple(sorted(words) if isinstance(choices, set) else words)

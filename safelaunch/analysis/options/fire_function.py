@@ -1,7 +1,7 @@
-"""The options that Google's Fire makes of a function: its parameters, by name or in order.
+"""Reads the options that Google's Fire derives from a function: its parameters.
 
 Source: fire/core.py (0.7): `--x`, `-x`, dashes as underscores, `--nox` for false, one letter for
-the only parameter that begins so; unknown ones are left over until the function has returned.
+the only parameter that starts with it; unknown ones are refused after the function has returned.
 """
 
 from __future__ import annotations
@@ -9,67 +9,71 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from safelaunch.analysis.option_model import FIRE, Flags, Option
+from safelaunch.analysis.option_model import FIRE, Option, ScriptOptions
 from safelaunch.analysis.python.names import Function, Module, Modules
 from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-NAMES = frozenset({"fire.Fire", "fire.core.Fire"})
-# Decorators that keep what Fire sees: it follows `__wrapped__`.
-_KEEPING = frozenset(
+FIRE_CALLS = frozenset({"fire.Fire", "fire.core.Fire"})
+# Decorators that keep the signature that Fire sees: it follows `__wrapped__`.
+_HARMLESS_DECORATORS = frozenset(
     {"torch.distributed.elastic.multiprocessing.errors.record", "torch.no_grad"}
     | {"torch.inference_mode", "torch.enable_grad"}
 )
 
 
-def read(modules: Modules, module: Module, call: ast.Call) -> Flags:
-    """Return the options of `fire.Fire(...)`; raise Unclear where the text does not say them."""
-    said = {word.arg: word.value for word in call.keywords}
-    place = module.place(call)
-    if len(call.args) > 1 or not said.keys() <= {"component", "name", "serialize"}:
-        raise Unclear("Fire gets more than what it shall run", place)
-    component = call.args[0] if call.args else said.get("component")
+def read(modules: Modules, module: Module, call: ast.Call) -> ScriptOptions:
+    """Return the options of `fire.Fire(...)`; raise Unclear if the text is not explicit."""
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    place = module.location(call)
+    if len(call.args) > 1 or not keywords.keys() <= {"component", "name", "serialize"}:
+        raise Unclear("Fire gets more arguments than the component to run", place)
+    component = call.args[0] if call.args else keywords.get("component")
     if component is None:
         names = (n.name for n in module.tree.body if isinstance(n, Function))
-        functions = {name: module.top(name) for name in names}
-        return Flags(FIRE, place, commands=dict(_commands(module, functions)))
+        functions = {name: module.top_level(name) for name in names}
+        return ScriptOptions(FIRE, place, commands=dict(_commands(module, functions)))
     if isinstance(component, ast.Dict):
-        named = {
+        values = {
             module.literal(key): v for key, v in zip(component.keys, component.values, strict=True)
         }
-        found = {name: modules.resolve(module, value) for name, value in named.items()}
-        commands: dict[str, Flags] = {}
-        for name, it in found.items():
-            if isinstance(name, str) and it is not None and isinstance(it.node, Function):
-                commands.update(_commands(it.module, {name: it.node}))
-        return Flags(FIRE, place, commands=commands)
+        definitions = {name: modules.resolve(module, value) for name, value in values.items()}
+        commands: dict[str, ScriptOptions] = {}
+        for name, definition in definitions.items():
+            if (
+                isinstance(name, str)
+                and definition is not None
+                and isinstance(definition.node, Function)
+            ):
+                commands.update(_commands(definition.module, {name: definition.node}))
+        return ScriptOptions(FIRE, place, commands=commands)
     target = modules.resolve(module, component)
     if target is None or not isinstance(target.node, Function):
-        raise Unclear("Fire runs an object whose parts are commands", place)
-    return _of_function(target.module, target.node)
+        raise Unclear("Fire runs an object whose members are commands", place)
+    return _function_options(target.module, target.node)
 
 
 def _commands(
     module: Module, functions: Mapping[str, ast.AST | None]
-) -> Iterator[tuple[str, Flags]]:
-    """Yield the functions that can be read; of the others nothing is said."""
+) -> Iterator[tuple[str, ScriptOptions]]:
+    """Yield (name, options) of the functions that can be read; skip the others."""
     for name, node in functions.items():
         if isinstance(node, Function):
             try:
-                yield name, _of_function(module, node)
+                yield name, _function_options(module, node)
             except Unclear:
                 continue
 
 
-def _of_function(module: Module, node: Function) -> Flags:
-    args, place = node.args, module.place(node)
+def _function_options(module: Module, node: Function) -> ScriptOptions:
+    args, place = node.args, module.location(node)
     if args.kwarg is not None:
         raise Unclear(f"`{node.name}` takes any option by `**{args.kwarg.arg}`", place)
     for decorator in node.decorator_list:
         plain = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if module.dotted(plain) not in _KEEPING:
+        if module.dotted(plain) not in _HARMLESS_DECORATORS:
             raise Unclear(f"a decorator of `{node.name}` may change what it takes", place)
     ordered = [*args.posonlyargs, *args.args]
     missing: list[ast.expr | None] = [None] * (len(ordered) - len(args.defaults))
@@ -79,13 +83,13 @@ def _of_function(module: Module, node: Function) -> Flags:
         Option(
             arg.arg,
             (f"--{arg.arg}",),
-            module.place(arg),
-            least=0,
+            module.location(arg),
+            min_values=0,
             required=default is None,
-            is_on=module.literal(default) is True,
+            default_is_true=module.literal(default) is True,
         )
         for arg, default in pairs
     ]
     if args.vararg is not None:
-        options.append(Option(args.vararg.arg, (), module.place(node), 0, None))
-    return Flags(FIRE, place, tuple(options), abbreviates=False)
+        options.append(Option(args.vararg.arg, (), module.location(node), 0, None))
+    return ScriptOptions(FIRE, place, tuple(options), allows_abbreviations=False)

@@ -1,7 +1,7 @@
-"""The options that transformers' HfArgumentParser makes of dataclasses.
+"""Reads the options that transformers' HfArgumentParser derives from dataclasses.
 
 Source: `_parse_dataclass_field` of transformers/hf_argparser.py: each field is `--field_name` and,
-since 4.38, `--field-name`; a bool takes a word or none; one that is true by default has `--no_x`.
+since 4.38, `--field-name`; a bool takes one word or none; if its default is true, it has `--no_x`.
 """
 
 from __future__ import annotations
@@ -9,43 +9,46 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.analysis.option_model import FLOAT, INT, TRUTH, Option
+from safelaunch.analysis.option_model import FLOAT, INT, TRUTH_WORD, Option
 from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.analysis.python.names import Defined, Module, Modules
+    from safelaunch.analysis.python.names import Definition, Module, Modules
 
 _LISTS = frozenset({"list", "List", "Sequence", "tuple", "Tuple", "set", "Set"})
-_PLAIN = {"int": INT, "float": FLOAT, "str": ""}
-_BASES = 8
+_SCALAR_TYPES = {"int": INT, "float": FLOAT, "str": ""}
+_MAX_BASES = 8
 
 
 class _Shape(NamedTuple):
-    """How a field's type is taken: the values after it, their reading, and the choices."""
+    """The values that a field's type accepts: their number, type and choices."""
 
-    least: int | None = None
-    most: int | None = None
-    reading: str = ""
+    min_values: int | None = None
+    max_values: int | None = None
+    value_type: str = ""
     choices: tuple[str, ...] = ()
 
 
 def options(modules: Modules, module: Module, call: ast.Call) -> list[Option]:
-    """Return the options of `HfArgumentParser(...)`; raise Unclear where a class is not known."""
-    found: dict[str, Option] = {}
-    for node in classes(module, call):
-        found.update(_fields(modules, module, node, _BASES))
-    return list(found.values())
+    """Return the options of `HfArgumentParser(...)`; raise Unclear if a class cannot be read."""
+    options_by_field: dict[str, Option] = {}
+    for node in dataclass_nodes(module, call):
+        options_by_field.update(_fields(modules, module, node, _MAX_BASES))
+    return list(options_by_field.values())
 
 
-def classes(module: Module, call: ast.Call) -> list[ast.expr]:
-    """Return the dataclasses that a parser is given; raise Unclear if the call has none."""
-    given = [*call.args[:1], *(w.value for w in call.keywords if w.arg == "dataclass_types")]
-    if len(given) != 1 or len(call.args) > 1:
-        raise Unclear("the dataclasses are not in the call", module.place(call))
-    first = given[0]
-    if isinstance(first, ast.Name) and module.top(first.id) is None:
+def dataclass_nodes(module: Module, call: ast.Call) -> list[ast.expr]:
+    """Return the dataclasses that a parser is created with; raise Unclear if the call has none."""
+    arguments = [
+        *call.args[:1],
+        *(keyword.value for keyword in call.keywords if keyword.arg == "dataclass_types"),
+    ]
+    if len(arguments) != 1 or len(call.args) > 1:
+        raise Unclear("the parser's dataclasses are not in the call", module.location(call))
+    first = arguments[0]
+    if isinstance(first, ast.Name) and module.top_level(first.id) is None:
         stores = [
             node.value
             for node in module.nodes
@@ -56,23 +59,23 @@ def classes(module: Module, call: ast.Call) -> list[ast.expr]:
 
 
 def _fields(modules: Modules, module: Module, node: ast.expr, depth: int) -> dict[str, Option]:
-    """Return the options of a dataclass by field, its bases' first."""
-    found = modules.resolve(module, node)
-    if found is None or not isinstance(found.node, ast.ClassDef) or not depth:
+    """Return {field: option} of a dataclass, those of its bases first."""
+    definition = modules.resolve(module, node)
+    if definition is None or not isinstance(definition.node, ast.ClassDef) or not depth:
         shown = module.dotted(node).lstrip("?.") or "a dataclass"
-        raise Unclear(f"`{shown}` is not of the project", module.place(node))
-    home, cls = found.module, found.node
+        raise Unclear(f"`{shown}` is not part of the project", module.location(node))
+    class_module, cls = definition.module, definition.node
     fields: dict[str, Option] = {}
     for base in reversed(cls.bases):
-        if home.dotted(base).rpartition(".")[2] not in ("object", "ABC", "Generic"):
-            fields.update(_fields(modules, home, base, depth - 1))
-    _check_decorators(home, cls)
-    for part in cls.body:
-        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
-            option = _option(modules, home, part)
-            fields.pop(part.target.id, None)
+        if class_module.dotted(base).rpartition(".")[2] not in ("object", "ABC", "Generic"):
+            fields.update(_fields(modules, class_module, base, depth - 1))
+    _check_decorators(class_module, cls)
+    for statement in cls.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            option = _option(modules, class_module, statement)
+            fields.pop(statement.target.id, None)
             if option is not None:
-                fields[part.target.id] = option
+                fields[statement.target.id] = option
     return fields
 
 
@@ -80,73 +83,75 @@ def _check_decorators(module: Module, cls: ast.ClassDef) -> None:
     for decorator in cls.decorator_list:
         plain = decorator.func if isinstance(decorator, ast.Call) else decorator
         if module.dotted(plain) != "dataclasses.dataclass":
-            raise Unclear(f"`{cls.name}` is not a plain dataclass", module.place(cls))
+            raise Unclear(f"`{cls.name}` is not a plain dataclass", module.location(cls))
     if not cls.decorator_list:
-        raise Unclear(f"`{cls.name}` is not a plain dataclass", module.place(cls))
+        raise Unclear(f"`{cls.name}` is not a plain dataclass", module.location(cls))
 
 
-def _option(modules: Modules, module: Module, part: ast.AnnAssign) -> Option | None:
-    """Return the option of a field, or None for what is no argument."""
-    annotation = _parsed(part.annotation)
+def _option(modules: Modules, module: Module, field: ast.AnnAssign) -> Option | None:
+    """Return the option of a field, or None for a field that is not an argument."""
+    annotation = _parsed(field.annotation)
     kind = module.dotted(getattr(annotation, "value", annotation)).rpartition(".")[2]
     if kind in ("ClassVar", "KW_ONLY"):
         return None
-    name = getattr(part.target, "id", "")
-    default = part.value
+    name = getattr(field.target, "id", "")
+    default = field.value
     aliases: tuple[str, ...] = ()
     has_default, is_whole = default is not None, True
     if isinstance(default, ast.Call):
-        made = module.dotted(default.func).rpartition(".")[2]
-        said = {word.arg: word.value for word in default.keywords}
-        if made == "field" and module.literal(said.get("init")) is False:
+        factory = module.dotted(default.func).rpartition(".")[2]
+        keywords = {keyword.arg: keyword.value for keyword in default.keywords}
+        if factory == "field" and module.literal(keywords.get("init")) is False:
             return None
-        is_whole = made == "field" and None not in said and "kw_only" not in said
-        has_default = not is_whole or bool({"default", "default_factory"} & said.keys())
-        if made in ("field", "HfArg"):
-            aliases = _aliases(module, said)
-            default = said.get("default")
+        is_whole = factory == "field" and None not in keywords and "kw_only" not in keywords
+        has_default = not is_whole or bool({"default", "default_factory"} & keywords.keys())
+        if factory in ("field", "HfArg"):
+            aliases = _aliases(module, keywords)
+            default = keywords.get("default")
     is_on = module.literal(default) is True
     shape = _shape(modules, module, annotation)
     names = [f"--{name}", *aliases]
-    if shape.reading == TRUTH and is_on:
+    if shape.value_type == TRUTH_WORD and is_on:
         names += [f"--no_{name}", f"--no-{name.replace('_', '-')}"]
     dashed = [n.replace("_", "-") for n in names if n.startswith("--")]
     return Option(
         dest=name,
         names=tuple(dict.fromkeys((*names, *dashed))),
-        place=module.place(part),
-        least=shape.least if shape.reading != TRUTH or not is_on else None,
-        most=shape.most if shape.reading != TRUTH or not is_on else None,
-        reading=shape.reading,
+        location=module.location(field),
+        min_values=shape.min_values if shape.value_type != TRUTH_WORD or not is_on else None,
+        max_values=shape.max_values if shape.value_type != TRUTH_WORD or not is_on else None,
+        value_type=shape.value_type,
         choices=shape.choices,
-        required=not has_default and is_whole and shape.reading != TRUTH,  # no bool is
-        is_on=is_on,
+        required=not has_default and is_whole and shape.value_type != TRUTH_WORD,  # a bool never is
+        default_is_true=is_on,
     )
 
 
-def _aliases(module: Module, said: dict[str | None, ast.expr]) -> tuple[str, ...]:
-    """Return the further spellings that a field's metadata gives; raise Unclear if hidden."""
-    if None in said:
-        raise Unclear("a field is made with `**`", module.place(said[None]))
-    words = said.get("aliases")
-    meta = said.get("metadata")
-    if isinstance(meta, ast.Dict):
-        if None in meta.keys:
-            raise Unclear("a field's metadata is made with `**`", module.place(meta))
-        pairs = zip(meta.keys, meta.values, strict=True)
-        words = next((v for k, v in pairs if module.literal(k) == "aliases"), words)
-    elif meta is not None:
-        raise Unclear("a field's metadata is worked out as it runs", module.place(meta))
-    found = module.literal(words) if words is not None else ()
-    if isinstance(found, str):
-        return (found,)
-    if isinstance(found, list | tuple) and all(isinstance(alias, str) for alias in found):
-        return tuple(found)
-    raise Unclear("a field's aliases are worked out as it runs", module.place(meta or said[None]))
+def _aliases(module: Module, keywords: dict[str | None, ast.expr]) -> tuple[str, ...]:
+    """Return the aliases in a field's metadata; raise Unclear if they are not literals."""
+    if None in keywords:
+        raise Unclear("a field is created with `**`", module.location(keywords[None]))
+    alias_node = keywords.get("aliases")
+    metadata = keywords.get("metadata")
+    if isinstance(metadata, ast.Dict):
+        if None in metadata.keys:
+            raise Unclear("a field's metadata is created with `**`", module.location(metadata))
+        pairs = zip(metadata.keys, metadata.values, strict=True)
+        alias_node = next((v for k, v in pairs if module.literal(k) == "aliases"), alias_node)
+    elif metadata is not None:
+        raise Unclear("a field's metadata is computed at run time", module.location(metadata))
+    aliases = module.literal(alias_node) if alias_node is not None else ()
+    if isinstance(aliases, str):
+        return (aliases,)
+    if isinstance(aliases, list | tuple) and all(isinstance(alias, str) for alias in aliases):
+        return tuple(aliases)
+    raise Unclear(
+        "a field's aliases are computed at run time", module.location(metadata or keywords[None])
+    )
 
 
 def _parsed(annotation: ast.expr) -> ast.expr:
-    """Return an annotation, read where it is written as text."""
+    """Return an annotation as a node, parsed if it is written as text."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             return ast.parse(annotation.value, mode="eval").body
@@ -156,7 +161,7 @@ def _parsed(annotation: ast.expr) -> ast.expr:
 
 
 def _shape(modules: Modules, module: Module, node: ast.expr) -> _Shape:
-    """Return how a type is taken; counts None where it is not known."""
+    """Return the values that a type accepts; an empty shape if not known."""
     members = [member for member in _members(module, node) if not _is_none(member)]
     if len(members) != 1:
         return _Shape()
@@ -168,15 +173,15 @@ def _shape(modules: Modules, module: Module, node: ast.expr) -> _Shape:
         return _Shape(1, None) if kind in _LISTS else _Shape()
     name = module.dotted(node)
     if name == "bool":
-        return _Shape(0, 1, TRUTH)
-    if name in _PLAIN:
-        return _Shape(1, 1, _PLAIN[name])
-    found = modules.resolve(module, node)
-    return _Shape() if found is None else _enum(found)
+        return _Shape(0, 1, TRUTH_WORD)
+    if name in _SCALAR_TYPES:
+        return _Shape(1, 1, _SCALAR_TYPES[name])
+    definition = modules.resolve(module, node)
+    return _Shape() if definition is None else _enum(definition)
 
 
 def _members(module: Module, node: ast.expr) -> Iterator[ast.expr]:
-    """Yield what `Optional[X]`, `Union[X, Y]` and `X | Y` are made of."""
+    """Yield the members of `Optional[X]`, `Union[X, Y]` and `X | Y`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         yield from _members(module, node.left)
         yield from _members(module, node.right)
@@ -200,18 +205,18 @@ def _is_none(node: ast.expr) -> bool:
 def _literal(module: Module, node: ast.expr) -> _Shape:
     values = module.literal(node)
     values = values if isinstance(values, tuple) else (values,)
-    known = all(isinstance(value, str) for value in values)
-    return _Shape(1, 1, choices=tuple(values)) if known else _Shape(1, 1)
+    are_texts = all(isinstance(value, str) for value in values)
+    return _Shape(1, 1, choices=tuple(values)) if are_texts else _Shape(1, 1)
 
 
-def _enum(found: Defined) -> _Shape:
-    """Return the values of an enumeration of text as choices."""
-    cls = found.node
-    bases = [found.module.dotted(base) for base in getattr(cls, "bases", [])]
+def _enum(definition: Definition) -> _Shape:
+    """Return the values of an enumeration of strings as choices."""
+    cls = definition.node
+    bases = [definition.module.dotted(base) for base in getattr(cls, "bases", [])]
     if not any(base.startswith("enum.") or base.endswith(".ExplicitEnum") for base in bases):
         return _Shape()
     assigned = (part.value for part in cls.body if isinstance(part, ast.Assign))
-    values = [found.module.literal(value) for value in assigned]
+    values = [definition.module.literal(value) for value in assigned]
     if not values or not all(isinstance(value, str) for value in values):
         return _Shape(1, 1)
     return _Shape(1, 1, choices=tuple(values))

@@ -1,4 +1,4 @@
-"""Where a program parses its command line: the one place that is certain, and any other."""
+"""Finds the call by which a program parses its command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.analysis.option_model import HF, Flags
+from safelaunch.analysis.option_model import HF, ScriptOptions
 from safelaunch.analysis.options import argparse_parser, click_command, fire_function
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.statements import main_guard
@@ -15,14 +15,14 @@ from safelaunch.analysis.python.trees import Unclear
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_PARSES = argparse_parser.PARSES | {
+_PARSE_METHODS = argparse_parser.PARSE_METHODS | {
     "parse_known_args",
     "parse_intermixed_args",
     "parse_args_and_config",
 }
 _MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire")
-# Frameworks with a command line of their own, which is not read here.
-_OTHERS = {
+# Frameworks with their own command-line parser, which is not supported here.
+_OTHER_FRAMEWORKS = {
     "hydra.main": "Hydra",
     "tyro.cli": "tyro",
     "tyro.extras.subcommand_cli": "tyro",
@@ -52,118 +52,132 @@ _OTHERS = {
     "trl.TrlParser": "TrlParser",
     "tap.Tap": "tap",
 }
-_PACKAGES = frozenset(name.partition(".")[0] for name in _OTHERS)
-_CHANGED = re.compile(
+_PACKAGES = frozenset(name.partition(".")[0] for name in _OTHER_FRAMEWORKS)
+_ARGV_CHANGE = re.compile(
     rb"\bargv\s*(?:\[[^\]\n]*\]\s*)?\+?=(?!=)|\bargv\.(?:append|extend|insert|pop|remove|clear)"
     rb"|\bdel\s+sys\.argv"
 )
-_READING = frozenset({"join", "print", "info", "debug", "warning", "log", "write", "len"})
-_FROM_FILE = frozenset({"parse_json_file", "parse_yaml_file", "abspath", "endswith"})
+_READ_ONLY_CALLS = frozenset({"join", "print", "info", "debug", "warning", "log", "write", "len"})
+_FILE_CALLS = frozenset({"parse_json_file", "parse_yaml_file", "abspath", "endswith"})
 _DEPTH = 8
 
 
-class Site(NamedTuple):
+class ParseCall(NamedTuple):
     """A call that parses the command line."""
 
     module: Module
     call: ast.Call
-    command: Function | None = None  # of click
+    command: Function | None = None  # for click
 
 
-class Sites:
-    """The program's files, searched for where it parses."""
+class ParseCallFinder:
+    """Searches the program's files for calls that parse the command line."""
 
     def __init__(self, modules: Modules, script: str, files: Mapping[str, str]) -> None:
         self.modules = modules
         self.script = script
         self.files = files
-        self.seen: set[ast.AST] = set()
+        self.visited: set[ast.AST] = set()
         self.callers: dict[Function, tuple[Module, ast.Call]] = {}
-        self.is_switched = False  # inside a branch that asks sys.argv for a lone file
+        self.checks_argv_first = False  # found in a branch that tests sys.argv for a single file
 
-    def read(self) -> Flags | None:
-        """Return the options of the program, or None if it parses nothing."""
-        main = self.modules.at(self.script)
+    def read(self) -> ScriptOptions | None:
+        """Return the options of the program, or None if it parses no command line."""
+        main = self.modules.load(self.script)
         if main is None:
             return None
         packages = {full.partition(".")[0] for full in main.imports.values()}
         for node in [] if packages.isdisjoint(_PACKAGES) else main.nodes:
-            other = _OTHERS.get(main.dotted(node)) if isinstance(node, _NAMES) else None
+            other = _OTHER_FRAMEWORKS.get(main.dotted(node)) if isinstance(node, _NAMES) else None
             if other is not None:
-                return Flags(other, main.place(node), is_open=True, why=f"{other} is not read")
-        site = self.first(main, main.tree.body, _DEPTH)
-        others = [other for other in self.all() if site is None or other.call is not site.call]
-        if site is None:
+                return ScriptOptions(
+                    other, main.location(node), is_incomplete=True, why=f"{other} is not supported"
+                )
+        parse_call = self.first_in_block(main, main.tree.body, _DEPTH)
+        others = [
+            other
+            for other in self.all_calls()
+            if parse_call is None or other.call is not parse_call.call
+        ]
+        if parse_call is None:
             if not others:
                 return None
-            place = others[0].module.place(others[0].call)
-            raise Unclear("it is not certain that the options are read", place)
+            place = others[0].module.location(others[0].call)
+            raise Unclear("it is not certain that the script parses options", place)
         if others:
-            place = others[0].module.place(others[0].call)
-            raise Unclear("there is more than one place that reads options", place)
-        flags = self.flags(site)
-        given = {id(arg) for _, call in self.callers.values() for arg in call.args}
-        for module in {main.path: main, site.module.path: site.module}.values():
-            _check_argv(module, flags, given)
-        self.check_changes()
+            place = others[0].module.location(others[0].call)
+            raise Unclear("the script parses options in more than one place", place)
+        flags = self.options_at(parse_call)
+        passed_arguments = {id(arg) for _, call in self.callers.values() for arg in call.args}
+        for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
+            _check_argv(module, flags, passed_arguments)
+        self.check_argv_unchanged()
         return flags
 
-    def flags(self, site: Site) -> Flags:
-        """Return the options of the place that was found."""
-        if site.command is not None:
-            return click_command.read(site.module, site.command)
-        if site.module.dotted(site.call.func) in fire_function.NAMES:
-            return fire_function.read(self.modules, site.module, site.call)
-        flags = argparse_parser.read(self.modules, site.module, site.call, self.callers)
-        if self.is_switched and flags.kind != HF:
-            raise Unclear("the script asks `sys.argv` first", site.module.place(site.call))
+    def options_at(self, parse_call: ParseCall) -> ScriptOptions:
+        """Return the options that a parse call accepts."""
+        if parse_call.command is not None:
+            return click_command.read(parse_call.module, parse_call.command)
+        if parse_call.module.dotted(parse_call.call.func) in fire_function.FIRE_CALLS:
+            return fire_function.read(self.modules, parse_call.module, parse_call.call)
+        flags = argparse_parser.read(self.modules, parse_call.module, parse_call.call, self.callers)
+        if self.checks_argv_first and flags.kind != HF:
+            raise Unclear(
+                "the script tests `sys.argv` first", parse_call.module.location(parse_call.call)
+            )
         return flags
 
-    def first(self, module: Module, body: Iterable[ast.stmt], depth: int) -> Site | None:
-        """Return the first place that these statements reach whatever happens."""
+    def first_in_block(
+        self, module: Module, body: Iterable[ast.stmt], depth: int
+    ) -> ParseCall | None:
+        """Return the first parse call that these statements always reach."""
         if depth == 0:
             return None
         for statement in body:
-            site = self.in_statement(module, statement, depth)
-            if site is not None or isinstance(statement, ast.Return | ast.Raise):
-                return site
+            parse_call = self.first_in_statement(module, statement, depth)
+            if parse_call is not None or isinstance(statement, ast.Return | ast.Raise):
+                return parse_call
         return None
 
-    def in_statement(self, module: Module, node: ast.stmt, depth: int) -> Site | None:
-        """Return the first place that one statement reaches."""
+    def first_in_statement(self, module: Module, node: ast.stmt, depth: int) -> ParseCall | None:
+        """Return the first parse call that one statement reaches."""
         if isinstance(node, Function | ast.ClassDef):
             return None
         if isinstance(node, ast.Import | ast.ImportFrom):
-            return self.imported(module, node, depth)
+            return self.first_in_import(module, node, depth)
         if isinstance(node, ast.If):
-            return self.in_branch(module, node, depth)
+            return self.first_in_branch(module, node, depth)
         parts: list[ast.expr] = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
         if isinstance(node, ast.With | ast.AsyncWith):
             parts = [item.context_expr for item in node.items]
         elif isinstance(node, ast.For | ast.AsyncFor):
             parts = [node.iter]
         for part in parts:
-            site = self.in_expression(module, part, depth)
-            if site is not None:
-                return site
+            parse_call = self.first_in_expression(module, part, depth)
+            if parse_call is not None:
+                return parse_call
         if isinstance(node, ast.With | ast.AsyncWith | ast.Try):
-            return self.first(module, node.body, depth)
+            return self.first_in_block(module, node.body, depth)
         return None
 
-    def in_branch(self, module: Module, node: ast.If, depth: int) -> Site | None:
-        """Return the place that an `if` reaches either way, or as the program itself."""
+    def first_in_branch(self, module: Module, node: ast.If, depth: int) -> ParseCall | None:
+        """Return the parse call that an `if` reaches in all cases, or as the main program."""
         guard = main_guard(node)
         if guard is not None:
             is_main = module.path == self.script
-            return self.first(module, node.body if guard is is_main else node.orelse, depth)
-        site = self.in_expression(module, node.test, depth)
-        if site is None and any(module.dotted(n) == "sys.argv" for n in ast.walk(node.test)):
-            site = self.first(module, node.orelse, depth) or self.first(module, node.body, depth)
-            self.is_switched = site is not None
-        return site
+            return self.first_in_block(
+                module, node.body if guard is is_main else node.orelse, depth
+            )
+        parse_call = self.first_in_expression(module, node.test, depth)
+        if parse_call is None and any(module.dotted(n) == "sys.argv" for n in ast.walk(node.test)):
+            parse_call = self.first_in_block(module, node.orelse, depth) or self.first_in_block(
+                module, node.body, depth
+            )
+            self.checks_argv_first = parse_call is not None
+        return parse_call
 
-    def in_expression(self, module: Module, node: ast.AST, depth: int) -> Site | None:
-        """Return the place that an expression reaches whatever happens."""
+    def first_in_expression(self, module: Module, node: ast.AST, depth: int) -> ParseCall | None:
+        """Return the parse call that an expression always reaches."""
         if isinstance(
             node, ast.Lambda | ast.GeneratorExp | ast.ListComp | ast.DictComp | ast.SetComp
         ):
@@ -174,66 +188,70 @@ class Sites:
         elif isinstance(node, ast.IfExp):
             parts = [node.test]
         for part in parts:
-            site = self.in_expression(module, part, depth)
-            if site is not None:
-                return site
-        return self.in_call(module, node, depth) if isinstance(node, ast.Call) else None
+            parse_call = self.first_in_expression(module, part, depth)
+            if parse_call is not None:
+                return parse_call
+        return self.first_in_call(module, node, depth) if isinstance(node, ast.Call) else None
 
-    def in_call(self, module: Module, call: ast.Call, depth: int) -> Site | None:
-        """Return the place that a call is, or reaches."""
-        found = self.modules.resolve(module, call.func)
-        if found is None or not isinstance(found.node, Function):
-            return self.site(module, call)
-        if click_command.is_command(found.module, found.node):
-            return Site(found.module, call, found.node) if not call.args else None
-        plain = [d for d in found.node.decorator_list if not _is_record(found.module, d)]
-        if plain or found.node in self.seen:
+    def first_in_call(self, module: Module, call: ast.Call, depth: int) -> ParseCall | None:
+        """Return the parse call that a call is, or reaches."""
+        definition = self.modules.resolve(module, call.func)
+        if definition is None or not isinstance(definition.node, Function):
+            return self.as_parse_call(module, call)
+        if click_command.is_command(definition.module, definition.node):
+            return ParseCall(definition.module, call, definition.node) if not call.args else None
+        plain = [d for d in definition.node.decorator_list if not _is_record(definition.module, d)]
+        if plain or definition.node in self.visited:
             return None
-        self.seen.add(found.node)
-        self.callers[found.node] = (module, call)
-        return self.first(found.module, found.node.body, depth - 1)
+        self.visited.add(definition.node)
+        self.callers[definition.node] = (module, call)
+        return self.first_in_block(definition.module, definition.node.body, depth - 1)
 
-    def imported(
+    def first_in_import(
         self, module: Module, node: ast.Import | ast.ImportFrom, depth: int
-    ) -> Site | None:
-        """Return the place that a module of the project reaches as it is imported."""
-        if not self.seen.isdisjoint({node}):
+    ) -> ParseCall | None:
+        """Return the parse call that importing a module of the project reaches."""
+        if not self.visited.isdisjoint({node}):
             return None
-        self.seen.add(node)
+        self.visited.add(node)
         for target in self.modules.imported(module, node):
-            if target.tree not in self.seen:
-                self.seen.add(target.tree)
-                site = self.first(target, target.tree.body, depth - 1)
-                if site is not None:
-                    return site
+            if target.tree not in self.visited:
+                self.visited.add(target.tree)
+                parse_call = self.first_in_block(target, target.tree.body, depth - 1)
+                if parse_call is not None:
+                    return parse_call
         return None
 
-    def site(self, module: Module, call: ast.Call) -> Site | None:
-        """Return a call as a place that parses, if it is one."""
-        is_parse = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSES
+    def as_parse_call(self, module: Module, call: ast.Call) -> ParseCall | None:
+        """Return a call as a ParseCall if it parses a command line, else None."""
+        is_parse = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
         return (
-            Site(module, call)
-            if is_parse or module.dotted(call.func) in fire_function.NAMES
+            ParseCall(module, call)
+            if is_parse or module.dotted(call.func) in fire_function.FIRE_CALLS
             else None
         )
 
-    def all(self) -> Iterator[Site]:
-        """Yield every place in the program's files that could be reached."""
+    def all_calls(self) -> Iterator[ParseCall]:
+        """Yield every parse call in the program's files that could be reached."""
         for path in self.files:
             data = self.modules.trees.data(path) or b""
             if not any(mark in data for mark in _MARKS):
                 continue
-            module = self.modules.at(path)
+            module = self.modules.load(path)
             for node in [] if module is None else module.nodes:
                 if module is None or not isinstance(node, ast.Call):
                     continue
-                site = self.site(module, node)
-                found = None if site is None else self.modules.resolve(module, node.func)
-                if site is not None and found is None and self.is_live(module, node):
-                    yield site
+                parse_call = self.as_parse_call(module, node)
+                definition = None if parse_call is None else self.modules.resolve(module, node.func)
+                if (
+                    parse_call is not None
+                    and definition is None
+                    and self.is_reachable(module, node)
+                ):
+                    yield parse_call
 
-    def is_live(self, module: Module, node: ast.AST) -> bool:
-        """Whether a node could run: at the top of a file, or in a function that someone names."""
+    def is_reachable(self, module: Module, node: ast.AST) -> bool:
+        """Whether a node could run: at module level, or in a function that is named anywhere."""
         inner: ast.AST = node
         scope: Scope = module.scope(node)
         while not isinstance(scope, ast.Module):
@@ -243,93 +261,99 @@ class Sites:
         return module.path == self.script or not _is_guarded(module, inner)
 
     def is_named(self, module: Module, function: Function) -> bool:
-        """Whether a function is used by any file of the program, as far as names tell."""
+        """Whether any file of the program mentions a function by its name."""
         name = function.name
         for path in self.files:
             if name.encode() not in (self.modules.trees.data(path) or b""):
                 continue
-            other = self.modules.at(path)
+            other = self.modules.load(path)
             for node in [] if other is None else other.nodes:
-                is_so_called = name in (getattr(node, "id", None), getattr(node, "attr", None))
-                if other is None or not is_so_called:
+                has_name = name in (getattr(node, "id", None), getattr(node, "attr", None))
+                if other is None or not has_name:
                     continue
-                is_run = path == self.script or not _is_guarded(other, node)
-                if is_run and self.may_mean(other, node, module, function):
+                may_run = path == self.script or not _is_guarded(other, node)
+                if may_run and self.may_refer_to(other, node, module, function):
                     return True
         return False
 
-    def may_mean(self, other: Module, node: ast.AST, module: Module, function: Function) -> bool:
-        """Whether a name in one file may mean a function of another."""
-        if module.top(function.name) is not function:
-            return True  # a method, or one of several: any attribute of that name may be it
-        found = self.modules.resolve(other, node)
-        if found is not None:
-            return found.node is function
+    def may_refer_to(
+        self, other: Module, node: ast.AST, module: Module, function: Function
+    ) -> bool:
+        """Whether a name in one file may refer to a function of another."""
+        if module.top_level(function.name) is not function:
+            return True  # a method, or one of several: any attribute of that name may refer to it
+        definition = self.modules.resolve(other, node)
+        if definition is not None:
+            return definition.node is function
         return isinstance(node, ast.Name) and (other is module or "*" in other.imports)
 
-    def check_changes(self) -> None:
-        """Refuse a program that changes sys.argv before it is read."""
+    def check_argv_unchanged(self) -> None:
+        """Raise Unclear if the program changes sys.argv."""
         for path in self.files:
             data = self.modules.trees.data(path) or b""
-            match = _CHANGED.search(data) if b"argv" in data else None
-            module = None if match is None else self.modules.at(path)
-            if module is not None and any(_changes(module, node) for node in module.nodes):
-                raise Unclear("the program changes `sys.argv`", module.place(module.tree))
+            match = _ARGV_CHANGE.search(data) if b"argv" in data else None
+            module = None if match is None else self.modules.load(path)
+            if module is not None and any(_changes_argv(module, node) for node in module.nodes):
+                raise Unclear("the program changes `sys.argv`", module.location(module.tree))
 
 
 _NAMES = (ast.Name, ast.Attribute)
 
 
 def _is_record(module: Module, decorator: ast.expr) -> bool:
-    """Whether a decorator is torch's `record`, which calls the function as it stands."""
+    """Whether a decorator is torch's `record`, which calls the function unchanged."""
     return module.dotted(decorator) == "torch.distributed.elastic.multiprocessing.errors.record"
 
 
 def _is_guarded(module: Module, node: ast.AST) -> bool:
-    """Whether a node runs only where its file is the program."""
-    below, above = node, module.parents.get(node)
-    while above is not None:
-        if isinstance(above, ast.If) and main_guard(above) and below in above.body:
+    """Whether a node runs only where its file is the main program."""
+    child, parent = node, module.parents.get(node)
+    while parent is not None:
+        if isinstance(parent, ast.If) and main_guard(parent) and child in parent.body:
             return True
-        below, above = above, module.parents.get(above)
+        child, parent = parent, module.parents.get(parent)
     return False
 
 
-def _changes(module: Module, node: ast.AST) -> bool:
+def _changes_argv(module: Module, node: ast.AST) -> bool:
     """Whether a node changes sys.argv."""
     if not isinstance(node, _NAMES) or module.dotted(node) != "sys.argv":
         return False
-    above = module.parents[node]
-    if isinstance(above, ast.Attribute):
-        return above.attr in ("append", "extend", "insert", "pop", "remove", "clear")
-    held = above if isinstance(above, ast.Subscript) else node
-    return not isinstance(getattr(held, "ctx", None), ast.Load)
+    parent = module.parents[node]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in ("append", "extend", "insert", "pop", "remove", "clear")
+    target = parent if isinstance(parent, ast.Subscript) else node
+    return not isinstance(getattr(target, "ctx", None), ast.Load)
 
 
-def _check_argv(module: Module, flags: Flags, given: set[int]) -> None:
-    """Refuse a file that looks into sys.argv itself, but for what is harmless.
+def _check_argv(module: Module, flags: ScriptOptions, passed_arguments: set[int]) -> None:
+    """Raise Unclear if a file reads sys.argv itself in a way that may change the options.
 
-    `given`: what the functions on the way are called with.
+    `passed_arguments`: ids of the arguments of the calls that lead to the parse call.
     """
     is_used = "argv" in module.imports or "sys" in module.imports.values()
     for node in module.nodes if is_used else []:
         if isinstance(node, _NAMES) and module.dotted(node) == "sys.argv":
-            above: ast.AST | None = module.parents[node]
-            is_name = isinstance(above, ast.Subscript) and module.literal(above.slice) == 0
-            if is_name or id(above) in given:
+            parent: ast.AST | None = module.parents[node]
+            is_name = isinstance(parent, ast.Subscript) and module.literal(parent.slice) == 0
+            if is_name or id(parent) in passed_arguments:
                 continue
             if not _is_harmless(module, node, flags):
-                raise Unclear("the script reads `sys.argv` itself", module.place(node))
+                raise Unclear("the script reads `sys.argv` itself", module.location(node))
 
 
-def _is_harmless(module: Module, node: ast.AST, flags: Flags) -> bool:
-    above = module.parents.get(node)
-    while above is not None and not isinstance(above, ast.stmt):
-        if isinstance(above, ast.JoinedStr):
+def _is_harmless(module: Module, node: ast.AST, flags: ScriptOptions) -> bool:
+    parent = module.parents.get(node)
+    while parent is not None and not isinstance(parent, ast.stmt):
+        if isinstance(parent, ast.JoinedStr):
             return True
-        if isinstance(above, ast.Call) and node is not above.func:
-            name = getattr(above.func, "attr", getattr(above.func, "id", ""))
-            if name in _READING or name in _PARSES or (flags.kind == HF and name in _FROM_FILE):
+        if isinstance(parent, ast.Call) and node is not parent.func:
+            name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+            if (
+                name in _READ_ONLY_CALLS
+                or name in _PARSE_METHODS
+                or (flags.kind == HF and name in _FILE_CALLS)
+            ):
                 return True
-        above = module.parents.get(above)
-    return flags.kind == HF and isinstance(above, ast.If)
+        parent = module.parents.get(parent)
+    return flags.kind == HF and isinstance(parent, ast.If)

@@ -1,8 +1,11 @@
-"""Which options a script takes, where that can be read from its text with certainty.
+"""Reads which options a script accepts, where its text shows that with certainty.
 
-The one place where the command line is parsed must be reached whatever happens, from the script's
-first line on, and there must be no other that could be reached. Else the result is open.
+There must be one call that parses the command line, it must be reached on every path from the
+script's first line, and no other such call may be reachable. Otherwise the result is incomplete.
 """
+
+# ruff: noqa: PLC0415 - ast and the modules that walk its trees are imported only if there is a
+# program to read
 
 from __future__ import annotations
 
@@ -11,58 +14,60 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from safelaunch.analysis.imports.follow import SECONDS, needed
-from safelaunch.analysis.option_model import Flags, Option
+from safelaunch.analysis.imports.follow import TIME_LIMIT, read_imports
+from safelaunch.analysis.option_model import Option, ScriptOptions
 from safelaunch.analysis.python.module_search import search_path
-from safelaunch.analysis.python.trees import Place, Trees, Unclear
+from safelaunch.analysis.python.trees import SourceLine, Trees, Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.analysis.imports.follow import Imports
 
-__all__ = ["Flags", "Option", "parser_of"]
+__all__ = ["Option", "ScriptOptions", "read_options"]
 
 
-def parser_of(
+def read_options(
     script: str | os.PathLike[str],
     roots: Sequence[str | os.PathLike[str]],
     *,
     imports: Imports | None = None,
     trees: Trees | None = None,
     is_module: bool = False,
-    seconds: float = SECONDS,
-) -> Flags | None:
-    """Return the options that a script takes, open ones with the reason; None: it parses nothing.
+    seconds: float = TIME_LIMIT,
+) -> ScriptOptions | None:
+    """Return the options that a script accepts; None if it parses no command line.
 
-    `roots` as for `imports.needed`, whose answer may be given. `is_open` means that nothing can be
-    said of an option, known or not. `seconds` is a limit for each half of the work: the imports,
-    and the options.
+    `roots` as for `read_imports`; `imports` is its result, if already known. With `is_incomplete`
+    in the result no option can be checked, listed or not. `seconds` limits each half of the work:
+    the imports, and the options.
     """
     trees = trees or Trees()
     path = os.path.abspath(os.fspath(script))
     if imports is None:
-        imports = needed(script, roots, trees=trees, is_module=is_module, seconds=seconds)
+        imports = read_imports(script, roots, trees=trees, is_module=is_module, seconds=seconds)
     if trees.tree(path) is None:
         return None
-    if not imports.is_whole or imports.path_changed:
+    if not imports.is_complete or imports.path_changed:
         why = "not all of the project's files were read"
-        return Flags("", imports.path_changed or Place(path, 1), is_open=True, why=why)
+        return ScriptOptions(
+            "", imports.path_changed or SourceLine(path, 1), is_incomplete=True, why=why
+        )
     folders = search_path(path, [os.fspath(root) for root in roots], is_module=is_module)
     # ast and what walks it are imported where there is something to read
-    from safelaunch.analysis.options.parse_calls import Sites  # noqa: PLC0415
-    from safelaunch.analysis.python.names import Modules  # noqa: PLC0415
+    from safelaunch.analysis.options.parse_calls import ParseCallFinder
+    from safelaunch.analysis.python.names import Modules
 
     was_on = gc.isenabled()
     gc.disable()
     try:
-        return Sites(
+        return ParseCallFinder(
             Modules(trees, folders, time.monotonic() + seconds), path, imports.files
         ).read()
     except Unclear as e:
-        return Flags("", e.place, is_open=True, why=e.why)
+        return ScriptOptions("", e.location, is_incomplete=True, why=e.why)
     except RecursionError:
-        return Flags("", Place(path, 1), is_open=True, why="nested too deeply")
+        return ScriptOptions("", SourceLine(path, 1), is_incomplete=True, why="nested too deeply")
     finally:
         if was_on:
             gc.enable()

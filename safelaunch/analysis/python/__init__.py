@@ -1,1 +1,1 @@
-"""Python source as trees: names, calls, statements, modules."""
+"""Python source as syntax trees: names, calls, import statements, modules."""

@@ -1,4 +1,4 @@
-"""What calls and functions say to each other: arguments, parameters, variables, what comes back."""
+"""Matches calls with function definitions: arguments, parameters, variables, return values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from safelaunch.analysis.python.names import Function, Module, Scope
 from safelaunch.analysis.python.statements import main_guard
 
 
-def default(node: Function, param: str) -> ast.expr | None:
-    """Return the default of a parameter; None where it has none, or is none."""
+def default_value(node: Function, param: str) -> ast.expr | None:
+    """Return the default of a parameter; None if it has no default or does not exist."""
     args = node.args
     ordered = [*args.posonlyargs, *args.args]
     pairs = [
@@ -19,57 +19,65 @@ def default(node: Function, param: str) -> ast.expr | None:
     return next((value for arg, value in pairs if arg.arg == param), None)
 
 
-def returns(module: Module, node: Function) -> list[ast.expr]:
-    """Return what a function gives back."""
-    found = (n for n in ast.walk(node) if isinstance(n, ast.Return) and n.value is not None)
-    return [n.value for n in found if module.scope(n) is node and n.value is not None]
+def returned_values(module: Module, node: Function) -> list[ast.expr]:
+    """Return the expressions that a function returns."""
+    statements = (
+        statement
+        for statement in ast.walk(node)
+        if isinstance(statement, ast.Return) and statement.value is not None
+    )
+    return [
+        statement.value
+        for statement in statements
+        if module.scope(statement) is node and statement.value is not None
+    ]
 
 
-def stores(module: Module, scope: Scope, name: str) -> list[ast.Name]:
-    """Return where a variable of a scope gets its value."""
+def assignments(module: Module, scope: Scope, name: str) -> list[ast.Name]:
+    """Return the nodes that assign to a variable of a scope."""
     return [
         node
-        for node in module.named.get(name, [])
+        for node in module.names_by_id.get(name, [])
         if not isinstance(node.ctx, ast.Load) and module.owner(node) is scope
     ]
 
 
-def takes(call: ast.expr, name: str) -> bool:
-    """Whether a call gets a variable."""
+def receives(call: ast.expr, name: str) -> bool:
+    """Whether a variable is an argument of a call."""
     if not isinstance(call, ast.Call):
         return False
-    given = (*call.args, *(word.value for word in call.keywords))
-    return any(isinstance(value, ast.Name) and value.id == name for value in given)
+    arguments = (*call.args, *(keyword.value for keyword in call.keywords))
+    return any(isinstance(value, ast.Name) and value.id == name for value in arguments)
 
 
-def parameter(call: ast.Call, node: Function, value: ast.expr) -> str | None:
-    """Return the parameter that gets a value in a call."""
+def parameter_for(call: ast.Call, node: Function, value: ast.expr) -> str | None:
+    """Return the name of the parameter that receives an argument of a call."""
     params = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
-    for at, given in enumerate(call.args):
-        if isinstance(given, ast.Starred):
+    for index, argument in enumerate(call.args):
+        if isinstance(argument, ast.Starred):
             return None
-        if given is value:
-            return params[at] if at < len(params) else None
-    return next((word.arg for word in call.keywords if word.value is value), None)
+        if argument is value:
+            return params[index] if index < len(params) else None
+    return next((keyword.arg for keyword in call.keywords if keyword.value is value), None)
 
 
-def given(call: ast.Call, node: Function, param: str) -> ast.expr | None:
-    """Return what a call gives for a parameter, or None if there is no such parameter."""
-    for value in (*call.args, *(word.value for word in call.keywords)):
-        if parameter(call, node, value) == param:
+def argument_for(call: ast.Call, node: Function, param: str) -> ast.expr | None:
+    """Return the argument that a call passes for a parameter, or None."""
+    for value in (*call.args, *(keyword.value for keyword in call.keywords)):
+        if parameter_for(call, node, value) == param:
             return value
     return None
 
 
-def is_certain(module: Module, node: ast.AST, scope: Scope) -> bool:
-    """Whether a node runs whenever its scope does."""
-    below, above = node, module.parents.get(node)
-    while above is not None and below is not scope:
-        if isinstance(above, ast.If) and below is not above.test and main_guard(above) is None:
+def runs_unconditionally(module: Module, node: ast.AST, scope: Scope) -> bool:
+    """Whether a node runs every time that its scope runs."""
+    child, parent = node, module.parents.get(node)
+    while parent is not None and child is not scope:
+        if isinstance(parent, ast.If) and child is not parent.test and main_guard(parent) is None:
             return False
-        if isinstance(above, ast.For | ast.While | ast.Match | ast.ExceptHandler | ast.Lambda):
+        if isinstance(parent, ast.For | ast.While | ast.Match | ast.ExceptHandler | ast.Lambda):
             return False
-        if isinstance(above, Function) and above is not scope:
+        if isinstance(parent, Function) and parent is not scope:
             return False
-        below, above = above, module.parents.get(above)
+        child, parent = parent, module.parents.get(parent)
     return True

@@ -1,7 +1,8 @@
-"""Where a name that is imported lies in the project: the search of Python's path finder, by hand.
+"""Locates imported modules in the project by the rules of Python's path finder.
 
 The first folder that has a package with `__init__`, or a module, wins; a folder without `__init__`
-counts only where no folder has more, and an installed package of that name beats it.
+(a namespace package) counts only if no folder has either, and an installed package of that name
+takes precedence over it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_BUILT = (".so", ".pyd", ".pyx", ".pyc", ".dll")
-_LISTED = 5000  # names of a folder that are looked at: a data folder may hold millions
+_COMPILED_SUFFIXES = (".so", ".pyd", ".pyx", ".pyc", ".dll")
+_MAX_ENTRIES = 5000  # names read from one folder: a data folder may hold millions
 
 
-class Found(NamedTuple):
-    """What a name is: `path` the file to read, or None; `folders` where its own modules lie."""
+class ModuleLocation(NamedTuple):
+    """A module or package: its file (`path`, None for a namespace) and its submodule `folders`."""
 
     name: str
     path: str | None
@@ -26,14 +27,16 @@ class Found(NamedTuple):
 
     @property
     def is_namespace(self) -> bool:
-        """Whether it is a folder without `__init__`."""
+        """Whether it is a namespace package: a folder without `__init__`."""
         return self.path is None and bool(self.folders)
 
 
-def find(name: str, folders: Iterable[str], full: str | None = None) -> Found | None:
-    """Return what `import NAME` would take from these folders, or None.
+def find_module(
+    name: str, folders: Iterable[str], full: str | None = None
+) -> ModuleLocation | None:
+    """Return what `import NAME` would load from these folders, or None.
 
-    `full` is the dotted name that it is known by, where that is longer.
+    `full` is its dotted name, if that is longer.
     """
     full = full or name
     portions = []
@@ -42,55 +45,60 @@ def find(name: str, folders: Iterable[str], full: str | None = None) -> Found | 
         if os.path.isdir(path):
             init = os.path.join(path, "__init__.py")
             if os.path.isfile(init):
-                return Found(full, init, (path,))
+                return ModuleLocation(full, init, (path,))
             portions.append(path)
         if os.path.isfile(path + ".py"):
-            return Found(full, path + ".py")
-    return Found(full, None, tuple(portions)) if portions else None
+            return ModuleLocation(full, path + ".py")
+    return ModuleLocation(full, None, tuple(portions)) if portions else None
 
 
-def is_built(name: str, folders: Iterable[str]) -> bool:
-    """Whether the folders hold a compiled module of that name, or the source of one."""
+def is_compiled(name: str, folders: Iterable[str]) -> bool:
+    """Whether the folders contain a compiled module of that name, or its Cython source."""
     return any(
-        listed.split(".", 1)[0] == name and listed.endswith(_BUILT)
+        entry.split(".", 1)[0] == name and entry.endswith(_COMPILED_SUFFIXES)
         for folder in folders
-        for listed in _listing(folder)
+        for entry in _entry_names(folder)
     )
 
 
-def holds_python(folders: Iterable[str]) -> bool:
-    """Whether there is a Python file or a folder with one in these folders, two levels deep."""
+def contains_python(folders: Iterable[str]) -> bool:
+    """Whether these folders contain a Python file, at most one level further down."""
     for folder in folders:
-        names = _listing(folder)
-        if any(name.endswith((".py", *_BUILT)) for name in names):
+        names = _entry_names(folder)
+        if any(name.endswith((".py", *_COMPILED_SUFFIXES)) for name in names):
             return True
-        below = (os.path.join(folder, name) for name in names[:50] if not name.startswith("."))
-        if any(n.endswith(".py") for path in below if os.path.isdir(path) for n in _listing(path)):
+        subfolders = (os.path.join(folder, name) for name in names[:50] if not name.startswith("."))
+        if any(
+            entry.endswith(".py")
+            for path in subfolders
+            if os.path.isdir(path)
+            for entry in _entry_names(path)
+        ):
             return True
     return False
 
 
-def is_spelled_so(path: str) -> bool:
-    """Whether a path has this case: some file systems find `Queue.py` as `queue.py`."""
+def has_exact_case(path: str) -> bool:
+    """Whether a path has exactly this case: some file systems open `Queue.py` as `queue.py`."""
     folder, name = os.path.split(path)
     if name == "__init__.py":
         folder, name = os.path.split(folder)
-    return name in _listing(folder)
+    return name in _entry_names(folder)
 
 
-def _listing(folder: str) -> list[str]:
+def _entry_names(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return [entry.name for entry in islice(entries, _LISTED)]
+            return [entry.name for entry in islice(entries, _MAX_ENTRIES)]
     except (OSError, ValueError):
         return []
 
 
 def search_path(script: str, roots: Sequence[str], *, is_module: bool) -> tuple[str, ...]:
-    """Return the folders that a script's imports are looked for in, first the script's own.
+    """Return the folders that Python searches for a script's imports, the script's folder first.
 
-    With `-m` Python does not add it.
+    With `-m` (`is_module`) Python does not add the script's folder.
     """
-    own = () if is_module else (os.path.dirname(os.path.abspath(script)),)
+    script_folder = () if is_module else (os.path.dirname(os.path.abspath(script)),)
     absolute = (os.path.abspath(root) for root in roots if "\0" not in root)
-    return tuple(dict.fromkeys((*own, *absolute)))
+    return tuple(dict.fromkeys((*script_folder, *absolute)))

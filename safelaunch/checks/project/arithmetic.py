@@ -29,7 +29,7 @@ def numbers(case: Case) -> Iterable[Answer]:
         subject = arithmetic.subject_of(case.job, configs, versions)
     used = case.reading.configs
     if used is not None:
-        subject = subject._replace(classes=used.named, parsed=used.parsed)
+        subject = subject._replace(classes=used.config_names, parsed=used.parsed)
     found = [
         Answer(
             FAIL if one.severity == arithmetic.FAIL else WARN,
@@ -37,7 +37,7 @@ def numbers(case: Case) -> Iterable[Answer]:
             _cure(one),
             one.source,
         )
-        for one in arithmetic.problems(subject)
+        for one in arithmetic.find_problems(subject)
     ]
     return found or [ok("no rule of its framework is broken")]
 

@@ -12,7 +12,7 @@ from safelaunch.script import quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from safelaunch.analysis.imports.follow import Needed
+    from safelaunch.analysis.imports.follow import ImportedModule
     from safelaunch.checks.context import Case, Site
 
 _SHOWN = 5
@@ -58,12 +58,12 @@ def _modules(site: Site) -> Iterable[Question]:
     return [("module", one.name) for one in _required(site.case)]
 
 
-def _required(case: Case) -> list[Needed]:
+def _required(case: Case) -> list[ImportedModule]:
     """Return what the program cannot start without. Raises NotKnown."""
     imports = case.reading.imports
     if imports.path_changed is not None:
         raise NotKnown(f"{imports.path_changed} changes where modules are looked for")
-    found = [one for one in (*imports.needed, *imports.standard) if one.is_required]
+    found = [one for one in (*imports.third_party, *imports.standard) if one.is_required]
     return found[:_ASKED]
 
 
@@ -81,7 +81,7 @@ def imports(site: Site) -> Answer | None:
     return warn(f"the interpreter does not find {shown}{more}", _brought(site, missing))
 
 
-def _brought(site: Site, missing: Sequence[Needed]) -> str:
+def _brought(site: Site, missing: Sequence[ImportedModule]) -> str:
     """Return how modules are found: a folder of the project's own has them, or pip."""
     own = _own_folders(site.case, [one.name for one in missing])
     hints = []
@@ -140,7 +140,7 @@ def shadowed(case: Case) -> Iterator[Answer] | None:
     return (
         warn(
             f"{_below(case, one.path)} takes the place of the module `{one.name}` for every import"
-            + (f", also at {_place_text(case, str(one.place))}" if one.place else ""),
+            + (f", also at {_place_text(case, str(one.location))}" if one.location else ""),
             f"rename {_below(case, one.path)}",
         )
         for one in case.reading.imports.shadows[:_SHOWN]
@@ -153,18 +153,20 @@ def own_modules(case: Case) -> Answer | None:
     if case.reading.script is None:
         return None
     found = case.reading.imports
-    if found.relative is not None:
+    if found.relative_import is not None:
         job = case.job
         hint = f"start it as a module: {_as_module(case)} instead of `script:`"
         return warn(
-            f"{_place_text(case, str(found.relative))}: a relative import; `{job.script}` is "
-            "started as a script, not as part of a package",
+            f"{_place_text(case, str(found.relative_import))}: a relative import; "
+            f"`{job.script}` is started as a script, not as part of a package",
             hint,
             "Python documentation, tutorial, Packages: intra-package references",
         )
-    if not found.absent:
+    if not found.missing_submodules:
         return None
-    shown = ", ".join(f"`{one.name}` ({_place(case, one)})" for one in found.absent[:_SHOWN])
+    shown = ", ".join(
+        f"`{one.name}` ({_place(case, one)})" for one in found.missing_submodules[:_SHOWN]
+    )
     return warn(f"the project has no {shown}", "correct the import, or bring the missing file")
 
 
@@ -189,17 +191,17 @@ def flags(case: Case) -> Iterable[Answer] | None:
     """Whether the program takes the options that the job gives it."""
     if case.reading.script is None:
         return None
-    from safelaunch.analysis.options.unknown_options import judge  # noqa: PLC0415 - where a program is read
+    from safelaunch.analysis.options.unknown_options import option_problems  # noqa: PLC0415 - where a program is read
 
     taken = case.reading.flags
     if taken is None:
         return None
-    if taken.is_open:
+    if taken.is_incomplete:
         return [] if case.is_quick else [skip(f"{taken.why}: options cannot be judged")]
-    found = list(judge(taken, case.job.args))
+    found = list(option_problems(taken, case.job.args))
     where = case.job.origin("args") if "args" in case.job.origins else "`args:` of the job"
     said = [
-        warn(f"{one.message} ({_place_text(case, str(one.place))})", f"{one.fix} ({where})")
+        warn(f"{one.message} ({_place_text(case, str(one.location))})", f"{one.fix} ({where})")
         for one in found[:_SHOWN]
     ]
     return said or [ok("the program takes all options that the job gives it")]
@@ -221,8 +223,8 @@ def settings_files(case: Case) -> Iterator[Answer] | None:
     )
 
 
-def _place(case: Case, needed: Needed) -> str:
-    return _place_text(case, str(needed.place))
+def _place(case: Case, needed: ImportedModule) -> str:
+    return _place_text(case, str(needed.location))
 
 
 def _place_text(case: Case, place: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from safelaunch.analysis.options.read import Flags, parser_of
+from safelaunch.analysis.options.read import ScriptOptions, read_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,14 +28,14 @@ def write(folder: Path, text: str, **files: str) -> Path:
     return folder / "train.py"
 
 
-def flags(folder: Path, text: str, **files: str) -> Flags | None:
+def flags(folder: Path, text: str, **files: str) -> ScriptOptions | None:
     """Return what is read of the script's options."""
-    return parser_of(write(folder, text, **files), [folder], seconds=30)
+    return read_options(write(folder, text, **files), [folder], seconds=30)
 
 
 def known(folder: Path, text: str, **files: str) -> set[str]:
     """Return the options that are read for sure, without the help's."""
     found = flags(folder, text, **files)
     assert found is not None
-    assert not found.is_open, found.why
+    assert not found.is_incomplete, found.why
     return set(found.names()) - {"-h", "--help"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from safelaunch.analysis import option_roles
-from safelaunch.analysis.option_roles import Named
+from safelaunch.analysis.option_roles import NamedArgument
 from safelaunch.model import Args
 
 
@@ -11,13 +11,13 @@ def args(text: str) -> Args:
     return Args(words=tuple(text.split()))
 
 
-def pairs(found: list[Named]) -> list[tuple[str, str]]:
+def pairs(found: list[NamedArgument]) -> list[tuple[str, str]]:
     return [(item.option, item.value) for item in found]
 
 
 def test_every_form_of_an_option_is_read() -> None:
     text = "ppo --a 1 --b=2 -c 3 c.d=4 +e=5 --f -1e-5 --g --h x y --i"
-    assert pairs(list(option_roles.named(args(text)))) == [
+    assert pairs(list(option_roles.named_arguments(args(text)))) == [
         ("", "ppo"),
         ("a", "1"),
         ("b", "2"),
@@ -33,13 +33,13 @@ def test_every_form_of_an_option_is_read() -> None:
 
 
 def test_a_switch_before_an_override_is_not_lost() -> None:
-    found = pairs(list(option_roles.named(args("--resume trainer.steps=3"))))
+    found = pairs(list(option_roles.named_arguments(args("--resume trainer.steps=3"))))
     assert found == [("resume", "trainer.steps=3"), ("trainer.steps", "3")]
 
 
 def test_a_mapping_is_read_as_it_stands() -> None:
     given = Args(options=(("a", ("1", "2")), ("b", False), ("+c.d", ("x",))), is_mapping=True)
-    assert pairs(list(option_roles.named(given))) == [
+    assert pairs(list(option_roles.named_arguments(given))) == [
         ("a", "1"),
         ("a", "2"),
         ("b", "false"),
@@ -116,7 +116,7 @@ def test_outputs(text: str, expected: list[str]) -> None:
 
 def test_an_output_of_the_environment_says_so() -> None:
     assert option_roles.output_folders(args(""), {"WANDB_DIR": "w", "HOME": "h"}) == [
-        Named("WANDB_DIR", "w", "env")
+        NamedArgument("WANDB_DIR", "w", "env")
     ]
 
 

@@ -150,7 +150,7 @@ def test_what_breaks_the_reading_of_a_program_is_no_error(
     def needed(*_: Any, **__: Any) -> None:
         raise RecursionError
 
-    monkeypatch.setattr("safelaunch.analysis.imports.follow.needed", needed)
+    monkeypatch.setattr("safelaunch.analysis.imports.follow.read_imports", needed)
     project.write("train.py", "import os\n")
     run.early(case_of(project, JOB))
 

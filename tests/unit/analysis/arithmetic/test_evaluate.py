@@ -8,8 +8,14 @@ import pytest
 from support import REPOSITORY
 from support.project import Project
 
-from safelaunch.analysis.arithmetic import Problem, Subject, named_configs, problems, subject_of
-from safelaunch.analysis.arithmetic.option_values import of_words
+from safelaunch.analysis.arithmetic import (
+    Problem,
+    Subject,
+    find_problems,
+    named_configs,
+    subject_of,
+)
+from safelaunch.analysis.arithmetic.option_values import options_from_words
 from safelaunch.config.resolve import Flags, resolve_file
 
 if TYPE_CHECKING:
@@ -26,7 +32,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def said(subject: Subject) -> list[str]:
-    return [problem.id for problem in problems(subject)]
+    return [problem.id for problem in find_problems(subject)]
 
 
 # jobs
@@ -55,7 +61,7 @@ def colocate(project: Project) -> Project:
 )
 def test_a_job_is_read_in_either_form_of_its_arguments(colocate: Project, args: str) -> None:
     job = colocate.resolve(LIGHTRFT.replace("{args}", args)).job
-    [problem] = problems(subject_of(job))
+    [problem] = find_problems(subject_of(job))
     assert problem.id == "lightrft-batch"
     assert problem.severity == "fail"
     assert problem.origin == "job.yaml:5:7"
@@ -85,7 +91,7 @@ def test_without_a_number_of_processes_rules_about_them_are_silent(project: Proj
 
 def test_swift_without_processes_is_one_process_over_all_gpus(project: Project) -> None:
     text = "launcher: swift\ncommand: [sft]\ngpus: [0, 1]\nargs: {deepspeed: zero3}\n"
-    [problem] = problems(subject_of(project.resolve(text).job))
+    [problem] = find_problems(subject_of(project.resolve(text).job))
     assert problem.id == "swift-device-map"
     assert problem.fix == "set `processes` to 2"
     assert (problem.where, problem.origin) == ("gpus", "job.yaml:3:7")
@@ -135,7 +141,7 @@ def test_the_program_of_a_command_is_found(
 def test_a_command_with_overrides_is_judged(project: Project) -> None:
     words = "[python, -m, verl.trainer.main_ppo, data.train_batch_size=60]"
     job = project.resolve(f"launcher: command\ncommand: {words}\n").job
-    found = {p.id: p for p in problems(subject_of(job, versions={"verl": "0.9.1"}))}
+    found = {p.id: p for p in find_problems(subject_of(job, versions={"verl": "0.9.1"}))}
     assert found["verl-batch-gpus"].fix.startswith("set `data.train_batch_size` to 56 or 64")
     assert "verl-mini-batch" in found
 
@@ -169,7 +175,7 @@ def test_the_examples_of_real_systems_have_no_problem(path: Path, tmp_path: Path
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     job = resolve_file(path.name, Flags(), str(tmp_path)).job
-    assert list(problems(subject_of(job))) == []
+    assert list(find_problems(subject_of(job))) == []
 
 
 # formulas against the programs' own
@@ -187,7 +193,7 @@ def test_lightrft_is_warned_of_exactly_where_its_trainer_would_divide_by_zero() 
                         f"--max_samples {rows} --n_samples_per_prompt {samples} --max_epochs 1"
                         f" --train_batch_size {total} --rollout_batch_size {rollout}"
                     )
-                    subject = Subject(("train_colocate.py",), of_words(words.split()))
+                    subject = Subject(("train_colocate.py",), options_from_words(words.split()))
                     if (said(subject) == ["lightrft-rollouts"]) is not (rollouts == 0):
                         wrong.append(words)
     assert wrong == []
@@ -206,7 +212,7 @@ def test_deepspeed_is_refused_exactly_where_its_own_sums_refuse(world: int) -> N
                     "gradient_accumulation_steps": steps,
                 }
                 configs = {"d.json": {k: v for k, v in values.items() if v is not None}}
-                options = of_words(["--deepspeed", "d.json"])
+                options = options_from_words(["--deepspeed", "d.json"])
                 subject = Subject(("trl.scripts.sft",), options, configs=configs, processes=world)
                 if bool(said(subject)) is not refused(total, micro, steps, world):
                     wrong.append((total, micro, steps, said(subject)))
@@ -239,21 +245,23 @@ HOSTILE: list[Any] = [
 def test_a_settings_file_with_anything_in_it_is_no_trouble(config: Any) -> None:
     words = ["--deepspeed", "f", "--config", "f", "--model", "f", "allocation_mode=d0"]
     for program in ("trl.scripts.grpo", "swift rlhf", "verl.trainer.main_ppo", "areal 0.2 ray x"):
-        options = of_words(words)
+        options = options_from_words(words)
         subject = Subject(tuple(program.split()), options, options, {"f": config}, processes=3)
-        assert all(isinstance(p, Problem) for p in problems(subject))
+        assert all(isinstance(p, Problem) for p in find_problems(subject))
 
 
 def test_an_accelerate_configuration_that_names_itself_ends() -> None:
     configs = {"a.yaml": {"deepspeed_config": {"deepspeed_config_file": "a.yaml"}}}
-    subject = Subject(("t.py",), {}, of_words(["--config_file", "a.yaml"]), configs, processes=2)
+    subject = Subject(
+        ("t.py",), {}, options_from_words(["--config_file", "a.yaml"]), configs, processes=2
+    )
     assert said(subject) == []
     assert named_configs(subject) == ("a.yaml",)
 
 
 def test_large_numbers_take_no_time() -> None:
     words = "--train_batch_size 999999999999999 --micro_train_batch_size 999999999999998"
-    options = of_words([*words.split(), "--rollout_batch_size", "9"])
+    options = options_from_words([*words.split(), "--rollout_batch_size", "9"])
     start = time.process_time()
     assert said(Subject(("train_colocate.py",), options, processes=8)) != []
     assert time.process_time() - start < 1

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safelaunch.analysis.arithmetic import Subject, problems
-from safelaunch.analysis.arithmetic.areal_allocation import allocated
-from safelaunch.analysis.arithmetic.expression import BadExpression, Unknown, names_in, value_of
-from safelaunch.analysis.arithmetic.option_values import of_words
+from safelaunch.analysis.arithmetic import Subject, find_problems
+from safelaunch.analysis.arithmetic.areal_allocation import parse_allocation
+from safelaunch.analysis.arithmetic.expression import BadExpression, NoValue, names_in, value_of
+from safelaunch.analysis.arithmetic.option_values import options_from_words
 
 # the expressions
 
@@ -64,7 +64,7 @@ def test_what_no_rule_needs_is_no_expression(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a // 0", "a % 0", "a / 0", "b", "a + list", "a * a * a * a * a"])
 def test_what_has_no_value_is_unknown(text: str) -> None:
-    with pytest.raises(Unknown):
+    with pytest.raises(NoValue):
         value_of(text, {"a": 10**9, "list": ("x",)})
 
 
@@ -81,7 +81,7 @@ def test_divisions_agree_with_python(a: int, b: int, c: int) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_an_expression_or_refused(text: str) -> None:
-    with contextlib.suppress(BadExpression, Unknown):
+    with contextlib.suppress(BadExpression, NoValue):
         value_of(text, {"a": 1})
 
 
@@ -102,7 +102,7 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     ],
 )
 def test_an_allocation_counts_the_gpus_of_each_part(text: str, generate: int, train: int) -> None:
-    found = allocated(text)
+    found = parse_allocation(text)
     assert found is not None
     assert (found["generate"], found["train"]) == (generate, train)
 
@@ -116,7 +116,7 @@ def test_an_allocation_counts_the_gpus_of_each_part(text: str, generate: int, tr
     ],
 )
 def test_an_allocation_of_another_form_is_not_read(text: str) -> None:
-    assert allocated(text) is None
+    assert parse_allocation(text) is None
 
 
 # options
@@ -142,16 +142,16 @@ def test_an_allocation_of_another_form_is_not_read(text: str) -> None:
     ],
 )
 def test_each_usual_spelling_of_an_option_is_read(words: list[str], name: str, text: str) -> None:
-    assert of_words(words)[name].text == text
+    assert options_from_words(words)[name].text == text
 
 
 def test_a_switch_and_a_list_have_no_single_value() -> None:
-    found = of_words(["--flag", "--list", "a", "b"])
+    found = options_from_words(["--flag", "--list", "a", "b"])
     assert found["flag"].values is True
     assert (found["list"].values, found["list"].text) == (("a", "b"), None)
 
 
 @given(st.lists(st.text(max_size=12), max_size=12))
 def test_any_words_are_read(words: list[str]) -> None:
-    of_words(words)
-    list(problems(Subject(("trl.scripts.grpo",), of_words(words), processes=2)))
+    options_from_words(words)
+    list(find_problems(Subject(("trl.scripts.grpo",), options_from_words(words), processes=2)))

@@ -11,8 +11,8 @@ import yaml
 from support import DATA, REPOSITORY
 
 import safelaunch.analysis.arithmetic
-from safelaunch.analysis.arithmetic import FAIL, Problem, Subject, problems
-from safelaunch.analysis.arithmetic.option_values import of_words, positional_files
+from safelaunch.analysis.arithmetic import FAIL, Problem, Subject, find_problems
+from safelaunch.analysis.arithmetic.option_values import options_from_words, positional_files
 from safelaunch.analysis.arithmetic.rules import BadRule, Rule, check_rule, read_rule, rules
 
 FILE = Path(safelaunch.analysis.arithmetic.__file__).parent / "rules.yaml"
@@ -34,8 +34,8 @@ def subject(sample: dict[str, Any]) -> Subject:
     words = shlex.split(sample.get("args", ""))
     return Subject(
         program=tuple(sample["program"].split()),
-        options=of_words(words),
-        launcher_options=of_words(shlex.split(sample.get("launcher_args", ""))),
+        options=options_from_words(words),
+        launcher_options=options_from_words(shlex.split(sample.get("launcher_args", ""))),
         configs=sample.get("configs", {}),
         files=tuple(positional_files(words)),
         processes=sample.get("world"),
@@ -48,7 +48,7 @@ def subject(sample: dict[str, Any]) -> Subject:
 
 
 def found(rule: str, sample: dict[str, Any]) -> Problem | None:
-    return next((p for p in problems(subject(sample)) if p.id == rule), None)
+    return next((p for p in find_problems(subject(sample)) if p.id == rule), None)
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
@@ -173,7 +173,7 @@ def test_the_message_shows_the_numbers_and_the_fix_the_next_ones() -> None:
     problem = found("lightrft-batch", SAMPLES["lightrft-batch"]["fires"][0])
     assert problem is not None
     assert problem.message == (
-        "train_batch_size 100 is no multiple of micro_train_batch_size 4 x 8 processes = 32"
+        "train_batch_size 100 is not a multiple of micro_train_batch_size 4 x 8 processes = 32"
     )
     assert problem.fix == "set `train_batch_size` to 96 or 128"
 
@@ -184,12 +184,12 @@ def test_the_message_shows_the_numbers_and_the_fix_the_next_ones() -> None:
         ({"id": None}, "lacks"),
         ({"surprise": 1}, "unknown key"),
         ({"severity": "fail"}, "sure"),
-        ({"conditions": ["total % nothing == 0"]}, "no name"),
+        ({"conditions": ["total % nothing == 0"]}, "not a name"),
         ({"conditions": ["total ** 2 > 1"]}, "Pow"),
-        ({"conditions": ["total %"]}, "no expression"),
+        ({"conditions": ["total %"]}, "not an expression"),
         ({"message": "{nothing}"}, "nothing"),
         ({"message": "{world}"}, "world"),
-        ({"change": {"nothing": "search"}}, "no option"),
+        ({"change": {"nothing": "search"}}, "not a name"),
         ({"change": {}}, "neither"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.analysis.imports import stdlib
-from safelaunch.analysis.imports.follow import Imports, Needed, needed
+from safelaunch.analysis.imports.follow import ImportedModule, Imports, read_imports
 from safelaunch.analysis.python import statements
 from safelaunch.analysis.python.trees import MAX_BYTES, Trees
 
@@ -26,14 +26,14 @@ def project(folder: Path, **files: str) -> Path:
 
 
 def read(folder: Path, text: str, **files: str) -> Imports:
-    return needed(project(folder, train=text, **files), [folder], seconds=30)
+    return read_imports(project(folder, train=text, **files), [folder], seconds=30)
 
 
 def kinds(found: Imports) -> dict[str, str]:
-    return {item.name: item.kind for item in found.needed}
+    return {item.name: item.kind for item in found.third_party}
 
 
-def names(items: tuple[Needed, ...]) -> list[str]:
+def names(items: tuple[ImportedModule, ...]) -> list[str]:
     return [item.name for item in items]
 
 
@@ -46,7 +46,7 @@ def test_names_of_project_and_standard_library_are_not_needed(tmp_path: Path) ->
 def test_the_place_is_that_of_the_first_required_import(tmp_path: Path) -> None:
     text = "def f():\n    import torch\nfrom a import x\nimport torch\n"
     found = read(tmp_path, text, a="import torch\n")
-    assert str(found.needed[0].place) == f"{tmp_path}/train.py:4"
+    assert str(found.third_party[0].location) == f"{tmp_path}/train.py:4"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_import_is_as_needed_as_what_stands_around_it(
 
 def test_what_runs_only_as_the_program_is_not_needed_elsewhere(tmp_path: Path) -> None:
     found = read(tmp_path, "import a\n", a="if __name__ == '__main__':\n    import x\n")
-    assert found.needed == ()
+    assert found.third_party == ()
 
 
 def test_a_module_that_is_imported_only_perhaps_needs_nothing_for_sure(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_folder_without_init_is_the_projects_where_it_has_the_module(tmp_path:
     found = read(tmp_path, "import wandb\nfrom parts import a\n", parts__a="import x\n")
     (tmp_path / "wandb").mkdir()  # what wandb writes its runs into
     (tmp_path / "wandb" / "run-1.log").touch()
-    assert kinds(needed(tmp_path / "train.py", [], seconds=30)) == dict.fromkeys(
+    assert kinds(read_imports(tmp_path / "train.py", [], seconds=30)) == dict.fromkeys(
         ("wandb", "x"), "required"
     )
     assert kinds(found) == dict.fromkeys(("wandb", "x"), "required")
@@ -118,27 +118,27 @@ def test_a_folder_without_init_is_the_projects_where_it_has_the_module(tmp_path:
 
 def test_a_compiled_module_of_the_project_is_not_needed(tmp_path: Path) -> None:
     (tmp_path / "fast.cpython-311-x86_64-linux-gnu.so").touch()
-    assert read(tmp_path, "import fast\n").needed == ()
+    assert read(tmp_path, "import fast\n").third_party == ()
 
 
 def test_a_module_that_a_package_lacks_is_absent(tmp_path: Path) -> None:
     text = "from src.gone import f\nfrom src import attribute\nimport src.here\n"
     found = read(tmp_path, text, src__init="attribute = 1\n", src__here="from . import gone2\n")
-    assert names(found.absent) == ["src.gone"]
+    assert names(found.missing_submodules) == ["src.gone"]
 
 
 def test_a_package_that_moves_its_path_lacks_nothing(tmp_path: Path) -> None:
     init = "from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)\n"
-    assert read(tmp_path, "import src.gone\n", src__init=init).absent == ()
+    assert read(tmp_path, "import src.gone\n", src__init=init).missing_submodules == ()
 
 
 def test_a_relative_import_of_a_script_is_named_and_of_a_module_is_not(tmp_path: Path) -> None:
     script = project(tmp_path, pkg__init="", pkg__train="from .a import f\n", pkg__a="import x\n")
     script = tmp_path / "pkg" / "train.py"
-    assert needed(script, [tmp_path], seconds=30).relative == (str(script), 1)
-    as_module = needed(script, [tmp_path], is_module=True, seconds=30)
-    assert as_module.relative is None
-    assert names(as_module.needed) == ["x"]
+    assert read_imports(script, [tmp_path], seconds=30).relative_import == (str(script), 1)
+    as_module = read_imports(script, [tmp_path], is_module=True, seconds=30)
+    assert as_module.relative_import is None
+    assert names(as_module.third_party) == ["x"]
 
 
 def test_modules_that_came_or_went_are_told_apart(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_modules_that_came_or_went_are_told_apart(tmp_path: Path) -> None:
     assert names(found.standard) == ["distutils", "tomllib"]
     assert stdlib.REMOVED["distutils"] == "3.12"
     assert stdlib.ADDED["tomllib"] == "3.11"
-    assert found.needed == ()
+    assert found.third_party == ()
 
 
 def test_this_pythons_library_is_as_the_tables_say() -> None:
@@ -172,8 +172,8 @@ def test_a_folder_that_the_script_adds_is_searched(tmp_path: Path, line: str) ->
     text = f"import os, pathlib, sys\n{line}\nimport lib\n"
     project(tmp_path, lib="", jobs__train=text)
     cwd = str(tmp_path / "jobs")
-    found = needed(tmp_path / "jobs" / "train.py", [], cwd=cwd, seconds=30)
-    assert (found.needed, found.path_changed) == ((), None)
+    found = read_imports(tmp_path / "jobs" / "train.py", [], cwd=cwd, seconds=30)
+    assert (found.third_party, found.path_changed) == ((), None)
 
 
 def test_a_folder_that_is_not_known_is_said_so(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_folder_that_is_not_known_is_said_so(tmp_path: Path) -> None:
 
 
 def shadows(found: Imports) -> list[tuple[str, bool]]:
-    return [(shadow.name, shadow.place is not None) for shadow in found.shadows]
+    return [(shadow.name, shadow.location is not None) for shadow in found.shadows]
 
 
 def test_a_file_that_shadows_what_torch_imports_is_named(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_module_that_lacks_what_is_taken_from_it_shadows(tmp_path: Path) -> No
 def test_a_script_named_like_a_package_shadows_it(tmp_path: Path) -> None:
     path = tmp_path / "deepspeed.py"
     path.write_text("import deepspeed\ndeepspeed.initialize()\n")
-    assert shadows(needed(path, [], seconds=30)) == [("deepspeed", True)]
+    assert shadows(read_imports(path, [], seconds=30)) == [("deepspeed", True)]
 
 
 @pytest.mark.parametrize("name", ["test", "utils", "parser", "data", "abc"])
@@ -215,18 +215,20 @@ def test_an_own_package_of_a_known_name_does_not_shadow(tmp_path: Path) -> None:
 def test_a_folder_of_data_does_not_shadow(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     found = read(tmp_path, "import datasets\n")
-    assert (shadows(found), names(found.needed)) == ([], ["datasets"])
+    assert (shadows(found), names(found.third_party)) == ([], ["datasets"])
 
 
 def test_the_script_is_read_whatever_the_limits(tmp_path: Path) -> None:
     script = project(tmp_path, train="import a, torch\n", a="import x\n")
     for limits in ({"seconds": 0.0, "most": 400}, {"seconds": 30.0, "most": 1}):
-        found = needed(script, [tmp_path], seconds=limits["seconds"], most=int(limits["most"]))
-        assert (names(found.needed), found.is_whole) == (["torch"], False)
+        found = read_imports(
+            script, [tmp_path], seconds=limits["seconds"], max_files=int(limits["most"])
+        )
+        assert (names(found.third_party), found.is_complete) == (["torch"], False)
 
 
 def test_imports_in_a_circle_end(tmp_path: Path) -> None:
-    assert read(tmp_path, "import a\n", a="import b\n", b="import a, train\n").is_whole
+    assert read(tmp_path, "import a\n", a="import b\n", b="import a, train\n").is_complete
 
 
 BAD = {
@@ -250,8 +252,8 @@ BAD = {
 def test_no_file_makes_it_raise(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "train.py").write_text("import bad\nimport torch\n")
     (tmp_path / "bad.py").write_bytes(data)
-    assert "torch" in names(needed(tmp_path / "train.py", [], seconds=30).needed)
-    needed(tmp_path / "bad.py", [], seconds=30)
+    assert "torch" in names(read_imports(tmp_path / "train.py", [], seconds=30).third_party)
+    read_imports(tmp_path / "bad.py", [], seconds=30)
 
 
 def test_what_is_no_file_is_said_and_not_waited_for(tmp_path: Path) -> None:
@@ -259,17 +261,17 @@ def test_what_is_no_file_is_said_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "loop.py").symlink_to("loop.py")
     (tmp_path / "folder.py").mkdir()
     for name in ("pipe", "loop", "folder", "missing", "nu\0l"):
-        assert len(needed(f"{tmp_path}/{name}.py", ["a\0b", ""], seconds=30).unread) == 1
+        assert len(read_imports(f"{tmp_path}/{name}.py", ["a\0b", ""], seconds=30).unread) == 1
 
 
 def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:
-    assert read(tmp_path, "import os\ndef f(:\n").unread[0].place.line == 2
+    assert read(tmp_path, "import os\ndef f(:\n").unread[0].location.line == 2
 
 
 def test_other_encodings_are_read(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_bytes("# coding: latin-1\nx = 'é'\nimport torch\n".encode("latin-1"))
-    assert names(needed(path, [], seconds=30).needed) == ["torch"]
+    assert names(read_imports(path, [], seconds=30).third_party) == ["torch"]
 
 
 def test_the_outline_of_a_file_has_its_imports() -> None:
@@ -279,8 +281,8 @@ def test_the_outline_of_a_file_has_its_imports() -> None:
         whole, outline = Trees().tree(path), Trees().outline(path)
         assert whole is not None
         assert outline is not None
-        read_whole = statements.imports(whole, is_main=False, has_dynamic=False)
-        read_outline = statements.imports(outline, is_main=False, has_dynamic=False)
+        read_whole = statements.import_statements(whole, is_main=False, has_dynamic=False)
+        read_outline = statements.import_statements(outline, is_main=False, has_dynamic=False)
         assert list(read_outline) == list(read_whole), path
 
 
@@ -301,5 +303,5 @@ def test_an_outline_equals_the_whole(tmp_path: Path, text: str) -> None:
     whole, outline = Trees().tree(path), Trees().outline(path)
     assert whole is not None
     assert outline is not None
-    expected = list(statements.imports(whole, is_main=True, has_dynamic=False))
-    assert list(statements.imports(outline, is_main=True, has_dynamic=False)) == expected
+    expected = list(statements.import_statements(whole, is_main=True, has_dynamic=False))
+    assert list(statements.import_statements(outline, is_main=True, has_dynamic=False)) == expected

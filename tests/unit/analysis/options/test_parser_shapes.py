@@ -216,5 +216,5 @@ OPEN = {
 def test_an_unclear_script_is_open_and_says_why(tmp_path: Path, text: str) -> None:
     found = flags(tmp_path, text.replace("{}", "pass"))
     assert found is not None
-    assert found.is_open
+    assert found.is_incomplete
     assert found.why

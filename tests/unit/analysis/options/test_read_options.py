@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from support.inputs.option_scripts import ARGPARSE, flags, known
 
-from safelaunch.analysis.options.read import parser_of
+from safelaunch.analysis.options.read import read_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ def test_a_script_without_options_has_none(tmp_path: Path) -> None:
 
 def test_a_script_that_cannot_be_read_has_none(tmp_path: Path) -> None:
     assert flags(tmp_path, "def f(:\n") is None
-    assert parser_of(tmp_path / "missing.py", [tmp_path]) is None
+    assert read_options(tmp_path / "missing.py", [tmp_path]) is None
 
 
 def test_options_that_a_package_of_the_project_adds_are_read(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_changed_argv_anywhere_makes_it_open(tmp_path: Path) -> None:
     text = "import other\n" + ARGPARSE.format("pass")
     found = flags(tmp_path, text, other="import sys\nsys.argv.remove('--x')\n")
     assert found is not None
-    assert found.is_open
+    assert found.is_incomplete
 
 
 def test_what_is_added_only_perhaps_is_not_required(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_is_added_only_perhaps_is_not_required(tmp_path: Path) -> None:
     )
     found = flags(tmp_path, text)
     assert found is not None
-    assert [o.shown for o in found.options if o.required] == ["--b"]
+    assert [o.display_name for o in found.options if o.required] == ["--b"]
 
 
 def test_dataclass_fields_are_read_with_their_bases(tmp_path: Path) -> None:
@@ -100,14 +100,14 @@ def test_dataclass_fields_are_read_with_their_bases(tmp_path: Path) -> None:
     base = "from dataclasses import dataclass\n@dataclass\nclass Base:\n    seed: int = 1\n"
     found = flags(tmp_path, text, base=base)
     assert found is not None
-    assert not found.is_open, found.why
+    assert not found.is_incomplete, found.why
     options = {option.dest: option for option in found.options}
     assert options["model_name"].names == ("--model_name", "--model-name")
     assert options["model_name"].required
     assert options["use_x"].names == ("--use_x", "--no_use_x", "--no-use-x", "--use-x")
     assert options["mode"].choices == ("a", "b")
-    assert (options["tags"].least, options["tags"].most) == (1, None)
-    assert options["seed"].reading == "int"
+    assert (options["tags"].min_values, options["tags"].max_values) == (1, None)
+    assert options["seed"].value_type == "int"
     assert "hidden" not in options
 
 
@@ -121,10 +121,10 @@ def test_fire_without_a_component_has_the_functions_as_commands(tmp_path: Path) 
 def test_places_are_those_of_the_calls(tmp_path: Path) -> None:
     found = flags(tmp_path, ARGPARSE.format("pass"))
     assert found is not None
-    assert str(found.names()["--lr"].place) == f"{tmp_path}/train.py:4"
+    assert str(found.names()["--lr"].location) == f"{tmp_path}/train.py:4"
 
 
 def test_deep_nesting_makes_it_open_or_none(tmp_path: Path) -> None:
     deep = "x = " + "f(" * 90 + ")" * 90 + "\n" + "y = " + ".b".join("a" * 900) + "\n"
     found = flags(tmp_path, deep + ARGPARSE.format("pass"))
-    assert found is None or found.is_open or found.names()
+    assert found is None or found.is_incomplete or found.names()

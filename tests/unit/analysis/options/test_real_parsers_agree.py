@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.analysis.options.read import parser_of
-from safelaunch.analysis.options.unknown_options import judge
+from safelaunch.analysis.options.read import read_options
+from safelaunch.analysis.options.unknown_options import option_problems
 from safelaunch.model import Args
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_argparse_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
         made = "p = argparse.ArgumentParser()"
         script = tmp_path / f"{number}.py"
         script.write_text("\n".join(["import argparse", made, *lines, "p.parse_args()"]))
-        flags = parser_of(script, [], seconds=30)
+        flags = read_options(script, [], seconds=30)
         assert flags is not None
         parser = Parser()
         exec("\n".join(lines), {"p": parser, "argparse": argparse})  # noqa: S102 - our own lines
@@ -54,7 +54,9 @@ def test_argparse_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
                 )
                 words += form if name else []
             found = [
-                p for p in judge(flags, Args(words=tuple(words))) if "type=bool" not in p.message
+                p
+                for p in option_problems(flags, Args(words=tuple(words)))
+                if "type=bool" not in p.message
             ]
             try:
                 parser.parse_args(words)
@@ -82,7 +84,7 @@ def test_click_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
         )
         script = tmp_path / f"{number}.py"
         script.write_text(text)
-        flags = parser_of(script, [], seconds=30)
+        flags = read_options(script, [], seconds=30)
         assert flags is not None
         space: dict[str, click.Command] = {}
         exec(text, space)  # noqa: S102 - our own lines
@@ -97,7 +99,7 @@ def test_click_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
                     [[name], [f"{name}={rng.choice(values)}"], [name, rng.choice(values)]]
                 )
                 words += form if name else []
-            found = list(judge(flags, Args(words=tuple(words))))
+            found = list(option_problems(flags, Args(words=tuple(words))))
             try:
                 space["main"].main(list(words), standalone_mode=False)
             except click.ClickException:

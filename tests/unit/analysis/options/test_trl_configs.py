@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.inputs.option_scripts import write
 
-from safelaunch.analysis.imports.follow import needed
-from safelaunch.analysis.options.trl_configs import Configs, configs
+from safelaunch.analysis.imports.follow import read_imports
+from safelaunch.analysis.options.trl_configs import TrlConfigs, read_configs
 from safelaunch.analysis.python.trees import Trees
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ UNSURE = {
 }
 
 
-def read(folder: Path, text: str, **files: str) -> Configs | None:
+def read(folder: Path, text: str, **files: str) -> TrlConfigs | None:
     script, trees = write(folder, text, **files), Trees()
-    return configs(str(script), needed(script, [folder], trees=trees, seconds=30), trees)
+    return read_configs(str(script), read_imports(script, [folder], trees=trees, seconds=30), trees)
 
 
 @pytest.mark.parametrize("how", PARSERS.values(), ids=PARSERS)
 def test_the_configuration_that_a_parser_makes_reads_the_command_line(
     how: str, tmp_path: Path
 ) -> None:
-    assert read(tmp_path, PARSED.format(how)) == Configs(frozenset({"GRPOConfig"}), "GRPOConfig")
+    assert read(tmp_path, PARSED.format(how)) == TrlConfigs(frozenset({"GRPOConfig"}), "GRPOConfig")
 
 
 @pytest.mark.parametrize("how", UNSURE.values(), ids=UNSURE)
@@ -57,7 +57,7 @@ def test_where_that_is_not_certain_none_reads_it(how: str, tmp_path: Path) -> No
     imported = PARSED.replace("import GRPOConfig", "import SFTConfig, GRPOConfig")
     found = read(tmp_path, imported.format(how))
     assert found is not None
-    assert "GRPOConfig" in found.named
+    assert "GRPOConfig" in found.config_names
     assert found.parsed is None
 
 
@@ -73,7 +73,7 @@ def test_where_that_is_not_certain_none_reads_it(how: str, tmp_path: Path) -> No
     ],
 )
 def test_a_class_is_known_by_its_full_name(text: str, named: set[str], tmp_path: Path) -> None:
-    assert read(tmp_path, text) == Configs(frozenset(named))
+    assert read(tmp_path, text) == TrlConfigs(frozenset(named))
 
 
 def test_a_class_of_the_projects_own_is_named_and_its_defaults_are_not_known(
@@ -82,7 +82,7 @@ def test_a_class_of_the_projects_own_is_named_and_its_defaults_are_not_known(
     text = PARSED.format(PLAIN).replace("import GRPOConfig, ", "import ")
     own = "import trl\nclass GRPOConfig(trl.GRPOConfig):\n    num_generations: int = 4\n"
     found = read(tmp_path, "from own import GRPOConfig\n" + text, own=own)
-    assert found == Configs(frozenset({"GRPOConfig"}))
+    assert found == TrlConfigs(frozenset({"GRPOConfig"}))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.analysis.options.read import Flags, parser_of
-from safelaunch.analysis.options.unknown_options import FlagProblem, judge
+from safelaunch.analysis.options.read import ScriptOptions, read_options
+from safelaunch.analysis.options.unknown_options import OptionProblem, option_problems
 from safelaunch.config.schema.types import expand_option
 from safelaunch.model import Args
 
@@ -58,16 +58,16 @@ CLICK = """
 """
 
 
-def read(folder: Path, text: str) -> Flags:
+def read(folder: Path, text: str) -> ScriptOptions:
     (folder / "train.py").write_text(dedent(text))
-    found = parser_of(folder / "train.py", [], seconds=30)
+    found = read_options(folder / "train.py", [], seconds=30)
     assert found is not None
-    assert not found.is_open, found.why
+    assert not found.is_incomplete, found.why
     return found
 
 
-def problems(folder: Path, text: str, words: str) -> list[FlagProblem]:
-    return list(judge(read(folder, text), Args(words=tuple(words.split()))))
+def problems(folder: Path, text: str, words: str) -> list[OptionProblem]:
+    return list(option_problems(read(folder, text), Args(words=tuple(words.split()))))
 
 
 def mapping(**options: object) -> Args:
@@ -104,7 +104,7 @@ def test_good_words_are_left_alone(tmp_path: Path, words: str) -> None:
             "--num_workers 4",
             "--num_workers",
             "the script has no option `--num_workers`",
-            "leave `--num_workers` out",
+            "remove `--num_workers`",
         ),
         (
             "--learning-rate 1",
@@ -112,38 +112,48 @@ def test_good_words_are_left_alone(tmp_path: Path, words: str) -> None:
             "the script has no option `--learning-rate`",
             "did you mean `--learning_rate`?",
         ),
-        ("--kl k9", "--kl", "`--kl k9` is none of its choices", "one of `k1`, `k2`"),
-        ("--level 3", "--level", "`--level 3` is none of its choices", "one of `1`, `2`"),
-        ("--bf16 True", "--bf16", "`--bf16` takes no value, got `True`", "write `--bf16` alone"),
-        ("--bf16=False", "--bf16", "`--bf16` takes no value, got `False`", "leave `--bf16` out"),
+        ("--kl k9", "--kl", "`--kl k9` is not one of its choices", "one of `k1`, `k2`"),
+        ("--level 3", "--level", "`--level 3` is not one of its choices", "one of `1`, `2`"),
+        (
+            "--bf16 True",
+            "--bf16",
+            "`--bf16` takes no value, got `True`",
+            "write `--bf16` without a value",
+        ),
+        ("--bf16=False", "--bf16", "`--bf16` takes no value, got `False`", "remove `--bf16`"),
         (
             "--shuffle False",
             "--shuffle",
-            "`--shuffle False` is read as true: argparse's `type=bool` takes any text for true",
+            "`--shuffle False` is read as true: argparse's `type=bool` reads any text as true",
             "write `--shuffle=`",
         ),
         (
             "--debug False",
             "--debug",
-            "`--debug False` is read as true: argparse's `type=bool` takes any text for true",
-            "leave `--debug` out",
+            "`--debug False` is read as true: argparse's `type=bool` reads any text as true",
+            "remove `--debug`",
         ),
-        ("-b 1e3", "-b", "`-b 1e3` is no whole number", "write 1000"),
+        ("-b 1e3", "-b", "`-b 1e3` is not a whole number", "write 1000"),
         (
             "--learning_rate high",
             "--learning_rate",
-            "`--learning_rate high` is no number",
+            "`--learning_rate high` is not a number",
             "give it a number",
         ),
         (
             "--betas 1",
             "--betas",
             "`--betas` takes 2 values, got 1",
-            "give `--betas` 2 values, or leave it out",
+            "give `--betas` 2 values, or remove it",
         ),
-        ("-b --bf16", "-b", "`-b` takes a value, got none", "give `-b` a value, or leave it out"),
-        ("-b 1 2", "-b", "`-b` takes 1 value, got 2", "leave `2` out"),
-        ("--l 1", "--l", "`--l` may be `--learning_rate` or `--level`", "write the option in full"),
+        ("-b --bf16", "-b", "`-b` takes a value, got none", "give `-b` a value, or remove it"),
+        ("-b 1 2", "-b", "`-b` takes 1 value, got 2", "remove `2`"),
+        (
+            "--l 1",
+            "--l",
+            "`--l` is ambiguous: `--learning_rate` or `--level`",
+            "write the option in full",
+        ),
     ],
 )  # fmt: skip
 def test_a_bad_word_is_named_with_its_cure(
@@ -154,10 +164,10 @@ def test_a_bad_word_is_named_with_its_cure(
 
 
 def test_a_missing_option_is_named(tmp_path: Path) -> None:
-    (found,) = judge(read(tmp_path, SCRIPT), mapping(learning_rate=1))
+    (found,) = option_problems(read(tmp_path, SCRIPT), mapping(learning_rate=1))
     assert found.message == "the script requires `--output_dir`"
     assert found.fix == "add `output_dir:` with its value"
-    assert str(found.place) == f"{tmp_path}/train.py:14"
+    assert str(found.location) == f"{tmp_path}/train.py:14"
 
 
 @pytest.mark.parametrize(
@@ -165,26 +175,26 @@ def test_a_missing_option_is_named(tmp_path: Path) -> None:
     [
         ({"bf16": "True"}, "write `bf16: true`"),
         ({"shuffle": "False"}, 'write `shuffle: ""`'),
-        ({"train_batch_size": True}, "give `--train_batch_size` a value, or leave it out"),
+        ({"train_batch_size": True}, "give `--train_batch_size` a value, or remove it"),
     ],
 )
 def test_a_mapping_is_told_what_to_write_in_it(
     tmp_path: Path, options: dict[str, object], fix: str
 ) -> None:
-    (found,) = judge(read(tmp_path, SCRIPT), mapping(output_dir="x", **options))
+    (found,) = option_problems(read(tmp_path, SCRIPT), mapping(output_dir="x", **options))
     assert found.fix == fix
 
 
 def test_a_word_by_itself_has_no_place(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, SCRIPT, "x.yaml --output_dir x")
-    assert found.message == "`x.yaml`: the script takes options only"
+    assert found.message == "`x.yaml`: the script accepts no positional arguments"
 
 
 def test_nothing_is_said_of_open_options(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tyro\ntyro.cli(print)\n")
-    found = parser_of(tmp_path / "train.py", [])
+    found = read_options(tmp_path / "train.py", [])
     assert found is not None
-    assert list(judge(found, Args(words=("--no", "--such", "thing")))) == []
+    assert list(option_problems(found, Args(words=("--no", "--such", "thing")))) == []
 
 
 @pytest.mark.parametrize("words", ["--help", "-- x", "--output_dir=--", "@file"])
@@ -242,7 +252,7 @@ def test_dataclasses_take_both_spellings_and_truth_words(tmp_path: Path, words: 
     [
         ("", "the script requires `--model_name`"),
         ("--model_name x --use_lora maybe", "`--use_lora maybe` is neither true nor false"),
-        ("--model_name x --steps 1.5", "`--steps 1.5` is no whole number"),
+        ("--model_name x --steps 1.5", "`--steps 1.5` is not a whole number"),
         ("--model_name x --no_use_lora", "the script has no option `--no_use_lora`"),
     ],
 )
