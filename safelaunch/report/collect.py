@@ -10,7 +10,7 @@ from safelaunch.errors import HostError
 from safelaunch.report import timeline
 from safelaunch.report.diff.model import Node, Side
 from safelaunch.runs import store
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
 from safelaunch.runtime.agent import wire
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def recorded(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Side:
     for at, number in enumerate(store.node_numbers(run)):
         folder = os.path.join(run.folder, f"node-{number}")
         plan, spec, record = (
-            run_state.read_json(os.path.join(folder, n)) or {} for n in _NAMES[:3]
+            json_files.read_json(os.path.join(folder, n)) or {} for n in _NAMES[:3]
         )
         nodes.append(Node(plan, spec, record, facts[at] if at < len(facts) else {}))
         statuses.append(store.kept(run, number))

@@ -21,7 +21,7 @@ from safelaunch.report import archive, bundle, collect
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
 from safelaunch.report.run_files import Here, There
 from safelaunch.runs import mirror, store
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
 
 if TYPE_CHECKING:
     from safelaunch.report.collect import Part
@@ -93,8 +93,8 @@ def _parts(home: str, run: Run) -> tuple[list[Part], list[str]]:
 
 
 def _host(folder: str) -> str:
-    run = run_state.read_json(os.path.join(folder, "run.json")) or {}
-    status = run_state.read_json(os.path.join(folder, "status.json")) or {}
+    run = json_files.read_json(os.path.join(folder, "run.json")) or {}
+    status = json_files.read_json(os.path.join(folder, "status.json")) or {}
     return str(run.get("hostname") or status.get("hostname") or "localhost")
 
 

@@ -14,7 +14,7 @@ from safelaunch.errors import ConfigError, RunError
 from safelaunch.model import Plan
 from safelaunch.plan.serialize import thaw
 from safelaunch.runs import mirror, store
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
 from safelaunch.start.resume import of_run
 
 
@@ -33,7 +33,7 @@ def command(run: str | None, **options: Any) -> int:
     found = store.find(home, run)
     if access.is_remote(found):
         access.judge(found)
-    record = run_state.read_json(os.path.join(found.node_dir, "plan.json"))
+    record = json_files.read_json(os.path.join(found.node_dir, "plan.json"))
     plan = thaw(record.get("unbound")) if record else None
     if not isinstance(plan, Plan):
         raise RunError(f"{found.id} has no recorded plan", where=found.node_dir)

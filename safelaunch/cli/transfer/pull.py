@@ -12,7 +12,7 @@ from safelaunch.cli.runs import access
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
 from safelaunch.runs import mirror, store
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
 
 
 @click.command("pull")
@@ -34,7 +34,7 @@ def command(what: str, into: str, force: bool, node: int) -> int:
     run = store.find(store.home(os.environ), name or None)
     at = mirror.pointer(run) if access.is_remote(run) else None
     node = store.node_number(run, node)
-    spec = run_state.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
+    spec = json_files.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
     if at is None:
         raise ConfigError(
             f"{run.id} ran on this machine", hint=f"its files are in {spec.get('cwd')}"

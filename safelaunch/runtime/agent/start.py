@@ -15,7 +15,7 @@ import sys
 import time
 
 from safelaunch import runtime
-from safelaunch.runtime import PLACE, processes, run_state
+from safelaunch.runtime import PLACE, json_files, processes, run_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def undo(request: dict[str, Any], link: Link) -> dict[str, Any]:
     del link
     place = node_dir(str(request["id"]), int(request["node"]))
     if os.path.isdir(place):
-        _take_away(place, run_state.read_json(os.path.join(place, "run.json")) or {})
+        _take_away(place, json_files.read_json(os.path.join(place, "run.json")) or {})
     return {}
 
 
@@ -322,11 +322,11 @@ def await_start(place: str, is_there: Callable[[], bool]) -> dict[str, Any] | No
     deadline, patience = begun + run_state.START_LIMIT, begun + 2.0
     status_file = os.path.join(place, "status.json")
     while time.monotonic() < deadline:
-        status = run_state.read_json(status_file)
+        status = json_files.read_json(status_file)
         if status is not None and status.get("state") != "pending":
             who = status.get("supervisor")
             return who if isinstance(who, dict) else None
-        if run_state.claim_is_dead(place) and run_state.read_json(status_file) == status:
+        if run_state.claim_is_dead(place) and json_files.read_json(status_file) == status:
             break  # it did not just get through either
         if time.monotonic() > patience:
             patience += 1.0
