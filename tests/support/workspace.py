@@ -112,7 +112,7 @@ class Place:
         folder = self.root / "bin"
         folder.mkdir(exist_ok=True)
         program = folder / name
-        program.write_text("#!/bin/sh\nexec sleep 60\n")
+        program.write_text("#!/bin/sh\nexec sleep 600\n")
         program.chmod(0o755)
         self.env["PATH"] = f"{folder}:{self.env['PATH']}"
 

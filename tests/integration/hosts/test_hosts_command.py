@@ -15,6 +15,7 @@ from support import REPOSITORY
 from support.cli_process import CLI
 from support.ssh import sshd
 from support.ssh.sshd import PASSWORD, ROOT, Sshd, agent, keygen
+from support.workspace import DEADLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -255,8 +256,8 @@ def test_a_host_that_works_is_told_with_what_it_has(desk: Desk, server: Sshd) ->
     assert host["usable"] is True
     assert host["reached"] is True
     assert host["address"] == f"{server.user}@127.0.0.1:{server.port}"
-    assert 0 < host["latency_ms"] < 5000
-    assert abs(host["clock_offset_s"]) < 1
+    assert 0 < host["latency_ms"] < DEADLINE * 1000
+    assert abs(host["clock_offset_s"]) < DEADLINE  # it grows with the time that an answer takes
     assert host["python"] == {
         "path": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.facts.gpu_host_records import records
 from support.python_versions import interpreter
+from support.workspace import DEADLINE
 
 from safelaunch.hostfacts import assemble as host
 from safelaunch.runtime import processes
@@ -145,20 +147,20 @@ def test_a_field_that_an_old_driver_does_not_know_is_left_out(smi: Smi) -> None:
 
 
 def test_a_hanging_nvidia_smi_is_given_up_and_all_else_is_told(smi: Smi) -> None:
-    smi.script("echo begun; exec sleep 60")
+    smi.script("echo begun; exec sleep 600")
     begun = time.monotonic()
     found = asked(limit=2)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < DEADLINE
     assert found["gpus"]["late"]["query"] == "it did not end within 2 s"
     assert found["gpus"]["count"] is None
     assert found["memory"]["total"] > 0
 
 
 def test_what_a_hanging_wrapper_has_started_ends_with_it(smi: Smi, tmp_path: Path) -> None:
-    smi.script(f"sleep 60 & echo $! > {tmp_path}/pid; wait")
+    smi.script(f"sleep 600 & echo $! > {tmp_path}/pid; wait")
     asked(limit=2)
     pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + DEADLINE
     while processes.start_time(pid) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -181,11 +183,12 @@ def test_a_part_that_hangs_is_given_up_and_one_that_fails_says_why(
 
 
 def test_an_output_that_a_descendant_holds_open_is_given_up(smi: Smi) -> None:
-    smi.script(f"cat {smi.folder}/rows; setsid sleep 5 & exit 0")
+    smi.script(f"cat {smi.folder}/rows; setsid sleep 600 & echo $! >{smi.folder}/pid; exit 0")
     (smi.folder / "rows").write_text(QUERY)
     begun = time.monotonic()
     found = asked(limit=2)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < DEADLINE
+    os.kill(int((smi.folder / "pid").read_text()), signal.SIGKILL)
     assert found["gpus"]["count"] == 2  # what was said is still right
     assert "did not end" in found["gpus"]["late"]["query"]
 
@@ -412,7 +415,6 @@ def test_torch_is_not_imported() -> None:
     pytest.importorskip("torch", exc_type=ImportError)
     found = asked()
     assert found["torch"]["version"]
-    assert found["seconds"] < 20
     code = "import sys\nfrom safelaunch.runtime.facts import interpreter\n"
     code += "interpreter.torch(); interpreter.names(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from support.workspace import DEADLINE
 
 from safelaunch.runtime.logs import framework_logs
 from safelaunch.runtime.logs import merger as logs_merger
@@ -285,8 +286,12 @@ def test_a_file_that_was_given_up_comes_back_with_what_is_new(
 
 
 def test_many_files_that_come_just_before_the_end_are_all_read(
-    logs: Path, project: Path, mergers: list[logs_merger.Merger]
+    logs: Path,
+    project: Path,
+    mergers: list[logs_merger.Merger],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(logs_merger, "LAST", DEADLINE)
     merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     for i in range(MANY):

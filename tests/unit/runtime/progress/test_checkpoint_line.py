@@ -69,13 +69,14 @@ def test_another_attempt_begins_anew() -> None:
 
 def test_text_that_is_not_there_is_not_looked_for_line_by_line() -> None:
     chunk, plain, pattern = (b"[3] " + b"x" * 95 + b"\n") * 600, Sought(SAVED), Sought("^Saved .")
-    took = []
-    for sought in (plain, pattern):
+
+    def seconds(sought: Sought) -> float:
         begin = time.process_time()
-        for _ in range(20):
-            sought.feed(chunk)
-        took.append(time.process_time() - begin)
-    assert took[0] < took[1] / 3
+        sought.feed(chunk)
+        return time.process_time() - begin
+
+    # the least of many: other load on the machine makes single ones longer, and none shorter
+    assert min(seconds(plain) for _ in range(20)) < min(seconds(pattern) for _ in range(20)) / 3
 
 
 def test_a_line_that_never_ends_takes_no_memory() -> None:

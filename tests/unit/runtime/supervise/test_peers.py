@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.workspace import DEADLINE
 
 from safelaunch.runtime.supervise import peers
 from safelaunch.runtime.supervise.peers import Peers
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 HOSTS = ["gpu1", "gpu2", "gpu3"]
 FAILED = {"state": "failed", "class": "cuda-oom", "rank": 5, "what": "out of memory"}
-DEADLINE = 10.0
 
 
 class Journal:
