@@ -1,7 +1,7 @@
-"""What is wrong in files that a launch reads, said before the launch: pure, from their text alone.
+"""Finds problems in files that a launch reads, before the launch and from their text alone.
 
-`lint` finds out what a file is and asks the rules for its kind. Nothing here opens a file, prints
-or knows a host; job, profile and hosts files are read by safelaunch.config, which stands above.
+`run.check` determines the kind of a file and applies the rules for it. Nothing here opens a file,
+prints or knows a host; safelaunch.config validates job, profile and hosts files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a file is, told by its name and, for YAML and JSON, by its keys."""
+"""Determines the kind of a file from its name and, for YAML and JSON, from its keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """A kind of file that has rules."""
 
     SHELL = "shell script"
     REQUIREMENTS = "requirements file"
-    YAML = "YAML"  # which one, its keys tell
+    YAML = "YAML"  # its keys determine which kind
     JSON = "JSON"
     JOB = "job"
     PROFILE = "profile"
@@ -35,8 +35,8 @@ _REQUIREMENTS = re.compile(
     r"([\w.-]*requirements[\w.-]*|constraints[\w.-]*)\.(txt|in)|requirements/[\w.-]+\.(txt|in)"
 )
 
-# Files whose YAML other tools read by rules of their own: only their syntax is looked at.
-_OF_TOOLS = re.compile(
+# YAML files of other tools with their own rules: only their syntax is checked.
+_OTHER_TOOLS = re.compile(
     r"(.*/)?\.[^/.].*|(.*/)?(docker-)?compose[\w.-]*\.ya?ml"
     r"|(.*/)?(mkdocs|environment|dependabot|_config|Chart|values)\.ya?ml"
 )
@@ -50,7 +50,7 @@ _JOB = frozenset(
         "recovery", "sync", "assets", "needs", "inputs", "smoke",
     }
 )  # fmt: skip
-_OVERLAID = frozenset(
+_OVERLAY_KEYS = frozenset(
     {"env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs"}
 )
 _PROFILE = frozenset(
@@ -74,58 +74,58 @@ _DEEPSPEED = frozenset(
 )  # fmt: skip
 
 
-def by_name(path: str, start: bytes) -> Kind | None:
-    """Return what a file is by its name and first bytes; None for one that has no rules."""
+def kind_by_name(path: str, start: bytes) -> FileKind | None:
+    """Return the kind of a file by its name and first bytes; None if there are no rules for it."""
     path = path.replace("\\", "/")
     name = posixpath.basename(path).lower()
     if name.endswith((".yaml", ".yml")):
-        return Kind.YAML
+        return FileKind.YAML
     if name.endswith(".json"):
-        return Kind.JSON
+        return FileKind.JSON
     two = "/".join(path.lower().split("/")[-2:])
     if _REQUIREMENTS.fullmatch(name) or _REQUIREMENTS.fullmatch(two):
-        return Kind.REQUIREMENTS
+        return FileKind.REQUIREMENTS
     if name.endswith(_SHELL_ENDINGS):
-        return Kind.SHELL
+        return FileKind.SHELL
     if "." not in name and _SHEBANG.match(start.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]):
-        return Kind.SHELL
+        return FileKind.SHELL
     return None
 
 
-def by_keys(
+def kind_by_keys(
     path: str, keys: Collection[str], launcher: str | None, parents: Sequence[str] = ()
-) -> Kind:
-    """Return what a YAML file with these keys at its top is.
+) -> FileKind:
+    """Return the kind of a YAML file with these top-level keys.
 
-    `launcher` is that key's text, `parents` are those of `extends`.
+    `launcher` is the value of that key, `parents` are the entries of `extends`.
     """
-    found = set(keys)
-    if found and found <= {"hosts", "groups"}:
-        return Kind.HOSTS
-    if len(found & _ACCELERATE) > 1 or {"distributed_type", "num_processes"} <= found:
-        return Kind.ACCELERATE
-    if "zero_optimization" in found or len(found & _DEEPSPEED) > 1:
-        return Kind.DEEPSPEED
-    if _is_job(found, launcher) or _is_overlay(found, parents):
-        return Kind.JOB
-    if found & {"accelerator", "gpu_names", "ladder"} and _most(found, _PROFILE):
-        return Kind.PROFILE
-    return Kind.OTHER if _OF_TOOLS.fullmatch(path.replace("\\", "/")) else Kind.TRAINING
+    present = set(keys)
+    if present and present <= {"hosts", "groups"}:
+        return FileKind.HOSTS
+    if len(present & _ACCELERATE) > 1 or {"distributed_type", "num_processes"} <= present:
+        return FileKind.ACCELERATE
+    if "zero_optimization" in present or len(present & _DEEPSPEED) > 1:
+        return FileKind.DEEPSPEED
+    if _is_job(present, launcher) or _is_overlay(present, parents):
+        return FileKind.JOB
+    if present & {"accelerator", "gpu_names", "ladder"} and _is_majority(present, _PROFILE):
+        return FileKind.PROFILE
+    return FileKind.OTHER if _OTHER_TOOLS.fullmatch(path.replace("\\", "/")) else FileKind.TRAINING
 
 
-def _is_job(found: set[str], launcher: str | None) -> bool:
+def _is_job(present: set[str], launcher: str | None) -> bool:
     if launcher in launchers.NAMES:
-        return _most(found, _JOB)
-    runs = found & {"script", "module", "command", "extends"}
-    shaped = found & {"profile", "processes", "gpus", "hosts", "launcher_args", "args", "smoke"}
-    return bool(runs and shaped) and _most(found, _JOB)
+        return _is_majority(present, _JOB)
+    runs = present & {"script", "module", "command", "extends"}
+    shaped = present & {"profile", "processes", "gpus", "hosts", "launcher_args", "args", "smoke"}
+    return bool(runs and shaped) and _is_majority(present, _JOB)
 
 
-def _is_overlay(found: set[str], parents: Sequence[str]) -> bool:
-    """Whether a file is nothing but what a job changes of others; training configs extend, too."""
-    is_ours = found <= _JOB and bool(found & _OVERLAID)
+def _is_overlay(present: set[str], parents: Sequence[str]) -> bool:
+    """Whether a file only changes keys of other job files; training configs have `extends` too."""
+    is_ours = present <= _JOB and bool(present & _OVERLAY_KEYS)
     return bool(parents) and is_ours and all(p.endswith((".yaml", ".yml")) for p in parents)
 
 
-def _most(found: set[str], known: Collection[str]) -> bool:
-    return 2 * len(found.intersection(known)) > len(found)
+def _is_majority(present: set[str], expected: Collection[str]) -> bool:
+    return 2 * len(present.intersection(expected)) > len(present)

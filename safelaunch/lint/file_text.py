@@ -1,44 +1,44 @@
-"""A file's text as the rules see it: LF, no BOM, and what it had instead."""
+"""Decodes a file for the rules: text with LF and without BOM, and what the file had instead."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-_IGNORED = re.compile(r"(?:#|//)\s*safelaunch:\s*ignore(?:\[([\w\s,-]*)\])?")
+_IGNORE_COMMENT = re.compile(r"(?:#|//)\s*safelaunch:\s*ignore(?:\[([\w\s,-]*)\])?")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Source(NamedTuple):
-    """The text of a file. Bytes that are no UTF-8 are kept as lone surrogates."""
+class TextFile(NamedTuple):
+    """The text of a file. Bytes that are not UTF-8 are lone surrogates."""
 
     file: str
     text: str
     has_bom: bool
     crlf_line: int | None  # the first line that ends in CR LF
-    lines: tuple[str, ...]  # without their ends
+    lines: tuple[str, ...]  # without line ends
 
-    def ignores(self, line: int, rule: str) -> bool:
-        """Whether a comment, in that line or alone in the one above, asks to ignore a rule."""
+    def is_ignored(self, line: int, rule: str) -> bool:
+        """Whether a comment in that line, or alone in the line above, disables a rule."""
         lines = self.lines
-        here = lines[line - 1] if 0 < line <= len(lines) else ""
+        comment_line = lines[line - 1] if 0 < line <= len(lines) else ""
         above = lines[line - 2].strip() if 1 < line <= len(lines) + 1 else ""
-        for comment in (here, above if above.startswith("#") else ""):
-            match = _IGNORED.search(comment)
+        for comment in (comment_line, above if above.startswith("#") else ""):
+            match = _IGNORE_COMMENT.search(comment)
             if match is not None:
-                named = match[1]
-                return named is None or rule in re.split(r"[\s,]+", named)
+                rules = match[1]
+                return rules is None or rule in re.split(r"[\s,]+", rules)
         return False
 
 
-def read(file: str, data: bytes) -> Source | None:
-    """Return the source of a file's bytes, or None where they are UTF-16."""
+def decode(file: str, data: bytes) -> TextFile | None:
+    """Return the text of a file, or None if it is UTF-16."""
     if data.startswith(_UTF_16):
         return None
     text = data.decode("utf-8", "surrogateescape")
     has_bom = text.startswith("\ufeff")
-    text = text.lstrip("\ufeff")  # editors that add one do so at each save
-    at = text.find("\r\n")
-    crlf_line = None if at < 0 else text.count("\n", 0, at) + 1
+    text = text.lstrip("\ufeff")  # some editors add one more at each save
+    index = text.find("\r\n")
+    crlf_line = None if index < 0 else text.count("\n", 0, index) + 1
     text = text.replace("\r\n", "\n")
-    return Source(file, text, has_bom, crlf_line, tuple(text.split("\n")))
+    return TextFile(file, text, has_bom, crlf_line, tuple(text.split("\n")))

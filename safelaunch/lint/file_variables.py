@@ -1,4 +1,4 @@
-"""Environment variables that scripts and YAML files set, and what is wrong with them."""
+"""Checks the environment variables that shell scripts and YAML files set."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint.env import names
-from safelaunch.lint.file_kinds import Kind
-from safelaunch.lint.finding import WARNING, Edit, Finding
+from safelaunch.lint.file_kinds import FileKind
+from safelaunch.lint.finding import WARNING, Edit, LintFinding
 from safelaunch.lint.shell import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from safelaunch.lint.env.model import Facts, Problem
-    from safelaunch.lint.file_text import Source
+    from safelaunch.lint.env.model import Facts, VariableProblem
+    from safelaunch.lint.file_text import TextFile
     from safelaunch.lint.shell.lexer import Script
-    from safelaunch.lint.shell.rules import Setting
+    from safelaunch.lint.shell.rules import Assignment
     from safelaunch.lint.yaml_files.rules import Document, Scalar
 
 
-class Place(NamedTuple):
-    """Where a file names a variable."""
+class VariableLocation(NamedTuple):
+    """The location of a variable's name in a file."""
 
     file: str
     line: int
@@ -30,23 +30,25 @@ class Place(NamedTuple):
 
 
 _MAPPINGS = ("env", "ENV", "envs", "env_vars", "environment", "environment_variables")
-_USE = re.compile(r"\$\{?[#!]?(\w+)")
-# set for the children, useless where it is not exported; those that a script may use itself are not
-_FOR_CHILDREN = re.compile(r"(NCCL|TORCH_NCCL|TORCH_FR|GLOO)_\w+|(CUDA|HIP|ROCR)_VISIBLE_DEVICES")
+_REFERENCE = re.compile(r"\$\{?[#!]?(\w+)")
+# variables for child processes, useless unless exported; the script itself does not use them
+_CHILD_VARIABLES = re.compile(
+    r"(NCCL|TORCH_NCCL|TORCH_FR|GLOO)_\w+|(CUDA|HIP|ROCR)_VISIBLE_DEVICES"
+)
 
 
-def in_shell(text: Source, script: Script, known: Facts) -> Iterator[Finding]:
-    """Yield what is wrong with the variables that a script sets."""
-    facts = known._replace(launcher=rules.launcher(script))
-    settings, used = rules.settings(script), set(_USE.findall(text.text))
+def check_shell(text: TextFile, script: Script, declared: Facts) -> Iterator[LintFinding]:
+    """Yield findings about the variables that a shell script sets."""
+    facts = declared._replace(launcher=rules.find_launcher(script))
+    settings, used = rules.assignments(script), set(_REFERENCE.findall(text.text))
     for setting in settings:
         edit = Edit(setting.word.line, setting.word.column, setting.name, "")
         is_used = setting.name in used
-        for problem in names.check_one(setting.name, setting.value, facts):
+        for problem in names.check_variable(setting.name, setting.value, facts):
             yield _finding(text.file, problem, edit, may_rename=not is_used)
     last = {setting.name: setting for setting in settings}
     values = {name: setting.value for name, setting in last.items()}
-    for problem in names.check_together(values, facts):
+    for problem in names.check_combinations(values, facts):
         word = last[problem.name].word
         yield _finding(text.file, problem, Edit(word.line, word.column, problem.name, ""))
     if not text.file.endswith(".env"):
@@ -54,64 +56,70 @@ def in_shell(text: Source, script: Script, known: Facts) -> Iterator[Finding]:
 
 
 def _not_exported(
-    file: str, script: Script, settings: list[Setting], used: set[str]
-) -> Iterator[Finding]:
-    exported = rules.exported(script)
+    file: str, script: Script, settings: list[Assignment], used: set[str]
+) -> Iterator[LintFinding]:
+    exported = rules.exported_names(script)
     if exported is None:
         return
-    seen = used | exported | {s.name for s in settings if s.is_exported}
+    available = used | exported | {s.name for s in settings if s.is_exported}
     for setting in settings:
         name, word = setting.name, setting.word
-        if name in seen or not _FOR_CHILDREN.fullmatch(name):
+        if name in available or not _CHILD_VARIABLES.fullmatch(name):
             continue
-        message = f"`{name}` is set and not exported: no program that the script starts sees it"
-        fix = f"write export {name}=..., or put it before the command in the same line"
-        yield Finding(file, word.line, word.column, "env-not-exported", message, fix, WARNING)
+        message = f"`{name}` is set but not exported: programs that the script starts do not see it"
+        fix = f"write export {name}=..., or put it in front of the command on the same line"
+        yield LintFinding(file, word.line, word.column, "env-not-exported", message, fix, WARNING)
 
 
-def in_yaml(document: Document, file: str, kind: Kind, known: Facts) -> Iterator[Finding]:
-    """Yield what is wrong with variables in the mappings of a YAML file that set some."""
-    facts = _facts(document, known)
-    found: dict[tuple[str, ...], dict[str, Scalar]] = {}
+def check_yaml(
+    document: Document, file: str, kind: FileKind, declared: Facts
+) -> Iterator[LintFinding]:
+    """Yield findings about the variables in the `env` mappings of a YAML file."""
+    facts = _facts(document, declared)
+    mappings: dict[tuple[str, ...], dict[str, Scalar]] = {}
     values = {s.path: s.text for s in document.scalars if not s.is_key}
     for key in document.scalars:
         if key.is_key and key.path and key.path[-1] in _MAPPINGS:
-            found.setdefault(key.path, {})[key.text] = key
-    for path, keys in found.items():
-        said = {name: values.get((*path, name)) for name in keys}
-        if kind is Kind.PROFILE:
-            said = {name: values.get((*path, name, "value"), said[name]) for name in keys}
-        places = {n: Place(file, k.line, k.column, k.is_plain) for n, k in keys.items()}
-        for finding in judged(said, places, facts):
-            if kind is not Kind.PROFILE or finding.id != "env-together":
-                yield finding  # a profile says why, and what it costs
+            mappings.setdefault(key.path, {})[key.text] = key
+    for path, keys in mappings.items():
+        texts = {name: values.get((*path, name)) for name in keys}
+        if kind is FileKind.PROFILE:
+            texts = {name: values.get((*path, name, "value"), texts[name]) for name in keys}
+        locations = {
+            n: VariableLocation(file, k.line, k.column, k.is_plain) for n, k in keys.items()
+        }
+        for finding in check_variables(texts, locations, facts):
+            if kind is not FileKind.PROFILE or finding.id != "env-together":
+                yield finding  # a profile documents why, and the cost
 
 
-def judged(
-    values: Mapping[str, str | None], places: Mapping[str, Place], facts: Facts
-) -> Iterator[Finding]:
-    """Yield what is wrong with variables, each at its place; None is a value not known."""
+def check_variables(
+    values: Mapping[str, str | None], locations: Mapping[str, VariableLocation], facts: Facts
+) -> Iterator[LintFinding]:
+    """Yield findings about variables, each at its location; None is an unknown value."""
     for problem in names.check(values, facts):
-        at = places[problem.name]
-        edit = Edit(at.line, at.column + (not at.is_plain), problem.name, "")
-        yield _finding(at.file, problem, edit)
+        location = locations[problem.name]
+        edit = Edit(location.line, location.column + (not location.is_plain), problem.name, "")
+        yield _finding(location.file, problem, edit)
 
 
-def _facts(document: Document, known: Facts) -> Facts:
+def _facts(document: Document, declared: Facts) -> Facts:
     launcher, nodes = document.value("launcher"), document.value("nodes")
-    said = None if nodes is None else count(nodes.text)
-    return known._replace(launcher=launcher.text if launcher else None, nodes=said)
+    node_count = None if nodes is None else parse_count(nodes.text)
+    return declared._replace(launcher=launcher.text if launcher else None, nodes=node_count)
 
 
-def count(text: str) -> int | None:
-    """Return the number that a text is; None for what is none, or larger than any cluster."""
+def parse_count(text: str) -> int | None:
+    """Return a text as a number; None if it is not one, or larger than any cluster."""
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
-def _finding(file: str, problem: Problem, at: Edit, *, may_rename: bool = True) -> Finding:
+def _finding(
+    file: str, problem: VariableProblem, at: Edit, *, may_rename: bool = True
+) -> LintFinding:
     edit = None
     if problem.rename is not None and may_rename:
         edit = Edit(at.line, at.column, at.old, problem.rename)
-    return Finding(
+    return LintFinding(
         file, at.line, at.column, problem.id, problem.message, problem.fix, problem.severity, edit
     )

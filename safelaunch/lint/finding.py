@@ -1,4 +1,4 @@
-"""One finding in a file, and the edit that mends it where that is mechanical."""
+"""A finding in a file, with the edit that fixes it where that is possible."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 ERROR = "error"  # the job will not do what the file says
 WARNING = "warning"
-NOTE = "note"  # worth knowing; does not count for the exit code
+NOTE = "note"  # information only; does not affect the exit code
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace `old`, which begins at a line and column (from 1), by `new`."""
+    """Replace `old` at a line and column (from 1) by `new`."""
 
     line: int
     column: int
@@ -21,8 +21,8 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem in a file: where, what, and what to do. Lines and columns count from 1."""
+class LintFinding:
+    """One problem in a file: where, what, and how to fix it. Lines and columns start at 1."""
 
     file: str
     line: int
@@ -34,12 +34,12 @@ class Finding:
     edit: Edit | None = None
 
     @property
-    def is_mechanical(self) -> bool:
-        """Whether `--fix` mends it."""
+    def is_fixable(self) -> bool:
+        """Whether `--fix` can fix it."""
         return self.edit is not None or self.id in WHOLE_FILE
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `lint --json` prints."""
+        """Return the finding as `lint --json` prints it."""
         return {
             "file": self.file,
             "line": self.line,
@@ -48,10 +48,10 @@ class Finding:
             "message": self.message,
             "fix": self.fix,
             "severity": self.severity,
-            "fixable": self.is_mechanical,
+            "fixable": self.is_fixable,
         }
 
 
 CRLF = "crlf"
 BOM = "bom"
-WHOLE_FILE = (CRLF, BOM)  # mended over the whole file, not at one place
+WHOLE_FILE = (CRLF, BOM)  # fixed in the whole file, not at one location

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.lint.finding import ERROR, WARNING, Finding
+from safelaunch.lint.finding import ERROR, WARNING, LintFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.lint.file_text import Source
+    from safelaunch.lint.file_text import TextFile
 
 _LOCAL = re.compile(
     r"\s*(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?\s*===?\s*(?P<version>[\w.!]+)\+(?P<local>[\w.]+)"
@@ -21,13 +21,13 @@ _TORCH_INDEX = "https://download.pytorch.org/whl/"
 _OF_TORCH = re.compile(r"(cu\d{2,3}|cpu|rocm[\d.]+|xpu)")
 
 
-def check(text: Source) -> Iterator[Finding]:
+def check(text: TextFile) -> Iterator[LintFinding]:
     """Yield what pip will refuse, or what does not go together."""
     yield from _local_pins(text)
     yield from _mixed_cuda(text)
 
 
-def _local_pins(text: Source) -> Iterator[Finding]:
+def _local_pins(text: TextFile) -> Iterator[LintFinding]:
     if any(_INDEX.match(line) for line in text.lines):
         return  # which versions that index has is not known here
     for number, line in enumerate(text.lines, 1):
@@ -40,20 +40,22 @@ def _local_pins(text: Source) -> Iterator[Finding]:
         if _OF_TORCH.fullmatch(local):
             fix = f"add a line `--extra-index-url {_TORCH_INDEX}{local}`, or drop `+{local}`"
         column = match.start("name") + 1
-        yield Finding(text.file, number, column, "requirements-local", message, fix, ERROR)
+        yield LintFinding(text.file, number, column, "requirements-local", message, fix, ERROR)
 
 
-def _mixed_cuda(text: Source) -> Iterator[Finding]:
+def _mixed_cuda(text: TextFile) -> Iterator[LintFinding]:
     first: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(text.lines, 1):
         match = _CUDA_WHEEL.match(line)
         if match is None:
             continue
         major, name = match["major"], match["name"]
-        other = next((found for m, found in first.items() if m != major), None)
+        other = next((wheel for cuda, wheel in first.items() if cuda != major), None)
         if major not in first and other is not None:
             message = f"`{name}` is for CUDA {major}, `{other[1]}` in line {other[0]} for another"
             fix = "keep the wheels of one CUDA version; torch names those that it needs"
             rule = "requirements-cuda"
-            yield Finding(text.file, number, match.start("name") + 1, rule, message, fix, WARNING)
+            yield LintFinding(
+                text.file, number, match.start("name") + 1, rule, message, fix, WARNING
+            )
         first.setdefault(major, (number, name))

@@ -1,4 +1,7 @@
-"""Asks the rules for a file's kind, and leaves out what a comment in the file asks to ignore."""
+"""Applies the rules for a file's kind, without those that comments in the file disable."""
+
+# ruff: noqa: PLC0415 - each kind of file imports its own rules: their regular expressions take most
+# of the time of a start
 
 from __future__ import annotations
 
@@ -6,62 +9,67 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint import file_kinds, file_text
 from safelaunch.lint.env.model import Facts
-from safelaunch.lint.file_kinds import Kind
-from safelaunch.lint.finding import ERROR, Finding
+from safelaunch.lint.file_kinds import FileKind
+from safelaunch.lint.finding import ERROR, LintFinding
 
 if TYPE_CHECKING:
-    from safelaunch.lint.file_text import Source
+    from safelaunch.lint.file_text import TextFile
 
 
-class Checked(NamedTuple):
-    """What a file is, and what is wrong in it."""
+class LintResult(NamedTuple):
+    """The kind of a file, and the findings in it."""
 
-    kind: Kind | None
-    findings: tuple[Finding, ...]
+    kind: FileKind | None
+    findings: tuple[LintFinding, ...]
 
 
-def check(file: str, data: bytes, known: Facts | None = None) -> Checked:
-    """Return what is wrong in a file's bytes. `file` names it in findings.
+def check(file: str, data: bytes, facts: Facts | None = None) -> LintResult:
+    """Return the kind and the findings of a file's bytes. `file` is its name in findings.
 
-    `known`: what is known of the machine that it is for; variables are judged by it.
+    `facts` about the target machine affect the rules for environment variables.
     """
-    kind = file_kinds.by_name(file, data[:200])
+    kind = file_kinds.kind_by_name(file, data[:200])
     if kind is None:
-        return Checked(None, ())
-    text = file_text.read(file, data)
+        return LintResult(None, ())
+    text = file_text.decode(file, data)
     if text is None:
         message = "UTF-16: bash, json and pip read UTF-8"
-        return Checked(kind, (Finding(file, 1, 1, "encoding", message, "save as UTF-8", ERROR),))
-    kind, found = _check(kind, text, known)
-    kept = [f for f in found if not text.ignores(f.line, f.id)]
-    return Checked(kind, tuple(sorted(kept, key=lambda f: (f.line, f.column, f.id))))
+        return LintResult(
+            kind, (LintFinding(file, 1, 1, "encoding", message, "save as UTF-8", ERROR),)
+        )
+    kind, findings = _check(kind, text, facts)
+    reported = [f for f in findings if not text.is_ignored(f.line, f.id)]
+    return LintResult(kind, tuple(sorted(reported, key=lambda f: (f.line, f.column, f.id))))
 
 
-def _check(kind: Kind, text: Source, known: Facts | None) -> tuple[Kind, list[Finding]]:
-    # each kind loads its own rules: regular expressions are most of a start's time
-    if kind is Kind.SHELL:
-        return kind, _shell(text, known)
-    if kind is Kind.REQUIREMENTS:
-        from safelaunch.lint import requirements, secrets  # noqa: PLC0415 - as above
+def _check(
+    kind: FileKind, text: TextFile, facts: Facts | None
+) -> tuple[FileKind, list[LintFinding]]:
+    if kind is FileKind.SHELL:
+        return kind, _shell(text, facts)
+    if kind is FileKind.REQUIREMENTS:
+        from safelaunch.lint import requirements, secrets
 
         return kind, [*requirements.check(text), *secrets.check_text(text)]
-    from safelaunch.lint.yaml_files import check as yaml_files_check  # noqa: PLC0415 - as above
+    from safelaunch.lint.yaml_files import check as yaml_files_check
 
-    if kind is Kind.JSON:
+    if kind is FileKind.JSON:
         return yaml_files_check.check_json(text)
-    return yaml_files_check.check_yaml(text, known or Facts())
+    return yaml_files_check.check_yaml(text, facts or Facts())
 
 
-def _shell(text: Source, known: Facts | None) -> list[Finding]:
-    from safelaunch.lint import secrets  # noqa: PLC0415 - as above
-    from safelaunch.lint.shell import rules  # noqa: PLC0415 - as above
+def _shell(text: TextFile, facts: Facts | None) -> list[LintFinding]:
+    from safelaunch.lint import secrets
+    from safelaunch.lint.shell import rules
 
-    script = rules.read(text)
-    by_look = list(secrets.check_text(text))
-    seen = {f.line for f in by_look}
-    found = [f for f in rules.check(text, script) if f.id != secrets.ID or f.line not in seen]
-    if rules.settings(script):
-        from safelaunch.lint import file_variables  # noqa: PLC0415
+    script = rules.parse(text)
+    secret_findings = list(secrets.check_text(text))
+    secret_lines = {f.line for f in secret_findings}
+    findings = [
+        f for f in rules.check(text, script) if f.id != secrets.ID or f.line not in secret_lines
+    ]
+    if rules.assignments(script):
+        from safelaunch.lint import file_variables
 
-        found += file_variables.in_shell(text, script, known or Facts())
-    return [*found, *by_look]
+        findings += file_variables.check_shell(text, script, facts or Facts())
+    return [*findings, *secret_findings]

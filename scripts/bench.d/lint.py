@@ -28,7 +28,7 @@ START_RATIO = 2.0
 def lint() -> Iterator[Row]:
     """Yield how right the verdicts are, and what a start of lint costs."""
     yield _scalars()
-    gone = table().gone
+    gone = table().retired
     yield _names("dead or renamed environment names that lint finds", gone, caught=True)
     living = table().variables.keys() - gone.keys()
     yield _names("living environment names that lint leaves alone", living, caught=False)

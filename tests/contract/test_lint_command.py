@@ -114,8 +114,8 @@ def test_a_named_file_that_is_ignored_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     said = safelaunch(tmp_path, "lint", "data/x.yaml", "notes.txt")
     assert said.code == 0
-    assert "data/x.yaml: left out, an ignore file says so" in said.err
-    assert "notes.txt: left out, there are no rules" in said.err
+    assert "data/x.yaml: skipped, excluded by .safelaunchlintignore" in said.err
+    assert "notes.txt: skipped, lint has no rules" in said.err
 
 
 def test_lines_fit_eighty_columns(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_fix_shows_the_difference_and_writes_nothing_unasked(tmp_path: Path) -> 
     assert said.code == 1
     assert "-<BOM>#!/bin/bash^M\n" in said.out
     assert "+export TORCH_NCCL_BLOCKING_WAIT=1\n" in said.out
-    assert "--yes writes" in said.err
+    assert "add `--yes`" in said.err
     assert (tmp_path / "a.sh").read_bytes() == BEFORE
 
 

@@ -152,7 +152,7 @@ def test_names_are_judged_by_the_libraries_of_the_jobs_host(project: Path) -> No
     know(project)
     (finding,) = found(project, "job.yaml")
     assert (finding["id"], finding["line"]) == ("env-not-there", 5)
-    said = r"the libraries of gpu1 \(asked \d+ s ago\) do not hold the name"
+    said = r"the libraries of gpu1 \(facts from \d+ s ago\) do not contain this name"
     assert re.search(said, finding["message"])
 
 
@@ -202,7 +202,7 @@ def test_a_host_of_which_nothing_is_kept_is_not_asked(project: Path) -> None:
     write(project, job=JOB)
     said = safelaunch(project, "lint", "--host", "gpu3", ".", SAFELAUNCH_HOME=str(project / "home"))
     assert said.code == 2
-    assert "no facts of `gpu3` are kept" in said.err
+    assert "no stored facts of `gpu3`" in said.err
     assert "safelaunch facts --host gpu3" in said.err
 
 

@@ -64,7 +64,7 @@ def test_a_webhook_is_found_by_lint_refused_in_a_job_and_redacted() -> None:
 
 def assert_is_hidden(text: str, secret: str) -> None:
     line = f'value = "{text}"'
-    source = file_text.read("train.py", line.encode())
+    source = file_text.decode("train.py", line.encode())
     assert source is not None
     assert [finding.id for finding in secrets.check_text(source)][:1] == ["secret"]
     with pytest.raises(ConfigError, match="access token"):

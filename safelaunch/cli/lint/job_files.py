@@ -1,7 +1,10 @@
-"""Job files for `lint`: judged with what they extend, and by what is known of their hosts.
+"""Checks job files for `lint`, together with the files they extend and the facts of their hosts.
 
-Nothing is asked of a host: only what `safelaunch facts` kept of it counts.
+No host is contacted: only facts that `safelaunch facts` stored are used.
 """
+
+# ruff: noqa: PLC0415 - the readers of stored facts are imported only for jobs with hosts, and for
+# --host
 
 from __future__ import annotations
 
@@ -13,119 +16,125 @@ from safelaunch.config.schema.files import JOB
 from safelaunch.errors import ConfigError
 from safelaunch.lint import file_variables
 from safelaunch.lint.env.model import Facts
-from safelaunch.lint.file_variables import Place
+from safelaunch.lint.file_variables import VariableLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from safelaunch.config.yaml_io.node import Node
-    from safelaunch.lint.finding import Finding
+    from safelaunch.lint.finding import LintFinding
 
 
-class Judged(NamedTuple):
-    """What is wrong in a job, at the lines of the files that say it."""
+class JobFindings(NamedTuple):
+    """The findings of a job, each at its file and line."""
 
-    variables: tuple[Finding, ...] | None  # None: the files could not be read
-    refused: ConfigError | None  # what `run` has against it
+    variables: tuple[LintFinding, ...] | None  # None: the files could not be read
+    error: ConfigError | None  # the reason why `run` would refuse it
 
 
-def judge(path: str, shown: str, known: Facts | None, home: str) -> Judged:
-    """Return what is wrong in a job with all that it extends. `known` of a machine goes first."""
+def check_job(path: str, shown: str, facts: Facts | None, home: str) -> JobFindings:
+    """Return the findings of a job with the files it extends. `facts` override its hosts."""
     try:
         tree = read_job(path, shown, None, ())
     except ConfigError as e:
-        return Judged(None, e)
-    refused = None
+        return JobFindings(None, e)
+    error = None
     try:
         JOB.read(tree)
     except ConfigError as e:
-        refused = e
-    machines = [known] if known is not None else [*_kept_of_hosts(tree, home)] or [Facts()]
-    found: dict[tuple[str, int, int, str], Finding] = {}
+        error = e
+    machines = [facts] if facts is not None else [*_facts_of_hosts(tree, home)] or [Facts()]
+    findings: dict[tuple[str, int, int, str], LintFinding] = {}
     for machine in machines:
         for finding in _variables(tree, machine):
-            found.setdefault((finding.file, finding.line, finding.column, finding.id), finding)
-    return Judged(tuple(found.values()), refused)
+            findings.setdefault((finding.file, finding.line, finding.column, finding.id), finding)
+    return JobFindings(tuple(findings.values()), error)
 
 
-def _variables(tree: Node, machine: Facts) -> Iterator[Finding]:
+def _variables(tree: Node, machine: Facts) -> Iterator[LintFinding]:
     smoke = tree.get("smoke")
     launcher, nodes = tree.get("launcher"), tree.get("nodes")
     facts = machine._replace(
         launcher=launcher.text if launcher is not None else None,
-        nodes=file_variables.count(nodes.text) if nodes is not None else _hosts(tree),
+        nodes=file_variables.parse_count(nodes.text) if nodes is not None else _host_count(tree),
     )
-    yield from _of_mapping(tree.get("env"), facts)
+    yield from _check_mapping(tree.get("env"), facts)
     if smoke is not None:
-        yield from _of_mapping(smoke.get("env"), facts)
+        yield from _check_mapping(smoke.get("env"), facts)
 
 
-def _of_mapping(env: Node | None, facts: Facts) -> Iterator[Finding]:
-    """Yield what is wrong with variables; those that are taken away are none."""
+def _check_mapping(env: Node | None, facts: Facts) -> Iterator[LintFinding]:
+    """Yield findings about the variables of an `env` mapping; null removes a variable."""
     if env is None or env.kind != "map":
         return
     values: dict[str, str | None] = {}
-    places = {}
+    locations = {}
     for key, value in env.items:
         if not value.is_null:
             values[key.text] = value.text if value.kind == "scalar" else None
-            at = key.origin
-            places[key.text] = Place(_slashes(at.source), at.line, at.column, key.plain)
-    yield from file_variables.judged(values, places, facts)
+            origin = key.origin
+            locations[key.text] = VariableLocation(
+                _posix_path(origin.source), origin.line, origin.column, key.plain
+            )
+    yield from file_variables.check_variables(values, locations, facts)
 
 
-def _hosts(tree: Node) -> int | None:
+def _host_count(tree: Node) -> int | None:
     node = tree.get("hosts")
     return len(node.items) if node is not None and node.kind == "list" else None
 
 
-def _slashes(path: str) -> str:
+def _posix_path(path: str) -> str:
     return path.replace(os.sep, "/")
 
 
-# -- what is known of hosts ------------------------------------------------------------------------
+# -- stored facts of hosts -------------------------------------------------------------------------
 
 
-def kept(home: str, host: str) -> Facts | None:
-    """Return what is kept of a host, however old; None where it was never asked."""
-    told = _told(home, host)
-    return None if told is None else _facts(host, told)
+def stored_facts(home: str, host: str) -> Facts | None:
+    """Return the stored facts of a host, however old; None if there are none."""
+    probe = _stored_probe(home, host)
+    return None if probe is None else _facts(host, probe)
 
 
-def _told(home: str, host: str) -> dict[str, object] | None:
-    from safelaunch.hostfacts.saved import SavedFacts, with_age  # noqa: PLC0415 - for hosts only
+def _stored_probe(home: str, host: str) -> dict[str, object] | None:
+    from safelaunch.hostfacts.saved import SavedFacts, with_age
 
     facts = SavedFacts(home).load(host)
     return None if facts is None else with_age(facts)
 
 
-def _facts(host: str, told: Mapping[str, object]) -> Facts:
-    from safelaunch.lint.env.host_versions import facts_of  # noqa: PLC0415 - as above
-    from safelaunch.runtime.units import brief_duration  # noqa: PLC0415 - as above
+def _facts(host: str, probe: Mapping[str, object]) -> Facts:
+    from safelaunch.lint.env.host_versions import facts_from_probe
+    from safelaunch.runtime.units import brief_duration
 
-    age = told.get("age")
-    when = f"asked {brief_duration(age)} ago" if isinstance(age, float) else "asked before"
-    return facts_of(told, f"{host} ({when})")
+    age = probe.get("age")
+    age_text = f"facts from {brief_duration(age)} ago" if isinstance(age, float) else "stored facts"
+    return facts_from_probe(probe, f"{host} ({age_text})")
 
 
-def _kept_of_hosts(tree: Node, home: str) -> Iterator[Facts]:
-    """Yield what is kept of the job's hosts, where it is of the interpreter that the job names."""
+def _facts_of_hosts(tree: Node, home: str) -> Iterator[Facts]:
+    """Yield the stored facts of the job's hosts that are about the job's interpreter."""
     node = tree.get("hosts")
     for item in node.items if node is not None and node.kind == "list" else ():
-        told = _told(home, item.text) if item.kind == "scalar" and "\0" not in item.text else None
-        if told is not None and _is_of_its_python(tree, told.get("python")):
-            yield _facts(item.text, told)
+        probe = (
+            _stored_probe(home, item.text)
+            if item.kind == "scalar" and "\0" not in item.text
+            else None
+        )
+        if probe is not None and _matches_python(tree, probe.get("python")):
+            yield _facts(item.text, probe)
 
 
-def _is_of_its_python(tree: Node, asked: object) -> bool:
-    """Whether facts are of the interpreter that a job names; of any where it names none."""
-    if not isinstance(asked, dict):
+def _matches_python(tree: Node, probed_python: object) -> bool:
+    """Whether facts are about the interpreter that a job names; any if it names none."""
+    if not isinstance(probed_python, dict):
         return False
-    said = {key: tree.get(key) for key in ("python", "venv", "conda")}
-    named = {key: node.text for key, node in said.items() if node is not None and not node.is_null}
+    nodes = {key: tree.get(key) for key in ("python", "venv", "conda")}
+    named = {key: node.text for key, node in nodes.items() if node is not None and not node.is_null}
     if not named:
         return True
-    prefix = str(asked.get("prefix"))
+    prefix = str(probed_python.get("prefix"))
     if "conda" in named:
         return os.path.basename(prefix) == named["conda"] or named["conda"] == "base"
-    return named.get("python") == asked.get("executable") or named.get("venv") == prefix
+    return named.get("python") == probed_python.get("executable") or named.get("venv") == prefix

@@ -1,4 +1,7 @@
-"""`safelaunch lint`: what is wrong in job files, training configs and scripts, before a start."""
+"""`safelaunch lint`: finds problems in job files, training configs and scripts before a start."""
+
+# ruff: noqa: PLC0415 - job files, profiles, hosts files and hints import what they need only when
+# there are any
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli.lint.select_files import MOST, choose, is_ignored, read
+from safelaunch.cli.lint.select_files import IGNORE_FILE, MAX_BYTES, is_ignored, read, select_files
 from safelaunch.cli.output import print_json, say, wrap
 from safelaunch.errors import ConfigError
 from safelaunch.lint import file_text, secrets
-from safelaunch.lint.file_kinds import Kind
-from safelaunch.lint.finding import ERROR, NOTE, Finding
-from safelaunch.lint.fix import difference, mended
+from safelaunch.lint.file_kinds import FileKind
+from safelaunch.lint.finding import ERROR, NOTE, LintFinding
+from safelaunch.lint.fix import apply_edits, unified_diff
 from safelaunch.lint.run import check
 from safelaunch.runtime.plain_text import printable
 
@@ -25,224 +28,231 @@ if TYPE_CHECKING:
 
     from safelaunch.lint.env.model import Facts
 
-_WIDEST = 100
+_MAX_WIDTH = 100
 
 
 @click.command("lint", options_metavar="[OPTIONS]")
 @click.argument("paths", nargs=-1, metavar="FILES|FOLDERS...")
-@click.option("--fix", is_flag=True, help="Mend what is mechanical; the difference is shown first.")
-@click.option("--yes", is_flag=True, help="With --fix: write without asking.")
 @click.option(
-    "--host", metavar="NAME", help="Judge variables by the libraries of a host, as last asked."
+    "--fix", is_flag=True, help="Fix what can be fixed automatically; shows the diff first."
 )
+@click.option("--yes", is_flag=True, help="With --fix: write without confirmation.")
+@click.option("--host", metavar="NAME", help="Check variables against the stored facts of a host.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     *, paths: tuple[str, ...], fix: bool, yes: bool, host: str | None, as_json: bool
 ) -> int:
-    """Find what is wrong in job files, training configs and scripts, before a start.
+    """Find problems in job files, training configs and scripts before a start.
 
-    YAML that loaders read differently, broken shell scripts, secrets, environment variables that
-    nothing reads. A job is judged with what it extends, and by what `safelaunch facts` kept of its
-    hosts; none is asked. Exit code 1 if something was found. `# safelaunch: ignore` in a line, and
-    .safelaunchlintignore, leave out what is meant.
+    Finds YAML that loaders read differently, broken shell scripts, secrets, and environment
+    variables that nothing reads. A job is checked with the files that it extends, and with the
+    facts that `safelaunch facts` stored about its hosts; no host is contacted. The exit code is 1
+    if there are findings. `# safelaunch: ignore` in a line, or a file .safelaunchlintignore,
+    excludes intended ones.
     """
     if not paths:
-        raise ConfigError("which files?", hint="safelaunch lint . looks at all below this folder")
+        raise ConfigError(
+            "no files given", hint="`safelaunch lint .` checks all files in this folder"
+        )
     if yes and not fix:
-        raise ConfigError("`--yes` without `--fix`", hint="give both")
+        raise ConfigError("`--yes` without `--fix`", hint="add `--fix`")
     if fix and as_json and not yes:
-        raise ConfigError("`--fix --json` cannot ask", hint="give --yes too")
-    known = None if host is None else _known(host)
-    chosen = choose(paths)
-    _say_left_out(chosen.ignored, chosen.others)
-    found = _all(chosen.files, known)
-    own = {path: found[path] for path in chosen.files}
-    if fix and _fix(own, ask=not yes, show=not as_json):
-        found = _all(chosen.files, known)
-    findings = [_printable(f) for per_file in found.values() for f in per_file]
+        raise ConfigError("`--fix --json` cannot ask for confirmation", hint="add `--yes`")
+    facts = None if host is None else _host_facts(host)
+    selection = select_files(paths)
+    _say_skipped(selection.ignored, selection.unsupported)
+    findings_by_file = _lint_files(selection.files, facts)
+    selected = {path: findings_by_file[path] for path in selection.files}
+    if fix and _fix(selected, ask=not yes, show=not as_json):
+        findings_by_file = _lint_files(selection.files, facts)
+    findings = [_printable(f) for per_file in findings_by_file.values() for f in per_file]
     if as_json:
-        listed = [f.as_json() for f in findings]
-        print_json({"version": 1, "files": len(chosen.files), "findings": listed})
+        json_findings = [f.as_json() for f in findings]
+        print_json({"version": 1, "files": len(selection.files), "findings": json_findings})
     else:
         _print(findings)
-        _say_summary(findings, len(chosen.files), paths, fix=fix)
+        _say_summary(findings, len(selection.files), paths, fix=fix)
     return int(any(f.severity != NOTE for f in findings))
 
 
-def _say_left_out(ignored: Sequence[str], others: Sequence[str]) -> None:
+def _say_skipped(ignored: Sequence[str], others: Sequence[str]) -> None:
     for path in ignored:
-        say(f"{path}: left out, an ignore file says so")
+        say(f"{path}: skipped, excluded by {IGNORE_FILE}")
     for path in others:
-        say(f"{path}: left out, there are no rules for such a file")
+        say(f"{path}: skipped, lint has no rules for this type of file")
 
 
-def _known(host: str) -> Facts:
-    """Return what is kept of a host. Raises ConfigError where that is nothing: it is not asked."""
-    from safelaunch.cli.lint import job_files  # noqa: PLC0415 - as above
-    from safelaunch.runs import store  # noqa: PLC0415 - only for such files
+def _host_facts(host: str) -> Facts:
+    """Return the stored facts of a host. Raises ConfigError if there are none."""
+    from safelaunch.cli.lint import job_files
+    from safelaunch.runs import store
 
-    found = job_files.kept(store.home(os.environ), host)
-    if found is None:
+    facts = job_files.stored_facts(store.home(os.environ), host)
+    if facts is None:
         hint = "safelaunch facts" + ("" if host == "localhost" else f" --host {host}")
-        raise ConfigError(f"no facts of `{host}` are kept", hint=f"{hint} asks for them")
-    return found
+        raise ConfigError(f"no stored facts of `{host}`", hint=f"collect them first: {hint}")
+    return facts
 
 
 # -- all files -------------------------------------------------------------------------------------
 
 
-def _all(files: Sequence[str], known: Facts | None) -> dict[str, list[Finding]]:
-    """Return what is wrong in files and in those that they extend, each thing once.
+def _lint_files(files: Sequence[str], facts: Facts | None) -> dict[str, list[LintFinding]]:
+    """Return the findings in files and in those that they extend, each once.
 
-    What a job says of a file that it extends counts: it knows the launcher, the file may not.
+    For an extended file the findings of the job take precedence: it knows the launcher.
     """
-    paths = {_whole(path): path for path in files}
-    found: dict[str, dict[tuple[int, int, str], Finding]] = {path: {} for path in files}
+    paths = {_normalized_path(path): path for path in files}
+    findings: dict[str, dict[tuple[int, int, str], LintFinding]] = {path: {} for path in files}
     for path in files:
-        for finding in _findings(path, known):
-            file = _whole(finding.file)
-            at = found.setdefault(paths.get(file, finding.file), {})
+        for finding in _findings(path, facts):
+            file = _normalized_path(finding.file)
+            in_file = findings.setdefault(paths.get(file, finding.file), {})
             key = (finding.line, finding.column, finding.id)
-            if key not in at or file != _whole(path):
-                at[key] = finding
-    return {path: _ordered(each.values()) for path, each in found.items()}
+            if key not in in_file or file != _normalized_path(path):
+                in_file[key] = finding
+    return {path: _by_position(by_key.values()) for path, by_key in findings.items()}
 
 
-def _whole(path: str) -> str:
+def _normalized_path(path: str) -> str:
     return os.path.normcase(os.path.abspath(path))
 
 
-def _ordered(findings: Iterable[Finding]) -> list[Finding]:
+def _by_position(findings: Iterable[LintFinding]) -> list[LintFinding]:
     return sorted(findings, key=lambda f: (f.line, f.column, f.id))
 
 
 # -- one file --------------------------------------------------------------------------------------
 
 
-def _findings(path: str, known: Facts | None) -> Iterator[Finding]:
-    """Yield what is wrong in a file; of a job also what is wrong in those that it extends."""
+def _findings(path: str, facts: Facts | None) -> Iterator[LintFinding]:
+    """Yield the findings in a file; for a job also those in the files that it extends."""
     shown = path.replace(os.sep, "/")
     try:
         data = read(path)
-    except ConfigError as e:  # found in a folder; a named one was refused before
-        yield Finding(shown, 1, 1, "unreadable", e.message, severity=ERROR)
+    except (
+        ConfigError
+    ) as error:  # a file of a folder; for a named file `select_files` raised before
+        yield LintFinding(shown, 1, 1, "unreadable", error.message, severity=ERROR)
         return
-    if len(data) > MOST:
-        message = "more than 1 MiB: not looked at"
-        yield Finding(shown, 1, 1, "too-large", message, severity=NOTE)
+    if len(data) > MAX_BYTES:
+        message = "larger than 1 MiB: not checked"
+        yield LintFinding(shown, 1, 1, "too-large", message, severity=NOTE)
         return
-    checked = check(shown, data, known)
-    if checked.kind is Kind.JOB:
-        yield from _of_job(path, shown, checked.findings, known)
+    checked = check(shown, data, facts)
+    if checked.kind is FileKind.JOB:
+        yield from _job_findings(path, shown, checked.findings, facts)
         return
     yield from checked.findings
-    refused = _refused(checked.kind, path, shown)
-    if refused is not None and not _is_ignored(refused):
-        yield refused
+    rejection = _rejection(checked.kind, path, shown)
+    if rejection is not None and not _is_ignored(rejection):
+        yield rejection
 
 
-def _of_job(
-    path: str, shown: str, findings: Sequence[Finding], known: Facts | None
-) -> Iterator[Finding]:
-    from safelaunch.cli.lint import job_files  # noqa: PLC0415 - as above
-    from safelaunch.runs import store  # noqa: PLC0415 - only for such files
+def _job_findings(
+    path: str, shown: str, findings: Sequence[LintFinding], facts: Facts | None
+) -> Iterator[LintFinding]:
+    from safelaunch.cli.lint import job_files
+    from safelaunch.runs import store
 
-    job = job_files.judge(path, shown, known, store.home(os.environ))
-    alone = job.variables is None
-    yield from (f for f in findings if alone or not f.id.startswith("env-"))
+    job = job_files.check_job(path, shown, facts, store.home(os.environ))
+    is_unresolved = job.variables is None
+    yield from (f for f in findings if is_unresolved or not f.id.startswith("env-"))
     yield from (f for f in job.variables or () if not _is_ignored(f))
-    if job.refused is not None:
-        file, line, column = _place(job.refused, shown)
-        message, hint = job.refused.message, job.refused.hint
-        refused = Finding(file, line, column, "job-file", message, hint, ERROR)
+    if job.error is not None:
+        file, line, column = _location(job.error, shown)
+        message, hint = job.error.message, job.error.hint
+        refused = LintFinding(file, line, column, "job-file", message, hint, ERROR)
         if not _is_ignored(refused):
             yield refused
 
 
-def _refused(kind: Kind | None, path: str, shown: str) -> Finding | None:
-    """Return what the reader of profiles and hosts files refuses, as a finding."""
+def _rejection(kind: FileKind | None, path: str, shown: str) -> LintFinding | None:
+    """Return the error of the profile or hosts file reader as a finding."""
     try:
-        _read_own(kind, path, shown)
-    except ConfigError as e:
-        file, line, column = _place(e, shown)
+        _read_config(kind, path, shown)
+    except ConfigError as error:
+        file, line, column = _location(error, shown)
         rule = f"{kind.value if kind else 'job'}-file"
         if os.path.basename(file) == os.path.basename(shown):
-            return Finding(shown, line, column, rule, e.message, e.hint, ERROR)
-        return Finding(shown, 1, 1, rule, f"{e.where}: {e.message}", e.hint, ERROR)
+            return LintFinding(shown, line, column, rule, error.message, error.hint, ERROR)
+        return LintFinding(shown, 1, 1, rule, f"{error.where}: {error.message}", error.hint, ERROR)
     return None
 
 
-def _read_own(kind: Kind | None, path: str, shown: str) -> None:
-    if kind is Kind.PROFILE:
-        from safelaunch.config import profiles  # noqa: PLC0415 - only for such files
-        from safelaunch.model import Origin  # noqa: PLC0415 - as above
+def _read_config(kind: FileKind | None, path: str, shown: str) -> None:
+    if kind is FileKind.PROFILE:
+        from safelaunch.config import profiles
+        from safelaunch.model import Origin
 
         whole = os.path.abspath(path)
         profiles.load(whole, Origin(shown), os.path.dirname(whole))
-    elif kind is Kind.HOSTS:
-        from safelaunch.config.hosts_file import reader  # noqa: PLC0415 - as above
+    elif kind is FileKind.HOSTS:
+        from safelaunch.config.hosts_file import reader
 
-        reader.load(path, shown, lambda said, _: said)
+        reader.load(path, shown, lambda note, _: note)
 
 
-def _place(error: ConfigError, shown: str) -> tuple[str, int, int]:
-    """Return file, line and column of an error; the beginning of the file where it says none."""
+def _location(error: ConfigError, shown: str) -> tuple[str, int, int]:
+    """Return file, line and column of an error; the start of the file if it has no line."""
     file, *numbers = (error.where or "").rsplit(":", 2)
     if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):  # noqa: PLR2004 - line, column
         return shown, 1, 1
     return file.replace(os.sep, "/"), int(numbers[0]), int(numbers[1])
 
 
-def _is_ignored(finding: Finding) -> bool:
-    """Whether a comment or an ignore file asks to leave a finding out."""
+def _is_ignored(finding: LintFinding) -> bool:
+    """Whether a comment or an ignore file excludes a finding."""
     try:
-        text = file_text.read(finding.file, read(finding.file))
+        text = file_text.decode(finding.file, read(finding.file))
     except ConfigError:
         return False
-    return text is not None and (text.ignores(finding.line, finding.id) or is_ignored(finding.file))
+    return text is not None and (
+        text.is_ignored(finding.line, finding.id) or is_ignored(finding.file)
+    )
 
 
-# -- mending ---------------------------------------------------------------------------------------
+# -- fixing ----------------------------------------------------------------------------------------
 
 
-def _fix(found: dict[str, list[Finding]], *, ask: bool, show: bool) -> list[str]:
-    """Show what would change, ask, write; return the files that were written."""
+def _fix(findings_by_file: dict[str, list[LintFinding]], *, ask: bool, show: bool) -> list[str]:
+    """Show the changes, ask for confirmation, write; return the written files."""
     changes = {}
-    for path, findings in found.items():
-        if not any(f.is_mechanical for f in findings):
+    for path, findings in findings_by_file.items():
+        if not any(f.is_fixable for f in findings):
             continue
         old = read(path)
-        new = mended(old, findings)
+        new = apply_edits(old, findings)
         if new != old:
             changes[path] = new
             if show:
                 secret = {f.line for f in findings if f.id == secrets.ID}
                 _show_difference(path, old, new, secret)
     if not changes:
-        say("nothing here can be mended mechanically")
+        say("nothing can be fixed automatically")
         return []
-    if ask and not _agreed(len(changes)):
+    if ask and not _confirm(len(changes)):
         return []
     for path, new in changes.items():
         _write(path, new)
-    say(f"mended {_count(len(changes), 'file')}")
+    say(f"fixed {_count(len(changes), 'file')}")
     return list(changes)
 
 
 def _show_difference(path: str, old: bytes, new: bytes, hidden: set[int]) -> None:
-    text = difference(path.replace(os.sep, "/"), old, new, hidden)
+    text = unified_diff(path.replace(os.sep, "/"), old, new, hidden)
     click.echo("\n".join(printable(line, keep="\t") for line in text.split("\n")), nl=False)
 
 
-def _agreed(count: int) -> bool:
+def _confirm(count: int) -> bool:
     if not sys.stdin.isatty():
-        say("not written: there is no terminal to ask on; --yes writes")
+        say("not written: no terminal to ask for confirmation; add `--yes`")
         return False
     return click.confirm(f"write {_count(count, 'file')}?", err=True)
 
 
 def _write(path: str, data: bytes) -> None:
-    """Replace a file as a whole, so that a full disk cannot leave half of it."""
+    """Replace a file atomically, so that a full disk cannot leave half of it."""
     real = os.path.realpath(path)
     part = f"{real}.safelaunch-part"
     try:
@@ -250,17 +260,17 @@ def _write(path: str, data: bytes) -> None:
             file.write(data)
         shutil.copymode(real, part)
         os.replace(part, real)
-    except OSError as e:
+    except OSError as error:
         if os.path.exists(part):
             os.unlink(part)
-        raise ConfigError(f"cannot write: {e.strerror}", where=path) from e
+        raise ConfigError(f"cannot write: {error.strerror}", where=path) from error
 
 
-# -- what is printed -------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
-def _print(findings: Sequence[Finding]) -> None:
-    width = max(40, min(shutil.get_terminal_size().columns, _WIDEST))
+def _print(findings: Sequence[LintFinding]) -> None:
+    width = max(40, min(shutil.get_terminal_size().columns, _MAX_WIDTH))
     indent = " " * 6
     file = None
     for finding in findings:
@@ -275,26 +285,27 @@ def _print(findings: Sequence[Finding]) -> None:
 
 
 def _say_summary(
-    findings: Sequence[Finding], files: int, paths: Sequence[str], *, fix: bool
+    findings: Sequence[LintFinding], files: int, paths: Sequence[str], *, fix: bool
 ) -> None:
-    real = [f for f in findings if f.severity != NOTE]
-    notes = len(findings) - len(real)
-    said = f"{_count(len(real), 'finding') if real else 'no findings'} in {_count(files, 'file')}"
+    counted = [f for f in findings if f.severity != NOTE]
+    notes = len(findings) - len(counted)
+    summary = _count(len(counted), "finding") if counted else "no findings"
+    summary += f" in {_count(files, 'file')}"
     if notes:
-        said += f", {_count(notes, 'note')}"
-    say(said)
-    mechanical = sum(f.is_mechanical for f in findings)
-    if mechanical and not fix:
-        from safelaunch.script import quote  # noqa: PLC0415 - only for the hint
+        summary += f", {_count(notes, 'note')}"
+    say(summary)
+    fixable = sum(f.is_fixable for f in findings)
+    if fixable and not fix:
+        from safelaunch.script import quote
 
-        say(f"{mechanical} can be mended: safelaunch lint --fix {' '.join(map(quote, paths))}")
+        say(f"{fixable} can be fixed: safelaunch lint --fix {' '.join(map(quote, paths))}")
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def _printable(finding: Finding) -> Finding:
+def _printable(finding: LintFinding) -> LintFinding:
     fix = None if finding.fix is None else printable(finding.fix, keep="\t")
     return replace(
         finding,

@@ -1,4 +1,7 @@
-"""Which files `lint` looks at: those that are named, and those of folders but for ignored ones."""
+"""Selects the files that `lint` checks: named files, and files in folders that are not ignored."""
+
+# ruff: noqa: PLC0415 - the reader of ignore files is imported only for folders, and for files of
+# that name
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError
-from safelaunch.lint.file_kinds import by_name
+from safelaunch.lint.file_kinds import kind_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,48 +18,48 @@ if TYPE_CHECKING:
     from safelaunch.sync.ignore import Patterns, Rules
 
 IGNORE_FILE = ".safelaunchlintignore"
-MOST = 1 << 20  # bytes: what is larger is data
-_START = 200  # bytes that tell a script without an ending
+MAX_BYTES = 1 << 20  # larger files are data
+_SCRIPT_HEAD = 200  # bytes to read, to recognise a script without a file name extension
 
 
-class Chosen(NamedTuple):
-    """The files to look at, those that an ignore file leaves out, and those that have no rules."""
+class Selection(NamedTuple):
+    """The files to check, those that an ignore file excludes, and those without rules."""
 
     files: tuple[str, ...]
     ignored: tuple[str, ...]
-    others: tuple[str, ...]
+    unsupported: tuple[str, ...]
 
 
-def choose(paths: Sequence[str]) -> Chosen:
-    """Return the files that are named and those in named folders. Raises ConfigError."""
-    ignore = _Ignored()
+def select_files(paths: Sequence[str]) -> Selection:
+    """Return the named files and those in named folders. Raises ConfigError."""
+    ignore = _IgnoreFiles()
     files: dict[str, None] = {}
     ignored, others = [], []
     for path in paths:
         mode = _mode(path)
         if stat.S_ISDIR(mode):
             files.update(dict.fromkeys(_walk(path, ignore)))
-        elif ignore.has(path, is_folder=False):
+        elif ignore.contains(path, is_folder=False):
             ignored.append(path)
-        elif not stat.S_ISREG(mode) or by_name(path, read(path, _START)) is None:
+        elif not stat.S_ISREG(mode) or kind_by_name(path, read(path, _SCRIPT_HEAD)) is None:
             others.append(path)
         else:
             files[path] = None
-    return Chosen(tuple(files), tuple(ignored), tuple(others))
+    return Selection(tuple(files), tuple(ignored), tuple(others))
 
 
 def is_ignored(path: str) -> bool:
-    """Whether an ignore file leaves a file out."""
-    return _Ignored().has(path, is_folder=False)
+    """Whether an ignore file excludes a file."""
+    return _IgnoreFiles().contains(path, is_folder=False)
 
 
-def read(path: str, most: int = MOST + 1) -> bytes:
+def read(path: str, limit: int = MAX_BYTES + 1) -> bytes:
     """Return the first bytes of a file. Raises ConfigError."""
     try:
         with open(path, "rb") as file:
-            return file.read(most)
-    except OSError as e:
-        raise ConfigError(f"cannot read: {e.strerror}", where=path) from e
+            return file.read(limit)
+    except OSError as error:
+        raise ConfigError(f"cannot read: {error.strerror}", where=path) from error
 
 
 def _mode(path: str) -> int:
@@ -68,23 +71,25 @@ def _mode(path: str) -> int:
         raise ConfigError(f"cannot read: {getattr(e, 'strerror', None) or e}", where=path) from e
 
 
-def _walk(root: str, ignore: _Ignored) -> Iterator[str]:
-    from safelaunch.sync.ignore import Rules  # noqa: PLC0415 - only folders need it
+def _walk(root: str, ignore: _IgnoreFiles) -> Iterator[str]:
+    from safelaunch.sync.ignore import Rules
 
     yield from _walk_folder(root, "", Rules(root), ignore)
 
 
-def _walk_folder(root: str, inside: str, rules: Rules, ignore: _Ignored) -> Iterator[str]:
+def _walk_folder(root: str, inside: str, rules: Rules, ignore: _IgnoreFiles) -> Iterator[str]:
     folder = os.path.join(root, *inside.split("/")) if inside else root
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
-        return  # not ours to read
+        return  # no permission to read it
     rules.enter(inside, [entry.name for entry in entries])
     for entry in entries:
         path = f"{inside}/{entry.name}" if inside else entry.name
         is_folder = entry.is_dir(follow_symlinks=False)
-        if rules.judge(path, is_folder=is_folder) or ignore.has(entry.path, is_folder=is_folder):
+        if rules.judge(path, is_folder=is_folder) or ignore.contains(
+            entry.path, is_folder=is_folder
+        ):
             continue
         if is_folder:
             if not entry.name.startswith(".") and not _is_environment(entry.path):
@@ -100,45 +105,45 @@ def _is_environment(folder: str) -> bool:
 
 
 def _has_rules(entry: os.DirEntry[str]) -> bool:
-    """Whether a file that was found, not named, is small and has rules."""
+    """Whether a file of a folder is small enough and has rules."""
     try:
-        if not entry.is_file() or entry.stat().st_size > MOST:
+        if not entry.is_file() or entry.stat().st_size > MAX_BYTES:
             return False
-        start = b"" if "." in entry.name else read(entry.path, _START)
+        start = b"" if "." in entry.name else read(entry.path, _SCRIPT_HEAD)
     except (OSError, ConfigError):
         return False
-    return by_name(entry.path, start) is not None
+    return kind_by_name(entry.path, start) is not None
 
 
-class _Ignored:
-    """What ignore files say, from a file's folder up to the repository's root."""
+class _IgnoreFiles:
+    """The ignore files from a file's folder up to the root of the repository."""
 
     def __init__(self) -> None:
         self._patterns: dict[str, Patterns | None] = {}
-        self._above: dict[str, tuple[str, ...]] = {}
+        self._ancestors: dict[str, tuple[str, ...]] = {}
 
-    def has(self, path: str, *, is_folder: bool) -> bool:
+    def contains(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path is ignored."""
-        whole = os.path.abspath(path)
-        for folder in self._folders(os.path.dirname(whole)):
-            patterns = self._of(folder)
+        absolute = os.path.abspath(path)
+        for folder in self._folders(os.path.dirname(absolute)):
+            patterns = self._load(folder)
             if patterns is None:
                 continue
-            inside = os.path.relpath(whole, folder).replace(os.sep, "/")
-            verdict = patterns.verdict(inside, is_folder=is_folder)
-            if verdict is not None:
-                return verdict.skipped
+            inside = os.path.relpath(absolute, folder).replace(os.sep, "/")
+            decision = patterns.verdict(inside, is_folder=is_folder)
+            if decision is not None:
+                return decision.skipped
         return False
 
     def _folders(self, folder: str) -> tuple[str, ...]:
-        """Return a folder and those above it, the repository's root last."""
-        if folder not in self._above:
+        """Return a folder and its parents up to the root of the repository."""
+        if folder not in self._ancestors:
             parent = os.path.dirname(folder)
             is_top = parent == folder or os.path.exists(os.path.join(folder, ".git"))
-            self._above[folder] = (folder, *(() if is_top else self._folders(parent)))
-        return self._above[folder]
+            self._ancestors[folder] = (folder, *(() if is_top else self._folders(parent)))
+        return self._ancestors[folder]
 
-    def _of(self, folder: str) -> Patterns | None:
+    def _load(self, folder: str) -> Patterns | None:
         if folder not in self._patterns:
             path = os.path.join(folder, IGNORE_FILE)
             self._patterns[folder] = _patterns(path) if os.path.isfile(path) else None
@@ -146,7 +151,7 @@ class _Ignored:
 
 
 def _patterns(path: str) -> Patterns:
-    from safelaunch.sync.ignore import Patterns  # noqa: PLC0415 - only where there is such a file
+    from safelaunch.sync.ignore import Patterns
 
     text = read(path).decode("utf-8-sig", "surrogateescape")
     return Patterns([line.rstrip("\r") for line in text.split("\n")], path)

@@ -1,7 +1,8 @@
-"""The table of environment variables, what is declared of the machines, and a problem."""
+"""Data classes of the variable rules: the table of variables, machine facts, and problems."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.lint.finding import WARNING
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Facts(NamedTuple):
-    """What is known of the job and its machines; None where it is not."""
+    """Facts about the job and its machines; None is not known."""
 
     launcher: str | None = None
     nodes: int | None = None
@@ -19,12 +20,12 @@ class Facts(NamedTuple):
     torch: str | None = None
     nvlink: bool | None = None
     rdma: bool | None = None
-    library: frozenset[str] | None = None  # the names in the host's own libnccl and libtorch
-    machine: str = "this machine"  # whose libraries and versions these are
+    library: frozenset[str] | None = None  # the names in the host's libnccl and libtorch
+    machine: str = "this machine"  # the machine with these libraries and versions
 
 
-class Problem(NamedTuple):
-    """What is wrong with a variable. `rename` is a name to write instead, as it stands."""
+class VariableProblem(NamedTuple):
+    """A problem with a variable. `rename` is a name that can simply replace it."""
 
     id: str
     name: str
@@ -34,9 +35,15 @@ class Problem(NamedTuple):
     rename: str | None = None
 
 
-class Table(NamedTuple):
-    """What is known of variables."""
+class VariableTable(NamedTuple):
+    """The table of variables: current ones, retired ones, and prefixes of open families."""
 
     variables: Mapping[str, Mapping[str, Any]]
-    gone: Mapping[str, Mapping[str, str]]
+    retired: Mapping[str, Mapping[str, str]]
     families: tuple[str, ...]
+
+
+def parse_version(text: str | None) -> tuple[int, ...]:
+    """Return the leading numbers of a version, for comparison."""
+    match = re.match(r"\d+(\.\d+)*", text or "")
+    return tuple(int(part) for part in match.group().split(".")) if match else ()

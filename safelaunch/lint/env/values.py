@@ -1,4 +1,4 @@
-"""What readers make of a variable's value. NCCL never complains, PyTorch raises, HF says false.
+"""Checks how libraries read a variable's value: NCCL never complains, PyTorch raises, HF false.
 
 NCCL: strtoll with base 0 (NVIDIA/nccl src/misc/param.cc); PyTorch: c10d/Utils.hpp; huggingface_hub:
 constants.py.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ValueProblem(NamedTuple):
-    """What is wrong with a value."""
+    """A problem with a value."""
 
     id: str
     message: str
@@ -33,17 +33,17 @@ _TORCH_FALSE = ("n", "no", "0", "f", "false")
 _HF_TRUE = ("1", "on", "yes", "true")
 _LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _DEBUG = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
-_MOST_RETRIES, _MOST_TIMEOUT, _LARGE_CHUNK = 7, 31, 1 << 20
+_MAX_RETRIES, _MAX_TIMEOUT, _LARGE_CHUNK = 7, 31, 1 << 20
 
 
 def check(name: str, value: str, entry: Mapping[str, Any]) -> ValueProblem | None:
-    """Return what is wrong with a value of a variable of the table, or None."""
+    """Return the problem with the value of a variable in the table, or None."""
     if value.endswith("\r"):
-        message = f"the value of `{name}` ends in a carriage return; text then matches nothing"
+        message = f"the value of `{name}` ends with a carriage return, which is part of the value"
         return ValueProblem("carriage-return", message, "save the file with LF", ERROR)
     special = _SPECIAL.get(name)
-    if special is not None and (found := special(name, value)) is not None:
-        return found
+    if special is not None and (problem := special(name, value)) is not None:
+        return problem
     kind = entry["type"]
     if entry["group"] == "nccl" and (kind in ("bool01", "int", "bytes") or _is_numeric(entry)):
         return _nccl_number(name, value, kind)
@@ -54,7 +54,7 @@ def check(name: str, value: str, entry: Mapping[str, Any]) -> ValueProblem | Non
 
 
 def _is_numeric(entry: Mapping[str, Any]) -> bool:
-    """Whether an enumeration is one of numbers."""
+    """Whether a variable is an enumeration of numbers."""
     allowed = entry.get("allowed")
     first = allowed[0] if isinstance(allowed, list) else str(allowed or "")
     return entry["type"] == "enum" and re.match(r"-?\d", first) is not None
@@ -67,7 +67,7 @@ def _nccl_number(name: str, value: str, kind: str) -> ValueProblem | None:
         return _nccl_word(name, value) if value else None
     digits = match.group().strip()
     if match.end() < len(value.rstrip()):
-        message = f"{shown}: NCCL reads {digits} and drops the rest"
+        message = f"{shown}: NCCL reads {digits} and ignores the rest"
         fix = "write the number of bytes" if kind == "bytes" else "write digits only"
         return ValueProblem("number", message, fix, ERROR)
     plain = digits.lstrip("+-")
@@ -79,7 +79,7 @@ def _nccl_number(name: str, value: str, kind: str) -> ValueProblem | None:
 
 
 def _nccl_word(name: str, value: str) -> ValueProblem:
-    """Return the problem of a word where NCCL reads a number."""
+    """Return the problem of a word where NCCL expects a number."""
     is_yes, is_no = value.lower() in _YES, value.lower() in _NO
     harm, fix = "words count as 0", "write digits"
     if is_yes:
@@ -92,17 +92,19 @@ def _nccl_word(name: str, value: str) -> ValueProblem:
 def _torch_int(name: str, value: str) -> ValueProblem | None:
     if re.fullmatch(r"[-+]?\d+", value):
         return None
-    message = f"`{name}={shorten(value)}`: PyTorch raises, it wants a number"
+    message = f"`{name}={shorten(value)}`: PyTorch raises an error, it expects a number"
     return ValueProblem("value", message, "write digits only", ERROR)
 
 
 def _torch_bool(name: str, value: str) -> ValueProblem | None:
     if value.lower() in (*_TORCH_TRUE, *_TORCH_FALSE):
         return None
-    message = f"`{name}={shorten(value)}`: PyTorch raises when the process group is made"
+    message = (
+        f"`{name}={shorten(value)}`: PyTorch raises an error when the process group is created"
+    )
     fix = f"write {name}=1 or {name}=0"
     if re.fullmatch(r"\d+", value):
-        return None  # some of these take larger numbers in some releases
+        return None  # some of these accept larger numbers in some releases
     return ValueProblem("value", message, fix, ERROR)
 
 
@@ -117,28 +119,28 @@ def _level(name: str, value: str) -> ValueProblem | None:
     if value in _LEVELS or value.isdigit():
         return None
     fix = f"write {value.upper()}" if value.upper() in _LEVELS else f"one of {', '.join(_LEVELS)}"
-    message = f"`{name}={shorten(value)}`: no level, NCCL ignores it without a word"
+    message = f"`{name}={shorten(value)}`: not a level, NCCL silently ignores it"
     return ValueProblem("value", message, fix, ERROR)
 
 
 def _debug(name: str, value: str) -> ValueProblem | None:
     if value.upper() in _DEBUG or not value:
         return None
-    message = f"`{name}={shorten(value)}`: no level, NCCL then prints nothing"
+    message = f"`{name}={shorten(value)}`: not a level, NCCL then prints nothing"
     return ValueProblem("value", message, f"one of {', '.join(_DEBUG)}", WARNING)
 
 
 def _retries(name: str, value: str) -> ValueProblem | None:
-    if not value.isdigit() or int(value) <= _MOST_RETRIES:
+    if not value.isdigit() or int(value) <= _MAX_RETRIES:
         return None
-    message = f"`{name}={shorten(value)}`: the field has three bits, 7 is the most"
+    message = f"`{name}={shorten(value)}`: the field has three bits, the maximum is 7"
     return ValueProblem("value", message, "write 7, and raise NCCL_IB_TIMEOUT instead", ERROR)
 
 
 def _timeout(name: str, value: str) -> ValueProblem | None:
-    if not value.isdigit() or 0 < int(value) <= _MOST_TIMEOUT:
+    if not value.isdigit() or 0 < int(value) <= _MAX_TIMEOUT:
         return None
-    message = f"`{name}={shorten(value)}`: 0 or above 31 waits for ever (4.096 us * 2^value)"
+    message = f"`{name}={shorten(value)}`: 0 or above 31 waits forever (4.096 us * 2^value)"
     return ValueProblem("value", message, "22 is about two minutes with 7 retries", WARNING)
 
 
@@ -146,34 +148,34 @@ def _chunk(name: str, value: str) -> ValueProblem | None:
     if not value.isdigit() or int(value) < _LARGE_CHUNK:
         return None
     message = f"`{name}={shorten(value)}`: 1 MiB and more gave wrong results with NCCL 2.31.2"
-    return ValueProblem("value", message, "524288 is what cloud recipes use", ERROR)
+    return ValueProblem("value", message, "use 524288, as cloud recipes do", ERROR)
 
 
 def _debug_file(name: str, value: str) -> ValueProblem | None:
     if "%h" in value or "%p" in value or value.startswith("/dev/"):
         return None
-    message = f"`{name}` without %h and %p: all ranks write over one file"
+    message = f"`{name}` without %h and %p: all ranks overwrite the same file"
     return ValueProblem("value", message, f"{name}={shorten(value)}.%h.%p", WARNING)
 
 
 def _gloo(name: str, value: str) -> ValueProblem | None:
     if not re.search(r"[\^=]", value):
         return None
-    message = f"`{name}={shorten(value)}`: gloo takes exact names, no `^` and no `=`"
-    return ValueProblem("value", message, "name the interface as `ip -br link` does", ERROR)
+    message = f"`{name}={shorten(value)}`: gloo accepts exact names only, no `^` and no `=`"
+    return ValueProblem("value", message, "use the name that `ip -br link` shows", ERROR)
 
 
 def _wandb(name: str, value: str) -> ValueProblem | None:
     if value != "dryrun":
         return None
-    message = f"`{name}=dryrun` is the old word for offline"
+    message = f"`{name}=dryrun` is the old name of offline"
     return ValueProblem("value", message, f"write {name}=offline", WARNING)
 
 
 def _disable(name: str, value: str) -> ValueProblem | None:
     if not value.isdigit() or int(value) in (0, 1):
         return None
-    message = f"`{name}={shorten(value)}`: acts only when it is exactly 1"
+    message = f"`{name}={shorten(value)}`: has an effect only if it is exactly 1"
     return ValueProblem("value", message, f"write {name}=1", WARNING)
 
 

@@ -1,6 +1,6 @@
-"""Splits a shell script into commands of words, as bash would, as far as rules need it.
+"""Splits a shell script into commands and words like bash, as far as the rules need it.
 
-Nothing is expanded: a word with `$` or a backtick says so. Bodies of here-documents are skipped.
+Nothing is expanded: words with `$` or a backtick are marked. Bodies of here-documents are skipped.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 _OPERATORS = ("&&", "||", "|&", ";;", "|", "&", ";", "(", ")")
 _REDIRECTION = re.compile(r"\d*(<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)|&>>|&>")
 _BLANKS_AT_END = re.compile(r"\\[ \t]+(?=\n|\Z)")
-_FAR = 20  # lines
+_LOOKAHEAD = 20  # lines
 _CLOSES = {"(": ")", "{": "}", "`": "`"}
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word: as it is written, without its quotes, whether bash expands something in it."""
+    """A word: its raw text, its value without quotes, and whether bash expands something in it."""
 
     raw: str
     value: str
@@ -27,16 +27,16 @@ class Word:
 
 
 @dataclass(slots=True)
-class Command:
-    """A simple command; `joint` is the operator behind it, a line end too."""
+class ShellCommand:
+    """A simple command; `operator` is what follows it, also a line end."""
 
     words: list[Word] = field(default_factory=list)
-    joint: str = "\n"
+    operator: str = "\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
-    """A line that is meant to go on, and does not: `why` is blanks, blank line or comment."""
+class BrokenContinuation:
+    """A backslash that does not continue the command; `why` is blanks, blank line or comment."""
 
     line: int
     column: int
@@ -46,38 +46,38 @@ class Break:
 
 @dataclass(slots=True)
 class Script:
-    """The commands of a script, and where continued lines break."""
+    """The commands of a script, and its broken line continuations."""
 
-    commands: list[Command]
-    breaks: list[Break]
+    commands: list[ShellCommand]
+    breaks: list[BrokenContinuation]
 
 
 def split(text: str) -> Script:
-    """Return the commands of a script. Never fails: what is no shell gives some words."""
+    """Return the commands of a script. Never fails, whatever the text is."""
     return _Splitter(text).split()
 
 
 class _Splitter:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at = 0
+        self.pos = 0
         self.line = 1
         self.line_start = 0
         self.lines = text.split("\n")
-        self.script = Script([Command()], [])
-        self.delimiters: list[str] = []  # of here-documents that begin behind this line
-        self.is_target = ""  # the redirection whose word comes next
+        self.script = Script([ShellCommand()], [])
+        self.delimiters: list[str] = []  # of here-documents that begin after this line
+        self.redirection = ""  # the redirection operator whose target is the next word
 
     def split(self) -> Script:
-        while self.at < len(self.text):
+        while self.pos < len(self.text):
             self._step()
         return self.script
 
     def _step(self) -> None:
-        text, at = self.text, self.at
+        text, at = self.text, self.pos
         char = text[at]
         if char in " \t\r":
-            self.at += 1
+            self.pos += 1
         elif char == "\n":
             self._newline()
         elif char == "#":
@@ -85,18 +85,18 @@ class _Splitter:
         elif char == "\\" and self._is_continued():
             pass
         elif (match := _REDIRECTION.match(text, at)) is not None:
-            self.is_target = match.group().lstrip("0123456789")
-            self.at = match.end()
+            self.redirection = match.group().lstrip("0123456789")
+            self.pos = match.end()
         elif (
             operator := next((o for o in _OPERATORS if text.startswith(o, at)), None)
         ) is not None:
-            self.at += len(operator)
+            self.pos += len(operator)
             self._end(operator)
         else:
             self._word()
 
     def _newline(self) -> None:
-        self.at += 1
+        self.pos += 1
         self._next_line()
         for delimiter in self.delimiters:
             self._skip_document(delimiter)
@@ -105,25 +105,25 @@ class _Splitter:
 
     def _next_line(self) -> None:
         self.line += 1
-        self.line_start = self.at
+        self.line_start = self.pos
 
     def _comment(self) -> None:
-        end = self.text.find("\n", self.at)
-        self.at = len(self.text) if end < 0 else end
+        end = self.text.find("\n", self.pos)
+        self.pos = len(self.text) if end < 0 else end
 
     def _end(self, operator: str) -> None:
-        self.is_target = ""
+        self.redirection = ""
         last = self.script.commands[-1]
         if last.words:
-            last.joint = operator
-            self.script.commands.append(Command())
+            last.operator = operator
+            self.script.commands.append(ShellCommand())
 
     def _skip_document(self, delimiter: str) -> None:
-        while self.at < len(self.text):
-            end = self.text.find("\n", self.at)
+        while self.pos < len(self.text):
+            end = self.text.find("\n", self.pos)
             end = len(self.text) if end < 0 else end
-            line = self.text[self.at : end]
-            self.at = min(end + 1, len(self.text))
+            line = self.text[self.pos : end]
+            self.pos = min(end + 1, len(self.text))
             self._next_line()
             if line.strip("\t ") == delimiter:
                 return
@@ -131,114 +131,116 @@ class _Splitter:
     # -- continued lines ---------------------------------------------------------------------------
 
     def _is_continued(self) -> bool:
-        """Pass over a backslash at a line's end, and note where it does not do what it is for."""
-        if self.text.startswith("\\\n", self.at):
+        """Skip a backslash at the end of a line; record it if it does not continue the command."""
+        if self.text.startswith("\\\n", self.pos):
             self._check_next_line()
-            self.at += 2
+            self.pos += 2
             self._next_line()
             return True
-        match = _BLANKS_AT_END.match(self.text, self.at)
+        match = _BLANKS_AT_END.match(self.text, self.pos)
         if match is None or match.end() == len(self.text):
             return False
         self._break("blanks", match.group()[1:])
-        self.at = match.end()
+        self.pos = match.end()
         return True
 
     def _check_next_line(self) -> None:
-        following = [s.strip() for s in self.lines[self.line : self.line + _FAR]]
+        following = [s.strip() for s in self.lines[self.line : self.line + _LOOKAHEAD]]
         is_broken = not following[0] or following[0].startswith("#")
-        nearest = next((n for n, s in enumerate(following) if s and s[0] != "#"), None)
+        next_index = next((n for n, s in enumerate(following) if s and s[0] != "#"), None)
         words = self.script.commands[-1].words
-        if not is_broken or nearest is None or not words:
+        if not is_broken or next_index is None or not words:
             return
-        deeper = _indent(self.lines[self.line + nearest]) > _indent(self.lines[words[0].line - 1])
+        deeper = _indent(self.lines[self.line + next_index]) > _indent(
+            self.lines[words[0].line - 1]
+        )
         only_settings = all(re.match(r"[A-Za-z_]\w*=", word.raw) for word in words)
-        if following[nearest].startswith("-") or only_settings or deeper:
+        if following[next_index].startswith("-") or only_settings or deeper:
             self._break("comment" if following[0] else "blank line")
 
     def _break(self, why: str, blanks: str = "") -> None:
-        column = self.at - self.line_start + 1
-        self.script.breaks.append(Break(self.line, column, why, blanks))
+        column = self.pos - self.line_start + 1
+        self.script.breaks.append(BrokenContinuation(self.line, column, why, blanks))
 
     # -- words -------------------------------------------------------------------------------------
 
     def _word(self) -> None:
-        start, line, column = self.at, self.line, self.at - self.line_start + 1
+        start, line, column = self.pos, self.line, self.pos - self.line_start + 1
         value, expands = [], False
-        while self.at < len(self.text) and not self._ends_word(start):
+        while self.pos < len(self.text) and not self._ends_word(start):
             part, more = self._part()
             value.append(part)
             expands = expands or more
-        word = Word(self.text[start : self.at], "".join(value), expands, line, column)
-        if self.is_target.startswith("<<") and self.is_target != "<<<":
+        word = Word(self.text[start : self.pos], "".join(value), expands, line, column)
+        if self.redirection.startswith("<<") and self.redirection != "<<<":
             self.delimiters.append(word.value)
-        elif not self.is_target:
+        elif not self.redirection:
             self.script.commands[-1].words.append(word)
-        self.is_target = ""
+        self.redirection = ""
 
     def _ends_word(self, start: int) -> bool:
-        char = self.text[self.at]
+        char = self.text[self.pos]
         if char == "\\":
-            return self.at > start and _BLANKS_AT_END.match(self.text, self.at) is not None
+            return self.pos > start and _BLANKS_AT_END.match(self.text, self.pos) is not None
         return char in " \t\r\n|&;()<>"
 
     def _part(self) -> tuple[str, bool]:
         """Return the next part of a word without quotes, and whether bash expands it."""
-        char = self.text[self.at]
-        if char == "'" or self.text.startswith("$'", self.at):
-            self.at += 1 if char == "'" else 2
+        char = self.text[self.pos]
+        if char == "'" or self.text.startswith("$'", self.pos):
+            self.pos += 1 if char == "'" else 2
             return self._until("'"), False
         if char == '"':
-            self.at += 1
+            self.pos += 1
             return self._double()
         if char in "$`":
             return self._expansion(), True
         if char == "\\":
-            following = self.text[self.at + 1 : self.at + 2]
+            following = self.text[self.pos + 1 : self.pos + 2]
             self._advance(2)
             return ("" if following == "\n" else following), False
-        self.at += 1
+        self.pos += 1
         return char, False
 
     def _until(self, end: str) -> str:
-        found = self.text.find(end, self.at)
-        found = len(self.text) if found < 0 else found
-        inside = self.text[self.at : found]
+        end_index = self.text.find(end, self.pos)
+        end_index = len(self.text) if end_index < 0 else end_index
+        inside = self.text[self.pos : end_index]
         self._advance(len(inside) + 1)
         return inside
 
     def _double(self) -> tuple[str, bool]:
         value, expands = [], False
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            char = self.text[self.at]
+        while self.pos < len(self.text) and self.text[self.pos] != '"':
+            char = self.text[self.pos]
             if char in "$`":
                 value.append(self._expansion())
                 expands = True
             elif char == "\\":
-                following = self.text[self.at + 1 : self.at + 2]
+                following = self.text[self.pos + 1 : self.pos + 2]
                 value.append(following if following in '"\\$`' else "\\" + following)
                 self._advance(2)
             else:
                 value.append(char)
                 self._advance(1)
-        self.at += 1
+        self.pos += 1
         return "".join(value), expands
 
     def _expansion(self) -> str:
-        """Pass over `$name`, `${...}`, `$(...)` or a backtick command, and return it as it is."""
-        start = self.at
-        self.at += 1
-        opening = "`" if self.text[start] == "`" else self.text[self.at : self.at + 1]
+        """Skip `$name`, `${...}`, `$(...)` or a backtick command, and return its raw text."""
+        start = self.pos
+        self.pos += 1
+        opening = "`" if self.text[start] == "`" else self.text[self.pos : self.pos + 1]
         if opening == "`":
             self._until("`")
         elif opening in ("(", "{"):
             self._balanced(opening)
-        return self.text[start : self.at]
+        return self.text[start : self.pos]
 
     def _balanced(self, opening: str) -> None:
         closing, depth = _CLOSES[opening], 0
-        while self.at < len(self.text):
-            char = self.text[self.at]
+        while self.pos < len(self.text):
+            char = self.text[self.pos]
             self._advance(2 if char == "\\" else 1)
             if char == "'" and opening == "(":
                 self._until("'")
@@ -247,15 +249,11 @@ class _Splitter:
                 return
 
     def _advance(self, count: int) -> None:
-        """Go on inside a word, which may hold line ends."""
-        for _ in range(min(count, len(self.text) - self.at)):
-            self.at += 1
-            if self.text[self.at - 1] == "\n":
+        """Move forward inside a word, which may contain line ends."""
+        for _ in range(min(count, len(self.text) - self.pos)):
+            self.pos += 1
+            if self.text[self.pos - 1] == "\n":
                 self._next_line()
-
-
-def _operator(text: str, at: int) -> str | None:
-    return next((o for o in _OPERATORS if text.startswith(o, at)), None)
 
 
 def _indent(line: str) -> int:

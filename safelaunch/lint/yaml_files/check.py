@@ -1,65 +1,67 @@
-"""YAML and JSON files: which kind they are, and the rules for it."""
+"""Determines the kind of YAML and JSON files, and applies the rules for it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from safelaunch.lint import file_kinds, file_variables, secrets
-from safelaunch.lint.file_kinds import Kind
-from safelaunch.lint.finding import BOM, ERROR, Finding
+from safelaunch.lint.file_kinds import FileKind
+from safelaunch.lint.finding import BOM, ERROR, LintFinding
 from safelaunch.lint.yaml_files import framework_keys, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.lint.env.model import Facts
-    from safelaunch.lint.file_text import Source
+    from safelaunch.lint.file_text import TextFile
     from safelaunch.lint.yaml_files.rules import Document
 
 
-def check_yaml(text: Source, known: Facts) -> tuple[Kind, list[Finding]]:
-    """Return the kind of a YAML file, and what is wrong in it."""
-    document = rules.read(text.text, text.file)
+def check_yaml(text: TextFile, facts: Facts) -> tuple[FileKind, list[LintFinding]]:
+    """Return the kind of a YAML file, and its findings."""
+    document = rules.parse(text.text, text.file)
     kind = _kind(text, document)
-    variables = file_variables.in_yaml(document, text.file, kind, known)
-    if kind in (Kind.JOB, Kind.PROFILE, Kind.HOSTS):
-        return kind, list(variables)  # their own reader is stricter in all else
-    found = [*document.findings, *_secrets(text, document), *_keys(kind, document, text.file)]
-    if kind is not Kind.OTHER:
-        found += [*rules.check_types(document, text.file), *variables]
-    return kind, found
+    variables = file_variables.check_yaml(document, text.file, kind, facts)
+    if kind in (FileKind.JOB, FileKind.PROFILE, FileKind.HOSTS):
+        return kind, list(variables)  # safelaunch.config checks everything else, more strictly
+    findings = [*document.findings, *_secrets(text, document), *_keys(kind, document, text.file)]
+    if kind is not FileKind.OTHER:
+        findings += [*rules.check_types(document, text.file), *variables]
+    return kind, findings
 
 
-def _secrets(text: Source, document: Document) -> list[Finding]:
-    by_look = list(secrets.check_text(text))
-    seen = {f.line for f in by_look}
-    return by_look + [f for f in secrets.check_keys(document, text.file) if f.line not in seen]
+def _secrets(text: TextFile, document: Document) -> list[LintFinding]:
+    findings = list(secrets.check_text(text))
+    secret_lines = {f.line for f in findings}
+    return findings + [
+        f for f in secrets.check_keys(document, text.file) if f.line not in secret_lines
+    ]
 
 
-def check_json(text: Source) -> tuple[Kind, list[Finding]]:
-    """Return the kind of a JSON file, and what is wrong in it where it is a configuration."""
-    # JSON is YAML but for the tabs between its values
-    document = rules.read(text.text.replace("\t", " "), text.file)
+def check_json(text: TextFile) -> tuple[FileKind, list[LintFinding]]:
+    """Return the kind of a JSON file, and its findings if it is a configuration."""
+    # JSON is YAML except for tabs between values
+    document = rules.parse(text.text.replace("\t", " "), text.file)
     kind = _kind(text, document)
-    if kind not in (Kind.ACCELERATE, Kind.DEEPSPEED):
-        return Kind.JSON, []
-    found = list(document.findings)
+    if kind not in (FileKind.ACCELERATE, FileKind.DEEPSPEED):
+        return FileKind.JSON, []
+    findings = list(document.findings)
     if text.has_bom:
         message = "a byte order mark before the first line: json.load refuses it"
         fix = "save as UTF-8 without BOM"
-        found.append(Finding(text.file, 1, 1, BOM, message, fix, ERROR))
-    return kind, [*found, *_keys(kind, document, text.file)]
+        findings.append(LintFinding(text.file, 1, 1, BOM, message, fix, ERROR))
+    return kind, [*findings, *_keys(kind, document, text.file)]
 
 
-def _kind(text: Source, document: Document) -> Kind:
+def _kind(text: TextFile, document: Document) -> FileKind:
     launcher = document.value("launcher")
     parents = [s.text for s in document.scalars if s.path[:1] == ("extends",) and not s.is_key]
-    return file_kinds.by_keys(
+    return file_kinds.kind_by_keys(
         text.file, document.keys, launcher.text if launcher else None, parents
     )
 
 
-def _keys(kind: Kind, document: Document, file: str) -> Iterable[Finding]:
-    if kind is Kind.ACCELERATE:
+def _keys(kind: FileKind, document: Document, file: str) -> Iterable[LintFinding]:
+    if kind is FileKind.ACCELERATE:
         return framework_keys.check_accelerate(document, file)
-    return framework_keys.check_deepspeed(document, file) if kind is Kind.DEEPSPEED else ()
+    return framework_keys.check_deepspeed(document, file) if kind is FileKind.DEEPSPEED else ()

@@ -1,10 +1,10 @@
-"""Keys of accelerate and DeepSpeed configurations that nothing reads.
+"""Finds keys of accelerate and DeepSpeed configurations that nothing reads.
 
 Sources: accelerate 1.15.0 (commands/config/config_args.py: fields of ClusterConfig; launch.py: a
-key of a block becomes an argument of the launch parser, and one that is none is dropped);
-DeepSpeed 0.19.8 (runtime/config.py: keys at the top are asked for one by one, the rest is dropped;
+key of a block becomes an argument of the launch parser, other keys are dropped);
+DeepSpeed 0.19.8 (runtime/config.py: top-level keys are read one by one, the rest is ignored;
 zero/config.py, offload_config.py, precision_config.py: `extra="forbid"`, an unknown key is an
-error). Keys that older versions read are listed as such and pass.
+error). Keys that only older versions read are listed separately and accepted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import did_you_mean
-from safelaunch.lint.finding import ERROR, WARNING, Finding
+from safelaunch.lint.finding import ERROR, WARNING, LintFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,15 +26,15 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-class _Block(NamedTuple):
-    known: frozenset[str]
+class _KeySet(NamedTuple):
+    current: frozenset[str]
     older: frozenset[str]
     severity: str
     harm: str
-    prefix: str = ""  # accelerate puts it before a key that lacks it
+    prefix: str = ""  # accelerate adds it to keys that lack it
 
 
-_ACCELERATE_TOP = _Block(
+_ACCELERATE_TOP = _KeySet(
     _names(
         "command_file commands compute_environment debug deepspeed_config distributed_type"
         " downcast_bf16 dynamo_config enable_cpu_affinity fp8_config fsdp_config gpu_ids"
@@ -48,7 +48,7 @@ _ACCELERATE_TOP = _Block(
     "accelerate refuses the file (ValueError: unknown keys)",
 )
 _ACCELERATE_BLOCKS = {
-    "deepspeed_config": _Block(
+    "deepspeed_config": _KeySet(
         _names(
             "deepspeed_config_file deepspeed_exclusion_filter deepspeed_hostfile"
             " deepspeed_inclusion_filter deepspeed_moe_layer_cls_names"
@@ -58,9 +58,9 @@ _ACCELERATE_BLOCKS = {
         ),
         _names("zero3_save_fp16_model use_deepspeed_config"),
         WARNING,
-        "accelerate reads no such key here; DeepSpeed runs with its default",
+        "accelerate does not read this key here; DeepSpeed uses its default",
     ),
-    "fsdp_config": _Block(
+    "fsdp_config": _KeySet(
         _names(
             "fsdp_activation_checkpointing fsdp_activation_checkpointing_offload"
             " fsdp_auto_wrap_policy fsdp_backward_prefetch fsdp_cpu_ram_efficient_loading"
@@ -71,21 +71,21 @@ _ACCELERATE_BLOCKS = {
         ),
         _names("fsdp_backward_prefetch_policy"),
         WARNING,
-        "accelerate reads no such key here",
+        "accelerate does not read this key here",
         "fsdp_",
     ),
-    "dynamo_config": _Block(
+    "dynamo_config": _KeySet(
         _names(
             "dynamo_backend dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph"
             " dynamo_use_regional_compilation"
         ),
         frozenset(),
         WARNING,
-        "accelerate reads no such key here",
+        "accelerate does not read this key here",
         "dynamo_",
     ),
 }
-# where a key of DeepSpeed's own configuration was meant
+# keys that belong into a DeepSpeed configuration
 _DEEPSPEED_ONLY = _names(
     "reduce_bucket_size allgather_bucket_size overlap_comm contiguous_gradients reduce_scatter"
     " allgather_partitions round_robin_gradients sub_group_size stage3_prefetch_bucket_size"
@@ -94,7 +94,7 @@ _DEEPSPEED_ONLY = _names(
     " steps_per_print wall_clock_breakdown zero_optimization"
 )
 
-_DEEPSPEED_TOP = _Block(
+_DEEPSPEED_TOP = _KeySet(
     _names(
         "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet"
         " communication_data_type comms_logger compile csv_monitor data_efficiency data_types"
@@ -114,7 +114,7 @@ _DEEPSPEED_TOP = _Block(
         " sparse_gradients hf_ds_config"
     ),
     WARNING,
-    "DeepSpeed reads no such key",
+    "DeepSpeed does not read this key",
 )
 _ZERO = _names(
     "stage contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce"
@@ -134,19 +134,19 @@ _STAGE_3 = _names(
 )
 _FORBIDDEN = "DeepSpeed refuses the file (extra keys are forbidden here)"
 _DEEPSPEED_BLOCKS = {
-    ("zero_optimization",): _Block(
+    ("zero_optimization",): _KeySet(
         _ZERO | _STAGE_3 | {f"stage3_{name}" for name in _STAGE_3},
         _names("mics_shard_size mics_hierarchical_params_gather zeropp_loco_param"),
         ERROR,
         _FORBIDDEN,
     ),
-    ("zero_optimization", "offload_param"): _Block(
+    ("zero_optimization", "offload_param"): _KeySet(
         _names("device nvme_path buffer_count buffer_size max_in_cpu pin_memory"),
         frozenset(),
         ERROR,
         _FORBIDDEN,
     ),
-    ("zero_optimization", "offload_optimizer"): _Block(
+    ("zero_optimization", "offload_optimizer"): _KeySet(
         _names(
             "device nvme_path buffer_count pin_memory pipeline_read pipeline_write fast_init ratio"
             " super_offload cpuadam_cores_perc pipeline"
@@ -155,56 +155,56 @@ _DEEPSPEED_BLOCKS = {
         ERROR,
         _FORBIDDEN,
     ),
-    ("fp16",): _Block(
+    ("fp16",): _KeySet(
         _names(
             "enabled auto_cast loss_scale initial_scale_power loss_scale_window hysteresis"
             " consecutive_hysteresis min_loss_scale fp16_master_weights_and_grads"
         ),
         _names("opt_level"),
         WARNING,
-        "DeepSpeed reads no such key here",
+        "DeepSpeed does not read this key here",
     ),
-    ("bf16",): _Block(
+    ("bf16",): _KeySet(
         _names(
             "enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads"
             " bf16_optimizer_states"
         ),
         _names("auto_cast loss_scale initial_scale_power loss_scale_window hysteresis"),
         WARNING,
-        "DeepSpeed reads no such key here",
+        "DeepSpeed does not read this key here",
     ),
 }
 
 
-def check_accelerate(document: Document, file: str) -> Iterator[Finding]:
-    """Yield keys of an accelerate configuration that nothing reads."""
+def check_accelerate(document: Document, file: str) -> Iterator[LintFinding]:
+    """Yield findings for keys of an accelerate configuration that nothing reads."""
     environment = document.value("compute_environment")
     if environment is not None and environment.text == "AMAZON_SAGEMAKER":
-        return  # another class with other keys
-    yield from _unread(document, file, (), _ACCELERATE_TOP)
+        return  # a different class with different keys
+    yield from _unknown_keys(document, file, (), _ACCELERATE_TOP)
     for name, block in _ACCELERATE_BLOCKS.items():
-        yield from _unread(document, file, (name,), block)
+        yield from _unknown_keys(document, file, (name,), block)
 
 
-def check_deepspeed(document: Document, file: str) -> Iterator[Finding]:
-    """Yield keys of a DeepSpeed configuration that nothing reads."""
-    yield from _unread(document, file, (), _DEEPSPEED_TOP)
+def check_deepspeed(document: Document, file: str) -> Iterator[LintFinding]:
+    """Yield findings for keys of a DeepSpeed configuration that nothing reads."""
+    yield from _unknown_keys(document, file, (), _DEEPSPEED_TOP)
     for path, block in _DEEPSPEED_BLOCKS.items():
-        yield from _unread(document, file, path, block)
+        yield from _unknown_keys(document, file, path, block)
 
 
-def _unread(
-    document: Document, file: str, path: tuple[str, ...], block: _Block
-) -> Iterator[Finding]:
-    known = block.known | block.older
+def _unknown_keys(
+    document: Document, file: str, path: tuple[str, ...], block: _KeySet
+) -> Iterator[LintFinding]:
+    accepted = block.current | block.older
     for key in document.keys_below(*path):
         name = key.text
-        if name in known or block.prefix + name in known or name.startswith(("_", "#", "//")):
+        if name in accepted or block.prefix + name in accepted or name.startswith(("_", "#", "//")):
             continue
         where = f" under `{'.'.join(path)}`" if path else ""
         if path == ("deepspeed_config",) and name in _DEEPSPEED_ONLY:
-            fix = "put it into a DeepSpeed JSON file and name that in `deepspeed_config_file`"
+            fix = "move it to a DeepSpeed JSON file, and set `deepspeed_config_file` to that file"
         else:
-            fix = did_you_mean(name, block.known) or "remove it"
+            fix = did_you_mean(name, block.current) or "remove it"
         message = f"`{name}`{where}: {block.harm}"
-        yield Finding(file, key.line, key.column, ID, message, fix, block.severity)
+        yield LintFinding(file, key.line, key.column, ID, message, fix, block.severity)

@@ -1,4 +1,4 @@
-"""YAML that other programs read: values that loaders read differently, duplicate keys, syntax."""
+"""Rules for YAML of other programs: values that loaders read differently, duplicates, syntax."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from safelaunch.lint.finding import ERROR, WARNING, Edit, Finding
+from safelaunch.lint.finding import ERROR, WARNING, Edit, LintFinding
 from safelaunch.lint.yaml_files import scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_SHOWN = 40
+_MAX_SHOWN = 40
 _MERGE = "<<"
 
 
 class Scalar(NamedTuple):
-    """A scalar with its place; `path` names the keys above it, `is_key` that it is one itself."""
+    """A scalar with its location; `path` are the keys above it, `is_key` if it is a key itself."""
 
     text: str
     is_plain: bool
@@ -29,14 +29,14 @@ class Scalar(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What a YAML file holds, flat: its scalars in order, and what is wrong with it as YAML."""
+    """A YAML file as a flat list of scalars in order, with its YAML errors."""
 
     scalars: tuple[Scalar, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys at the top."""
+        """The top-level keys."""
         return tuple(s.text for s in self.scalars if s.is_key and not s.path)
 
     def value(self, *path: str) -> Scalar | None:
@@ -48,75 +48,77 @@ class Document(NamedTuple):
         return tuple(s for s in self.scalars if s.is_key and s.path == path)
 
 
-def read(text: str, file: str) -> Document:
-    """Return the document; a file that is no YAML gives what was read up to there."""
-    reader = _Reader(file)
+def parse(text: str, file: str) -> Document:
+    """Return the document; after a syntax error, what was read before it."""
+    reader = _EventReader(file)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
-            reader.take(event)
+            reader.handle(event)
     except yaml.MarkedYAMLError as e:
         reader.findings.append(_syntax(e, text, file))
     except (yaml.YAMLError, UnicodeEncodeError) as e:
         message = "a control character, which YAML does not allow"
         position = getattr(e, "position", None)
         line = text.encode(errors="replace")[: position or 0].count(b"\n") + 1
-        reader.findings.append(Finding(file, line, 1, "yaml-syntax", message, None, ERROR))
+        reader.findings.append(LintFinding(file, line, 1, "yaml-syntax", message, None, ERROR))
     return Document(tuple(reader.scalars), tuple(reader.findings))
 
 
-def check_types(document: Document, file: str) -> Iterator[Finding]:
-    """Yield values and keys that PyYAML and YAML 1.2 loaders read differently."""
+def check_types(document: Document, file: str) -> Iterator[LintFinding]:
+    """Yield findings for values and keys that PyYAML and YAML 1.2 loaders read differently."""
     for scalar in document.scalars:
         if scalar.is_plain and (finding := _check_type(scalar, file)) is not None:
             yield finding
 
 
-def _check_type(scalar: Scalar, file: str) -> Finding | None:
+def _check_type(scalar: Scalar, file: str) -> LintFinding | None:
     text = scalar.text
     if scalar.is_key and text == _MERGE:
         return None
-    pyyaml, ruamel = scalars.by_pyyaml(text), scalars.by_ruamel(text)
-    new = scalars.rewritten(text)
+    pyyaml, ruamel = scalars.pyyaml_value(text), scalars.ruamel_value(text)
+    new = scalars.portable_float(text)
     if pyyaml != ruamel:
         rule, severity = "yaml-type", ERROR if new is not None else WARNING
-        said = f"PyYAML reads {pyyaml.words}, YAML 1.2 loaders {ruamel.words}"
+        difference = f"PyYAML reads {pyyaml.description}, YAML 1.2 loaders {ruamel.description}"
     elif pyyaml.kind in ("date", "time"):
         rule, severity = "yaml-date", WARNING
-        said = f"PyYAML reads {pyyaml.words}, no text; by YAML 1.2 and JSON it is text"
+        difference = f"PyYAML reads {pyyaml.description}; in YAML 1.2 and JSON it is text"
     elif new is not None or pyyaml.kind == "error":
         rule, severity = "yaml-type", WARNING
-        said = f"PyYAML reads {pyyaml.words}, the YAML 1.2 standard {_standard(text)}"
+        difference = f"PyYAML reads {pyyaml.description}, the YAML 1.2 standard {_standard(text)}"
     else:
         return None
     edit = None if new is None else Edit(scalar.line, scalar.column, text, new)
-    what = "key " if scalar.is_key else ""
-    message = f"{what}`{_short(text)}`: {said}"
-    quoted = f'put it into quotes: "{_short(text)}"'
-    fix = quoted if scalar.is_key and new is None else _advice(text, pyyaml, ruamel, new)
-    return Finding(file, scalar.line, scalar.column, rule, message, fix, severity, edit)
+    prefix = "key " if scalar.is_key else ""
+    message = f"{prefix}`{_short(text)}`: {difference}"
+    quoted = f'put it in quotes: "{_short(text)}"'
+    fix = quoted if scalar.is_key and new is None else _suggest_fix(text, pyyaml, ruamel, new)
+    return LintFinding(file, scalar.line, scalar.column, rule, message, fix, severity, edit)
 
 
 def _standard(text: str) -> str:
-    return scalars.by_standard(text).words
+    return scalars.standard_value(text).description
 
 
-def _advice(text: str, old: scalars.Reading, new: scalars.Reading, spelling: str | None) -> str:
+def _suggest_fix(
+    text: str, old: scalars.ScalarValue, new: scalars.ScalarValue, spelling: str | None
+) -> str:
     if spelling is not None:
         return f"write {spelling}"
     if "boolean" in (old.kind, new.kind):
         word = (old if old.kind == "boolean" else new).value
-        return f'write {word} for the truth value, "{_short(text)}" for the word'
+        return f'write {word} for the boolean, "{_short(text)}" for the text'
     number = old if old.kind in ("integer", "float") else new
     if number.kind in ("integer", "float") and not number.value.endswith(("inf", "nan")):
         return f'write "{_short(text)}" for the text, {number.value} for the number'
-    return f'put it into quotes: "{_short(text)}"'
+    return f'put it in quotes: "{_short(text)}"'
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
+def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> LintFinding:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     lines = text.split("\n")
@@ -124,36 +126,38 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Finding:
     indent = shown[: len(shown) - len(shown.lstrip())]
     if "\t" in indent:
         column = indent.index("\t") + 1
-        fix = "put spaces in its place"
+        fix = "replace it with spaces"
         message = "a tab: YAML does not allow tabs for indentation"
-        return Finding(file, line, column, "yaml-tab", message, fix, ERROR)
+        return LintFinding(file, line, column, "yaml-tab", message, fix, ERROR)
     problem = (error.problem or error.context or "not YAML").replace("'", "`")
-    return Finding(file, line, column, "yaml-syntax", f"not YAML: {problem}", None, ERROR)
+    return LintFinding(file, line, column, "yaml-syntax", f"not YAML: {problem}", None, ERROR)
 
 
-class _Open(NamedTuple):
+class _OpenCollection(NamedTuple):
     is_map: bool
     path: tuple[str, ...]
-    keys: dict[tuple[str, str], int]  # a key as PyYAML reads it -> its line
-    waiting: list[str]  # the key whose value comes next
+    keys: dict[tuple[str, str], int]  # {key as PyYAML reads it: its line}
+    pending_key: list[str]  # the key whose value is the next event, at most one
 
 
-class _Reader:
-    """Takes YAML events one by one: no recursion, and aliases stay what they are."""
+class _EventReader:
+    """Reads YAML events one by one, without recursion; aliases are not resolved."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.scalars: list[Scalar] = []
-        self.findings: list[Finding] = []
-        self.stack: list[_Open] = []
+        self.findings: list[LintFinding] = []
+        self.stack: list[_OpenCollection] = []
 
-    def take(self, event: Any) -> None:
-        """Take one event."""
+    def handle(self, event: Any) -> None:
+        """Process one event."""
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             path = self._path()
-            self.stack.append(_Open(isinstance(event, yaml.MappingStartEvent), path, {}, []))
+            self.stack.append(
+                _OpenCollection(isinstance(event, yaml.MappingStartEvent), path, {}, [])
+            )
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self.stack.pop()
         elif isinstance(event, yaml.AliasEvent):
@@ -164,41 +168,43 @@ class _Reader:
     def _scalar(self, event: Any) -> None:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         is_plain = event.style in (None, "") and event.implicit[0]
-        if self._wants_key():
+        if self._expects_key():
             top = self.stack[-1]
             self._check_duplicate(top, event.value, is_plain, line, column)
             self.scalars.append(Scalar(event.value, is_plain, line, column, top.path, True))
-            top.waiting.append(event.value)
+            top.pending_key.append(event.value)
             return
         path = self._path()
         self.scalars.append(Scalar(event.value, is_plain, line, column, path, False))
 
-    def _wants_key(self) -> bool:
-        return bool(self.stack) and self.stack[-1].is_map and not self.stack[-1].waiting
+    def _expects_key(self) -> bool:
+        return bool(self.stack) and self.stack[-1].is_map and not self.stack[-1].pending_key
 
     def _path(self) -> tuple[str, ...]:
-        """Return the path of the value that comes now, which may be a key that is no scalar."""
+        """Return the path of the current value, which may be a key that is not a scalar."""
         if not self.stack:
             return ()
         top = self.stack[-1]
         if not top.is_map:
             return (*top.path, "-")
-        if top.waiting:
-            return (*top.path, top.waiting.pop())
-        top.waiting.append("")
+        if top.pending_key:
+            return (*top.path, top.pending_key.pop())
+        top.pending_key.append("")
         return top.path
 
     def _check_duplicate(
-        self, top: _Open, text: str, is_plain: bool, line: int, column: int
+        self, top: _OpenCollection, text: str, is_plain: bool, line: int, column: int
     ) -> None:
         if is_plain and text == _MERGE:
             return
-        read = scalars.by_pyyaml(text) if is_plain else scalars.TEXT
-        key = (read.kind, read.value or text)
+        value = scalars.pyyaml_value(text) if is_plain else scalars.TEXT
+        key = (value.kind, value.value or text)
         first = top.keys.get(key)
         if first is None:
             top.keys[key] = line
             return
-        said = f"duplicate key `{_short(text)}`: the last one silently wins"
+        message = f"duplicate key `{_short(text)}`: the last one silently wins"
         fix = f"keep one; the first is in line {first}"
-        self.findings.append(Finding(self.file, line, column, "yaml-duplicate", said, fix, ERROR))
+        self.findings.append(
+            LintFinding(self.file, line, column, "yaml-duplicate", message, fix, ERROR)
+        )

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from safelaunch.lint.yaml_files.scalars import Reading, by_pyyaml, by_ruamel, differs
+from safelaunch.lint.yaml_files.scalars import (
+    ScalarValue,
+    loaders_differ,
+    pyyaml_value,
+    ruamel_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,23 +63,23 @@ def disagreements(scalars: list[str]) -> Iterator[str]:
         line = f"v: {text}"
         old = _reading(lambda: yaml.safe_load(line)["v"])  # noqa: B023 - called at once
         new = _reading(lambda: YAML(typ="safe", pure=True).load(line)["v"])  # noqa: B023 - as above
-        if (by_pyyaml(text), by_ruamel(text), differs(text)) != (old, new, old != new):
+        if (pyyaml_value(text), ruamel_value(text), loaders_differ(text)) != (old, new, old != new):
             yield f"{text!r}: PyYAML {old}, ruamel {new}"
 
 
-def _reading(load: Callable[[], Any]) -> Reading:
+def _reading(load: Callable[[], Any]) -> ScalarValue:
     try:
         value = load()
     except Exception:  # noqa: BLE001 - loaders raise ValueError, OverflowError and their own
-        return Reading("error")
+        return ScalarValue("error")
     if isinstance(value, bool):
-        return Reading("boolean", str(value).lower())
+        return ScalarValue("boolean", str(value).lower())
     if isinstance(value, float):
         special = math.isinf(value) or math.isnan(value)
         spelled = ("-." if value < 0 else ".") + str(abs(value)) if special else repr(value)
-        return Reading("float", spelled)
+        return ScalarValue("float", spelled)
     if isinstance(value, int):
-        return Reading("integer", str(value))
+        return ScalarValue("integer", str(value))
     if isinstance(value, dt.date):
-        return Reading("time" if isinstance(value, dt.datetime) else "date")
-    return Reading("null" if value is None else "text")
+        return ScalarValue("time" if isinstance(value, dt.datetime) else "date")
+    return ScalarValue("null" if value is None else "text")

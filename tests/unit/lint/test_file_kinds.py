@@ -6,7 +6,7 @@ import pytest
 
 from safelaunch.config.schema.files import JOB, PROFILE
 from safelaunch.lint import file_kinds
-from safelaunch.lint.file_kinds import Kind, by_keys
+from safelaunch.lint.file_kinds import FileKind, kind_by_keys
 
 
 def test_the_keys_of_our_files_are_those_of_their_declaration() -> None:
@@ -17,15 +17,15 @@ def test_the_keys_of_our_files_are_those_of_their_declaration() -> None:
 @pytest.mark.parametrize(
     ("path", "keys", "parents", "kind"),
     [
-        ("a.yaml", {"extends", "env"}, ["base.yaml"], Kind.JOB),
-        ("a.yaml", {"extends", "recovery", "name"}, ["x/a.yml", "b.yaml"], Kind.JOB),
-        ("a.yaml", {"extends", "env"}, ["eslint:recommended"], Kind.TRAINING),
-        ("a.yaml", {"extends", "name"}, ["base.yaml"], Kind.TRAINING),
-        ("a.yaml", {"extends", "env", "model"}, ["base.yaml"], Kind.TRAINING),
-        ("a.yaml", {"env"}, [], Kind.TRAINING),
+        ("a.yaml", {"extends", "env"}, ["base.yaml"], FileKind.JOB),
+        ("a.yaml", {"extends", "recovery", "name"}, ["x/a.yml", "b.yaml"], FileKind.JOB),
+        ("a.yaml", {"extends", "env"}, ["eslint:recommended"], FileKind.TRAINING),
+        ("a.yaml", {"extends", "name"}, ["base.yaml"], FileKind.TRAINING),
+        ("a.yaml", {"extends", "env", "model"}, ["base.yaml"], FileKind.TRAINING),
+        ("a.yaml", {"env"}, [], FileKind.TRAINING),
     ],
 )
 def test_a_file_that_only_changes_a_job_is_one(
-    path: str, keys: set[str], parents: list[str], kind: Kind
+    path: str, keys: set[str], parents: list[str], kind: FileKind
 ) -> None:
-    assert by_keys(path, keys, None, parents) is kind
+    assert kind_by_keys(path, keys, None, parents) is kind

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safelaunch.lint.fix import mended
+from safelaunch.lint.fix import apply_edits
 from safelaunch.lint.run import check
 
 if TYPE_CHECKING:
-    from safelaunch.lint.finding import Finding
+    from safelaunch.lint.finding import LintFinding
 
 ZERO2 = """\
 compute_environment: LOCAL_MACHINE
@@ -29,7 +29,7 @@ deepspeed_config:
 """
 
 
-def findings(file: str, text: str) -> list[Finding]:
+def findings(file: str, text: str) -> list[LintFinding]:
     return list(check(file, text.encode()).findings)
 
 
@@ -143,18 +143,18 @@ def test_no_bytes_are_too_strange(name: str, data: bytes) -> None:
 @given(st.sampled_from(NAMES), st.lists(st.sampled_from(PIECES), max_size=12))
 def test_what_is_mended_needs_no_mending_again(name: str, pieces: list[str]) -> None:
     data = "".join(pieces).encode()
-    once = mended(data, check(name, data).findings)
-    assert mended(once, check(name, once).findings) == once
+    once = apply_edits(data, check(name, data).findings)
+    assert apply_edits(once, check(name, once).findings) == once
 
 
 def test_lines_that_only_a_loader_ends_are_left_alone() -> None:
     text = "\u2028lr: 1e-3".encode()
-    assert mended(text, check("train.yaml", text).findings) == text
+    assert apply_edits(text, check("train.yaml", text).findings) == text
 
 
 def test_all_byte_order_marks_go_at_once() -> None:
     text = ("\ufeff" * 2 + "echo a\n").encode()
-    assert mended(text, check("run.sh", text).findings) == b"echo a\n"
+    assert apply_edits(text, check("run.sh", text).findings) == b"echo a\n"
 
 
 def test_words_that_follow_a_list_of_devices_are_no_part_of_it() -> None:

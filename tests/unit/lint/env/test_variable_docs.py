@@ -15,7 +15,7 @@ CODE = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
 
 
 def documented() -> set[str]:
-    rows = DOC.split("## What is found")[1].splitlines()
+    rows = DOC.split("## Rules")[1].splitlines()
     return {name for row in rows if row.startswith("| `") for name in _ids(row)}
 
 
@@ -25,7 +25,10 @@ def _ids(row: str) -> list[str]:
 
 def test_every_rule_is_described() -> None:
     named = set(re.findall(r'"((?:yaml|shell|requirements|config|env)-[a-z-]+)"', CODE))
-    made = {f"env-{name}" for name in re.findall(r'(?:ValueProblem|Together)\("([a-z-]+)"', CODE)}
+    made = {
+        f"env-{name}"
+        for name in re.findall(r'(?:ValueProblem|CombinationProblem)\("([a-z-]+)"', CODE)
+    }
     whole = {"crlf", "bom", "encoding", "secret", "too-large", "unreadable"}
     assert (named | made | whole) - documented() == set()
 
@@ -37,6 +40,6 @@ def test_every_rule_that_is_described_exists() -> None:
 
 
 def test_the_numbers_of_the_table_are_right() -> None:
-    gone = len(table().gone)
-    living = len(table().variables.keys() - table().gone.keys())
-    assert f"{living}\nliving names, {gone} dead" in DOC
+    retired = len(table().retired)
+    current = len(table().variables.keys() - table().retired.keys())
+    assert f"{current}\ncurrent names, {retired} removed" in DOC

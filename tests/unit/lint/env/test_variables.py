@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.lint.env.model import Facts, Problem
+from safelaunch.lint.env.model import Facts, VariableProblem
 from safelaunch.lint.env.names import check as check_variables
 from safelaunch.lint.env.names import table
 from safelaunch.lint.finding import NOTE
-from safelaunch.lint.fix import mended
+from safelaunch.lint.fix import apply_edits
 from safelaunch.lint.run import check
 
-GONE = sorted(table().gone)
-LIVING = sorted(set(table().variables) - set(table().gone))
+GONE = sorted(table().retired)
+LIVING = sorted(set(table().variables) - set(table().retired))
 
 
-def problems(facts: Facts | None = None, **variables: str | None) -> list[Problem]:
+def problems(facts: Facts | None = None, **variables: str | None) -> list[VariableProblem]:
     return list(check_variables(variables, facts))
 
 
@@ -25,7 +25,7 @@ def test_the_table_is_as_large_as_it_was() -> None:
     assert len(GONE) >= 64
     assert len(LIVING) >= 550
     assert all(entry.get("source") for entry in table().variables.values())
-    assert all(entry.get("source") for entry in table().gone.values())
+    assert all(entry.get("source") for entry in table().retired.values())
 
 
 @pytest.mark.parametrize("name", GONE)
@@ -40,9 +40,9 @@ def test_no_living_name_is_caught() -> None:
     assert [name for name, text in scripts.items() if check("run.sh", text).findings] == []
 
 
-@pytest.mark.parametrize("name", [n for n in GONE if "rename" in table().gone[n]])
+@pytest.mark.parametrize("name", [n for n in GONE if "rename" in table().retired[n]])
 def test_a_new_name_is_itself_living(name: str) -> None:
-    assert table().gone[name]["rename"] in LIVING
+    assert table().retired[name]["rename"] in LIVING
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_names_of_plugins_and_of_users_are_left_alone(name: str) -> None:
         ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "10m", "raises"),
         ("HF_HUB_OFFLINE", "enabled", "is false"),
         ("NCCL_P2P_LEVEL", "pix", "ignores"),
-        ("NCCL_DEBUG", "debug", "no level"),
+        ("NCCL_DEBUG", "debug", "not a level"),
         ("NCCL_IB_RETRY_CNT", "13", "three bits"),
-        ("NCCL_IB_TIMEOUT", "32", "for ever"),
+        ("NCCL_IB_TIMEOUT", "32", "forever"),
         ("NCCL_P2P_NET_CHUNKSIZE", "1048576", "wrong results"),
-        ("NCCL_DEBUG_FILE", "/tmp/nccl.log", "one file"),
+        ("NCCL_DEBUG_FILE", "/tmp/nccl.log", "the same file"),
         ("GLOO_SOCKET_IFNAME", "^lo", "exact names"),
         ("WANDB_MODE", "dryrun", "offline"),
     ],
@@ -174,18 +174,18 @@ def test_a_renamed_variable_is_mended_in_a_script() -> None:
     after = (
         b"export TORCH_NCCL_ASYNC_ERROR_HANDLING=1\nNCCL_IB_QPS_PER_CONNECTION=4 torchrun t.py\n"
     )
-    assert mended(before, check("a.sh", before).findings) == after
+    assert apply_edits(before, check("a.sh", before).findings) == after
 
 
 def test_a_renamed_variable_that_the_script_uses_is_left_to_its_author() -> None:
     text = b"export NCCL_BLOCKING_WAIT=1\necho ${NCCL_BLOCKING_WAIT}\n"
-    assert mended(text, check("a.sh", text).findings) == text
+    assert apply_edits(text, check("a.sh", text).findings) == text
 
 
 def test_a_renamed_variable_is_mended_in_a_job() -> None:
     text = b'launcher: torchrun\nscript: t.py\nenv: {"NCCL_MNNVL": 1, HUGGINGFACE_HUB_CACHE: x}\n'
     after = b'launcher: torchrun\nscript: t.py\nenv: {"NCCL_MNNVL_ENABLE": 1, HF_HUB_CACHE: x}\n'
-    assert mended(text, check("job.yaml", text).findings) == after
+    assert apply_edits(text, check("job.yaml", text).findings) == after
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ def test_an_env_file_needs_no_export() -> None:
 
 
 def test_names_that_are_not_looked_for_in_libraries_are_not_missed_there() -> None:
-    known = Facts(library=frozenset({"NCCL_DEBUG"}), machine="gpu1 (asked 2 h ago)")
+    known = Facts(library=frozenset({"NCCL_DEBUG"}), machine="gpu1 (facts from 2 h ago)")
     assert (
         ids(known, TORCH_FR_BUFFER_SIZE="1", NCCL_PLUGIN_P2P="x", TORCH_DIST_INIT_BARRIER="1") == []
     )
     (found,) = problems(known, NCCL_IB_HCA="x")
-    assert "the libraries of gpu1 (asked 2 h ago) do not hold" in found.message
+    assert "the libraries of gpu1 (facts from 2 h ago) do not contain" in found.message
 
 
 def test_a_name_that_is_gone_is_right_where_the_library_is_older() -> None:

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safelaunch.lint.file_kinds import Kind, by_name
-from safelaunch.lint.fix import mended
+from safelaunch.lint.file_kinds import FileKind, kind_by_name
+from safelaunch.lint.fix import apply_edits
 from safelaunch.lint.run import check
 from safelaunch.lint.shell import lexer, rules
 
 if TYPE_CHECKING:
-    from safelaunch.lint.finding import Finding
+    from safelaunch.lint.finding import LintFinding
 
 TOKEN = "hf_" + "aB3dE6gH9jK2" * 3  # put together: no scanner should take it for one
 
 
-def findings(text: str | bytes, file: str = "train.sh") -> tuple[Finding, ...]:
+def findings(text: str | bytes, file: str = "train.sh") -> tuple[LintFinding, ...]:
     return check(file, text if isinstance(text, bytes) else text.encode()).findings
 
 
@@ -47,7 +47,7 @@ def test_words_know_their_place() -> None:
 def test_crlf_and_a_bom_are_found_and_mended() -> None:
     before = b"\xef\xbb\xbf#!/bin/bash\r\necho \xff\r\n"
     assert ids(before) == ["bom", "crlf"]
-    assert mended(before, findings(before)) == b"#!/bin/bash\necho \xff\n"
+    assert apply_edits(before, findings(before)) == b"#!/bin/bash\necho \xff\n"
 
 
 def test_continued_lines_with_crlf_are_one_finding() -> None:
@@ -86,7 +86,7 @@ def test_a_continuation_that_does_no_harm_is_none(text: str) -> None:
 
 def test_blanks_behind_a_backslash_are_mended() -> None:
     before = b"torchrun t.py \\  \n  --lr 1\n"
-    assert mended(before, findings(before)) == b"torchrun t.py \\\n  --lr 1\n"
+    assert apply_edits(before, findings(before)) == b"torchrun t.py \\\n  --lr 1\n"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_tee_that_hides_nothing_is_none(text: str) -> None:
 )
 def test_blanks_in_a_list_of_devices_are_found_and_mended(text: str, new: str) -> None:
     assert ids(text) == ["shell-devices"]
-    assert mended(text.encode(), findings(text)).decode() == new
+    assert apply_edits(text.encode(), findings(text)).decode() == new
 
 
 @pytest.mark.parametrize(
@@ -206,22 +206,24 @@ def test_a_key_that_only_sounds_secret_is_none(text: str) -> None:
     ],
 )
 def test_the_launcher_of_a_script_is_known(text: str, launcher: str | None) -> None:
-    assert rules.launcher(lexer.split(text)) == launcher
+    assert rules.find_launcher(lexer.split(text)) == launcher
 
 
 @pytest.mark.parametrize(
     ("name", "start", "kind"),
     [
-        ("a/b.sh", b"", Kind.SHELL),
-        ("a/run", b"#!/usr/bin/env bash\n", Kind.SHELL),
-        ("a/run", b"\xef\xbb\xbf#!/bin/sh\r\n", Kind.SHELL),
+        ("a/b.sh", b"", FileKind.SHELL),
+        ("a/run", b"#!/usr/bin/env bash\n", FileKind.SHELL),
+        ("a/run", b"\xef\xbb\xbf#!/bin/sh\r\n", FileKind.SHELL),
         ("a/run", b"#!/usr/bin/env python3\n", None),
         ("x.py", b"#!/bin/sh", None),
-        ("requirements-dev.txt", b"", Kind.REQUIREMENTS),
-        ("requirements/base.txt", b"", Kind.REQUIREMENTS),
+        ("requirements-dev.txt", b"", FileKind.REQUIREMENTS),
+        ("requirements/base.txt", b"", FileKind.REQUIREMENTS),
         ("notes.txt", b"", None),
-        ("a\\b.YML", b"", Kind.YAML),
+        ("a\\b.YML", b"", FileKind.YAML),
     ],
 )
-def test_the_kind_of_a_file_is_told_by_its_name(name: str, start: bytes, kind: Kind | None) -> None:
-    assert by_name(name, start) is kind
+def test_the_kind_of_a_file_is_told_by_its_name(
+    name: str, start: bytes, kind: FileKind | None
+) -> None:
+    assert kind_by_name(name, start) is kind

@@ -4,10 +4,15 @@ import pytest
 import yaml
 from support.inputs.yaml_scalars import KNOWN, disagreements, generate
 
-from safelaunch.lint.file_kinds import Kind
-from safelaunch.lint.fix import difference, mended
+from safelaunch.lint.file_kinds import FileKind
+from safelaunch.lint.fix import apply_edits, unified_diff
 from safelaunch.lint.run import check
-from safelaunch.lint.yaml_files.scalars import by_pyyaml, by_ruamel, differs, rewritten
+from safelaunch.lint.yaml_files.scalars import (
+    loaders_differ,
+    portable_float,
+    pyyaml_value,
+    ruamel_value,
+)
 
 
 def ids(text: str, file: str = "train.yaml") -> list[str]:
@@ -36,7 +41,7 @@ def test_a_date_is_found_though_both_loaders_make_one() -> None:
 
 
 def test_a_float_of_the_standard_that_no_loader_reads_is_found() -> None:
-    assert not differs(".5e3")
+    assert not loaders_differ(".5e3")
     assert ids("lr: .5e3\n") == ["yaml-type"]
 
 
@@ -53,10 +58,10 @@ def test_the_place_of_a_value_counts_characters() -> None:
     assert (finding.line, finding.column) == (1, 10)
 
 
-@pytest.mark.parametrize("text", [t for t in KNOWN if rewritten(t)])
+@pytest.mark.parametrize("text", [t for t in KNOWN if portable_float(t)])
 def test_a_mended_float_is_the_same_number_to_all(text: str) -> None:
-    new = str(rewritten(text))
-    assert by_pyyaml(new) == by_ruamel(new)
+    new = str(portable_float(text))
+    assert pyyaml_value(new) == ruamel_value(new)
     assert yaml.safe_load(f"v: {new}")["v"] == float(text)
 
 
@@ -64,17 +69,17 @@ def test_mending_touches_nothing_else() -> None:
     before = b"\xef\xbb\xbf# x: 1e-3\r\nlr: 1e-3  # 1e-3\r\nb: [ 1e5,0.1, 5e8 ]\r\n"
     after = b"\xef\xbb\xbf# x: 1e-3\r\nlr: 1.0e-3  # 1e-3\r\nb: [ 1.0e+5,0.1, 5.0e+8 ]\r\n"
     findings = check("a.yaml", before).findings
-    assert mended(before, findings) == after
-    assert [f.is_mechanical for f in check("a.yaml", after).findings] == []
+    assert apply_edits(before, findings) == after
+    assert [f.is_fixable for f in check("a.yaml", after).findings] == []
 
 
 def test_a_line_end_that_only_yaml_knows_is_not_edited_wrongly() -> None:
     before = "a: x\u2028lr: 1e-3\nb: y\nc: z\n".encode()
-    assert mended(before, check("a.yaml", before).findings) == before
+    assert apply_edits(before, check("a.yaml", before).findings) == before
 
 
 def test_the_difference_shows_what_cannot_be_seen() -> None:
-    shown = difference("a.sh", b"\xef\xbb\xbfa\r\n", b"a\n")
+    shown = unified_diff("a.sh", b"\xef\xbb\xbfa\r\n", b"a\n")
     assert "-<BOM>a^M\n+a\n" in shown
 
 
@@ -138,18 +143,18 @@ def test_a_comment_ignores_only_what_it_names() -> None:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("launcher: torchrun\nscript: train.py\n", Kind.JOB),
-        ("script: train.py\nprocesses: 4\nlancher: x\n", Kind.JOB),
-        ("extends: base.yaml\nargs: {lr: 1e-3}\n", Kind.JOB),
-        ("hosts: {a: {address: 10.0.0.1}}\n", Kind.HOSTS),
-        ("accelerator: cuda\nenv: {}\n", Kind.PROFILE),
-        ("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n", Kind.ACCELERATE),
-        ("zero_optimization: {stage: 2}\n", Kind.DEEPSPEED),
-        ("model: x\nlearning_rate: 0.1\nlauncher: {a: b}\nargs: 1\n", Kind.TRAINING),
-        ("experiment_name: a\nlauncher: local\ntrial_name: b\n", Kind.TRAINING),
+        ("launcher: torchrun\nscript: train.py\n", FileKind.JOB),
+        ("script: train.py\nprocesses: 4\nlancher: x\n", FileKind.JOB),
+        ("extends: base.yaml\nargs: {lr: 1e-3}\n", FileKind.JOB),
+        ("hosts: {a: {address: 10.0.0.1}}\n", FileKind.HOSTS),
+        ("accelerator: cuda\nenv: {}\n", FileKind.PROFILE),
+        ("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n", FileKind.ACCELERATE),
+        ("zero_optimization: {stage: 2}\n", FileKind.DEEPSPEED),
+        ("model: x\nlearning_rate: 0.1\nlauncher: {a: b}\nargs: 1\n", FileKind.TRAINING),
+        ("experiment_name: a\nlauncher: local\ntrial_name: b\n", FileKind.TRAINING),
     ],
 )
-def test_the_kind_of_a_file_is_told_by_its_keys(text: str, kind: Kind) -> None:
+def test_the_kind_of_a_file_is_told_by_its_keys(text: str, kind: FileKind) -> None:
     assert check("x.yaml", text.encode()).kind is kind
 
 
