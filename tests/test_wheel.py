@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 CHECKOUT = Path(__file__).parents[1]
+SOURCES = "safelaunch/diagnose/signatures/"
+START = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import safelaunch.cli.main as c; "
+    "print(c.__file__, file=sys.stderr); c.main()"
+)
 
 
 def run(*command: str, cwd: Path) -> str:
@@ -41,7 +47,7 @@ def names(wheel: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unpacked")
-    zipfile.ZipFile(wheel).extractall(folder)
+    zipfile.ZipFile(wheel).extractall(folder)  # noqa: S202 - built by this test
     return folder
 
 
@@ -52,7 +58,30 @@ def test_the_wheel_holds_the_tracked_profiles_and_no_other(names: set[str]) -> N
 
 
 def test_the_wheel_holds_every_tracked_module(names: set[str]) -> None:
-    assert {n for n in tracked("safelaunch") if (CHECKOUT / n).exists()} - names == set()
+    files = {n for n in tracked("safelaunch") if (CHECKOUT / n).exists()}
+    assert {n for n in files if not n.startswith(SOURCES)} - names == set()
+
+
+def test_the_wheel_carries_the_signatures_once_as_the_runtime_reads_them(names: set[str]) -> None:
+    assert "safelaunch/runtime/signatures/signatures.json" in names
+    assert [n for n in names if n.startswith(SOURCES)] == []
+
+
+def test_the_source_distribution_carries_the_signatures_as_they_are_written(wheel: Path) -> None:
+    [built] = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(built) as file:
+        held = {name.partition("/")[2] for name in file.getnames()}
+    assert set(tracked(SOURCES)) - held == set()
+
+
+def test_a_log_is_diagnosed_by_an_unpacked_wheel(unpacked: Path) -> None:
+    log = unpacked / "train.log"
+    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.\n")
+    done = subprocess.run(
+        (sys.executable, "-c", START, str(unpacked), "diagnose", str(log)),
+        cwd=unpacked, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "cuda-oom" in done.stdout, done.stderr
 
 
 def test_the_wheel_holds_what_travels_to_the_ranks(names: set[str]) -> None:
@@ -65,10 +94,6 @@ def test_the_wheel_holds_no_tests_and_no_examples(names: set[str]) -> None:
 
 
 def test_profiles_are_found_in_an_unpacked_wheel(unpacked: Path) -> None:
-    code = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import safelaunch.cli.main as c; "
-        "print(c.__file__, file=sys.stderr); c.main()"
-    )
-    command = (sys.executable, "-c", code, str(unpacked), "profiles")
+    command = (sys.executable, "-c", START, str(unpacked), "profiles")
     listed = [line.split()[0] for line in run(*command, cwd=unpacked).splitlines()]
     assert listed == sorted(Path(n).stem for n in tracked("profiles") if n.endswith(".yaml"))

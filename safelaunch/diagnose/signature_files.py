@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.diagnose import pattern_dialect
@@ -17,6 +16,9 @@ from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import TypeAlias
+
+    Record: TypeAlias = dict[str, Any]
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "signatures")
 ROLES = ("root", "unknown", "late", "cascade", "warning", "confirmation")
@@ -28,54 +30,26 @@ _TEXTS = ("id", "class", "role", "cause", "restart")
 _LISTS = ("patterns", "remedy", "source", "samples", "near_misses")
 _REQUIRED = frozenset(("id", "class", "role", "cause", *_LISTS))
 _KEYS = _REQUIRED | {"restart", "when", "likely", "even_as_warning"}
+_COMPILED = ("id", "class", "role", "patterns", "cause", "remedy", "source", "restart", "likely",
+             "even_as_warning", "when")  # fmt: skip
 
 
 _DEEPEST = 16  # levels of YAML: stream, document, list, mapping, `when`, `versions`
-
-_MODULE = """\
-# ruff: noqa: E501
-\"\"\"The signatures as data. Written by scripts/signatures from diagnose/signatures/*.yaml.\"\"\"
-
-from __future__ import annotations
-
-RECORDS = r\"\"\"[
-{records}
-]\"\"\"
-"""
 
 
 class BadSignature(ValueError):  # noqa: N818 - reads as what it is
     """A record is wrong; the message says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """One mechanism of failure: how it is recognised, what it means, what to do."""
-
-    id: str
-    name: str  # of its class
-    role: str
-    patterns: tuple[str, ...]
-    cause: str
-    remedy: tuple[str, ...]
-    source: tuple[str, ...]
-    samples: tuple[str, ...]
-    near_misses: tuple[str, ...]
-    restart: str = ""  # where it differs from its class
-    likely: bool = False
-    even_as_warning: bool = False
-    when: dict[str, Any] = field(default_factory=dict)
-
-
 @functools.cache
-def signatures() -> tuple[Signature, ...]:
-    """Return the signatures that come with the package. Raises BadSignature."""
+def source_records() -> tuple[Record, ...]:
+    """Return the records of `signatures/`, which a checkout has. Raises BadSignature."""
     names = sorted(name for name in os.listdir(FOLDER) if name.endswith(".yaml"))
-    return tuple(of_files(os.path.join(FOLDER, name) for name in names))
+    return tuple(read_files(os.path.join(FOLDER, name) for name in names))
 
 
-def of_files(paths: Iterable[str]) -> Iterator[Signature]:
-    """Yield the signatures of files. Raises BadSignature, also for an id that is taken."""
+def read_files(paths: Iterable[str]) -> Iterator[Record]:
+    """Yield the records of files. Raises BadSignature, also for an id that is taken."""
     import yaml  # noqa: PLC0415 - a run reads what was compiled
 
     taken: dict[str, str] = {}
@@ -89,11 +63,12 @@ def of_files(paths: Iterable[str]) -> Iterator[Signature]:
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
             raise BadSignature(f"{path}: {e}") from None
         for record in records if isinstance(records, list) else [records]:
-            found = read(record, path)
-            if found.id in taken:
-                raise BadSignature(f"{path}: `{found.id}` is in {taken[found.id]} already")
-            taken[found.id] = path
-            yield found
+            checked = read(record, path)
+            name = checked["id"]
+            if name in taken:
+                raise BadSignature(f"{path}: `{name}` is in {taken[name]} already")
+            taken[name] = path
+            yield checked
 
 
 def _check_depth(events: Iterable[Any], path: str) -> None:
@@ -107,8 +82,11 @@ def _check_depth(events: Iterable[Any], path: str) -> None:
             raise BadSignature(f"{path}:{line}: nested more than {_DEEPEST} levels deep")
 
 
-def read(record: Any, path: str) -> Signature:
-    """Return a record as a signature. Raises BadSignature."""
+def read(record: Any, path: str) -> Record:
+    """Return a record as `table.Signature` takes it, its patterns with their literal texts.
+
+    Raises BadSignature.
+    """
     if not isinstance(record, dict):
         raise BadSignature(f"{path}: a signature is a mapping, not `{record}`")
     where = f"{path}: {record.get('id', 'a signature without id')}"
@@ -126,28 +104,28 @@ def read(record: Any, path: str) -> Signature:
     try:
         for pattern in lists["patterns"]:
             pattern_dialect.check(pattern)
-            pattern_dialect.literals(pattern)
+        patterns = [[pattern, *pattern_dialect.literals(pattern)] for pattern in lists["patterns"]]
         when = _conditions(record.get("when", {}), where)
     except pattern_dialect.BadPattern as e:
         raise BadSignature(f"{where}: {e}") from None
-    return Signature(
-        id=record["id"],
-        name=record["class"],
-        role=record["role"],
-        cause=" ".join(record["cause"].split()),
-        restart=record.get("restart", ""),
-        likely=bool(record.get("likely", False)),
-        even_as_warning=bool(record.get("even_as_warning", False)),
-        when=when,
+    optional = {"restart": record.get("restart"), "likely": bool(record.get("likely")),
+                "even_as_warning": bool(record.get("even_as_warning")), "when": when}  # fmt: skip
+    return {
+        "id": record["id"],
+        "class": record["class"],
+        "role": record["role"],
         **lists,
-    )
+        "patterns": patterns,
+        "cause": " ".join(record["cause"].split()),
+        **{key: value for key, value in optional.items() if value},
+    }
 
 
-def _texts(value: Any, where: str) -> tuple[str, ...]:
+def _texts(value: Any, where: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         raise BadSignature(f"{where}: a text, or a list of them")
-    return tuple(texts)
+    return texts
 
 
 def _choice(value: Any, choices: Iterable[str], where: str) -> None:
@@ -169,30 +147,10 @@ def _conditions(value: Any, where: str) -> dict[str, Any]:
     return dict(value)
 
 
-def records(found: Iterable[Signature]) -> list[dict[str, Any]]:
-    """Return signatures as the runtime and the engine read them: no samples, literals instead."""
-    return [
-        {
-            "id": one.id,
-            "class": one.name,
-            "role": one.role,
-            "patterns": [[pattern, *pattern_dialect.literals(pattern)] for pattern in one.patterns],
-            "cause": one.cause,
-            "remedy": list(one.remedy),
-            "source": list(one.source),
-            **({"restart": one.restart} if one.restart else {}),
-            **({"likely": True} if one.likely else {}),
-            **({"even_as_warning": True} if one.even_as_warning else {}),
-            **({"when": one.when} if one.when else {}),
-        }
-        for one in found
-    ]
-
-
-def module(found: Iterable[Signature]) -> str:
-    """Return the text of the runtime's module that holds signatures: one record a line."""
-    lines = (json.dumps(one, separators=(",", ":")) for one in records(found))
-    text = ",\n".join(lines)
-    if '"' * 3 in text:  # JSON has no place for it
-        raise BadSignature("three quotes in a row would end the text")
-    return _MODULE.format(records=text)
+def compiled(records: Iterable[Record]) -> str:
+    """Return signatures as the runtime reads them: JSON, a record a line, without the samples."""
+    lines = (
+        json.dumps({key: record[key] for key in _COMPILED if key in record}, separators=(",", ":"))
+        for record in records
+    )
+    return "[\n" + ",\n".join(lines) + "\n]\n"

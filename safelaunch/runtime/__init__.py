@@ -9,6 +9,7 @@ import os
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = "runtime/safelaunch/runtime"  # of this package in a run directory
 SITE = os.path.join(FOLDER, "site")  # goes onto the PYTHONPATH of ranks
+_memory = {}  # type: dict[str, bytes]
 
 
 def files() -> "dict[str, str]":
@@ -19,7 +20,7 @@ def files() -> "dict[str, str]":
         subfolders.sort()
         place = PLACE + folder[len(FOLDER) :].replace(os.sep, "/")
         for name in sorted(names):
-            if name.endswith(".py"):
+            if name.endswith((".py", ".json")):
                 found["%s/%s" % (place, name)] = os.path.join(folder, name)
     return found
 
@@ -34,3 +35,19 @@ def module_name(path: str) -> str:
     """Return the name of the module at a path of `files`, as an import statement has it."""
     name = path[len("runtime/") : -len(".py")].replace("/", ".")
     return name[: -len(".__init__")] if name.endswith(".__init__") else name  # noqa: FURB188 - 3.9
+
+
+def read_data(name: str) -> bytes:
+    """Return a data file of this package, from memory once the run directory is gone."""
+    try:
+        with open(os.path.join(FOLDER, name), "rb") as file:
+            return file.read()
+    except OSError:
+        if PLACE + "/" + name not in _memory:
+            raise
+        return _memory[PLACE + "/" + name]
+
+
+def keep_in_memory(contents: "dict[str, bytes]") -> None:
+    """Keep the contents of `files` for the time when they are gone from the disk."""
+    _memory.update(contents)

@@ -143,7 +143,7 @@ def _table(paths: tuple[str, ...]) -> Table | None:
             raise ConfigError(f"{path}: no signatures in there (*.yaml)", hint="name the file")
         files += [os.path.join(path, name) for name in names]
     try:
-        own = signature_files.records(signature_files.of_files(files))
+        own = list(signature_files.read_files(files))
     except signature_files.BadSignature as e:
         raise ConfigError(str(e), hint="docs/signatures.md describes a signature") from None
     return table.Table([*own, *table.records()])

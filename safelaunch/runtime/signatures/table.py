@@ -1,11 +1,13 @@
-"""The signatures as plain data: what `signatures` beside holds, written from diagnose/signatures.
+"""The signatures: signatures.json beside, which scripts/signatures writes from YAML.
 
-A part of `signs`: which line matches which signature. Read only where something failed.
+Read only where something failed.
 """
 
 from __future__ import annotations
 
 import json
+
+from safelaunch import runtime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,10 +68,8 @@ class Table(object):
 
 
 def records() -> list[dict[str, Any]]:
-    """Return the signatures that come with safelaunch, as they are kept."""
-    from safelaunch.runtime.signatures import records as signatures_records  # noqa: PLC0415 - large, and only for failures
-
-    found = json.loads(signatures_records.RECORDS)
+    """Return the records of the signatures that come with safelaunch."""
+    found = json.loads(runtime.read_data("signatures/signatures.json"))
     assert isinstance(found, list)  # noqa: S101 - our own file
     return found
 

@@ -26,7 +26,7 @@ class Held(object):
         for path, file in runtime.files().items():
             with open(file, "rb") as source:
                 self.files[path] = source.read()
-            if not file.startswith(runtime.SITE):
+            if file.endswith(".py") and not file.startswith(runtime.SITE):
                 self.sources[runtime.module_name(path)] = self.files[path]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -49,5 +49,6 @@ class Held(object):
 def hold() -> Held:
     """Read the runtime's files once. Raises OSError."""
     found = Held()
+    runtime.keep_in_memory(found.files)
     sys.meta_path.append(found)
     return found

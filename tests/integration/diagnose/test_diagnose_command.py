@@ -240,7 +240,7 @@ def test_help_loads_neither_the_tables_nor_the_search(place: Place) -> None:
         "import sys, safelaunch.cli.main as c\nsys.argv = ['safelaunch', 'diagnose', '--help']\n"
         "try: c.main()\nexcept SystemExit: pass\n"
         "print([m for m in sys.modules if m.startswith(('ahocorasick', 'safelaunch.diagnose'))"
-        " or m in ('safelaunch.runtime.signatures.records', 'yaml')])"
+        " or m in ('safelaunch.runtime.signatures.table', 'yaml')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=place.env, capture_output=True, text=True, check=True

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import DATA
 
+from safelaunch import runtime
 from safelaunch.diagnose import pattern_dialect, signature_files
-from safelaunch.runtime.signatures import classes, records, table
+from safelaunch.runtime.signatures import classes, table
 from safelaunch.runtime.signatures import match as signatures_match
 
-ALL = signature_files.signatures()
-CLASSES = sorted({one.name for one in ALL})
+ALL = signature_files.source_records()
+CLASSES = sorted({one["class"] for one in ALL})
 PROGRESS = DATA / "progress"
 RECORD = {
     "id": "x",
@@ -28,8 +30,8 @@ RECORD = {
 }
 
 
-def of_class(name: str) -> list[signature_files.Signature]:
-    return [one for one in ALL if one.name == name]
+def of_class(name: str) -> list[dict[str, Any]]:
+    return [one for one in ALL if one["class"] == name]
 
 
 def found(text: str) -> list[classes.Match]:
@@ -43,35 +45,41 @@ def ids(text: str) -> set[str]:
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_sample_is_recognised(name: str) -> None:
     missed = [
-        (one.id, text) for one in of_class(name) for text in one.samples if one.id not in ids(text)
+        (one["id"], text)
+        for one in of_class(name)
+        for text in one["samples"]
+        if one["id"] not in ids(text)
     ]
     assert missed == []
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_sample_of_a_cause_has_its_class(name: str) -> None:
-    causes = [one for one in of_class(name) if one.role in ("root", "unknown")]
-    classified = [(text, classes.classify(text)) for one in causes for text in one.samples]
+    causes = [one for one in of_class(name) if one["role"] in ("root", "unknown")]
+    classified = [(text, classes.classify(text)) for one in causes for text in one["samples"]]
     assert [text for text, match in classified if (match and match.name) != name] == []
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_no_near_miss_is_recognised(name: str) -> None:
     wrong = [
-        (one.id, text) for one in of_class(name) for text in one.near_misses if one.id in ids(text)
+        (one["id"], text)
+        for one in of_class(name)
+        for text in one["near_misses"]
+        if one["id"] in ids(text)
     ]
     assert wrong == []
 
 
 def test_the_runtime_has_the_same_signatures() -> None:
-    written = Path(records.__file__).read_text(encoding="utf-8")
-    assert written == signature_files.module(ALL), "run scripts/signatures"
+    written = Path(runtime.FOLDER, "signatures/signatures.json").read_text(encoding="utf-8")
+    assert written == signature_files.compiled(ALL), "run scripts/signatures"
 
 
 def test_re2_takes_every_pattern() -> None:
     re2 = pytest.importorskip("re2", reason="google-re2 has no wheel for this Python")
     for one in ALL:
-        for pattern in one.patterns:
+        for pattern, *_ in one["patterns"]:
             re2.compile(pattern)
 
 
@@ -84,7 +92,7 @@ def test_no_literal_stands_in_the_lines_of_a_healthy_run() -> None:
 
 
 def test_a_root_has_a_step_to_take_for_every_class() -> None:
-    roots = {one.name for one in ALL if one.role in ("root", "unknown", "late", "cascade")}
+    roots = {one["class"] for one in ALL if one["role"] in ("root", "unknown", "late", "cascade")}
     told_otherwise = {classes.USER, "killed", "hang", "tokenizers-fork"}
     assert set(classes.TABLE) - roots - told_otherwise == set()
 
@@ -148,4 +156,4 @@ def test_an_id_stands_once(tmp_path: Path) -> None:
 
     (tmp_path / "a.yaml").write_text(yaml.safe_dump([RECORD, RECORD]), encoding="utf-8")
     with pytest.raises(signature_files.BadSignature, match="already"):
-        list(signature_files.of_files([str(tmp_path / "a.yaml")]))
+        list(signature_files.read_files([str(tmp_path / "a.yaml")]))

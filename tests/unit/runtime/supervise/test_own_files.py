@@ -16,8 +16,9 @@ own_files.hold()
 shutil.rmtree(sys.argv[1])
 from safelaunch.runtime import start_probe
 from safelaunch.runtime.failure import analyse
+from safelaunch.runtime.signatures import table
 from safelaunch.runtime.supervise import outcome
-print(outcome.of.__module__)
+print(outcome.of.__module__, len(table.load().signatures) > 100)
 """
 
 
@@ -28,4 +29,4 @@ def test_late_imports_survive_the_removal_of_the_run_directory(tmp_path: Path) -
         (tmp_path / path).write_bytes(Path(file).read_bytes())
     words = [sys.executable, "-I", "-S", "-B", "-c", LATE, str(tmp_path / "runtime")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.stdout == "safelaunch.runtime.supervise.outcome\n", done.stderr
+    assert done.stdout == "safelaunch.runtime.supervise.outcome True\n", done.stderr
