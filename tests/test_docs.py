@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support import readme_output
 
+from safelaunch import api
 from safelaunch.checks.registry import declared
 from safelaunch.cli.main import COMMANDS
 from safelaunch.config.hosts_file.reader import load_own
 from safelaunch.config.schema.files import HOST, JOB, PROFILE
+from safelaunch.remote.runs.catalog import RunCatalog
+from safelaunch.runs.access import LocalRun
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.keys import Schema
@@ -169,3 +172,13 @@ def test_a_decision_says_what_it_costs_and_when_to_look_again(page: Path) -> Non
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert {"Context", "Decision", "Cost", "When to look again"} <= set(titles)
     assert text.startswith(f"# {page.name[:3]}: ")
+
+
+def test_what_the_page_on_python_names_exists() -> None:
+    text = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+    functions = set(re.findall(r"\bapi\.([A-Za-z]\w*)", text))
+    methods = set(re.findall(r"`(\w+)\(\w*\)`", text)) - functions
+    assert functions == {"plan", "start", "LogRequest"}
+    assert {"status", "wait", "files", "find_live", "statuses"} <= methods
+    known = {*dir(LocalRun), *dir(RunCatalog), *api.__all__}
+    assert methods | functions <= known

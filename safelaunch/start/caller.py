@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.runs import store
     from safelaunch.runs.mirror import Place
 
 
@@ -19,6 +22,17 @@ class Caller(NamedTuple):
     random: bytes
     utc: str  # yyyymmdd-hhmmss
     local_time: str
+
+
+def caller(environ: Mapping[str, str]) -> Caller:
+    """Return this process as the caller of a start, with the time of now. Raises ConfigError."""
+    return Caller(
+        environ=dict(environ),
+        home=store.home(environ),
+        random=os.urandom(2),
+        utc=time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
+        local_time=time.strftime("%Y%m%d-%H%M%S"),
+    )
 
 
 class Started(NamedTuple):

@@ -13,11 +13,10 @@ from safelaunch.cli.runs.follow import follow, outcome
 from safelaunch.cli.show_plan import say_warnings
 from safelaunch.cli.start.after_start import check_output, say_notes, show_started
 from safelaunch.errors import ConfigError
-from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import processes
 from safelaunch.start import local
-from safelaunch.start.caller import Caller
+from safelaunch.start.caller import caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,17 +25,6 @@ if TYPE_CHECKING:
 
 # what ends a command beside Ctrl-C; Windows has no SIGHUP
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-def caller() -> Caller:
-    """Return this process's environment, folder and clock for a start."""
-    return Caller(
-        environ=dict(os.environ),
-        home=store.home(os.environ),
-        random=os.urandom(2),
-        utc=time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
-        local_time=time.strftime("%Y%m%d-%H%M%S"),
-    )
 
 
 def start(plan: Plan, options: dict[str, Any]) -> int:
@@ -48,7 +36,7 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     if options["foreground"]:
         return _foreground(plan)
     with interruptible():
-        started = local.start(plan, caller())
+        started = local.start(plan, caller(os.environ))
     return show_started(started, options)
 
 
@@ -79,7 +67,7 @@ def _foreground(plan: Plan) -> int:
 
     for signum in (signal.SIGINT, *_ENDING):
         signal.signal(signum, stop)
-    started = local.start(plan, caller(), foreground=True)
+    started = local.start(plan, caller(os.environ), foreground=True)
     who = started.supervisor
     supervisor = (int(who["pid"]), int(who["start"])) if who else None
     if supervisor:

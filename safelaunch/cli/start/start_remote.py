@@ -20,7 +20,7 @@ from safelaunch.cli.connections import host_pool, resolver
 from safelaunch.cli.output import say
 from safelaunch.cli.show_plan import say_warnings
 from safelaunch.cli.start.after_start import check_output, show_started
-from safelaunch.cli.start.start_local import caller, interruptible
+from safelaunch.cli.start.start_local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.model import Slot
 from safelaunch.remote import assets, project_dir
@@ -31,6 +31,7 @@ from safelaunch.remote.parallel import together
 from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runs import store
 from safelaunch.start import preflight
+from safelaunch.start.caller import caller
 from safelaunch.start.resume import of_run
 from safelaunch.sync import LIMIT, Rules, begin_tree
 
@@ -94,7 +95,7 @@ class _Begun:
     def __init__(
         self, plan: Plan, hosts: Sequence[str], hosts_path: str | None, case: Case | None = None
     ) -> None:
-        self.caller = caller()
+        self.caller = caller(os.environ)
         self.run_id = store.new_id(plan.name, self.caller.utc, self.caller.random)
         self.hosts_path = hosts_path
         pool = host_pool(hosts_path)

@@ -1,0 +1,59 @@
+"""A run from Python: started, followed and judged without the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from support.workspace import DEADLINE
+
+if TYPE_CHECKING:
+    from support.workspace import Place
+
+WATCH = """
+import json, sys
+from safelaunch import api
+
+run = api.start(api.plan("job.yaml", sets=["args=[3]"]))
+log = b"".join(run.log(api.LogRequest(follow=True))).decode()
+status = run.wait(timeout=60)
+with api.catalog() as runs:
+    same = runs.find("job")
+    again = b"".join(same.log(api.LogRequest(which="launcher"))).decode()
+    failure = same.failure(same.status())
+print(json.dumps({
+    "log": log, "again": again, "state": status["state"], "failure": failure and failure["what"],
+    "id": run.id, "same": same.id,
+    "modules": [name for name in sys.modules if name.startswith(("safelaunch.cli", "click"))],
+}))
+"""
+
+
+def watch(place: Place) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH],
+        cwd=place.project, env=place.env, capture_output=True, text=True, timeout=DEADLINE,
+        check=False,
+    )  # fmt: skip
+    place.note()
+    assert (done.returncode, done.stderr) == (0, "")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def test_a_run_is_started_and_its_log_read_without_the_command_line(place: Place) -> None:
+    place.job("import sys\nprint('step', sys.argv[1])\n")
+    result = watch(place)
+    assert result["modules"] == []
+    assert (result["log"], result["again"]) == ("step 3\n", "step 3\n")
+    assert (result["state"], result["failure"]) == ("succeeded", None)
+    assert result["id"] == result["same"]
+
+
+def test_why_a_run_failed_is_told_without_the_command_line(place: Place) -> None:
+    place.job("raise ValueError('bad batch 17')\n")
+    result = watch(place)
+    assert (result["state"], result["failure"]) == ("failed", "ValueError: bad batch 17")
+    assert "bad batch 17" in result["log"]
