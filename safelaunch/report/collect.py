@@ -11,7 +11,7 @@ from safelaunch.report import timeline
 from safelaunch.report.diff.model import Node, Side
 from safelaunch.runs import store
 from safelaunch.runs.node_files import LocalFiles
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import wire
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def _parts(
 
 
 def _hostname(folder: str) -> str:
-    run = json_files.read_json(os.path.join(folder, "run.json")) or {}
-    status = json_files.read_json(os.path.join(folder, "status.json")) or {}
+    run = run_state.read_json(os.path.join(folder, "run.json")) or {}
+    status = run_state.read_json(os.path.join(folder, "status.json")) or {}
     return str(run.get("hostname") or status.get("hostname") or "localhost")
 
 
@@ -186,7 +186,7 @@ def recorded(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Side:
     for at, number in enumerate(store.node_numbers(run)):
         folder = os.path.join(run.folder, f"node-{number}")
         plan, spec, record = (
-            json_files.read_json(os.path.join(folder, n)) or {} for n in _NAMES[:3]
+            run_state.read_json(os.path.join(folder, n)) or {} for n in _NAMES[:3]
         )
         nodes.append(Node(plan, spec, record, facts[at] if at < len(facts) else {}))
         statuses.append(store.kept(run, number))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def make(
             os.path.join(node_dir, agent_runs.MIRROR),
             {"host": place.host, "run_dir": place.run_dir},
         )
-        if json_files.read_json(os.path.join(node_dir, "status.json")) is None:
+        if run_state.read_json(os.path.join(node_dir, "status.json")) is None:
             asked = {"version": 1, "id": run_id, "name": name, "state": "pending"}
             _write(os.path.join(node_dir, "status.json"), asked)
     _point(run, Pointer(tuple(places), hosts_file))
@@ -94,7 +94,7 @@ def run_of(home: str, run_id: str) -> store.Run:
 
 def pointer(run: store.Run) -> Pointer | None:
     """Return where a run is; None for a run of this machine."""
-    found: dict[str, Any] | None = json_files.read_json(os.path.join(run.folder, POINTER))
+    found: dict[str, Any] | None = run_state.read_json(os.path.join(run.folder, POINTER))
     if found is None:
         return None
     try:
@@ -125,7 +125,7 @@ def keep(run: store.Run, place: Place, view: Mapping[str, Any]) -> None:
 def note(run: store.Run, node: int, **more: object) -> None:
     """Write down something else about a node of a run."""
     path = os.path.join(run.folder, f"node-{node}", agent_runs.MIRROR)
-    _write(path, {**(json_files.read_json(path) or {}), **more})
+    _write(path, {**(run_state.read_json(path) or {}), **more})
 
 
 def forget(run: store.Run) -> None:

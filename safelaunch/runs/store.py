@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs import combine_nodes
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def mirrored(run: Run, node: int | None = None) -> dict[str, Any] | None:
     Without a number of the first node that is known.
     """
     folder = run.node_dir if node is None else os.path.join(run.folder, f"node-{node}")
-    return json_files.read_json(os.path.join(folder, agent_runs.MIRROR))
+    return run_state.read_json(os.path.join(folder, agent_runs.MIRROR))
 
 
 def node_numbers(run: Run) -> list[int]:
@@ -166,7 +166,7 @@ def node_number(run: Run, wanted: int | None) -> int:
 
 def kept(run: Run, node: int = 0) -> dict[str, Any]:
     """Return a node's status as it was last written down here."""
-    found = json_files.read_json(os.path.join(run.folder, f"node-{node}", "status.json"))
+    found = run_state.read_json(os.path.join(run.folder, f"node-{node}", "status.json"))
     return found or {"id": run.id}
 
 
@@ -177,7 +177,7 @@ def node_of(run: Run, rank: int) -> int:
         if str(rank) in ((mirrored(run, node) or {}).get("ranks") or {}):
             return node
     for node in numbers:
-        spec = json_files.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
+        spec = run_state.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
         first += int(str(spec.get("ranks") or 0))
         if rank < first:
             return node
@@ -208,7 +208,7 @@ def _failure(run: Run, node: int, status: Mapping[str, Any]) -> dict[str, Any] |
     last = attempts[-1] if isinstance(attempts, list) and attempts else {}
     if status.get("state") != "failed" and last.get("state") != "failed":
         return None
-    return json_files.read_json(os.path.join(run.folder, f"node-{node}", "failure.json"))
+    return run_state.read_json(os.path.join(run.folder, f"node-{node}", "failure.json"))
 
 
 def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import Refused, RunNotFound
 from safelaunch.plan.build import resume
 from safelaunch.runs import store
-from safelaunch.runtime import json_files, run_state
+from safelaunch.runtime import run_state
 
 if TYPE_CHECKING:
     from safelaunch.model import Plan
@@ -25,7 +25,7 @@ def of_run(plan: Plan, home: str, wanted: str | None) -> Plan:
     status = run_state.judge(run.node_dir)
     if status.get("state") not in (*run_state.ENDED, "lost") or status.get("alive"):
         raise Refused(f"{run.id} has not ended", hint=f"end it first: safelaunch stop {run.id}")
-    record = json_files.read_json(os.path.join(run.node_dir, "run.json")) or {}
+    record = run_state.read_json(os.path.join(run.node_dir, "run.json")) or {}
     expected = record.get("fingerprint")
     if not isinstance(expected, dict):
         raise Refused(

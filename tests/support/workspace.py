@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import json_files, processes, run_state
+from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.backends import tmux
 from support import cli_process
 from support.sweeper import sweep
@@ -232,8 +232,8 @@ class Place:
         """Remember runs, for the proof at the end: a test may remove their folders."""
         runs = self.home / "runs"
         for folder in runs.iterdir() if runs.is_dir() else ():
-            spec = json_files.read_json(str(folder / "node-0" / "run.json"))
-            status = json_files.read_json(str(folder / "node-0" / "status.json"))
+            spec = run_state.read_json(str(folder / "node-0" / "run.json"))
+            status = run_state.read_json(str(folder / "node-0" / "status.json"))
             known = self.known.setdefault(folder.name, {})
             known.update({k: v for k, v in (spec or {}).items() if k == "socket"})
             if status and "supervisor" in status:

@@ -24,7 +24,7 @@ from safelaunch.cli.runs.follow import (
 from safelaunch.errors import RunError
 from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest, MissingLogError
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
@@ -93,7 +93,7 @@ def _which(run: store.Run, rank: int | None, launcher: bool) -> str | None:
         return "launcher"
     if rank is None:
         return None
-    spec = json_files.read_json(os.path.join(run.node_dir, "run.json")) or {}
+    spec = run_state.read_json(os.path.join(run.node_dir, "run.json")) or {}
     if rank == 0 and not spec.get("rank_logs"):
         return "launcher"  # the only process: what it writes is the launcher's file
     return f"rank-{rank}"

@@ -25,7 +25,7 @@ from safelaunch.cli.runs.follow import (
     without_repeats,
 )
 from safelaunch.runs import store
-from safelaunch.runtime import backends, json_files
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _nodes(run: store.Run, status: dict[str, Any]) -> list[str]:
         said = f"{node['node']} {node['host']}: {in_short(node)}"
         said += f", {node['reason']}" if node.get("reason") else ""
         lines += folded("" if lines else "nodes", said, _width(), 3)
-    spec: dict[str, Any] = json_files.read_json(os.path.join(run.node_dir, "run.json")) or {}
+    spec: dict[str, Any] = run_state.read_json(os.path.join(run.node_dir, "run.json")) or {}
     hosts, known = spec.get("hosts") or [], store.node_numbers(run)
     missing = [str(host) for number, host in enumerate(hosts) if number not in known]
     if missing:
@@ -117,8 +117,8 @@ def _progress(run: RunAccess, status: dict[str, Any]) -> list[str]:
 
 
 def _job(run: store.Run, status: dict[str, Any]) -> list[str]:
-    plan = json_files.read_json(os.path.join(run.node_dir, "plan.json")) or {}
-    spec = json_files.read_json(os.path.join(run.node_dir, "run.json")) or {}
+    plan = run_state.read_json(os.path.join(run.node_dir, "plan.json")) or {}
+    spec = run_state.read_json(os.path.join(run.node_dir, "run.json")) or {}
     file = spec.get("job_file") or "a pasted line"
     lines = [f"job       {file}"]
     lines.append(f"launcher  {plan.get('launcher')}, profile {plan.get('profile') or 'none'}")
@@ -156,7 +156,7 @@ def _pids(pids: dict[str, Any], waits: bool) -> str:
 
 
 def _record(run: store.Run) -> list[str]:
-    record = json_files.read_json(os.path.join(run.node_dir, "record.json"))
+    record = run_state.read_json(os.path.join(run.node_dir, "record.json"))
     if record is None:
         return []
     lines = []

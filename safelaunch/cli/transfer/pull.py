@@ -13,7 +13,7 @@ from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 
 
 @click.command("pull")
@@ -34,7 +34,7 @@ def command(what: str, into: str, force: bool, node: int) -> int:
         )
     run = catalog().find(name or None)
     node = store.node_number(run.record, node)
-    spec = json_files.read_json(os.path.join(run.record.folder, f"node-{node}", "run.json")) or {}
+    spec = run_state.read_json(os.path.join(run.record.folder, f"node-{node}", "run.json")) or {}
     if not isinstance(run, RemoteRun):
         raise ConfigError(
             f"{run.id} ran on this machine", hint=f"its files are in {spec.get('cwd')}"

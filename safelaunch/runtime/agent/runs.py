@@ -6,7 +6,7 @@ import os
 import struct
 import time
 
-from safelaunch.runtime import backends, json_files, run_state
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.start import run_dir
 
@@ -50,9 +50,9 @@ def view(node_dir: str, request: dict[str, Any]) -> dict[str, Any] | None:
     seen: dict[str, Any] = {"run_dir": node_dir, "status": status}
     if request.get("brief"):
         return seen
-    files = {name: json_files.read_json(os.path.join(node_dir, name)) for name in FILES}
+    files = {name: run_state.read_json(os.path.join(node_dir, name)) for name in FILES}
     for name in request.get("files") or []:
-        files[name] = json_files.read_json(os.path.join(node_dir, name))
+        files[name] = run_state.read_json(os.path.join(node_dir, name))
     seen.update(files=files, ranks=ranks(node_dir), attempts=reader.attempts(node_dir))
     backend, handle = backends.from_record(status)
     seen["served"] = backend.serves(handle)

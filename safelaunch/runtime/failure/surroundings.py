@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 from safelaunch.runtime.signatures import match
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ class Setting(object):
     def __init__(self, node_dir: str, run: Mapping[str, Any]) -> None:
         self.node_dir = node_dir
         self.run = run
-        plan = json_files.read_json(os.path.join(node_dir, "plan.json")) or {}
+        plan = run_state.read_json(os.path.join(node_dir, "plan.json")) or {}
         unbound = plan.get("unbound")
         # slots are not text yet there: what is text, the job says itself
         self.asked = _node(unbound if isinstance(unbound, dict) else {})

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 
-from safelaunch.runtime import PLACE, backends, commands, json_files, processes, run_state
+from safelaunch.runtime import PLACE, backends, commands, processes, run_state
 from safelaunch.runtime.start import run_dir
 
 TYPE_CHECKING = False
@@ -78,7 +78,7 @@ def undo(run_id: str, node: int) -> None:
     """Leave nothing of a start, as far as it came: no process, no folder, no log."""
     node_dir = run_dir.node_dir(run_id, node)
     if os.path.isdir(node_dir):
-        run = json_files.read_json(os.path.join(node_dir, "run.json")) or {}
+        run = run_state.read_json(os.path.join(node_dir, "run.json")) or {}
         created = run.get("created")
         _take_back(node_dir, run, [node_dir, *(created if isinstance(created, list) else ())])
 
@@ -104,7 +104,7 @@ def _earlier(node_dir: str) -> dict[str, Any]:
     while status.get("state") == "pending" and time.monotonic() < deadline:
         time.sleep(0.02)
         status = run_state.judge(node_dir)
-    run = json_files.read_json(os.path.join(node_dir, "run.json")) or {}
+    run = run_state.read_json(os.path.join(node_dir, "run.json")) or {}
     return {"run_dir": node_dir, "run": run, "status": status, "started": False}
 
 
@@ -143,11 +143,11 @@ def await_start(node_dir: str, is_coming: Callable[[], bool]) -> dict[str, Any] 
     deadline, patience = began + run_state.START_LIMIT, began + 2.0
     status_file = os.path.join(node_dir, "status.json")
     while time.monotonic() < deadline:
-        status = json_files.read_json(status_file)
+        status = run_state.read_json(status_file)
         if status is not None and status.get("state") != "pending":
             who = status.get("supervisor")
             return who if isinstance(who, dict) else None
-        if run_state.claim_is_dead(node_dir) and json_files.read_json(status_file) == status:
+        if run_state.claim_is_dead(node_dir) and run_state.read_json(status_file) == status:
             break  # it did not just get through either
         if time.monotonic() > patience:
             patience += 1.0

@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ class Control(object):
         """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
         if self.heard != len(self.signals):
             self.heard = len(self.signals)
-            asked = json_files.read_json(os.path.join(self.dir, "stop.json")) or {}
+            asked = run_state.read_json(os.path.join(self.dir, "stop.json")) or {}
             grace = asked.get("grace")
             self.arm(float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE)
         return time.monotonic() >= self.kill_at

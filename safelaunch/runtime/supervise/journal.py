@@ -10,8 +10,8 @@ import os
 import sys
 import time
 
-from safelaunch.runtime import json_files, run_state
 from safelaunch.runtime import processes as runtime_processes
+from safelaunch.runtime import run_state
 from safelaunch.runtime.supervise import pane
 
 FOLDERS = ("ranks", "records", "logs")
@@ -60,7 +60,7 @@ class Journal(object):
         for name in FOLDERS:
             os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
         self._reserve()
-        json_files.write_json(self.status_file, self.status)
+        run_state.write_json(self.status_file, self.status)
         copy = self.run.get("log")
         if copy:
             try:
@@ -93,7 +93,7 @@ class Journal(object):
     def save(self) -> None:
         """Write status.json; on a full disk the old one stays."""
         try:
-            json_files.write_json(self.status_file, self.status)
+            run_state.write_json(self.status_file, self.status)
         except OSError:
             pass
 
@@ -102,7 +102,7 @@ class Journal(object):
         _make_dirs(self.dir)
         if not _write_somehow(self.status_file, self.status):
             return False
-        json_files.release(self.failure_file)
+        run_state.release(self.failure_file)
         return True
 
     def fail(self, failure: dict[str, object]) -> None:
@@ -110,8 +110,8 @@ class Journal(object):
         _make_dirs(self.dir)
         _write_somehow(self.failure_file, failure)
         try:
-            json_files.reserve(
-                self.failure_file, json_files.RESERVED_FAILURE
+            run_state.reserve(
+                self.failure_file, run_state.RESERVED_FAILURE
             )  # there may be another attempt
         except OSError:
             pass
@@ -166,15 +166,15 @@ class Journal(object):
             except OSError:
                 continue
         try:
-            json_files.write_json(os.path.join(self.dir, "run.json"), self.run)
+            run_state.write_json(os.path.join(self.dir, "run.json"), self.run)
             self._reserve()
         except OSError:
             pass
 
     def _reserve(self) -> None:
         """Set space aside for the end. Raises OSError."""
-        json_files.reserve(self.status_file, json_files.RESERVED)
-        json_files.reserve(self.failure_file, json_files.RESERVED_FAILURE)
+        run_state.reserve(self.status_file, run_state.RESERVED)
+        run_state.reserve(self.failure_file, run_state.RESERVED_FAILURE)
 
     def count_ranks(self, attempt: int) -> None:
         """Warn where fewer ranks started than planned: each may have trained alone, silently."""
@@ -286,12 +286,12 @@ def _remove(path: str) -> None:
 
 
 def _write_somehow(path: str, data: dict[str, object]) -> bool:
-    for write in (json_files.write_json, json_files.write_reserved):
+    for write in (run_state.write_json, run_state.write_reserved):
         try:
             write(path, data)
         except OSError:
             continue
-        json_files.release(path)
+        run_state.release(path)
         return True
     return False
 

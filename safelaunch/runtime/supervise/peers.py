@@ -20,7 +20,7 @@ import select
 import socket
 import time
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime import run_state
 from safelaunch.runtime.supervise import recovery
 
 TYPE_CHECKING = False
@@ -385,7 +385,7 @@ def _ends_others(end: dict[str, Any]) -> bool:
 def of(node_dir: str, run: dict[str, Any], journal: Journal) -> Peers | None:
     """Return the other nodes of a run; None where there are none, or no way to them is known."""
     path = os.path.join(node_dir, FILE)
-    told = json_files.read_json(path)
+    told = run_state.read_json(path)
     if told is None or len(run.get("hosts") or ()) < 2:  # noqa: PLR2004 - it is alone
         return None
     os.unlink(path)  # the token is nobody else's

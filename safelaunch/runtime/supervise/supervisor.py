@@ -18,7 +18,7 @@ import time
 # in a run directory the package lies below runtime/, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from safelaunch.runtime import json_files, processes, run_state
+from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.supervise import attempt, journal, launch, own_files
 from safelaunch.runtime.supervise import control as supervise_control
 from safelaunch.runtime.units import job_duration
@@ -370,7 +370,7 @@ def main(node_dir: str, umask: int) -> int:
     log = os.open(os.path.join(node_dir, "supervisor.log"), journal.LOG_FLAGS, 0o600)
     os.dup2(log, 2)
     os.close(log)
-    run = json_files.read_json(os.path.join(node_dir, "run.json"))
+    run = run_state.read_json(os.path.join(node_dir, "run.json"))
     if run is None:
         sys.stderr.write("run.json cannot be read\n")
         return 1
