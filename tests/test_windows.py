@@ -18,6 +18,7 @@ from safelaunch.config.paths import Paths
 from safelaunch.model import Host, Origin
 from safelaunch.remote import project_dir
 from safelaunch.runs import mirror
+from safelaunch.runtime.agent import runs as agent_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +113,8 @@ class Laptop:
         place = mirror.Place("gpu1", 0, f"/home/me/.safelaunch/runs/{RUN}/node-0")
         run = mirror.make(str(self.home), RUN, [place], "far")
         full = {"version": 1, "id": RUN, "name": "far", **status}
-        mirror.keep(run, place, {"status": full, "files": {}, "ranks": {"0": 7}, "attempts": [1]})
+        view = {"status": full, "files": {}, "ranks": {"0": 7}, "attempts": [1]}
+        mirror.keep(run, place, agent_runs.NodeView.from_json(view))
 
 
 @pytest.fixture

@@ -18,7 +18,10 @@ from safelaunch.remote.host_pool import PATIENCE
 from safelaunch.remote.parallel import together
 from safelaunch.runs import mirror
 from safelaunch.runtime import backends
+from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.commands import CommandResult
+from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.start.starter import StartAnswer
 from safelaunch.runtime.supervise import peers
 from safelaunch.ssh.errors import Unreachable
 from safelaunch.start import preflight
@@ -109,7 +112,7 @@ def start(  # noqa: C901 - one story: what is asked, and what is taken back wher
         requests.append(_request(order, rank, facts, report, token))
         places.append(mirror.Place(machine.name, rank, facts[Slot.RUN_DIR]))
     run = mirror.make(order.caller.home, run_id, places, plan.name, order.hosts_file)
-    answers: dict[int, dict[str, Any]] = {}
+    answers: dict[int, StartAnswer] = {}
     asking = _Asking(run, threading.Event(), follow=order.follow)
 
     def start_node(rank: int) -> HostError | StartError | None:
@@ -117,8 +120,8 @@ def start(  # noqa: C901 - one story: what is asked, and what is taken back wher
             answer = _ask(machines[rank], requests[rank], places[rank], asking)
         except (HostError, StartError) as e:
             return e
-        files = {"run.json": answer["run"], "plan.json": requests[rank].plan_json}
-        mirror.keep(run, places[rank], {"status": answer["status"], "files": files})
+        files = {RunRecord.FILE: answer.run.to_json(), "plan.json": requests[rank].plan_json}
+        mirror.keep(run, places[rank], NodeView(status=answer.status, files=files))
         answers[rank] = answer
         return None
 
@@ -144,11 +147,11 @@ def start(  # noqa: C901 - one story: what is asked, and what is taken back wher
             # a log that was asked for would never let go of its connection
             _take_back(others, run, afresh=order.follow, keep=lost is not None)
         raise error  # one that was lost may run there: the pointer to it stays
-    records = [answers[rank]["run"] for rank in range(len(machines))]
+    records = [answers[rank].run for rank in range(len(machines))]
     notes = []
     for machine, record, request in zip(machines, records, requests, strict=True):
-        if record.get("backend_note"):
-            notes.append(f"{machine.name}: {record['backend_note']}")
+        if record.backend_note:
+            notes.append(f"{machine.name}: {record.backend_note}")
         where = f"the environment of {machine.name}"
         notes += [note.replace("your environment", where) for note in request.notes]
     commands = [backend.attach(handle) for backend, handle in map(backends.from_record, records)]
@@ -205,15 +208,16 @@ class _Asking(NamedTuple):
 
 def _ask(
     machine: Machine, request: StartRequest, place: mirror.Place, asking: _Asking
-) -> dict[str, Any]:
+) -> StartAnswer:
     """Ask for a start, and again where the connection is lost: the host starts an id once."""
     run, pauses, is_lost = asking.run, iter(PATIENCE), False
     while True:
         try:
-            asked = machine.agent.ask("start.start", data=request.data, **request.words)
+            words = {"run": request.run.to_json(), **request.words}
+            asked = machine.agent.ask("start.start", data=request.data, **words)
             if asking.follow:
                 machine.looker.session(machine.name).prefetch_log(run.id, place.node)
-            answer: dict[str, Any] = asked.result()
+            answer = StartAnswer.from_json(asked.result())
         except AgentError as e:  # noqa: PERF203 - each try is another connection
             if e.kind == "StartFailed":
                 raise StartError(e.message, where=machine.name) from e

@@ -14,11 +14,12 @@ from safelaunch.report.diff.model import items, mapping
 from safelaunch.report.redact.redactor import Redactor, count
 from safelaunch.report.redact.secret_patterns import is_secret
 from safelaunch.runtime.agent import wire
+from safelaunch.runtime.records import Failure, RunRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from safelaunch.report.collect import Case, Part
+    from safelaunch.report.collect import Case, Part, R
     from safelaunch.report.excerpt import Excerpt
 
 _LOG = re.compile(
@@ -52,9 +53,7 @@ class Names(NamedTuple):
     secrets: tuple[str, ...] = ()
 
 
-def make(
-    case: Case, names: Names, headline: str, block: Callable[[Mapping[str, Any]], list[str]]
-) -> Bundle:
+def make(case: Case, names: Names, headline: str, block: Callable[[Failure], list[str]]) -> Bundle:
     """Return the bundle of a run; `block` renders a failure for people. No file is written."""
     redactor = Redactor()
     _know(redactor, case, names)
@@ -81,10 +80,10 @@ def _know(redactor: Redactor, case: Case, names: Names) -> None:
         redactor.know("user", user)
     hosts = [*names.hosts, *(part.host for part in case.parts)]
     for part in case.parts:
-        run, system = part.of("run.json"), mapping(part.facts.get("system"))
-        hosts += [str(one) for one in items(run.get("hosts"))]
-        hosts += [str(run.get("hostname") or ""), str(system.get("hostname") or "")]
-        hosts.append(str(part.of("status.json").get("hostname") or ""))
+        run, system = part.record(RunRecord) or RunRecord(), mapping(part.facts.get("system"))
+        status = part.record(Status) or Status()
+        hosts += run.hosts
+        hosts += [run.hostname or "", status.hostname or "", str(system.get("hostname") or "")]
         redactor.know("user", str(system.get("user") or ""))
         redactor.know("home", str(system.get("home") or ""))
     for host in hosts:
@@ -156,12 +155,9 @@ class _Maker:
 
     def _blame(self, one: tuple[Part, str]) -> tuple[int, int, int]:
         """Sort the logs of whom the failure names before others, and newer attempts first."""
-        failure, match = self.case.failure or {}, _LOG.fullmatch(one[1])
+        failure, match = self.case.failure or Failure(), _LOG.fullmatch(one[1])
         rank = int(match["rank"] or -1) if match else -1
-        named = [
-            failure.get("rank"),
-            *(mapping(o).get("rank") for o in items(failure.get("others"))[:8]),
-        ]
+        named = [failure.rank, *(other.rank for other in failure.others[:8])]
         first = 0 if rank == named[0] else 1 if rank in named or rank < 0 else 2
         return first, -int(match["attempt"]) if match else 0, rank
 
@@ -181,20 +177,18 @@ class _Maker:
 
     # -- making
 
-    def files(
-        self, headline: str, block: Callable[[Mapping[str, Any]], list[str]]
-    ) -> dict[str, bytes]:
+    def files(self, headline: str, block: Callable[[Failure], list[str]]) -> dict[str, bytes]:
         """Return {name: bytes} of the bundle."""
         found: dict[str, str] = {}
         case, redact = self.case, self.redactor
         for part in case.parts:
             self._of_node(part, found)
-        failure = redact.data(dict(case.failure)) if case.failure else None
+        failure = _redacted(redact, case.failure) if case.failure else None
         if failure:
-            self._add(found, "failure.json", _json(failure), "why it failed, as data")
-            said = block(failure)
-            trace = mapping(failure.get("exception")).get("traceback")
-            text = "\n".join([*said, "", str(trace)] if trace else said) + "\n"
+            self._add(found, "failure.json", _json(failure.to_json()), "why it failed, as data")
+            lines = block(failure)
+            trace = failure.exception.traceback if failure.exception else ""
+            text = "\n".join([*lines, "", trace] if trace else lines) + "\n"
             self._add(found, "failure.txt", text, "why it failed, to read")
         for name, what, texts, told, most in self._logs:
             self._add_log(
@@ -240,13 +234,13 @@ class _Maker:
         tried = [
             side._replace(
                 id=redact.text(side.id),
-                failure=redact.data(dict(side.failure)) if side.failure else None,
-                status=redact.data(dict(side.status)),
+                failure=_redacted(redact, side.failure) if side.failure else None,
+                status=_redacted(redact, side.status),
                 nodes=tuple(
                     node._replace(
                         plan=redact.data(dict(node.plan)),
-                        run=redact.data(dict(node.run)),
-                        record=redact.data(dict(node.record)),
+                        run=_redacted(redact, node.run) if node.run else None,
+                        record=_redacted(redact, node.record) if node.record else None,
                     )
                     for node in side.nodes
                 ),
@@ -256,8 +250,8 @@ class _Maker:
         return case._replace(
             id=redact.text(case.id),
             name=redact.text(case.name),
-            status=redact.data(dict(case.status)),
-            failure=redact.data(dict(case.failure)) if case.failure else None,
+            status=_redacted(redact, case.status),
+            failure=_redacted(redact, case.failure) if case.failure else None,
             parts=tuple(parts),
             tried=tuple(tried),
         )
@@ -320,6 +314,11 @@ _FACTS = (
     "kept_at",
 )
 _DROPPED = ("supervisor", "launcher", "starter", "socket", "terminal")  # of this machine alone
+
+
+def _redacted(redactor: Redactor, record: R) -> R:
+    """Return a record with its values redacted."""
+    return record.from_json(redactor.data(record.to_json()))
 
 
 def _without_unbound(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from safelaunch.errors import HostError
 from safelaunch.report import timeline
 from safelaunch.report.diff.model import Node, Side
 from safelaunch.runs import store
 from safelaunch.runs.node_files import LocalFiles
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
 from safelaunch.runtime.agent import wire
+from safelaunch.runtime.records import Failure, Provenance, Record, RunRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 _JSON = 8 << 20  # bytes of a file of data; plans have some tens of KiB
 _EVENTS = 2 << 20  # bytes of events at each end
-_NAMES = ("plan.json", "run.json", "record.json", "status.json", "failure.json")
+_NAMES = ("plan.json", RunRecord.FILE, Provenance.FILE, Status.FILE, Failure.FILE)
+R = TypeVar("R", bound=Record)
 TRIED = 10  # earlier runs that are told
 
 
@@ -43,14 +45,19 @@ class Part(NamedTuple):
         """Return the data of a file, empty where there is none."""
         return self.data.get(name, {})
 
+    def record(self, kind: type[R]) -> R | None:
+        """Return one of the declared records; None where there is none."""
+        data = self.data.get(kind.FILE)
+        return None if data is None else kind.from_json(data)
+
 
 class Case(NamedTuple):
     """A run with all that can be told of it."""
 
     id: str
     name: str
-    status: Mapping[str, Any]
-    failure: Mapping[str, Any] | None
+    status: Status
+    failure: Failure | None
     parts: tuple[Part, ...]
     tried: tuple[Side, ...]  # earlier runs of the job, the newest last
     missing: tuple[str, ...]
@@ -59,7 +66,7 @@ class Case(NamedTuple):
     def side(self) -> Side:
         """The run as `differences.compare` takes it."""
         nodes = [
-            Node(p.of("plan.json"), p.of("run.json"), p.of("record.json"), p.facts)
+            Node(p.of("plan.json"), p.record(RunRecord), p.record(Provenance), p.facts)
             for p in self.parts
         ]
         return Side(self.id, self.status, self.failure, tuple(nodes))
@@ -100,16 +107,15 @@ def _parts(
         except HostError as e:
             missing.append(f"{host} does not answer ({e.message}): its logs are missing")
         node, less = part(number, host, files, facts_of(hosts.get(number)), local)
-        ahead = (store.mirrored(run.record, number) or {}).get("ahead")
-        parts.append(node._replace(ahead=float(ahead) if isinstance(ahead, (int, float)) else 0.0))
+        mirror = store.mirrored(run.record, number) or store.Mirror()
+        parts.append(node._replace(ahead=mirror.ahead or 0.0))
         missing += [f"{host}: {line}" for line in less]
     return parts, missing
 
 
 def _hostname(folder: str) -> str:
-    run = run_state.read_json(os.path.join(folder, "run.json")) or {}
-    status = run_state.read_json(os.path.join(folder, "status.json")) or {}
-    return str(run.get("hostname") or status.get("hostname") or "localhost")
+    run, status = RunRecord.read(folder) or RunRecord(), Status.read(folder) or Status()
+    return run.hostname or status.hostname or "localhost"
 
 
 def part(
@@ -184,13 +190,12 @@ def recorded(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Side:
     """Return a run as it is recorded here, without asking any host."""
     nodes, statuses = [], []
     for at, number in enumerate(store.node_numbers(run)):
-        folder = os.path.join(run.folder, f"node-{number}")
-        plan, spec, record = (
-            run_state.read_json(os.path.join(folder, n)) or {} for n in _NAMES[:3]
-        )
-        nodes.append(Node(plan, spec, record, facts[at] if at < len(facts) else {}))
+        folder = store.node_dir(run, number)
+        plan = json_files.read_json(os.path.join(folder, "plan.json")) or {}
+        known = facts[at] if at < len(facts) else {}
+        nodes.append(Node(plan, RunRecord.read(folder), Provenance.read(folder), known))
         statuses.append(store.kept(run, number))
-    status = next((one for one in statuses if one.get("state") == "failed"), statuses[0])
+    status = next((one for one in statuses if one.state == "failed"), statuses[0])
     return Side(run.id, status, store.failure(run, status), tuple(nodes))
 
 

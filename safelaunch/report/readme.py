@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.diff import compare
 from safelaunch.report.diff.model import items, mapping
+from safelaunch.runtime.records import Checkout, Provenance, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,10 +50,9 @@ def page(case: Case, headline: str, block: Sequence[str], events: Sequence[str])
 def _happened(case: Case, block: Sequence[str]) -> list[str]:
     if block:
         return ["```text", *block, "```", ""]
-    state = case.status.get("state")
-    why = case.status.get("reason") or case.status.get("warning")
-    said = f"The run is `{state}`; no failure is recorded."
-    return [said + (f" {why}" if why else ""), ""]
+    why = case.status.reason or case.status.warning
+    text = f"The run is `{case.status.state}`; no failure is recorded."
+    return [text + (f" {why}" if why else ""), ""]
 
 
 # -- the environment -------------------------------------------------------------------------------
@@ -76,19 +76,19 @@ def _cell(value: object) -> str:
 
 def _versions(part: Part) -> dict[str, Any]:
     """Return {label: value} of a node: what the run recorded, and what is known of its host."""
-    record, run, plan = (part.of(name) for name in ("record.json", "run.json", "plan.json"))
-    packages, git = mapping(record.get("packages")), mapping(record.get("git"))
+    record, run = part.record(Provenance) or Provenance(), part.record(RunRecord) or RunRecord()
+    plan, packages, git = part.of("plan.json"), record.packages or {}, record.git or Checkout()
     facts = compare.known(part.facts)
-    changed = len(items(git.get("changed"))) + int(git.get("more_changed") or 0)
-    commit = f"{git['commit']}, changed files: {changed}" if git.get("commit") else None
+    changed = len(git.changed or ()) + git.more_changed
+    commit = f"{git.commit}, changed files: {changed}" if git.commit else None
     found = {
         "commit": commit,
-        "safelaunch": run.get("safelaunch"),
+        "safelaunch": run.safelaunch,
         "launcher": plan.get("launcher"),
         "profile": plan.get("profile"),
-        "processes": run.get("ranks"),
-        "world size": run.get("world_size"),
-        "Python": record.get("python"),
+        "processes": run.ranks,
+        "world size": run.world_size,
+        "Python": record.python,
         **{name: packages[name] for name in _PACKAGES if name in packages},
         **{name: version for name, version in packages.items() if name not in _PACKAGES},
         **{key: value for key, value in facts.items() if key not in packages},
@@ -114,11 +114,12 @@ def _facts_note(case: Case) -> list[str]:
 def _reproduction(case: Case) -> list[str]:
     lines: list[str] = []
     number = 1
-    for git in (mapping(part.of("record.json").get("git")) for part in case.parts[:1]):
-        if git.get("commit"):
-            changed = [*items(git.get("changed"))]
+    for record in (part.record(Provenance) for part in case.parts[:1]):
+        git = record.git if record is not None else None
+        if git is not None and git.commit:
+            changed = list(git.changed or ())
             dirty = ", with these changes:" if changed else ", nothing changed"
-            lines.append(f"{number}. check out commit `{git['commit']}`{dirty}")
+            lines.append(f"{number}. check out commit `{git.commit}`{dirty}")
             lines += [f"   - `{name}`" for name in changed[:_FILES]]
             lines += [f"   - and {len(changed) - _FILES} more"] if len(changed) > _FILES else []
             number += 1

@@ -17,11 +17,12 @@ from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.logs import reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from safelaunch.runs.mirror import Place
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
+    from safelaunch.runtime.records import Failure, Status, StatusSummary
 
 
 class LogRequest(NamedTuple):
@@ -57,29 +58,29 @@ class RunAccess(Protocol):
     def places(self) -> tuple[Place, ...]:
         """Return host and folder of each node; none for a run of this machine."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return the status as it is now; of a host that does not answer `unknown`."""
 
-    def last_status(self) -> dict[str, Any]:
+    def last_status(self) -> Status:
         """Return the status as far as it is known without asking a host."""
 
-    def is_over(self, status: Mapping[str, Any]) -> bool:
+    def is_over(self, status: StatusSummary) -> bool:
         """Whether nothing more will come of a run with this status."""
 
     def wait(
         self,
         timeout: float | None = None,
-        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
-    ) -> dict[str, Any]:
+        on_status: Callable[[Status], object] = lambda _: None,
+    ) -> Status:
         """Wait until the run is over or `timeout` seconds have passed; return its status.
 
         `on_status` gets each status in which it is not over.
         """
 
-    def stop(self, grace: float) -> tuple[dict[str, Any], bool]:
+    def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run; return its status, and whether it had ended before."""
 
-    def failure(self, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    def failure(self, status: StatusSummary) -> Failure | None:
         """Return why its last attempt failed; None where it did not."""
 
     def attempts(self) -> list[int]:
@@ -91,13 +92,13 @@ class RunAccess(Protocol):
     def notes(self) -> list[str]:
         """Return what the run's samples of CPU and GPU load say."""
 
-    def has_terminal(self, status: Mapping[str, Any], node: int | None = None) -> bool:
+    def has_terminal(self, status: StatusSummary, node: int | None = None) -> bool:
         """Whether the terminal of a node with this status is there to attach to."""
 
     def log(
         self,
         request: LogRequest,
-        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
+        on_status: Callable[[Status], object] = lambda _: None,
     ) -> Iterator[bytes]:
         """Yield a log to its end, or with `follow` to the run's end. Raises MissingLogError.
 
@@ -120,32 +121,32 @@ class LocalRun:
         """Return nothing: the run's only folder is its record."""
         return ()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return the status as it is now."""
         return run_state.judge(self.record.node_dir)
 
-    def last_status(self) -> dict[str, Any]:
+    def last_status(self) -> Status:
         """Return the status as it is now: there is no host to ask."""
         return self.status()
 
-    def is_over(self, status: Mapping[str, Any]) -> bool:
+    def is_over(self, status: StatusSummary) -> bool:
         """Whether nothing more will come of a run with this status."""
-        return agent_runs.is_over(dict(status))
+        return agent_runs.is_over(status)
 
     def wait(
         self,
         timeout: float | None = None,
-        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
-    ) -> dict[str, Any]:
+        on_status: Callable[[Status], object] = lambda _: None,
+    ) -> Status:
         """Wait until the run is over or `timeout` seconds have passed; return its status."""
         return poll_until_over(self, 0.1, timeout, on_status)
 
-    def stop(self, grace: float) -> tuple[dict[str, Any], bool]:
+    def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run; return its status, and whether it had ended before."""
-        had_ended = self.status().get("state") in run_state.ENDED
+        had_ended = self.status().state in run_state.ENDED
         return run_state.stop(self.record.node_dir, grace), had_ended
 
-    def failure(self, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    def failure(self, status: StatusSummary) -> Failure | None:
         """Return why its last attempt failed; None where it did not."""
         return store.failure(self.record, status)
 
@@ -161,7 +162,7 @@ class LocalRun:
         """Return what the run's samples of CPU and GPU load say."""
         return agent_runs.notes(self.record.node_dir)
 
-    def has_terminal(self, status: Mapping[str, Any], node: int | None = None) -> bool:
+    def has_terminal(self, status: StatusSummary, node: int | None = None) -> bool:
         """Whether the run's terminal is there to attach to."""
         del node
         backend, handle = backends.from_record(status)
@@ -170,7 +171,7 @@ class LocalRun:
     def log(
         self,
         request: LogRequest,
-        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
+        on_status: Callable[[Status], object] = lambda _: None,
     ) -> Iterator[bytes]:
         """Yield a log to its end, or with `follow` to the run's end. Raises MissingLogError."""
         path = reader.log_path(self.record.node_dir, request.which, request.attempt)
@@ -194,15 +195,15 @@ class LocalRun:
 
     def files(self, node: int) -> LocalFiles:
         """Return the files of a node."""
-        return LocalFiles(os.path.join(self.record.folder, f"node-{node}"))
+        return LocalFiles(store.node_dir(self.record, node))
 
 
 def poll_until_over(
     run: RunAccess,
     interval: float,
     timeout: float | None,
-    on_status: Callable[[dict[str, Any]], object],
-) -> dict[str, Any]:
+    on_status: Callable[[Status], object],
+) -> Status:
     """Return a run's status once it is over, or once `timeout` seconds have passed."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while not run.is_over(status := run.status()):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.runtime.failure import blame
+from safelaunch.runtime.records import Failure, NodeSummary, RankFailure
 from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from safelaunch.runtime.records import Status
 
 LIVE = ("pending", "running")
 # of a run whose nodes have ended, or may have: one that failed has failed for all
 _WORST = ("failed", "unknown", "lost", "stopped", "succeeded")
-_OTHER = ("rank", "role", "class", "what", "host", "node", "time", "exit_code", "signal")
-_KEPT = ("state", "exit_code", "signal", "reason", "stopped_by", "alive")
 
 
 class Node(NamedTuple):
@@ -22,12 +23,12 @@ class Node(NamedTuple):
 
     number: int
     host: str
-    status: Mapping[str, Any]
+    status: Status
 
     @property
     def state(self) -> str:
         """Its state."""
-        return str(self.status.get("state"))
+        return self.status.state
 
     @property
     def name(self) -> str:
@@ -35,51 +36,53 @@ class Node(NamedTuple):
         return f"{self.host} (node {self.number})"
 
 
-def status(nodes: Sequence[Node]) -> dict[str, Any]:
+def status(nodes: Sequence[Node]) -> Status:
     """Return the status of the whole run; `nodes` in it says how each is.
 
     While one node runs, the run does: a node that has failed ends the others.
     """
     if len(nodes) == 1:
-        return dict(nodes[0].status)
+        return nodes[0].status.copy()
     first, worst = nodes[0], _worst(nodes)
-    found = {**worst.status, **{key: first.status.get(key) for key in ("backend", "socket")}}
-    found["state"] = _state(nodes, worst)
-    if found["state"] in LIVE and worst.state not in LIVE:
-        found.update(exit_code=None, reason=f"{worst.name}: {worst.state}", ended_at=None)
-        found.pop("elapsed", None)
-    elif worst.status.get("reason") and worst.state in ("unknown", "lost"):
-        found["reason"] = f"{worst.name}: {worst.status['reason']}"
-    progress = [n.status.get("progress") for n in nodes if n.status.get("progress")]
+    whole = worst.status.copy()
+    whole.backend, whole.socket = first.status.backend, first.status.socket
+    whole.state = _state(nodes, worst)
+    if whole.state in LIVE and worst.state not in LIVE:
+        whole.exit_code, whole.reason = None, f"{worst.name}: {worst.state}"
+        whole.ended_at = whole.elapsed = None
+    elif worst.status.reason and worst.state in ("unknown", "lost"):
+        whole.reason = f"{worst.name}: {worst.status.reason}"
+    progress = [n.status.progress for n in nodes if n.status.progress]
     if progress:
-        found["progress"] = progress[0]
-    warnings = [f"{n.name}: {n.status['warning']}" for n in nodes if n.status.get("warning")]
+        whole.progress = progress[0]
+    warnings = [f"{n.name}: {n.status.warning}" for n in nodes if n.status.warning]
     if warnings:
-        found["warning"] = "; ".join(warnings)
-    for key in ("alive", "leftovers"):
-        counts = [int(n.status[key]) for n in nodes if n.status.get(key)]
-        if counts:
-            found[key] = sum(counts)
-    found["nodes"] = [_brief(node) for node in nodes]
-    return found
+        whole.warning = "; ".join(warnings)
+    if any(n.status.alive for n in nodes):
+        whole.alive = sum(n.status.alive or 0 for n in nodes)
+    if any(n.status.leftovers for n in nodes):
+        whole.leftovers = sum(n.status.leftovers or 0 for n in nodes)
+    whole.nodes = [_summary(node) for node in nodes]
+    return whole
 
 
 def _worst(nodes: Sequence[Node]) -> Node:
     """Return the node that says most about how the run is; one that began it before others."""
     ended = [node for node in nodes if node.state not in LIVE]
     bad = [node for node in ended if node.state != "succeeded"]
-    asked = [n for n in bad if n.state == "stopped" and n.status.get("stopped_by") != "node"]
-    if asked and all(node in asked or _follows(node) for node in bad):
-        return asked[0]  # the others only missed their peers
-    own = [node for node in bad if node.status.get("stopped_by") != "node"]
+    stopped = [n for n in bad if n.state == "stopped" and n.status.stopped_by != "node"]
+    if stopped and all(node in stopped or _follows(node) for node in bad):
+        return stopped[0]  # the others only missed their peers
+    own = [node for node in bad if node.status.stopped_by != "node"]
     return min(own or bad or [n for n in nodes if n.state in LIVE] or nodes, key=_rank)
 
 
 def _follows(node: Node) -> bool:
     """Whether a node ended because another one did."""
-    attempts = node.status.get("attempts") or [{}]
-    lost_peer = node.state == "failed" and attempts[-1].get("class") in classes.CASCADES
-    return lost_peer or node.status.get("stopped_by") == "node"
+    attempts = node.status.attempts
+    last_class = attempts[-1].class_name if attempts else None
+    lost_peer = node.state == "failed" and last_class in classes.CASCADES
+    return lost_peer or node.status.stopped_by == "node"
 
 
 def _rank(node: Node) -> int:
@@ -93,72 +96,95 @@ def _state(nodes: Sequence[Node], worst: Node) -> str:
     return "running" if len(live) < len(nodes) or "running" in live else "pending"
 
 
-def _brief(node: Node) -> dict[str, Any]:
-    kept = {key: node.status[key] for key in _KEPT if node.status.get(key) is not None}
-    return {"node": node.number, "host": node.host, **kept}
+def _summary(node: Node) -> NodeSummary:
+    own = node.status
+    return NodeSummary(
+        node=node.number,
+        host=node.host,
+        state=own.state,
+        exit_code=own.exit_code,
+        signal=own.signal,
+        reason=own.reason,
+        stopped_by=own.stopped_by,
+        alive=own.alive,
+    )
 
 
-class Failed(NamedTuple):
+class NodeFailure(NamedTuple):
     """What failure.json of a node says; None where it has none. `ahead`: its clock, in seconds."""
 
     node: Node
-    failure: Mapping[str, Any] | None
+    failure: Failure | None
     ahead: float = 0.0
 
 
-def failure(several: Sequence[Failed]) -> dict[str, Any] | None:
+def failure(several: Sequence[NodeFailure]) -> Failure | None:
     """Return the failure of a run: the first cause on any node, and what all others then did.
 
     Clocks differ between hosts: times are compared as this machine's clock would have had them.
     """
-    found = [told for one in several if (told := _told(one)) is not None]
     if not any(one.failure for one in several):
         return None  # a host that is not heard has not failed by that
-    first = min(found, key=blame.blame)
-    others = list(first["others"])
-    for one in found:
-        if one is not first:
-            others += [_other(told, first) for told in (one, *one["others"])]
-    return {**first, "others": others}
+    failures = [placed for one in several if (placed := _placed(one)) is not None]
+    first = min(failures, key=lambda one: blame.blame(one.role, one.time))
+    others = list(first.others)
+    for other in failures:
+        if other is first:
+            continue
+        own = RankFailure(
+            rank=other.rank,
+            role=other.role,
+            class_name=other.class_name,
+            what=other.what,
+            host=other.host,
+            node=other.node,
+            time=other.time,
+            exit_code=other.exit_code,
+            signal=other.signal,
+        )
+        others += [_after(end, first) for end in (own, *other.others)]
+    first.others = others
+    return first
 
 
-def _told(one: Failed) -> dict[str, Any] | None:
+def _placed(one: NodeFailure) -> Failure | None:
+    """Return a node's failure with its host, and with times of this machine's clock."""
     node = one.node
-    where = {"host": node.host, "node": node.number}
     if one.failure is None:
         return _vanished(node) if node.state in ("lost", "unknown") else None
-    told = {**one.failure, **where}
-    at = told.get("time")
-    told["time"] = at - one.ahead if isinstance(at, (int, float)) and at > 0 else None
-    told["others"] = [{**other, **where} for other in told.get("others") or ()]
-    for other in told["others"]:
-        after = other.get("after")
-        timed = told["time"] is not None and isinstance(after, (int, float))
-        other["time"] = told["time"] + after if timed else None
-    return told
+    placed = one.failure.copy()
+    placed.host, placed.node = node.host, node.number
+    placed.time = placed.time - one.ahead if placed.time and placed.time > 0 else None
+    others = [other.copy() for other in placed.others]
+    for other in others:
+        other.host, other.node = node.host, node.number
+        timed = placed.time is not None and other.after is not None
+        other.time = placed.time + other.after if timed else None  # type: ignore[operator]
+    placed.others = others
+    return placed
 
 
-def _vanished(node: Node) -> dict[str, Any]:
+def _vanished(node: Node) -> Failure:
     """Return the failure of a node that ended without a word: it comes before mere cascades."""
-    reason = str(node.status.get("reason") or "no end was recorded")
-    return {
-        "version": 1,
-        "class": None,
-        "role": "unknown",
-        "rank": None,
-        "host": node.host,
-        "node": node.number,
-        "time": None,
-        "what": reason if node.state == "unknown" else f"{node.name} is lost: {reason}",
-        "exception": None,
-        "others": [],
-        "advice": f"look at {node.host}: `journalctl -b -1 -e`, `dmesg`, its power and network",
-    }
+    reason = node.status.reason or "no end was recorded"
+    return Failure(
+        version=1,
+        class_name=None,
+        role="unknown",
+        rank=None,
+        host=node.host,
+        node=node.number,
+        time=None,
+        what=reason if node.state == "unknown" else f"{node.name} is lost: {reason}",
+        exception=None,
+        others=[],
+        advice=f"look at {node.host}: `journalctl -b -1 -e`, `dmesg`, its power and network",
+    )
 
 
-def _other(one: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-    other = {key: one.get(key) for key in _OTHER}
-    at, begun = one.get("time"), first.get("time")
-    timed = isinstance(at, (int, float)) and isinstance(begun, (int, float)) and at >= begun
-    other["after"] = round(at - begun, 6) if timed else None  # type: ignore[operator]
-    return other
+def _after(other: RankFailure, first: Failure) -> RankFailure:
+    """Return the end of a rank on another node with the seconds after the first failure."""
+    timed = other.copy()
+    known = other.time is not None and first.time is not None and other.time >= first.time
+    timed.after = round(other.time - first.time, 6) if known else None  # type: ignore[operator]
+    return timed

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
-from safelaunch.runtime import run_state
-from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime import json_files
+from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from safelaunch.runtime.agent import runs as agent_runs
 
 POINTER = "remote.json"
 
@@ -56,13 +58,9 @@ def make(
     for place in places:
         node_dir = os.path.join(run.folder, f"node-{place.node}")
         os.makedirs(node_dir, 0o700, exist_ok=True)
-        _write(
-            os.path.join(node_dir, agent_runs.MIRROR),
-            {"host": place.host, "run_dir": place.run_dir},
-        )
-        if run_state.read_json(os.path.join(node_dir, "status.json")) is None:
-            asked = {"version": 1, "id": run_id, "name": name, "state": "pending"}
-            _write(os.path.join(node_dir, "status.json"), asked)
+        store.Mirror(host=place.host, run_dir=place.run_dir).write(node_dir)
+        if Status.read(node_dir) is None:
+            Status(version=1, id=run_id, name=name, state="pending").write(node_dir)
     _point(run, Pointer(tuple(places), hosts_file))
     return run
 
@@ -84,7 +82,7 @@ def _point(run: store.Run, at: Pointer) -> None:
         "hosts_file": at.hosts_file,
         "places": [place._asdict() for place in at.places],
     }
-    _write(os.path.join(run.folder, POINTER), pointer)
+    json_files.write_json(os.path.join(run.folder, POINTER), pointer)
 
 
 def run_of(home: str, run_id: str) -> store.Run:
@@ -94,7 +92,7 @@ def run_of(home: str, run_id: str) -> store.Run:
 
 def pointer(run: store.Run) -> Pointer | None:
     """Return where a run is; None for a run of this machine."""
-    found: dict[str, Any] | None = run_state.read_json(os.path.join(run.folder, POINTER))
+    found: dict[str, Any] | None = json_files.read_json(os.path.join(run.folder, POINTER))
     if found is None:
         return None
     try:
@@ -105,37 +103,33 @@ def pointer(run: store.Run) -> Pointer | None:
     return Pointer(tuple(places), str(hosts_file) if hosts_file else None)
 
 
-def keep(run: store.Run, place: Place, view: Mapping[str, Any]) -> None:
+def keep(run: store.Run, place: Place, view: agent_runs.NodeView) -> None:
     """Write down how a node of a run was just seen."""
-    node_dir = os.path.join(run.folder, f"node-{place.node}")
+    node_dir = store.node_dir(run, place.node)
     os.makedirs(node_dir, 0o700, exist_ok=True)
-    for name, body in (view.get("files") or {}).items():
-        path = os.path.join(node_dir, os.path.basename(name))
-        if body is None:
-            continue
-        _write(path, body if isinstance(body, dict) else json.loads(body))
-    seen = {key: view[key] for key in ("ranks", "attempts", "served", "notes") if key in view}
-    seen.update(host=place.host, run_dir=place.run_dir, at=time.time())
-    earlier = store.mirrored(run, place.node) or {}
-    seen.update({key: earlier[key] for key in ("ahead",) if key in earlier})
-    _write(os.path.join(node_dir, agent_runs.MIRROR), seen)
-    _write(os.path.join(node_dir, "status.json"), dict(view["status"]))
+    for name, body in view.files.items():
+        data = json.loads(body) if isinstance(body, (str, bytes)) else body
+        if isinstance(data, dict):
+            json_files.write_json(os.path.join(node_dir, os.path.basename(name)), data)
+    mirror = store.Mirror()
+    for name in ("ranks", "attempts", "served", "notes"):
+        if name in view:
+            setattr(mirror, name, getattr(view, name))
+    mirror.host, mirror.run_dir, mirror.at = place.host, place.run_dir, time.time()
+    earlier = store.mirrored(run, place.node)
+    if earlier is not None:
+        mirror.ahead = earlier.ahead
+    mirror.write(node_dir)
+    view.status.write(node_dir)
 
 
-def note(run: store.Run, node: int, **more: object) -> None:
-    """Write down something else about a node of a run."""
-    path = os.path.join(run.folder, f"node-{node}", agent_runs.MIRROR)
-    _write(path, {**(run_state.read_json(path) or {}), **more})
+def note_clock(run: store.Run, node: int, ahead: float) -> None:
+    """Write down how far the clock of a node's host is ahead of this one."""
+    mirror = store.mirrored(run, node) or store.Mirror()
+    mirror.ahead = ahead
+    mirror.write(store.node_dir(run, node))
 
 
 def forget(run: store.Run) -> None:
     """Remove a pointer whose run never was."""
     shutil.rmtree(run.folder, ignore_errors=True)
-
-
-def _write(path: str, data: Mapping[str, Any]) -> None:
-    part = f"{path}.{os.getpid()}"
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(data, file)
-    os.replace(part, path)

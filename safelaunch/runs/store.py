@@ -8,15 +8,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs import combine_nodes
-from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.records import (
+    Failure,
+    NodeSummary,
+    Record,
+    RunRecord,
+    Status,
+    StatusSummary,
+)
+from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from safelaunch.runtime.records import Nullable
 
 _ID = re.compile(r"(?P<name>.+)-(?P<time>[0-9]{8}-[0-9]{6})-[0-9a-f]{4}")
 
@@ -135,13 +145,42 @@ def _newest(runs: list[Run]) -> Run:
     return max((run for run in runs if run.id[-20:-5] == last), key=lambda run: run.age_key)
 
 
-def mirrored(run: Run, node: int | None = None) -> dict[str, Any] | None:
-    """Return what is known of a run on a host: `host`, `run_dir`, `at`...; None for one here.
+class Mirror(Record):
+    """What is known here of a run's node on a host.
+
+    host: the host, as the user names it
+    run_dir: directory of the node there
+    at: when it was last seen, seconds since 1970
+    ahead: seconds that its clock is ahead of this one
+    ranks: rank -> pid of its newest start
+    attempts: numbers of the attempts that have logs
+    served: whether its tmux server answers
+    notes: what the samples say
+    """
+
+    FILE = agent_runs.MIRROR
+
+    host: str = ""
+    run_dir: str = ""
+    at: float | None = None
+    ahead: float | None = None
+    ranks: Mapping[str, int] = {}
+    attempts: Sequence[int] = ()
+    served: bool = False
+    notes: Sequence[str] = ()
+
+
+def mirrored(run: Run, node: int | None = None) -> Mirror | None:
+    """Return what is known of a run's node on a host; None for one of this machine.
 
     Without a number of the first node that is known.
     """
-    folder = run.node_dir if node is None else os.path.join(run.folder, f"node-{node}")
-    return run_state.read_json(os.path.join(folder, agent_runs.MIRROR))
+    return Mirror.read(run.node_dir if node is None else node_dir(run, node))
+
+
+def node_dir(run: Run, node: int) -> str:
+    """Return the folder of a run's node."""
+    return os.path.join(run.folder, f"node-{node}")
 
 
 def node_numbers(run: Run) -> list[int]:
@@ -164,27 +203,25 @@ def node_number(run: Run, wanted: int | None) -> int:
     return known[0] if wanted is None else wanted
 
 
-def kept(run: Run, node: int = 0) -> dict[str, Any]:
+def kept(run: Run, node: int = 0) -> Status:
     """Return a node's status as it was last written down here."""
-    found = run_state.read_json(os.path.join(run.folder, f"node-{node}", "status.json"))
-    return found or {"id": run.id}
+    return Status.read(node_dir(run, node)) or Status(id=run.id)
 
 
 def node_of(run: Run, rank: int) -> int:
     """Return on which node a rank is, or is planned."""
     numbers, first = node_numbers(run), 0
     for node in numbers:
-        if str(rank) in ((mirrored(run, node) or {}).get("ranks") or {}):
+        if str(rank) in (mirrored(run, node) or Mirror()).ranks:
             return node
     for node in numbers:
-        spec = run_state.read_json(os.path.join(run.folder, f"node-{node}", "run.json")) or {}
-        first += int(str(spec.get("ranks") or 0))
+        first += (RunRecord.read(node_dir(run, node)) or RunRecord()).ranks or 0
         if rank < first:
             return node
     return numbers[0]
 
 
-def failure(run: Run, status: Mapping[str, Any]) -> dict[str, Any] | None:
+def failure(run: Run, status: StatusSummary) -> Failure | None:
     """Return failure.json of a run whose last attempt failed; None for any other.
 
     Of a run of several nodes: the first cause on any of them, and what all others then did.
@@ -192,60 +229,111 @@ def failure(run: Run, status: Mapping[str, Any]) -> dict[str, Any] | None:
     numbers = node_numbers(run)
     if len(numbers) == 1:
         return _failure(run, numbers[0], status)
-    found = []
-    told = {node["node"]: node for node in status.get("nodes") or ()}  # as it is now
+    failures = []
+    now = {node.node: node for node in status.nodes}
     for number in numbers:
-        seen, own = mirrored(run, number) or {}, {**kept(run, number), **told.get(number, {})}
-        ahead = seen.get("ahead")
-        node = combine_nodes.Node(number, str(seen.get("host")), own)
-        offset = float(ahead) if isinstance(ahead, (int, float)) else 0.0
-        found.append(combine_nodes.Failed(node, _failure(run, number, own), offset))
-    return combine_nodes.failure(found)
+        mirror, own = mirrored(run, number) or Mirror(), kept(run, number)
+        if number in now:
+            own.state, own.reason = now[number].state, now[number].reason
+        node = combine_nodes.Node(number, mirror.host, own)
+        failure = _failure(run, number, own)
+        failures.append(combine_nodes.NodeFailure(node, failure, mirror.ahead or 0.0))
+    return combine_nodes.failure(failures)
 
 
-def _failure(run: Run, node: int, status: Mapping[str, Any]) -> dict[str, Any] | None:
-    attempts = status.get("attempts")
-    last = attempts[-1] if isinstance(attempts, list) and attempts else {}
-    if status.get("state") != "failed" and last.get("state") != "failed":
+def _failure(run: Run, node: int, status: StatusSummary) -> Failure | None:
+    last = status.attempts[-1].state if status.attempts else None
+    if "failed" not in (status.state, last):
         return None
-    return run_state.read_json(os.path.join(run.folder, f"node-{node}", "failure.json"))
+    failure = Failure.read(node_dir(run, node))
+    if failure is not None and failure.class_name and failure.meaning is None:
+        # the supervisor of an earlier version did not write it
+        failure.meaning = classes.meaning(failure.class_name, failure.signal or "") or None
+    return failure
 
 
-def show_json(run: Run, status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:
-    """Return a run in the shape of `show --json`."""
-    seen = mirrored(run) or {}
-    shown: dict[str, Any] = {
-        "version": 1,
-        "id": run.id,
-        "name": run.name,
-        "state": status.get("state"),
-        "exit_code": status.get("exit_code"),
-        "attempts": status.get("attempts") or [],
-        "host": seen.get("host", "localhost"),
-        "run_dir": seen.get("run_dir", run.node_dir),
-        "pids": _pids(status, ranks),
-        "failure": failure(run, status),
-    }
-    for key in (
-        "created_at", "started_at", "ended_at", "elapsed", "signal", "reason", "alive", "leftovers",
-        "unkillable", "warning", "backend", "socket", "stopped_by", "progress", "hang", "waiting",
-        "recovery", "advice", "as_of", "last_sign_at", "nodes",
-    ):  # fmt: skip
-        if status.get(key) is not None:
-            shown[key] = status[key]
-    for node in shown.get("nodes", ()):
-        seen, own = mirrored(run, node["node"]) or {}, kept(run, node["node"])
-        node["run_dir"] = seen.get("run_dir")
-        node["pids"] = _pids(own, seen.get("ranks") or {})
+class Pids(Record):
+    """The processes of a run.
+
+    supervisor: pid of the supervisor
+    launcher: pid of the launcher
+    ranks: rank -> pid of its newest start
+    """
+
+    supervisor: int | None = None
+    launcher: int | None = None
+    ranks: Mapping[str, int] = {}
+
+
+class ShownNode(NodeSummary):
+    """How one of several nodes is, in `show --json`.
+
+    run_dir: directory of the node on its host
+    pids: its processes
+    """
+
+    run_dir: Nullable[str] = None
+    pids: Pids = Pids()
+
+
+class ShownRun(StatusSummary):
+    """A run, as `show --json` prints it.
+
+    version: version of the format, 1
+    id: run id
+    name: name of the job
+    host: host that it runs on, `localhost` for this machine
+    run_dir: directory of the run on its host, of several nodes that of the first
+    pids: its processes
+    failure: why it failed
+    """
+
+    version: int = 1
+    id: str = ""
+    name: str = ""
+    host: str = "localhost"
+    run_dir: str = ""
+    pids: Pids = Pids()
+    nodes: Sequence[ShownNode] = ()
+    failure: Nullable[Failure] = None
+
+
+def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
+    """Return a run as `show --json` prints it."""
+    mirror = mirrored(run)
+    shown = ShownRun(
+        version=1,
+        id=run.id,
+        name=run.name,
+        state=status.state,
+        exit_code=status.exit_code,
+        attempts=status.attempts,
+        host="localhost" if mirror is None else mirror.host,
+        run_dir=run.node_dir if mirror is None else mirror.run_dir,
+        pids=_pids(status, ranks),
+        failure=failure(run, status),
+    )
+    for field in StatusSummary.fields().values():
+        value = getattr(status, field.name)
+        if field.name in status and value is not None:
+            setattr(shown, field.name, value)
+    if "nodes" in status:
+        shown.nodes = [_shown_node(run, node) for node in status.nodes]
     return shown
 
 
-def _pids(status: Mapping[str, Any], ranks: Mapping[str, int]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key in ("supervisor", "launcher"):
-        who = status.get(key)
-        if isinstance(who, dict):
-            found[key] = who.get("pid")
+def _shown_node(run: Run, node: NodeSummary) -> ShownNode:
+    mirror, own = mirrored(run, node.node) or Mirror(), kept(run, node.node)
+    shown = ShownNode()
+    shown.update(node)
+    shown.run_dir, shown.pids = mirror.run_dir or None, _pids(own, mirror.ranks)
+    return shown
+
+
+def _pids(status: Status, ranks: Mapping[str, int]) -> Pids:
+    pids = Pids()
+    pids.supervisor = status.supervisor.pid if status.supervisor else None
+    pids.launcher = status.launcher.pid if status.launcher else None
     if ranks:
-        found["ranks"] = dict(ranks)
-    return found
+        pids.ranks = dict(ranks)
+    return pids

@@ -11,6 +11,8 @@ import os
 import signal
 import time
 
+from safelaunch.runtime.records import Process
+
 TYPE_CHECKING = False  # typing itself would cost the supervisor's start 3 ms
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,19 +121,21 @@ def start_time(pid: int) -> int | None:
     return found[2]
 
 
-def identity(pid: int) -> dict[str, object]:
-    """Return the identity of a process as JSON data."""
-    found = stat_of(pid)
-    return dict(machine(), pid=pid, start=found[2] if found else 0)
+def identity(pid: int, start: int | None = None) -> Process:
+    """Return the identity of a process of this machine; its start time is read if not passed."""
+    if start is None:
+        found = stat_of(pid)
+        start = found[2] if found else 0
+    here = machine()
+    return Process(boot_id=here["boot_id"], pidns=here["pidns"], pid=pid, start=start)
 
 
-def is_alive(who: dict[str, object]) -> bool:
+def is_alive(process: Process) -> bool:
     """Whether the process with that identity is alive; a zombie counts as gone."""
     here = machine()
-    if who.get("boot_id") != here["boot_id"] or who.get("pidns") != here["pidns"]:
+    if process.boot_id != here["boot_id"] or process.pidns != here["pidns"]:
         return False
-    pid = who.get("pid")
-    return isinstance(pid, int) and start_time(pid) == who.get("start")
+    return start_time(process.pid) == process.start
 
 
 def pids() -> list[int]:

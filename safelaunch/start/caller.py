@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.runs import store
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.runs.mirror import Place
+    from safelaunch.runtime.records import Process
 
 
 class Caller(NamedTuple):
@@ -43,5 +44,5 @@ class Started(NamedTuple):
     notes: tuple[str, ...]
     attach: tuple[str, ...]  # the command for its terminal on that machine; empty: it has none
     network: tuple[str, ...] = ()  # how each of several nodes reaches the others
-    supervisor: dict[str, Any] | None = None  # its process, for a run of this machine
-    recorder: tuple[int, int] | None = None  # pid and start time of what writes record.json there
+    supervisor: Process | None = None  # its process, for a run of this machine
+    recorder: Process | None = None  # what writes record.json there

@@ -31,25 +31,26 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     facts = preflight.facts(node, report, run_id)
     request = start_request(plan, facts, caller, caller.environ)
     if foreground:
-        request.words["run"].update(foreground=os.getpid(), backend=backends.setsid.NAME)
+        request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
+    words = {"run": request.run.to_json(), **request.words}
     try:
-        answer = starter.start(request.words, b"".join(request.data), caller.environ, caller.home)
+        answer = starter.start(words, b"".join(request.data), caller.environ, caller.home)
     except starter.StartFailed as e:
         raise StartError(str(e)) from e
     except OSError as e:
         raise _unwritable(e) from e
-    run, record = store.Run(run_id, os.path.dirname(answer["run_dir"])), answer["run"]
-    if not answer["started"]:
+    run, record = store.Run(run_id, os.path.dirname(answer.run_dir)), answer.run
+    if not answer.started:
         raise StartError(f"the run directory {run.folder} exists; start again")
-    note = record["backend_note"]
+    note = record.backend_note
     backend, handle = backends.from_record(record)
     return Started(
         run=run,
         places=(Place("localhost", 0, run.node_dir),),
         notes=(*([note] if note else []), *request.notes),
         attach=backend.attach(handle),
-        supervisor=answer["supervisor"],
-        recorder=answer["recorder"],
+        supervisor=answer.supervisor,
+        recorder=answer.recorder,
     )
 
 

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import script_of
+from safelaunch.runtime.records import RestartScripts
 
 if TYPE_CHECKING:
     from safelaunch.model import Facts, NodePlan, Plan
 
 
-def spec(plan: Plan, run_id: str) -> dict[str, Any] | None:
+def spec(plan: Plan, run_id: str) -> RestartScripts | None:
     """Return what the supervisor needs to know of the scripts; None where nothing is restarted."""
     if plan.supervision.recovery is None:
         return None
     rungs = plan.nodes[0].rungs
-    return {
-        "token": token(plan, run_id),
-        "scripts": [f"again.{at}.sh" for at in range(len(rungs) + 1)],
-        "rungs": [" ".join(f"{var.name}={var.value}" for var in rung) for rung in rungs],
-    }
+    return RestartScripts(
+        token=token(plan, run_id),
+        scripts=[f"again.{at}.sh" for at in range(len(rungs) + 1)],
+        rungs=[" ".join(f"{var.name}={var.value}" for var in rung) for rung in rungs],
+    )
 
 
 def token(plan: Plan, run_id: str) -> str:
@@ -40,16 +41,15 @@ def token(plan: Plan, run_id: str) -> str:
 
 
 def scripts(
-    plan: Plan, facts: Facts, again: dict[str, Any] | None, rank: int = 0
+    plan: Plan, facts: Facts, again: RestartScripts | None, rank: int = 0
 ) -> dict[str, bytes]:
     """Return {name: text} of a node for an unbound plan, the facts of the start, and its `spec`."""
     if again is None:
         return {}
-    bound = bind(plan, {**facts, Slot.PORT: again["token"]})
+    bound = bind(plan, {**facts, Slot.PORT: again.token})
     node = bound.nodes[rank]
     return {
-        name: script_of(bound, _attempt(node, at)).encode()
-        for at, name in enumerate(again["scripts"])
+        name: script_of(bound, _attempt(node, at)).encode() for at, name in enumerate(again.scripts)
     }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import Refused, RunNotFound
 from safelaunch.plan.build import resume
 from safelaunch.runs import store
 from safelaunch.runtime import run_state
+from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
     from safelaunch.model import Plan
@@ -23,16 +23,15 @@ def of_run(plan: Plan, home: str, wanted: str | None) -> Plan:
     resume(plan)
     run = store.find(home, wanted) if wanted is not None else _newest(plan.name, home)
     status = run_state.judge(run.node_dir)
-    if status.get("state") not in (*run_state.ENDED, "lost") or status.get("alive"):
+    if status.state not in (*run_state.ENDED, "lost") or status.alive:
         raise Refused(f"{run.id} has not ended", hint=f"end it first: safelaunch stop {run.id}")
-    record = run_state.read_json(os.path.join(run.node_dir, "run.json")) or {}
-    expected = record.get("fingerprint")
-    if not isinstance(expected, dict):
+    record = RunRecord.read(run.node_dir)
+    if record is None or "fingerprint" not in record:
         raise Refused(
             f"{run.id} recorded nothing that this job could be compared with",
             hint="start without --resume; its checkpoint can be named under `args:`",
         )
-    return resume(plan, run.id, {str(k): str(v) for k, v in expected.items()})
+    return resume(plan, run.id, {str(k): str(v) for k, v in record.fingerprint.items()})
 
 
 def _newest(name: str, home: str) -> store.Run:

@@ -12,6 +12,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
+from safelaunch.runtime.records import RunRecord
 from safelaunch.start import preflight, restart_scripts, resume
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 
 
 class StartRequest(NamedTuple):
-    """A request of runtime/start/starter.py, the bytes behind it, and notes for the user."""
+    """A request of runtime/start/starter.py, the bytes behind it, and notes for the user.
 
+    `run` becomes run.json; `words` are the rest of the request.
+    """
+
+    run: RunRecord
     words: dict[str, Any]
     data: tuple[bytes, ...]
     plan_json: bytes
@@ -45,15 +50,14 @@ def start_request(
     node = bound.nodes[rank]
     record = run_record(bound, rank, facts[Slot.RUN_ID], caller, environ)
     files = {**run_files(plan, bound, rank), **(more or {})}
-    files |= restart_scripts.scripts(plan, facts, record["again"], rank)
+    files |= restart_scripts.scripts(plan, facts, record.again, rank)
     words = {
-        "run": record,
         "files": [[name, len(body)] for name, body in files.items()],
         "env": {name: caller.environ[name] for name in node.secrets if name in caller.environ},
         "python": facts[Slot.PYTHON],
     }
     notes = tuple(preflight.inherited(node, environ))
-    return StartRequest(words, tuple(files.values()), files["plan.json"], notes)
+    return StartRequest(record, words, tuple(files.values()), files["plan.json"], notes)
 
 
 def run_files(plan: Plan, bound: Plan, rank: int) -> dict[str, bytes]:
@@ -73,36 +77,37 @@ def run_files(plan: Plan, bound: Plan, rank: int) -> dict[str, bytes]:
 
 def run_record(
     plan: Plan, rank: int, run_id: str, caller: Caller, environ: Mapping[str, str]
-) -> dict[str, Any]:
+) -> RunRecord:
     """Return run.json of a node: what the supervisor needs, and what `show` prints.
 
     The starter adds its machine, the backend and its handle, and what it creates.
     """
     node = plan.nodes[rank]
     terminal = ("TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
-    return {
-        "version": 1,
-        "id": run_id,
-        "name": plan.name,
-        "node": node.node_rank,
-        "hosts": [other.host for other in plan.nodes],
-        "world_size": plan.topology.world_size,
-        "rank_logs": plan.ranks_log,
-        "ranks": node.processes,
-        "single": node.single,
-        "cwd": node.cwd,
-        "roots": _roots(node),
-        "python": node.interpreter.path,
-        "gpus": _gpus(node, environ),
-        **supervision_json(plan.supervision),
-        "again": restart_scripts.spec(plan, run_id),
-        "fingerprint": dict(plan.fingerprint),
-        "resumes": plan.resumes,
-        "log": _log_path(plan, run_id, caller, node),
-        "terminal": {n: environ[n] for n in terminal if n in environ},
-        "job_file": os.path.abspath(plan.job_file) if plan.job_file else None,
-        "safelaunch": __version__,
-    }
+    supervision = supervision_json(plan.supervision)
+    record = RunRecord(
+        version=1,
+        id=run_id,
+        name=plan.name,
+        node=node.node_rank,
+        hosts=[other.host for other in plan.nodes],
+        world_size=plan.topology.world_size,
+        rank_logs=plan.ranks_log,
+        ranks=node.processes,
+        single=node.single,
+        cwd=node.cwd,
+        roots=_roots(node),
+        python=node.interpreter.path,
+        gpus=_gpus(node, environ),
+    )
+    record.update(RunRecord.from_json(supervision))
+    record.again = restart_scripts.spec(plan, run_id)
+    record.fingerprint, record.resumes = dict(plan.fingerprint), plan.resumes
+    record.log = _log_path(plan, run_id, caller, node)
+    record.terminal = {n: environ[n] for n in terminal if n in environ}
+    record.job_file = os.path.abspath(plan.job_file) if plan.job_file else None
+    record.safelaunch = __version__
+    return record
 
 
 def _roots(node: NodePlan) -> list[str]:

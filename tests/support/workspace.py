@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import processes, run_state
+from safelaunch.runtime import json_files, processes, run_state
 from safelaunch.runtime.backends import tmux
+from safelaunch.runtime.records import Process
 from support import cli_process
 from support.sweeper import sweep
 
@@ -173,7 +174,7 @@ class Place:
 
     def status(self, run: str) -> dict[str, Any]:
         """Return a run's status as it is judged now."""
-        found: dict[str, Any] = run_state.judge(str(self.node(run)))
+        found = run_state.judge(str(self.node(run))).to_json()
         self.note()
         return found
 
@@ -232,8 +233,8 @@ class Place:
         """Remember runs, for the proof at the end: a test may remove their folders."""
         runs = self.home / "runs"
         for folder in runs.iterdir() if runs.is_dir() else ():
-            spec = run_state.read_json(str(folder / "node-0" / "run.json"))
-            status = run_state.read_json(str(folder / "node-0" / "status.json"))
+            spec = json_files.read_json(str(folder / "node-0" / "run.json"))
+            status = json_files.read_json(str(folder / "node-0" / "status.json"))
             known = self.known.setdefault(folder.name, {})
             known.update({k: v for k, v in (spec or {}).items() if k == "socket"})
             if status and "supervisor" in status:
@@ -265,9 +266,11 @@ class Place:
     def _supervisor_ends(self, who: dict[str, Any] | None) -> None:
         if who is None:
             return
-        if processes.is_alive(who):  # its directory was taken away in some way that it has not seen
+        if processes.is_alive(
+            Process.from_json(who)
+        ):  # its directory was taken away in some way that it has not seen
             processes.ask(who["pid"], who["start"])
-        wait_for(lambda: not processes.is_alive(who), "end of the supervisor")
+        wait_for(lambda: not processes.is_alive(Process.from_json(who)), "end of the supervisor")
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:

@@ -56,7 +56,7 @@ def command(
     if run is not None and failure is not None:
         from safelaunch.diagnose import recorded_failure  # noqa: PLC0415 - as the engine
 
-        recorded_failure.first(told, failure, run.id)
+        recorded_failure.put_first(told, failure, run.id)
     if names == ["-"] and not logs and not told.lines:
         raise ConfigError("standard input is empty", hint="name a log, a folder of logs, or a run")
     if told.refused == told.logs and not told.causes:

@@ -26,15 +26,15 @@ def command(run: str | None, node: int | None) -> int:
     status = access.status()
     number = store.node_number(access.record, node)
     look = f"safelaunch logs -f {access.id}"
-    if status.get("state") == "unknown" and isinstance(access, RemoteRun):
-        raise HostError(str(status.get("reason")), where=access.id)
-    if status.get("state") == "lost":
-        left = counted(status.get("alive"))
+    if status.state == "unknown" and isinstance(access, RemoteRun):
+        raise HostError(str(status.reason), where=access.id)
+    if status.state == "lost":
+        left = counted(status.alive)
         raise RunError(
             f"the supervisor of {access.id} is gone, and the pane with it; {left} alive",
             hint=own_log(access),
         )
-    if status.get("state") != "running":
+    if status.state != "running":
         raise RunError(
             f"{access.id} does not run ({in_short(status)})", hint=f"safelaunch logs {access.id}"
         )

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.cli.output import wrap
 from safelaunch.runtime.failure import blame
-from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from safelaunch.runtime.records import Failure, RankFailure, StackFrame
 
 # `[../third_party/gloo/gloo/transport/tcp/pair.cc:534] ` says nothing to who trains
 _SOURCE = re.compile(r"\[[^\]]*\.(?:cc|cpp|cu):\d+\] ?")
@@ -31,7 +32,7 @@ _CODE = 3  # lines of the user's line of code
 _PROOF = 6  # lines of proof: of a hang it says what each rank does
 
 
-def block(failure: Mapping[str, Any], width: int, run: str = "") -> list[str]:
+def block(failure: Failure, width: int, run: str = "") -> list[str]:
     """Return the lines about a failure, at most `width` columns where that can be done.
 
     `run` is the id with which its log can be asked for.
@@ -44,26 +45,23 @@ def block(failure: Mapping[str, Any], width: int, run: str = "") -> list[str]:
     lines += _stack(failure, width)
     lines += _causes(failure, width)
     lines += _others(failure, width)
-    if failure.get("proof"):
-        lines += folded("proof", str(failure["proof"]), width, _PROOF)
+    if failure.proof:
+        lines += folded("proof", failure.proof, width, _PROOF)
     lines += _output(failure, width)
     lines += _log(failure, width, run)
     return lines + _next(failure, width)
 
 
-def _why(failure: Mapping[str, Any], width: int) -> list[str]:
+def _why(failure: Failure, width: int) -> list[str]:
     """Return what the signature that recognised a failure says of its cause."""
-    why = str(failure.get("why") or "")
-    known = classes.meaning(str(failure.get("class")))
-    return folded("why", why, width, 5) if why and why != known else []
+    why = failure.why
+    return folded("why", why, width, 5) if why and why != failure.meaning else []
 
 
-def _next(failure: Mapping[str, Any], width: int) -> list[str]:
-    remedy = failure.get("remedy")
-    if isinstance(remedy, list) and remedy:
-        return steps([str(step) for step in remedy[:_STEPS]], width)
-    advice = str(failure.get("advice") or "")
-    return folded("next", advice, width, 5) if advice else []
+def _next(failure: Failure, width: int) -> list[str]:
+    if failure.remedy:
+        return steps(failure.remedy[:_STEPS], width)
+    return folded("next", failure.advice, width, 5) if failure.advice else []
 
 
 def steps(remedy: Sequence[str], width: int) -> list[str]:
@@ -78,47 +76,45 @@ def steps(remedy: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _headline(failure: Mapping[str, Any]) -> str:
+def _headline(failure: Failure) -> str:
     """Return `rank 1 on gpu01 failed first: ValueError: bad batch 17`."""
-    what = str(failure.get("what") or "nothing tells why")
-    if failure.get("rank") is None or failure.get("class") == "hang":
+    what = failure.what or "nothing tells why"
+    if failure.rank is None or failure.class_name == "hang":
         return what
-    host = f" on {failure['host']}" if failure.get("host") else ""
+    rank = f"rank {failure.rank}" + (f" on {failure.host}" if failure.host else "")
     if what.startswith(blame.LEFT):
-        return f"rank {failure['rank']}{host} {what}"
-    first = " first" if failure.get("others") else ""
-    if failure.get("exception") is None and not what.startswith("exited"):
-        return f"rank {failure['rank']}{host} was the first to end: {what}"
-    return f"rank {failure['rank']}{host} failed{first}: {what}"
+        return f"{rank} {what}"
+    first = " first" if failure.others else ""
+    if failure.exception is None and not what.startswith("exited"):
+        return f"{rank} was the first to end: {what}"
+    return f"{rank} failed{first}: {what}"
 
 
-def _kind(failure: Mapping[str, Any], width: int) -> list[str]:
+def _kind(failure: Failure, width: int) -> list[str]:
     """Return the class, as `recovery.classes` names it, and what it means."""
-    name = str(failure.get("class"))
-    meaning = classes.meaning(name, str(failure.get("signal") or ""))
+    name, meaning = failure.class_name, failure.meaning
     return folded("class", f"{name} ({meaning})", width, 3) if meaning else []
 
 
-def _place(failure: Mapping[str, Any], width: int) -> list[str]:
+def _place(failure: Failure, width: int) -> list[str]:
     """Return where in the user's code it was, and that line."""
-    frame = failure.get("frame")
-    if not isinstance(frame, dict) or not frame.get("file"):
+    frame = failure.frame
+    if frame is None or not frame.file:
         return []
     lines = list(_labelled("at", _frame(frame, width)))
-    code = str(frame.get("code") or "").strip()
+    code = frame.code.strip()
     indent = " " * (_LABEL + 2)
     return lines + [
         indent + line for line in wrap(code, width - len(indent), max_lines=_CODE, break_words=True)
     ]
 
 
-def _frame(frame: Mapping[str, Any], width: int) -> list[str]:
+def _frame(frame: StackFrame, width: int) -> list[str]:
     """Return `/home/me/train.py:17 in step`; of the user's own files the whole path."""
-    function = str(frame.get("function") or "")
-    tail = f":{frame.get('line')}" + (f" in {function}" if function else "")
+    tail = f":{frame.line}" + (f" in {frame.function}" if frame.function else "")
     room = width - _LABEL
-    file = str(frame["file"])
-    if not frame.get("own", True):
+    file = frame.file
+    if "own" in frame and not frame.own:
         file = _middle(file, max(20, room - len(tail)))
     lines = []
     text = file + tail
@@ -129,42 +125,36 @@ def _frame(frame: Mapping[str, Any], width: int) -> list[str]:
     return [*lines, text]
 
 
-def _stack(failure: Mapping[str, Any], width: int) -> list[str]:
+def _stack(failure: Failure, width: int) -> list[str]:
     """Return the Python stack of a fatal signal, the user's own frames marked."""
-    frames = [one for one in failure.get("stack") or () if isinstance(one, dict)]
     lines = []
-    for frame in frames if len(frames) > 1 else ():
-        place = f" ({frame.get('file')}:{frame.get('line')})"
-        function = str(frame.get("function"))
-        room = width - _LABEL - 2 - len(function)
-        lines.append(f"{'>' if frame.get('own') else ' '} {function}{_middle(place, room)}")
+    for frame in failure.stack if len(failure.stack) > 1 else ():
+        place = f" ({frame.file}:{frame.line})"
+        room = width - _LABEL - 2 - len(frame.function)
+        lines.append(f"{'>' if frame.own else ' '} {frame.function}{_middle(place, room)}")
     return list(_labelled("stack", lines))
 
 
-def _causes(failure: Mapping[str, Any], width: int) -> list[str]:
+def _causes(failure: Failure, width: int) -> list[str]:
     """Return the exceptions from which the one above was raised."""
     lines: list[str] = []
-    for cause in failure.get("causes") or ():
-        if not isinstance(cause, dict):
-            continue
-        frame = cause.get("frame")
-        place = ""
-        if isinstance(frame, dict) and frame.get("file"):
-            place = f", {os.path.basename(str(frame['file']))}:{frame.get('line')}"
-        lines += folded("cause", f"{cause.get('what')}{place}", width, _WHAT)
+    for cause in failure.causes:
+        place, frame = "", cause.frame
+        if frame is not None and frame.file:
+            place = f", {os.path.basename(frame.file)}:{frame.line}"
+        lines += folded("cause", f"{cause.what}{place}", width, _WHAT)
     return lines
 
 
-def _others(failure: Mapping[str, Any], width: int) -> list[str]:
+def _others(failure: Failure, width: int) -> list[str]:
     """Return what the other ranks then did, those that did the same on one line."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for other in failure.get("others") or ():
-        if isinstance(other, dict):
-            what = _SOURCE.sub("", str(other.get("what") or "failed too"))
-            groups.setdefault(what, []).append(other)
+    groups: dict[str, list[RankFailure]] = {}
+    for other in failure.others:
+        what = _SOURCE.sub("", other.what or "failed too")
+        groups.setdefault(what, []).append(other)
     lines: list[str] = []
     for what, members in list(groups.items())[:_GROUPS]:
-        after = _after([member.get("after") for member in members])
+        after = _after([member.after for member in members])
         text = f"{_ranks(members)}{after}: {what}"
         lines += folded("" if lines else "then", text, width, 2 if len(groups) == 1 else 1)
     if len(groups) > _GROUPS:
@@ -172,9 +162,9 @@ def _others(failure: Mapping[str, Any], width: int) -> list[str]:
     return lines
 
 
-def _after(times: Sequence[object]) -> str:
+def _after(times: Sequence[float | None]) -> str:
     """Return ` 21 ms later`, ` 21 to 40 ms later`, or nothing where it is not known."""
-    known = sorted(float(t) for t in times if isinstance(t, (int, float)))
+    known = sorted(time for time in times if time is not None)
     if not known or known[0] < 0:
         return ""
     low, high = duration(known[0]), duration(known[-1])
@@ -185,11 +175,11 @@ def _after(times: Sequence[object]) -> str:
     return f", {short} to {high} later"
 
 
-def _ranks(members: Sequence[Mapping[str, Any]]) -> str:
+def _ranks(members: Sequence[RankFailure]) -> str:
     """Return `rank 0`, `ranks 0, 2-5`; the launcher has no rank."""
-    numbers = sorted(one["rank"] for one in members if isinstance(one.get("rank"), int))
+    numbers = sorted(member.rank for member in members if member.rank is not None)
     if not numbers:
-        hosts = list(dict.fromkeys(str(one["host"]) for one in members if one.get("host")))
+        hosts = list(dict.fromkeys(member.host for member in members if member.host))
         return "the launcher" + (f" on {', '.join(hosts[:3])}" if hosts else "")
     parts: list[list[int]] = []
     for number in numbers:
@@ -201,12 +191,12 @@ def _ranks(members: Sequence[Mapping[str, Any]]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {words}"
 
 
-def _output(failure: Mapping[str, Any], width: int) -> list[str]:
+def _output(failure: Failure, width: int) -> list[str]:
     """Return the end of the output where no exception and no frame tell more."""
-    if failure.get("exception") or failure.get("frame"):
+    if failure.exception or failure.frame:
         return []
-    shown = [str(line).rstrip() for line in failure.get("last_lines") or () if str(line).strip()]
-    if shown and " ".join(shown[-1].split()) == failure.get("what"):
+    shown = [line.rstrip() for line in failure.last_lines if line.strip()]
+    if shown and " ".join(shown[-1].split()) == failure.what:
         shown.pop()  # the headline is that line
     lines = [
         part
@@ -216,26 +206,24 @@ def _output(failure: Mapping[str, Any], width: int) -> list[str]:
     return list(_labelled("output", lines))
 
 
-def _log(failure: Mapping[str, Any], width: int, run: str) -> list[str]:
+def _log(failure: Failure, width: int, run: str) -> list[str]:
     """Return the command that shows the log, or that there is nothing in it."""
     if not run:
         return []
     command = f"safelaunch logs {run}"
-    if failure.get("printed") is not False:
+    if failure.printed:
         return [f"{'log':<{_LABEL}}{command}{_which(failure)}"]
-    rank = failure.get("rank")
-    who = "the launcher" if rank is None else f"rank {rank}"
-    said = f"{who} printed nothing; all ranks:"
-    if len(said) + 1 + len(command) + _LABEL <= width:
-        return [f"{'log':<{_LABEL}}{said} {command}"]
-    return [f"{'log':<{_LABEL}}{said}", " " * _LABEL + command]
+    source = "the launcher" if failure.rank is None else f"rank {failure.rank}"
+    text = f"{source} printed nothing; all ranks:"
+    if len(text) + 1 + len(command) + _LABEL <= width:
+        return [f"{'log':<{_LABEL}}{text} {command}"]
+    return [f"{'log':<{_LABEL}}{text}", " " * _LABEL + command]
 
 
-def _which(failure: Mapping[str, Any]) -> str:
-    rank, node = failure.get("rank"), failure.get("node")
-    if rank is not None:
-        return f" --rank {rank}"
-    return " --launcher" if node is None else f" --launcher --node {node}"
+def _which(failure: Failure) -> str:
+    if failure.rank is not None:
+        return f" --rank {failure.rank}"
+    return " --launcher" if failure.node is None else f" --launcher --node {failure.node}"
 
 
 def folded(label: str, text: str, width: int, most: int, break_words: bool = False) -> list[str]:

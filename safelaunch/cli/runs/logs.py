@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,11 @@ from safelaunch.cli.runs.follow import (
 from safelaunch.errors import RunError
 from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest, MissingLogError
-from safelaunch.runtime import run_state
+from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
+    from safelaunch.runtime.records import Status
 
 
 @click.command("logs")
@@ -77,7 +77,7 @@ def command(run: str | None, **options: Any) -> int:
     return 0
 
 
-def _no_log(run: RunAccess, options: dict[str, Any], status: dict[str, Any]) -> RunError:
+def _no_log(run: RunAccess, options: dict[str, Any], status: Status) -> RunError:
     rank = options["rank"]
     which = "the launcher" if options["launcher"] else "the run"
     which = which if rank is None else f"rank {rank}"
@@ -93,7 +93,7 @@ def _which(run: store.Run, rank: int | None, launcher: bool) -> str | None:
         return "launcher"
     if rank is None:
         return None
-    spec = run_state.read_json(os.path.join(run.node_dir, "run.json")) or {}
-    if rank == 0 and not spec.get("rank_logs"):
+    record = RunRecord.read(run.node_dir)
+    if rank == 0 and not (record is not None and record.rank_logs):
         return "launcher"  # the only process: what it writes is the launcher's file
     return f"rank-{rank}"

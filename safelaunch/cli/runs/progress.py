@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.runtime.units import brief_duration, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from safelaunch.runtime.records import ProgressReport
 
 WIDTH = 34  # what `ps` has for it: 80 columns less a run id, a state and a time
 _LATE = 5  # steps without news after which the time left is no longer told
@@ -18,7 +18,7 @@ _NAMES = {"grad_norm": "gradient norm", "learning_rate": "learning rate", "eval_
 
 
 def short(
-    progress: Mapping[str, Any] | None,
+    progress: ProgressReport | None,
     state: str,
     now: float | None = None,
     *,
@@ -38,8 +38,8 @@ def short(
         words.append(
             f"bar {brief_duration(left)}" if _is_part(progress) else f"{brief_duration(left)} left"
         )
-    loss = progress.get("loss")
-    metrics = progress.get("metrics") or {}
+    loss = progress.loss
+    metrics = progress.metrics
     if loss is not None:
         words.append(f"loss {_number(loss)}")
     elif metrics.get("task_reward") is not None:
@@ -51,7 +51,7 @@ def short(
 
 
 def lines(
-    progress: Mapping[str, Any] | None, state: str, now: float | None = None, *, late: bool = False
+    progress: ProgressReport | None, state: str, now: float | None = None, *, late: bool = False
 ) -> list[str]:
     """Return what `show` tells: how far, how long yet, the last numbers, what looks wrong."""
     if not progress:
@@ -59,37 +59,37 @@ def lines(
     moment = time.time() if now is None else now
     far = _how_far(progress, state, moment, late=late)
     found = [line for line in (far, _numbers(progress)) if line]
-    saved = progress.get("last_checkpoint_time")
-    if isinstance(saved, (int, float)):
+    saved = progress.last_checkpoint_time
+    if saved is not None:
         found.append(f"last checkpoint {duration(max(0.0, moment - saved))} ago")
     return found + _alarms(progress)
 
 
-def _how_far(progress: Mapping[str, Any], state: str, now: float, *, late: bool) -> str:
+def _how_far(progress: ProgressReport, state: str, now: float, *, late: bool) -> str:
     step = _step(progress)
     if not step:
         return ""
     words = [f"step {step}"]
-    if progress.get("epochs"):
-        words.append(f"epoch {progress.get('epoch')} of {progress['epochs']}")
+    if progress.epochs:
+        words.append(f"epoch {progress.epoch} of {progress.epochs}")
     left = None if late else _left(progress, state, now)
     if left is not None:
         part = " of this progress bar (there may be more)" if _is_part(progress) else ""
         words.append(f"about {duration(left)} left{part}")
-    pace = progress.get("step_time")
-    last = progress.get("last_step_time")
-    if state == "running" and isinstance(last, (int, float)):
+    pace = progress.step_time
+    last = progress.last_step_time
+    if state == "running" and last is not None:
         words.append(f"last one {duration(max(0.0, now - last))} ago")
-    if isinstance(pace, (int, float)) and pace > 0:
+    if pace is not None and pace > 0:
         words.append(f"{duration(pace)} per step")
     return ", ".join(words)
 
 
-def _numbers(progress: Mapping[str, Any]) -> str:
-    metrics = progress.get("metrics") or {}
+def _numbers(progress: ProgressReport) -> str:
+    metrics = progress.metrics
     words = []
-    if progress.get("loss") is not None:
-        words.append(f"loss {_number(progress['loss'])}")
+    if progress.loss is not None:
+        words.append(f"loss {_number(progress.loss)}")
     words += [
         f"{_NAMES.get(name, name.replace('_', ' '))} {_number(metrics[name])}"
         for name in _SHOWN
@@ -98,9 +98,9 @@ def _numbers(progress: Mapping[str, Any]) -> str:
     return ", ".join(words[:5])
 
 
-def _alarms(progress: Mapping[str, Any]) -> list[str]:
+def _alarms(progress: ProgressReport) -> list[str]:
     """Return what AReaL's manual calls a sign of trouble, and losses that are no numbers."""
-    metrics = progress.get("metrics") or {}
+    metrics = progress.metrics
     found = []
     bad = [
         n for n in ("loss", "actor_loss", "grad_norm") if metrics.get(n) in ("nan", "inf", "-inf")
@@ -116,30 +116,30 @@ def _alarms(progress: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _step(progress: Mapping[str, Any]) -> str:
-    step, total = progress.get("step"), progress.get("total")
+def _step(progress: ProgressReport) -> str:
+    step, total = progress.step, progress.total
     if step is None:
         return ""
     said = f"{step}/{total}" if total else str(step)
-    if progress.get("scope") == "epoch":
-        return f"epoch {progress['epoch']}: {said}" if progress.get("epoch") is not None else said
+    if progress.scope == "epoch":
+        return f"epoch {progress.epoch}: {said}" if progress.epoch is not None else said
     return said
 
 
-def _is_part(progress: Mapping[str, Any]) -> bool:
-    return progress.get("scope") == "bar"
+def _is_part(progress: ProgressReport) -> bool:
+    return progress.scope == "bar"
 
 
-def _left(progress: Mapping[str, Any], state: str, now: float | None) -> float | None:
+def _left(progress: ProgressReport, state: str, now: float | None) -> float | None:
     """Return the seconds left, unless the run is over or its steps are late."""
-    eta, last = progress.get("eta"), progress.get("last_step_time")
-    if state != "running" or not isinstance(eta, (int, float)):
+    eta, last = progress.eta, progress.last_step_time
+    if state != "running" or eta is None:
         return None
-    if not isinstance(last, (int, float)):
-        return float(eta)
+    if last is None:
+        return eta
     silent = max(0.0, (time.time() if now is None else now) - last)
-    pace = progress.get("step_time")
-    patience = _LATE * pace if isinstance(pace, (int, float)) else float(eta)
+    pace = progress.step_time
+    patience = eta if pace is None else _LATE * pace
     if silent > max(_LATE_AT_LEAST, patience):
         return None
     return max(0.0, eta - silent)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs.follow import is_cut, is_suspected, is_waiting
+from safelaunch.cli.runs.follow import is_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
+
+if TYPE_CHECKING:
+    from safelaunch.runtime.records import Status
 from safelaunch.runtime.units import duration
 
 _SHOWN = 20
@@ -39,12 +42,12 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, everything: bool, as
     found = runs.statuses(listed)
     hidden = 0
     if not everything:
-        ended = [pair for pair in found if pair[1].get("state") not in _LIVE]
+        ended = [pair for pair in found if pair[1].state not in _LIVE]
         hidden = max(0, len(ended) - _SHOWN)
         old = {run.id for run, _ in ended[:hidden]}
         found = [pair for pair in found if pair[0].id not in old]
     if as_json:
-        shown = [store.show_json(run, status, {}) for run, status in found]
+        shown = [store.show(run, status, {}).to_json() for run, status in found]
         print_json({"version": 1, "runs": shown})
         return 0
     if not found:
@@ -61,11 +64,9 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, everything: bool, as
 class _Row:
     """What is told of a run, and shorter where the terminal is narrow."""
 
-    def __init__(self, run: store.Run, status: dict[str, Any]) -> None:
+    def __init__(self, run: store.Run, status: Status) -> None:
         self.id = run.id
-        hosts = [
-            str((store.mirrored(run, n) or {}).get("host", "")) for n in store.node_numbers(run)
-        ]
+        hosts = [(store.mirrored(run, n) or store.Mirror()).host for n in store.node_numbers(run)]
         self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
         self.status = status
         self.age = _age(status)
@@ -73,42 +74,40 @@ class _Row:
     def state(self, *, brief: bool) -> str:
         """Return `running, hangs?`, `failed (SIGKILL), attempt 3`; in brief without the attempt."""
         status = self.status
-        shown = str(status.get("state"))
+        shown = status.state
         if shown == "lost":
-            shown = f"lost, {status.get('alive', 0)} alive"
-        elif shown == "failed" and status.get("exit_code") is not None:
-            shown = f"failed ({status.get('signal') or status['exit_code']})"
+            shown = f"lost, {status.alive or 0} alive"
+        elif shown == "failed" and status.exit_code is not None:
+            shown = f"failed ({status.signal or status.exit_code})"
         elif is_suspected(status):
             shown += ", hangs?"
-        attempts = len(status.get("attempts") or ())
+        attempts = len(status.attempts)
         return shown if brief or attempts <= 1 else f"{shown}, attempt {attempts}"
 
     def progress(self, width: int) -> str:
         """Return how far it is, and of a run without supervisor as of when."""
         status = self.status
-        doing = "waiting" if is_waiting(status) else str(status.get("state"))
-        known = status.get("progress") or {}
-        if not is_cut(status):
+        doing = "waiting" if is_waiting(status) else status.state
+        known = status.progress
+        if status.as_of is None:
             return short(known, doing, late=is_suspected(status), width=width)
-        is_old = time.time() - status["as_of"] > _DAY
-        seen = time.strftime(
-            " on %m-%d" if is_old else " at %H:%M", time.localtime(status["as_of"])
-        )
+        is_old = time.time() - status.as_of > _DAY
+        seen = time.strftime(" on %m-%d" if is_old else " at %H:%M", time.localtime(status.as_of))
         said = short(known, doing, late=True, width=width - len(seen))
         return said + seen if said else ""
 
 
-def _age(status: dict[str, Any]) -> str:
+def _age(status: Status) -> str:
     """Return `for 5 min 2 s`, `ran 12.0 s`; `ran 12.0 s+` where only the least is known."""
-    begun, ended = status.get("started_at"), status.get("ended_at")
-    if isinstance(status.get("elapsed"), (int, float)):
-        return f"ran {duration(status['elapsed'])}"
-    if not isinstance(begun, (int, float)):
+    begun, ended = status.started_at, status.ended_at
+    if status.elapsed is not None:
+        return f"ran {duration(status.elapsed)}"
+    if begun is None:
         return ""
-    unsure = "+" if status.get("last_sign_at") is not None else ""
-    if status.get("state") == "lost" and not status.get("alive"):
-        ended, unsure = status.get("as_of"), "+"
-    if isinstance(ended, (int, float)):
+    unsure = "+" if status.last_sign_at is not None else ""
+    if status.state == "lost" and not status.alive:
+        ended, unsure = status.as_of, "+"
+    if ended is not None:
         return f"ran {duration(max(0.0, ended - begun))}{unsure}"
     return f"for {duration(max(0.0, time.time() - begun))}"
 

@@ -28,13 +28,11 @@ def command(run: str | None, grace: float, as_json: bool) -> int:
     access = catalog().find_live(run)
     status, had_ended = access.stop(grace)
     if as_json:
-        print_json(store.show_json(access.record, status, access.ranks()))
-    if status.get("state") == "unknown":
-        raise RunError(str(status.get("reason")), where=access.id, hint="stop it there")
-    if status.get("alive"):
-        raise RunError(
-            f"{status['alive']} processes of {access.id} cannot be ended (in the kernel)"
-        )
+        print_json(store.show(access.record, status, access.ranks()).to_json())
+    if status.state == "unknown":
+        raise RunError(str(status.reason), where=access.id, hint="stop it there")
+    if status.alive:
+        raise RunError(f"{status.alive} processes of {access.id} cannot be ended (in the kernel)")
     if not as_json:
         already = "had ended already: " if had_ended else ""
         click.echo(headline(access, status, already, "; no process is left"))

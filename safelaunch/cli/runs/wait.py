@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,9 @@ from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.runs.follow import counted, fitted, outcome
 from safelaunch.runs import store
+
+if TYPE_CHECKING:
+    from safelaunch.runtime.records import Status
 
 _STILL = {"lost": "some of it is still alive", "unknown": "not known to have ended"}
 
@@ -24,19 +27,19 @@ def command(run: str | None, timeout: float | None, as_json: bool) -> int:
     access = catalog().find_live(run)
     is_reported = False
 
-    def report_lost(status: dict[str, Any]) -> None:
+    def report_lost(status: Status) -> None:
         nonlocal is_reported
-        if status.get("state") == "lost" and not is_reported:
+        if status.state == "lost" and not is_reported:
             is_reported = True
-            left = f"waiting for what is left, {counted(status.get('alive'))}"
+            left = f"waiting for what is left, {counted(status.alive)}"
             stop = f"safelaunch stop {access.id} ends it"
             say(fitted(f"{access.id}: the supervisor is gone; {left} ({stop})"))
 
     status = access.wait(timeout, report_lost)
     if not access.is_over(status):
-        say(f"{access.id}: {_STILL.get(str(status.get('state')), 'still runs')}")
+        say(f"{access.id}: {_STILL.get(status.state, 'still runs')}")
     if as_json:
-        print_json(store.show_json(access.record, status, access.ranks()))
-    if status.get("state") in ("running", "pending"):
+        print_json(store.show(access.record, status, access.ranks()).to_json())
+    if status.state in ("running", "pending"):
         return 1
     return outcome(access, status)

@@ -65,7 +65,7 @@ def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
     shown = {
         "version": 1,
         "id": run.id,
-        "state": run.last_status().get("state"),
+        "state": run.last_status().state,
         "host": first.host,
         "run_dir": first.run_dir,
         "attach": shlex.join(started.attach) or None,

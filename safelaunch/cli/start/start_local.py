@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.model import Plan
+    from safelaunch.runtime.records import Process
 
 # what ends a command beside Ctrl-C; Windows has no SIGHUP
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -58,33 +59,31 @@ def interruptible() -> Iterator[None]:
 def _foreground(plan: Plan) -> int:
     """Start for CI: the job ends with this process; TERM and INT stop it."""
     signals: list[int] = []
-    supervisors: list[tuple[int, int]] = []
+    supervisors: list[Process] = []
 
     def stop(signum: int, _frame: object) -> None:
         signals.append(signum)
-        for pid, start_time in supervisors:
-            processes.ask(pid, start_time)
+        for process in supervisors:
+            processes.ask(process.pid, process.start)
 
     for signum in (signal.SIGINT, *_ENDING):
         signal.signal(signum, stop)
     started = local.start(plan, caller(os.environ), foreground=True)
-    who = started.supervisor
-    supervisor = (int(who["pid"]), int(who["start"])) if who else None
-    if supervisor:
-        supervisors.append(supervisor)
+    if started.supervisor is not None:
+        supervisors.append(started.supervisor)
         if signals:  # it came while the job was being started
-            processes.ask(*supervisor)
+            processes.ask(started.supervisor.pid, started.supervisor.start)
     say_notes(started)
     say(f"started {started.run.id} in the foreground")
     run = LocalRun(started.run)
     code = outcome(run, follow(run))
-    _settle(supervisor, started.recorder)
+    _settle(started.supervisor, started.recorder)
     return 130 if signals and signals[0] == signal.SIGINT else code
 
 
-def _settle(*writers: tuple[int, int] | None) -> None:
+def _settle(*writers: Process | None) -> None:
     """Wait until nothing of ours writes any more: what follows in CI may remove the directory."""
     deadline = time.monotonic() + 5
-    for who in writers:
-        while who and processes.start_time(who[0]) == who[1] and time.monotonic() < deadline:
+    for writer in writers:
+        while writer and processes.is_alive(writer) and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from safelaunch.cli.completion import complete_run
@@ -13,7 +11,7 @@ from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.errors import ConfigError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
-from safelaunch.runtime import run_state
+from safelaunch.runtime.records import RunRecord
 
 
 @click.command("pull")
@@ -34,16 +32,14 @@ def command(what: str, into: str, force: bool, node: int) -> int:
         )
     run = catalog().find(name or None)
     node = store.node_number(run.record, node)
-    spec = run_state.read_json(os.path.join(run.record.folder, f"node-{node}", "run.json")) or {}
+    record = RunRecord.read(store.node_dir(run.record, node)) or RunRecord()
     if not isinstance(run, RemoteRun):
-        raise ConfigError(
-            f"{run.id} ran on this machine", hint=f"its files are in {spec.get('cwd')}"
-        )
+        raise ConfigError(f"{run.id} ran on this machine", hint=f"its files are in {record.cwd}")
     from safelaunch.sync import pull  # noqa: PLC0415 - --help does without
 
     agent = run.session(node).agent
     with Bar() as bar:
-        pulled = pull(agent, [glob], into, bar.show, root=str(spec.get("cwd")), force=force)
+        pulled = pull(agent, [glob], into, bar.show, root=record.cwd, force=force)
     for line in pulled.lines():
         say(line)
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import mirror, store
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.runs.mirror import Pointer
     from safelaunch.runs.store import Run
+    from safelaunch.runtime.records import Status
 
 
 class Connect(Protocol):
@@ -48,16 +49,16 @@ class RunCatalog:
         return self.open(store.find_live(self.home, name, self._is_live))
 
     def _is_live(self, record: Run) -> bool:
-        return self.open(record).last_status().get("state") not in run_state.ENDED
+        return self.open(record).last_status().state not in run_state.ENDED
 
-    def statuses(self, records: Sequence[Run]) -> list[tuple[Run, dict[str, Any]]]:
+    def statuses(self, records: Sequence[Run]) -> list[tuple[Run, Status]]:
         """Return each run with its status as it is now; hosts are asked beside each other."""
-        by_id: dict[str, dict[str, Any]] = {}
+        by_id: dict[str, Status] = {}
         remote: dict[str | None, list[tuple[Run, Pointer]]] = {}
         for record in records:
             run = self.open(record)
             by_id[record.id] = status = run.last_status()
-            if isinstance(run, RemoteRun) and status.get("state") not in run_state.ENDED:
+            if isinstance(run, RemoteRun) and status.state not in run_state.ENDED:
                 remote.setdefault(run.pointer.hosts_file, []).append((record, run.pointer))
         for hosts_path, runs in remote.items():
             from safelaunch.remote.runs.query_status import statuses  # noqa: PLC0415 - hosts only

@@ -14,6 +14,7 @@ from safelaunch.errors import HostError
 from safelaunch.remote.parallel import together
 from safelaunch.runs import combine_nodes, mirror, store
 from safelaunch.runtime import run_state
+from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.units import brief_duration
 
 if TYPE_CHECKING:
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.runs.mirror import Place, Pointer
+    from safelaunch.runtime.records import Status
 
 
 def statuses(
     pool: HostPool, runs: Sequence[tuple[store.Run, Pointer]], *, brief: bool = False
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Status]:
     """Return {run id: status} as it is on the hosts, or as it was when last seen.
 
     Each host is asked once, for all of its runs. `brief` leaves runs alone that are known to have
@@ -60,22 +62,21 @@ def statuses(
     return by_id
 
 
-def _node_status(
-    run: store.Run, place: Place, answer: dict[str, Any] | HostError | None
-) -> dict[str, Any]:
+def _node_status(run: store.Run, place: Place, answer: dict[str, Any] | HostError | None) -> Status:
     last = store.kept(run, place.node)
-    has_ended = last.get("state") in run_state.ENDED
+    has_ended = last.state in run_state.ENDED
     if answer is None:
         return last  # an end is an end: nothing on the host can change it
     if has_ended and (isinstance(answer, HostError) or not answer.get(run.id)):
         return last
     if isinstance(answer, HostError):
-        return unreachable(last, store.mirrored(run, place.node) or {}, answer)
-    view = answer.get(run.id, {}).get(str(place.node))
-    if view is None:
+        return unreachable(last, store.mirrored(run, place.node) or store.Mirror(), answer)
+    data = answer.get(run.id, {}).get(str(place.node))
+    if data is None:
         return removed(last, place.host)
+    view = NodeView.from_json(data)
     mirror.keep(run, place, view)
-    return dict(view["status"])
+    return view.status
 
 
 def stop(pool: HostPool, run: store.Run, pointer: Pointer, grace: float) -> bool:
@@ -105,14 +106,15 @@ def stop(pool: HostPool, run: store.Run, pointer: Pointer, grace: float) -> bool
 def record_runs(pool: HostPool, home: str, host: str) -> list[str]:
     """Write each run of a host into the mirror, whoever started it; return their ids."""
     runs = pool.call(host, "runs.runs", brief=True)["runs"]
-    for run_id, views in runs.items():
+    for run_id, nodes in runs.items():
+        views = {int(number): NodeView.from_json(data) for number, data in nodes.items()}
         # those of a shared home folder may be on another machine
-        own = {int(n): v for n, v in views.items() if v["status"].get("state") != "unknown"}
-        places = [mirror.Place(host, node, view["run_dir"]) for node, view in own.items()]
+        own = {node: view for node, view in views.items() if view.status.state != "unknown"}
+        places = [mirror.Place(host, node, view.run_dir) for node, view in own.items()]
         run = mirror.run_of(home, run_id)
         if mirror.pointer(run) is None and not os.path.isdir(run.folder) and own:
-            name = next(iter(own.values()))["status"].get("name") or run.name
-            mirror.make(home, run_id, places, str(name), pool.hosts_path)
+            name = next(iter(own.values())).status.name or run.name
+            mirror.make(home, run_id, places, name, pool.hosts_path)
         if mirror.pointer(run) is not None:
             mirror.add(run, places)
             for place, view in zip(places, own.values(), strict=True):
@@ -124,40 +126,44 @@ def _compare_clocks(pool: HostPool, run: store.Run, places: Sequence[Place]) -> 
     """Write down how far the hosts' clocks are ahead of this one: it orders their failures."""
 
     def compare(place: Place) -> None:
-        if "ahead" in (store.mirrored(run, place.node) or {"ahead": 0}):
+        known = store.mirrored(run, place.node)
+        if known is None or known.ahead is not None:
             return
         try:
             ahead = pool.clock_offset(place.host)
         except HostError:
             return
-        mirror.note(run, place.node, ahead=ahead)
+        mirror.note_clock(run, place.node, ahead)
 
     together(compare, places)
 
 
-def unreachable(last: dict[str, Any], view: dict[str, Any], error: HostError) -> dict[str, Any]:
+def unreachable(last: Status, view: store.Mirror, error: HostError) -> Status:
     """Return the status of a run whose host does not answer: unknown, and what it was last."""
-    was = str(last.get("state"))
-    at = view.get("at")
-    reason = f"{view.get('host')} does not answer: {error.message}"
-    if isinstance(at, (int, float)) and was != "unknown":
-        reason += f"; when last seen, {brief_duration(time.time() - at)} ago, it was {was}"
-    return {**last, "state": "unknown", "reason": reason, "last_state": was}
+    status = last.copy()
+    status.reason = f"{view.host} does not answer: {error.message}"
+    if view.at is not None and last.state != "unknown":
+        ago = brief_duration(time.time() - view.at)
+        status.reason += f"; when last seen, {ago} ago, it was {last.state}"
+    status.state, status.last_state = "unknown", last.state
+    return status
 
 
-def removed(last: dict[str, Any], host: str) -> dict[str, Any]:
+def removed(last: Status, host: str) -> Status:
     """Return the status of a run whose directory is no longer on its host."""
-    if last.get("state") == "pending":
-        return {**last, "state": "lost", "alive": 0, "reason": f"it never started on {host}"}
-    reason = f"its directory is gone from {host}"
-    return {**last, "state": "lost", "alive": 0, "reason": reason}
+    status = last.copy()
+    status.state, status.alive, status.reason = "lost", 0, f"its directory is gone from {host}"
+    if last.state == "pending":
+        status.reason = f"it never started on {host}"
+    return status
 
 
 def _is_over(run: store.Run, place: Place, *, brief: bool) -> bool:
     """Whether a node's end is known, and unless `brief` all that is to be known of it."""
-    if store.kept(run, place.node).get("state") not in run_state.ENDED:
+    if store.kept(run, place.node).state not in run_state.ENDED:
         return False
-    has_logs = "attempts" in (store.mirrored(run, place.node) or {})
+    known = store.mirrored(run, place.node)
+    has_logs = known is not None and "attempts" in known
     return brief or (has_logs and _has_plan(run, place))
 
 

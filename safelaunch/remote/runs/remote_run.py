@@ -7,14 +7,14 @@ Its folder here is a mirror of what was seen there last; each question to a host
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.runs import combine_nodes, store
 from safelaunch.runs.access import MissingLogError, poll_until_over, with_attempt_lines
 from safelaunch.runtime.agent import runs as agent_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.remote.session import Session
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from safelaunch.runs.mirror import Place, Pointer
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
+    from safelaunch.runtime.records import Failure, Status, StatusSummary
 
 
 class RemoteRun:
@@ -48,13 +49,13 @@ class RemoteRun:
         """Return host and folder of each node."""
         return self.pointer.places
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Return the status as it is now; of a host that does not answer `unknown`."""
         from safelaunch.remote.runs.query_status import statuses
 
         return statuses(self.pool, [(self.record, self.pointer)])[self.id]
 
-    def last_status(self) -> dict[str, Any]:
+    def last_status(self) -> Status:
         """Return the status as it was when last seen."""
         nodes = [
             combine_nodes.Node(place.node, place.host, store.kept(self.record, place.node))
@@ -62,53 +63,53 @@ class RemoteRun:
         ]
         return combine_nodes.status(nodes)
 
-    def is_over(self, status: Mapping[str, Any]) -> bool:
+    def is_over(self, status: StatusSummary) -> bool:
         """Whether nothing more will come; a host that does not answer may yet tell more."""
-        return agent_runs.is_over(dict(status)) and status.get("state") != "unknown"
+        return agent_runs.is_over(status) and status.state != "unknown"
 
     def wait(
         self,
         timeout: float | None = None,
-        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
-    ) -> dict[str, Any]:
+        on_status: Callable[[Status], object] = lambda _: None,
+    ) -> Status:
         """Wait until the run is over or `timeout` seconds have passed; return its status."""
         return poll_until_over(self, 1.0, timeout, on_status)
 
-    def stop(self, grace: float) -> tuple[dict[str, Any], bool]:
+    def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run on all its hosts; return its status, and whether it had ended before."""
         from safelaunch.remote.runs.query_status import stop
 
         had_ended = stop(self.pool, self.record, self.pointer, grace)
         return self.status(), had_ended
 
-    def failure(self, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    def failure(self, status: StatusSummary) -> Failure | None:
         """Return why its last attempt failed; None where it did not."""
         return store.failure(self.record, status)
 
     def attempts(self) -> list[int]:
         """Return the numbers of the attempts that had logs when last seen."""
-        return list((store.mirrored(self.record) or {}).get("attempts") or [])
+        return list((store.mirrored(self.record) or store.Mirror()).attempts)
 
     def ranks(self) -> dict[str, int]:
         """Return {rank: pid} of the newest start of each rank, as last seen."""
         ranks: dict[str, int] = {}
         for place in self.pointer.places:
-            ranks.update((store.mirrored(self.record, place.node) or {}).get("ranks") or {})
+            ranks.update((store.mirrored(self.record, place.node) or store.Mirror()).ranks)
         return {rank: ranks[rank] for rank in sorted(ranks, key=int)}
 
     def notes(self) -> list[str]:
         """Return what the run's samples of CPU and GPU load said when last seen."""
-        return list((store.mirrored(self.record) or {}).get("notes") or [])
+        return list((store.mirrored(self.record) or store.Mirror()).notes)
 
-    def has_terminal(self, status: Mapping[str, Any], node: int | None = None) -> bool:
+    def has_terminal(self, status: StatusSummary, node: int | None = None) -> bool:
         """Whether the terminal of a node was there to attach to when last seen."""
         del status
-        return bool((store.mirrored(self.record, node) or {}).get("served"))
+        return (store.mirrored(self.record, node) or store.Mirror()).served
 
     def log(
         self,
         request: LogRequest,
-        on_status: Callable[[dict[str, Any]], object] = lambda _: None,
+        on_status: Callable[[Status], object] = lambda _: None,
     ) -> Iterator[bytes]:
         """Yield a log to its end, or with `follow` to the run's end. Raises MissingLogError.
 
@@ -121,7 +122,7 @@ class RemoteRun:
             yield data
         if is_empty and not request.follow:
             status = self.status()
-            if status.get("state") not in ("pending", "running"):
+            if status.state not in ("pending", "running"):
                 raise MissingLogError(f"{self.id} has no such log")
 
     def _log(self, request: LogRequest) -> Iterator[bytes]:

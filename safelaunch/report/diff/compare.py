@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.report.diff import plans
 from safelaunch.report.diff.model import Change, Group, between, items, mapping, text
 from safelaunch.report.redact.redactor import Redactor
+from safelaunch.runtime.records import Checkout, Provenance
 from safelaunch.runtime.units import BYTES, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from safelaunch.report.diff.model import Side
+    from safelaunch.runtime.records import Failure
 
 _MOST = 40  # changes of a group
 _NAMED = 8  # changed files that are named
@@ -73,27 +75,25 @@ def _has_record(side: Side) -> bool:
 
 def ended(side: Side) -> dict[str, Any]:
     """Return how a run ended, in the words of its files."""
-    status, failure = side.status, side.failure or {}
-    attempts = items(status.get("attempts"))
-    progress = mapping(status.get("progress"))
-    found = {
-        "state": status.get("state"),
-        "exit code": status.get("exit_code"),
-        "signal": status.get("signal"),
-        "failure": _failure(failure),
-        "attempts": len(attempts) if len(attempts) > 1 else None,
-        "last step": progress.get("step"),
+    status, attempts = side.status, len(side.status.attempts)
+    outcome = {
+        "state": status.state,
+        "exit code": status.exit_code,
+        "signal": status.signal,
+        "failure": _failure(side.failure),
+        "attempts": attempts if attempts > 1 else None,
+        "last step": status.progress.step if status.progress else None,
     }
-    return {key: value for key, value in found.items() if value not in (None, "")}
+    return {key: value for key, value in outcome.items() if value not in (None, "")}
 
 
-def _failure(failure: Mapping[str, Any]) -> str | None:
+def _failure(failure: Failure | None) -> str | None:
     """Return `rank 1: ValueError: bad batch (user-code-exception)`."""
-    if not failure.get("what"):
+    if failure is None or not failure.what:
         return None
-    rank, kind = failure.get("rank"), failure.get("class")
-    head = "" if rank is None else f"rank {rank}: "
-    return f"{head}{failure['what']}" + (f" ({kind})" if kind else "")
+    head = "" if failure.rank is None else f"rank {failure.rank}: "
+    tail = f" ({failure.class_name})" if failure.class_name else ""
+    return f"{head}{failure.what}{tail}"
 
 
 def _outcome(one: Side, other: Side) -> Group:
@@ -103,14 +103,14 @@ def _outcome(one: Side, other: Side) -> Group:
 # -- what it ran on --------------------------------------------------------------------------------
 
 
-def _record(side: Side) -> Mapping[str, Any]:
-    return next((node.record for node in side.nodes if node.record), {})
+def _record(side: Side) -> Provenance:
+    return next((node.record for node in side.nodes if node.record), Provenance())
 
 
 def _code(one: Side, other: Side) -> list[Change]:
-    was, now = (mapping(_record(side).get("git")) for side in (one, other))
-    found = between({"commit": was.get("commit")}, {"commit": now.get("commit")})
-    files = [[str(f) for f in items(git.get("changed"))] for git in (was, now)]
+    was, now = (_record(side).git or Checkout() for side in (one, other))
+    found = between({"commit": was.commit}, {"commit": now.commit})
+    files = [list(git.changed or ()) for git in (was, now)]
     gone, new = ([f for f in files[i] if f not in files[1 - i]] for i in (0, 1))
     for what, names, is_new in (("changed file", new, True), ("changed file", gone, False)):
         for name in names[:_NAMED]:
@@ -125,9 +125,9 @@ def _versions(one: Side, other: Side) -> list[Change]:
     def of(side: Side) -> dict[str, Any]:
         record = _record(side)
         return {
-            "Python": record.get("python"),
-            **mapping(record.get("packages")),
-            "interpreter": record.get("interpreter"),
+            "Python": record.python,
+            **(record.packages or {}),
+            "interpreter": record.interpreter,
         }
 
     return between(of(one), of(other))
@@ -135,11 +135,11 @@ def _versions(one: Side, other: Side) -> list[Change]:
 
 def _host(one: Side, other: Side) -> list[Change]:
     def of(side: Side) -> dict[str, Any]:
-        runs = [node.run for node in side.nodes]
+        runs = [node.run for node in side.nodes if node.run]
         facts = next((node.facts for node in side.nodes if node.facts), {})
         return {
-            "machine": ", ".join(str(run["hostname"]) for run in runs if run.get("hostname")),
-            "hosts": next((text(run.get("hosts")) for run in runs if run.get("hosts")), None),
+            "machine": ", ".join(run.hostname for run in runs if run.hostname),
+            "hosts": next((text(run.hosts) for run in runs if run.hosts), None),
             **(known(facts) if facts else {}),
         }
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from safelaunch.runtime.records import Failure, Provenance, RunRecord, Status
+
 
 class Change(NamedTuple):
     """One thing that is not the same; None where a run has nothing of it."""
@@ -25,11 +27,11 @@ class Group(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What a node of a run left: its files as data, empty where there is none."""
+    """What a node of a run left: its files, empty or None where there is none."""
 
     plan: Mapping[str, Any]
-    run: Mapping[str, Any]
-    record: Mapping[str, Any]
+    run: RunRecord | None
+    record: Provenance | None
     facts: Mapping[str, Any]
 
 
@@ -37,8 +39,8 @@ class Side(NamedTuple):
     """A run to compare."""
 
     id: str
-    status: Mapping[str, Any]
-    failure: Mapping[str, Any] | None
+    status: Status
+    failure: Failure | None
     nodes: tuple[Node, ...]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.errors import SafelaunchError
 from safelaunch.report.diff.model import Change, between, items, mapping
 from safelaunch.report.redact import secret_patterns
+from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,8 +119,8 @@ def topology(
             "launcher": plan.get("launcher"),
             "profile": plan.get("profile"),
             "nodes": len(nodes),
-            "world size": next((run.get("world_size") for run in runs), None),
-            "GPUs": next((run.get("gpus") for run in runs), None),
+            "world size": next((run.world_size for run in runs), None),
+            "GPUs": next((run.gpus for run in runs), None),
         }
 
     return between(of(one, plans[0]), of(other, plans[1]))
@@ -168,12 +169,12 @@ def settings(
     def of(side: Side) -> dict[str, Any]:
         plan = next((n.plan for n in side.nodes if n.plan), {})
         supervision = mapping(plan.get("supervision"))
-        run = next((n.run for n in side.nodes if n.run), {})
+        run = next((n.run for n in side.nodes if n.run), RunRecord())
         return {
             **{key: supervision.get(key) for key in _SETTINGS},
-            "job file": run.get("job_file"),
-            "safelaunch": run.get("safelaunch"),
-            "backend": run.get("backend"),
+            "job file": run.job_file,
+            "safelaunch": run.safelaunch,
+            "backend": run.backend,
         }
 
     changes = between(of(one), of(other))

@@ -6,20 +6,50 @@ import os
 import struct
 import time
 
-from safelaunch.runtime import backends, run_state
+from safelaunch.runtime import backends, json_files, run_state
 from safelaunch.runtime.logs import reader
+from safelaunch.runtime.records import (
+    Failure,
+    Provenance,
+    Record,
+    RunRecord,
+    Status,
+    StatusSummary,
+)
 from safelaunch.runtime.start import run_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from safelaunch.runtime.agent.wire import Link
 
 MIRROR = "mirror"  # a file that stands in a node's folder where the run is on another machine
-FILES = ("run.json", "record.json", "failure.json")
+FILES = (RunRecord.FILE, Provenance.FILE, Failure.FILE)
 SIGN_OF_LIFE = 15.0  # seconds
 AT = struct.Struct(">IQ")  # before a piece of a log: its attempt, and the position behind it
+
+
+class NodeView(Record):
+    """What an agent says of a run's node.
+
+    run_dir: directory of the node
+    status: its status as it is now
+    files: name -> JSON object, null where there is none
+    ranks: rank -> pid of its newest start
+    attempts: numbers of the attempts that have logs
+    served: whether its tmux server answers
+    notes: what the samples say
+    """
+
+    run_dir: str = ""
+    status: Status = Status()
+    files: Mapping[str, object] = {}
+    ranks: Mapping[str, int] = {}
+    attempts: Sequence[int] = ()
+    served: bool = False
+    notes: Sequence[str] = ()
 
 
 def runs(request: dict[str, Any], link: Link) -> dict[str, Any]:
@@ -38,25 +68,24 @@ def runs(request: dict[str, Any], link: Link) -> dict[str, Any]:
             continue
         # a pointer to a run of another machine has no run.json of its own
         views = {n[5:]: view(os.path.join(folder, run_id, n), request) for n in nodes}
-        found[run_id] = {node: seen for node, seen in views.items() if seen is not None}
+        found[run_id] = {n: seen.to_json() for n, seen in views.items() if seen is not None}
     return {"runs": {run_id: nodes for run_id, nodes in found.items() if nodes}}
 
 
-def view(node_dir: str, request: dict[str, Any]) -> dict[str, Any] | None:
+def view(node_dir: str, request: dict[str, Any]) -> NodeView | None:
     """Return a node's status as it is now, what explains it, and `files` that were asked for."""
     if not os.path.isdir(node_dir) or os.path.exists(os.path.join(node_dir, MIRROR)):
         return None
     status = run_state.judge(node_dir)
-    seen: dict[str, Any] = {"run_dir": node_dir, "status": status}
+    seen = NodeView(run_dir=node_dir, status=status)
     if request.get("brief"):
         return seen
-    files = {name: run_state.read_json(os.path.join(node_dir, name)) for name in FILES}
-    for name in request.get("files") or []:
-        files[name] = run_state.read_json(os.path.join(node_dir, name))
-    seen.update(files=files, ranks=ranks(node_dir), attempts=reader.attempts(node_dir))
+    names = (*FILES, *(request.get("files") or ()))
+    seen.files = {name: json_files.read_json(os.path.join(node_dir, name)) for name in names}
+    seen.ranks, seen.attempts = ranks(node_dir), reader.attempts(node_dir)
     backend, handle = backends.from_record(status)
-    seen["served"] = backend.serves(handle)
-    seen["notes"] = notes(node_dir)
+    seen.served = backend.serves(handle)
+    seen.notes = notes(node_dir)
     return seen
 
 
@@ -114,23 +143,24 @@ def log(request: dict[str, Any], link: Link) -> dict[str, Any]:
             link.data(AT.pack(number, at) + data)
         elif not data and link.is_closed():
             raise BrokenPipeError
-    return {"view": view(place, request)}
+    seen = view(place, request)
+    return {"view": None if seen is None else seen.to_json()}
 
 
-def is_over(status: dict[str, object]) -> bool:
+def is_over(status: StatusSummary) -> bool:
     """Whether nothing more will come: the run has ended, or nobody is left to write."""
-    if status.get("state") == "lost":
-        return not status.get("alive")
-    return status.get("state") not in ("pending", "running")
+    if status.state == "lost":
+        return not status.alive
+    return status.state not in ("pending", "running")
 
 
 def stop(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Stop a run: TERM, the grace, KILL. Returns its status."""
     del link
     place = run_dir.node_dir(str(request["id"]), int(request["node"]))
-    ended = run_state.judge(place).get("state") in run_state.ENDED
+    ended = run_state.judge(place).state in run_state.ENDED
     status = run_state.stop(place, float(request["grace"]))
-    return {"status": status, "ended": ended}
+    return {"status": status.to_json(), "ended": ended}
 
 
 VERBS = {"runs": runs, "log": log, "stop": stop}

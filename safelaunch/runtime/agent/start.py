@@ -50,7 +50,8 @@ def clock(request: dict[str, Any], link: Link) -> dict[str, Any]:
 
 def start(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Start a run, its files as data behind the request. Raises OSError, StartFailed."""
-    return starter.start(request, b"".join(link.pieces()), os.environ, run_dir.home())
+    answer = starter.start(request, b"".join(link.pieces()), os.environ, run_dir.home())
+    return answer.to_json()
 
 
 def undo(request: dict[str, Any], link: Link) -> dict[str, Any]:

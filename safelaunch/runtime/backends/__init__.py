@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from safelaunch.runtime.commands import CommandResult
+    from safelaunch.runtime.records import RunRecord, StatusSummary
 
     class Backend(Protocol):
         """The functions of a backend's module. Only `start` starts anything.
@@ -60,15 +61,14 @@ def backends() -> tuple[Backend, ...]:
     return (tmux, setsid)
 
 
-def by_name(name: object) -> Backend:
+def by_name(name: str | None) -> Backend:
     """Return the backend of that name; for any other setsid, which has nothing to attach to."""
     return next((backend for backend in backends() if name == backend.NAME), setsid)
 
 
-def from_record(record: Mapping[str, object]) -> tuple[Backend, str | None]:
+def from_record(record: RunRecord | StatusSummary) -> tuple[Backend, str | None]:
     """Return the backend and the handle that run.json or status.json names."""
-    handle = record.get("socket")
-    return by_name(record.get("backend")), handle if isinstance(handle, str) else None
+    return by_name(record.backend), record.socket
 
 
 def choose(

@@ -164,7 +164,8 @@ def runs(_: str) -> list[dict[str, Any]]:
 
     No more of those: the values of their environment concern nobody.
     """
-    from safelaunch.runtime import run_state  # noqa: PLC0415 - few ask
+    from safelaunch.runtime import json_files, run_state  # noqa: PLC0415 - few ask
+    from safelaunch.runtime.records import Status  # noqa: PLC0415 - few ask
 
     base = os.environ.get("SAFELAUNCH_HOME", "")
     base = base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), ".safelaunch")
@@ -172,15 +173,15 @@ def runs(_: str) -> list[dict[str, Any]]:
     for run_id in commands.folders(folder):
         for node in commands.folders(os.path.join(folder, run_id)):
             at = os.path.join(folder, run_id, node)
-            status = run_state.read_json(os.path.join(at, "status.json")) or {}
-            if status.get("state") in run_state.ENDED:
+            status = Status.read(at)
+            if status is not None and status.state in run_state.ENDED:
                 continue  # only the few others are worth a look at their processes
-            if run_state.judge(at).get("state") not in ("running", "pending"):
+            if run_state.judge(at).state not in ("running", "pending"):
                 continue
-            plan = run_state.read_json(os.path.join(at, "plan.json")) or {}
+            plan = json_files.read_json(os.path.join(at, "plan.json")) or {}
             nodes = plan.get("nodes")
             kept = [_brief(one) for one in nodes] if isinstance(nodes, list) else []
-            told = {"id": run_id, "node": node, "name": status.get("name")}
+            told = {"id": run_id, "node": node, "name": None if status is None else status.name}
             found.append(dict(told, plan={"nodes": kept}))
     return found
 

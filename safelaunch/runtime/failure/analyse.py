@@ -10,6 +10,13 @@ import os
 
 from safelaunch.runtime.failure import blame, elastic_report, log_tails, rank_ends, surroundings
 from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.records import (
+    ExceptionCause,
+    ExceptionRecord,
+    Failure,
+    RankFailure,
+    StackFrame,
+)
 from safelaunch.runtime.signatures import advice, classes, tracebacks
 
 TYPE_CHECKING = False
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from safelaunch.runtime.records import RunRecord
 
 VERSION = 1
 LATE = 2 * 10**9  # ns: leftovers are given 10 s; two ends noted at once may change places
@@ -31,7 +39,7 @@ class Attempt(object):
     """What is known of an attempt that is over, as it was given to `find`."""
 
     def __init__(
-        self, node_dir: str, run: Mapping[str, Any], number: int, launcher: Mapping[str, Any]
+        self, node_dir: str, run: RunRecord, number: int, launcher: Mapping[str, Any]
     ) -> None:
         self.node_dir = node_dir
         self.run = run
@@ -39,8 +47,8 @@ class Attempt(object):
         self.launcher = launcher
         self.logs = os.path.join(node_dir, "logs", "attempt-%d" % number)
         self.log = os.path.join(self.logs, "launcher.log")
-        self.roots = [str(root) for root in run.get("roots") or ()]
-        self.alone = run.get("single") == "main"
+        self.roots = list(run.roots)
+        self.alone = run.single == "main"
 
     @property
     def is_bad(self) -> bool:
@@ -50,20 +58,20 @@ class Attempt(object):
 
 def find(  # noqa: PLR0917 - each is another piece of evidence
     node_dir: str,
-    run: Mapping[str, Any],
+    run: RunRecord,
     attempt: int,
     exits: Mapping[Any, Any],
     launcher: Mapping[str, Any],
     logs: Sequence[str] = (),
     kills: Sequence[dict[str, Any]] = (),
-) -> tuple[dict[str, Any] | None, list[str]]:
+) -> tuple[Failure | None, list[str]]:
     """Return (failure or None, warnings) of an attempt that is over.
 
     `exits` and `launcher` are what the supervisor has seen, `logs` the framework's own log files,
-    `kills` what `memory.Snapshot.kills` has returned. The shape of a failure: `_told`.
+    `kills` what `oom_kills.Snapshot.kills` has returned.
     """
     known = Attempt(node_dir, run, attempt, launcher)
-    if run.get("single") == "shell":
+    if run.single == "shell":
         # a command may be the program itself, or a shell that runs it
         only = exits.get(0) or {}
         known.alone = bool(only) and only.get("pid") == launcher.get("pid")
@@ -77,7 +85,7 @@ def find(  # noqa: PLR0917 - each is another piece of evidence
             return None, [words]
         finding = blame.Finding(None, None, known.log)
         finding.what = "the launcher exited with code %s" % launcher.get("exit_code")
-        return _told(finding, [], known, oom_kills.Kills()), [words]
+        return _to_failure(finding, [], known, oom_kills.Kills()), [words]
 
 
 def _ends(known: Attempt, exits: Mapping[Any, Any]) -> tuple[list[rank_ends.End], int]:
@@ -85,7 +93,7 @@ def _ends(known: Attempt, exits: Mapping[Any, Any]) -> tuple[list[rank_ends.End]
     started = rank_ends.starts(known.node_dir, known.number, exits)
     text = log_tails.read(known.log)
     told = elastic_report.parse(text)
-    if known.run.get("single") in ("main", "child"):
+    if known.run.single in ("main", "child"):
         # one rank is planned: what else calls itself so, also in a block, is started by that one
         started = [end for end in started if end.rank == 0]
         told = {}
@@ -105,7 +113,7 @@ def _judged(
     kills: oom_kills.Kills,
     *,
     alone: bool,
-) -> tuple[dict[str, Any] | None, list[str]]:
+) -> tuple[Failure | None, list[str]]:
     if known.alone:
         _is_the_program(found, known)
     failed, warnings = list(found), []  # type: list[rank_ends.End], list[str]
@@ -125,7 +133,7 @@ def _judged(
     others = [finding for finding in ranks if finding is not first]
     if not first.left and (first.role != "root" or first.name in classes.CASCADES):
         _consult(first, logs)
-    return _told(first, others, known, kills), warnings
+    return _to_failure(first, others, known, kills), warnings
 
 
 def _without_ended(
@@ -141,7 +149,7 @@ def _without_ended(
     for end in found:
         if _ended_after(end, known.launcher):
             continue
-        own = end.failed and not known.run.get("rank_logs")
+        own = end.failed and not known.run.rank_logs
         if not (own and blame.ended_by_job(end, worked, kills)):
             kept.append(end)
         elif not worked:
@@ -227,67 +235,67 @@ def _consult(first: blame.Finding, logs: Sequence[str]) -> None:
             return
 
 
-# -- telling ---------------------------------------------------------------------------------------
+# -- the record ------------------------------------------------------------------------------------
 
 
-def _told(
+def _to_failure(
     first: blame.Finding, others: list[blame.Finding], known: Attempt, kills: oom_kills.Kills
-) -> dict[str, Any]:
+) -> Failure:
     """Return the failure as it is written to failure.json."""
     end = first.end
     frames = _frames(first)
     frame = _frame(frames, known.roots)
-    more = surroundings.Setting(known.node_dir, known.run)
-    disk = more.full_disk(first.error, first.what) if first.name == "disk-full" else None
-    return {
-        "version": VERSION,
-        "attempt": known.number,
-        "class": first.name,
-        "role": first.role,
-        "rank": first.rank,
-        "host": (end.host if end is not None else "") or os.uname().nodename,
-        "pid": end.pid if end is not None else 0,
-        "time": first.time_ns / 1e9,
-        "what": first.what,
-        "exception": _exception(first.error),
-        "frame": frame,
-        "exit_code": first.code,
-        "signal": first.signal,
-        "last_lines": log_tails.last_lines(log_tails.read(first.log)),
-        "log": first.log,
-        "printed": _has_output(first.log),
-        "causes": _causes(first.error, known.roots),
-        "stack": _stack(frames, known.roots) if first.error is None else [],
-        "disk": disk,
-        "proof": first.proof or (more.disk_words(disk) if disk else None),
-        "others": [_other(finding, first) for finding in others[:OTHERS]],
-        **_diagnosis(first, _advice(first, frame, more, kills, disk)),
-    }
+    around = surroundings.Setting(known.node_dir, known.run)
+    disk = around.full_disk(first.error, first.what) if first.name == "disk-full" else None
+    failure = Failure(
+        version=VERSION,
+        attempt=known.number,
+        class_name=first.name,
+        meaning=classes.meaning(first.name, first.signal) or None,
+        role=first.role,
+        rank=first.rank,
+        host=(end.host if end is not None else "") or os.uname().nodename,
+        pid=end.pid if end is not None else 0,
+        time=first.time_ns / 1e9,
+        what=first.what,
+        exception=_exception(first.error),
+        frame=frame,
+        exit_code=first.code,
+        signal=first.signal,
+        last_lines=log_tails.last_lines(log_tails.read(first.log)),
+        log=first.log,
+        printed=_has_output(first.log),
+        causes=_causes(first.error, known.roots),
+        stack=_stack(frames, known.roots) if first.error is None else [],
+        disk=disk,
+        proof=first.proof or (around.disk_words(disk) if disk else None),
+        others=[_other(finding, first) for finding in others[:OTHERS]],
+    )
+    _add_remedy(failure, first, _advice(first, frame, around, kills, disk))
+    return failure
 
 
-def _diagnosis(first: blame.Finding, told: str) -> dict[str, Any]:
-    """Return what to do, and what the signature says that recognised a failure, if one has.
+def _add_remedy(failure: Failure, first: blame.Finding, specific: str) -> None:
+    """Add what to do, and what the signature says that recognised the failure, if one has.
 
-    `told` is what is known to help here; it counts more than the steps of the signature.
+    `specific` is the advice for this very case; it counts more than the steps of the signature.
     """
     signature = first.recognised
     if signature is None:
-        return {"advice": told or classes.TABLE[first.name].advice}
-    remedy = [told] if told else signature.remedy
-    return {
-        "advice": remedy[0],
-        "signature": signature.id,
-        "why": ("likely: " if signature.likely else "") + signature.cause,
-        "remedy": remedy,
-        "restart": signature.restart,
-        "source": signature.source,
-    }
+        failure.advice = specific or classes.TABLE[first.name].advice
+        return
+    remedy = [specific] if specific else list(signature.remedy)
+    failure.advice, failure.remedy = remedy[0], remedy
+    failure.signature = signature.id
+    failure.why = ("likely: " if signature.likely else "") + signature.cause
+    failure.restart = signature.restart
+    failure.source = list(signature.source)
 
 
 def _advice(
     first: blame.Finding,
-    frame: dict[str, Any] | None,
-    more: surroundings.Setting,
+    frame: StackFrame | None,
+    around: surroundings.Setting,
     kills: oom_kills.Kills,
     disk: str | None,
 ) -> str:
@@ -298,18 +306,22 @@ def _advice(
         return advice.killed(kills.witness(first.end.pid if first.end is not None else None))
     if first.name == "port-in-use":
         text = "%s\n%s" % (first.what, (first.error or {}).get("message") or "")
-        number, fixed = more.port(text)
-        own = first.rank is not None and frame is not None and frame["is_last"] and frame["own"]
+        number, fixed = around.port(text)
+        own = first.rank is not None and frame is not None and frame.is_last and frame.own
         return advice.port(number, fixed, own)
     if disk:
-        return advice.disk(more.to_look_at(disk), more.is_ours(disk))
-    return advice.of(first.name, first.signal, frame is not None, more.has_cuda())
+        return advice.disk(around.to_look_at(disk), around.is_ours(disk))
+    return advice.of(first.name, first.signal, frame is not None, around.has_cuda())
 
 
-def _exception(error: dict[str, Any] | None) -> dict[str, str] | None:
+def _exception(error: dict[str, Any] | None) -> ExceptionRecord | None:
     if error is None:
         return None
-    return {key: str(error.get(key) or "") for key in ("type", "message", "traceback")}
+    return ExceptionRecord(
+        type=str(error.get("type") or ""),
+        message=str(error.get("message") or ""),
+        traceback=str(error.get("traceback") or ""),
+    )
 
 
 def _frames(first: blame.Finding) -> list[dict[str, Any]]:
@@ -325,47 +337,48 @@ def _frames(first: blame.Finding) -> list[dict[str, Any]]:
     return log_tails.frames(section)[::-1]
 
 
-def _frame(frames: list[dict[str, Any]], roots: list[str]) -> dict[str, Any] | None:
+def _frame(frames: list[dict[str, Any]], roots: list[str]) -> StackFrame | None:
     """Return the user's own innermost frame, with its line of code."""
-    found = log_tails.user_frame(frames, roots)
-    if found is None:
+    innermost = log_tails.user_frame(frames, roots)
+    if innermost is None:
         return None
-    file, line = str(found.get("file") or ""), found.get("line")
-    code = found.get("code") or log_tails.source_line(file, line if isinstance(line, int) else 0)
-    is_last = found is frames[-1]
-    return dict(found, code=code, own=log_tails.is_own(file, roots), is_last=is_last)
+    frame = StackFrame.from_json(innermost)
+    frame.code = frame.code or log_tails.source_line(frame.file, frame.line)
+    frame.own = log_tails.is_own(frame.file, roots)
+    frame.is_last = innermost is frames[-1]
+    return frame
 
 
-def _stack(frames: list[dict[str, Any]], roots: list[str]) -> list[dict[str, Any]]:
+def _stack(frames: list[dict[str, Any]], roots: list[str]) -> list[StackFrame]:
     """Return the frames of a fatal signal, innermost first: some, and the user's own above all."""
-    found = [
-        {
-            "file": str(frame["file"]),
-            "line": frame["line"],
-            "function": str(frame["function"]),
-            "own": log_tails.is_own(str(frame["file"]), roots),
-        }
+    stack = [
+        StackFrame(
+            file=str(frame["file"]),
+            line=frame["line"],
+            function=str(frame["function"]),
+            own=log_tails.is_own(str(frame["file"]), roots),
+        )
         for frame in frames[::-1]
     ]
-    own = [index for index, frame in enumerate(found) if frame["own"]]
-    chosen = [0, *own, *range(len(found))]
-    kept = sorted(list(dict.fromkeys(chosen))[:STACK])
-    return [found[index] for index in kept if index < len(found)]
+    own = [index for index, frame in enumerate(stack) if frame.own]
+    order = [0, *own, *range(len(stack))]
+    kept = sorted(list(dict.fromkeys(order))[:STACK])
+    return [stack[index] for index in kept if index < len(stack)]
 
 
-def _causes(error: dict[str, Any] | None, roots: list[str]) -> list[dict[str, Any]]:
+def _causes(error: dict[str, Any] | None, roots: list[str]) -> list[ExceptionCause]:
     """Return the exceptions behind one that help to understand it, those named as causes first."""
-    found = log_tails.causes(error) if error is not None else []
-    helpful = [one for one in found if one["explicit"]]
-    helpful += [one for one in found if not one["explicit"] and not _is_probe(one, roots)]
+    chain = log_tails.causes(error) if error is not None else []
+    helpful = [cause for cause in chain if cause["explicit"]]
+    helpful += [c for c in chain if not c["explicit"] and not _is_probe(c, roots)]
     return [
-        {
-            "what": blame.in_short(one),
-            "type": one["type"],
-            "message": one["message"][:CAUSE],
-            "frame": _frame(one["frames"], roots),
-        }
-        for one in helpful[:CAUSES]
+        ExceptionCause(
+            what=blame.in_short(cause),
+            type=cause["type"],
+            message=cause["message"][:CAUSE],
+            frame=_frame(cause["frames"], roots),
+        )
+        for cause in helpful[:CAUSES]
     ]
 
 
@@ -385,14 +398,14 @@ def _has_output(log: str) -> bool:
         return True
 
 
-def _other(finding: blame.Finding, first: blame.Finding) -> dict[str, Any]:
-    known = finding.time_ns > 0 and first.time_ns > 0
-    return {
-        "rank": finding.rank,
-        "role": finding.role,
-        "class": finding.name,
-        "what": finding.what,
-        "after": round((finding.time_ns - first.time_ns) / 1e9, 6) if known else None,
-        "exit_code": finding.code,
-        "signal": finding.signal,
-    }
+def _other(finding: blame.Finding, first: blame.Finding) -> RankFailure:
+    timed = finding.time_ns > 0 and first.time_ns > 0
+    return RankFailure(
+        rank=finding.rank,
+        role=finding.role,
+        class_name=finding.name,
+        what=finding.what,
+        after=round((finding.time_ns - first.time_ns) / 1e9, 6) if timed else None,
+        exit_code=finding.code,
+        signal=finding.signal,
+    )

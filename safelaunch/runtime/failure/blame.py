@@ -86,11 +86,9 @@ class Finding(object):
         return ORDER[self.role], known, not named, -1 if self.rank is None else self.rank
 
 
-def blame(failure: Mapping[str, Any]) -> tuple[int, float]:
-    """Sort failures of several nodes, as failure.json has them: less is more to blame."""
-    at = failure.get("time")
-    known = float(at) if isinstance(at, (int, float)) and at > 0 else float("inf")
-    return ORDER.get(str(failure.get("role")), ORDER["unknown"]), known
+def blame(role: str | None, time: float | None) -> tuple[int, float]:
+    """Return a sort key for failures of several nodes: the least is the one to blame."""
+    return ORDER.get(role or "", ORDER["unknown"]), time if time and time > 0 else float("inf")
 
 
 def in_words(signal: str) -> str:

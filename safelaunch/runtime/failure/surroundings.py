@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
 from safelaunch.runtime.signatures import match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
+
+    from safelaunch.runtime.records import RunRecord
 
 ROOM = 1 << 20  # bytes: a disk with less is full, whatever its reserve for root
 TEMPORARY = ("/tmp", "/dev/shm")  # noqa: S108 - only asked how full they are
@@ -29,10 +31,10 @@ _PRINTERS = ("/logging/__init__.py", "/tqdm/std.py", "/tqdm/utils.py")
 class Setting(object):
     """The surroundings of the run in a node directory; `run` is its run.json."""
 
-    def __init__(self, node_dir: str, run: Mapping[str, Any]) -> None:
+    def __init__(self, node_dir: str, run: RunRecord) -> None:
         self.node_dir = node_dir
         self.run = run
-        plan = run_state.read_json(os.path.join(node_dir, "plan.json")) or {}
+        plan = json_files.read_json(os.path.join(node_dir, "plan.json")) or {}
         unbound = plan.get("unbound")
         # slots are not text yet there: what is text, the job says itself
         self.asked = _node(unbound if isinstance(unbound, dict) else {})
@@ -81,7 +83,7 @@ class Setting(object):
         return "the disk of %s is full" % name
 
     def _cwd(self) -> str:
-        return str(self.run.get("cwd") or "/")
+        return self.run.cwd or "/"
 
     def _candidates(self) -> Iterator[str]:
         """Yield where the job may have written: what its arguments name, and the usual places."""

@@ -15,10 +15,13 @@ import signal
 
 from safelaunch.runtime import processes
 from safelaunch.runtime.hang import flight_recorder, proc_stack, stacks
+from safelaunch.runtime.records import HangReport, RankStack, StackFrame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from safelaunch.runtime.records import RunRecord
 
 STACKS_SIGNAL = 44  # as site/safelaunch_rank.py has it
 SLICE = 0.005  # seconds of work in one tick; one rank of 64 threads costs 2 ms
@@ -36,7 +39,7 @@ ABSENT = 127  # the exit code where there is no py-spy
 class Evidence(object):
     """One gathering at a time; `pids` are the programs that it has started beside the job."""
 
-    def __init__(self, node_dir: str, run: dict[str, Any], attempt: int | None = None) -> None:
+    def __init__(self, node_dir: str, run: RunRecord, attempt: int | None = None) -> None:
         self.dir = node_dir
         self.run = run
         self.attempt = attempt
@@ -65,14 +68,8 @@ class Evidence(object):
         self.targets = [Target(rank, *ranks[rank], self) for rank in sorted(ranks)]
         self.began = None
 
-    def tick(self, now: float) -> dict[str, Any] | None:
-        """Work a little; `now` is monotonic. Return the finished result once.
-
-        {"folder", "summary": some lines, "rank": the one to blame or None, "frame": where that is,
-        or None, "advice": what to do, "flight": [paths],
-        "ranks": {"<rank>": {"pid", "how": "py-spy" | "faulthandler" | "none: why", "frame":
-        {"file", "line", "function"} | None, "call", "state", "wchan", "cpu": cores in use}}}
-        """
+    def tick(self, now: float) -> HangReport | None:
+        """Work a little; `now` is monotonic. Return the evidence once it is complete."""
         import time  # noqa: PLC0415 - the slice is our own affair, `now` the caller's
 
         if not self.folder:
@@ -106,7 +103,7 @@ class Evidence(object):
         """Take note of a child of a target."""
         self.children[pid] = target
 
-    def _finish(self, now: float) -> dict[str, Any]:
+    def _finish(self, now: float) -> HangReport:
         for target in self.targets:
             target.finish(now)
         found = {target.rank: target.seen for target in self.targets}
@@ -117,15 +114,22 @@ class Evidence(object):
         _write(os.path.join(self.folder, "summary.txt"), (summary + "\n").encode())
         _write(os.path.join(self.folder, "samples.csv"), _samples(self.dir))
         shown = ("pid", "how", "frame", "call", "state", "wchan", "cpu")
-        result = {
-            "folder": self.folder,
-            "summary": summary,
-            **_blame(odd, found, gone),
-            "flight": [t.flight.copied for t in self.targets if t.flight and t.flight.copied],
-            "ranks": {str(r): {key: seen.get(key) for key in shown} for r, seen in found.items()},
+        ranks = {
+            str(rank): RankStack.from_json({key: seen.get(key) for key in shown})
+            for rank, seen in found.items()
         }
+        rank, frame, advice = _blame(odd, found, gone)
+        report = HangReport(
+            folder=self.folder,
+            summary=summary,
+            rank=rank,
+            frame=frame,
+            advice=advice,
+            flight=[t.flight.copied for t in self.targets if t.flight and t.flight.copied],
+            ranks=ranks,
+        )
         self.folder = ""
-        return result
+        return report
 
     def _gone(self, alive: list[int]) -> list[dict[str, Any]]:
         """Return what had ended before: threads by an exception, ranks by themselves."""
@@ -133,7 +137,7 @@ class Evidence(object):
 
         if self.attempt is None:
             return []
-        roots = [str(root) for root in self.run.get("roots") or ()]
+        roots = list(self.run.roots)
         known = sorted(rank_ends.collect(self.dir, self.attempt, {}, {}).items())
         left = {rank: end.left_ns for rank, end in known if end.left_ns and rank not in alive}
         found = []
@@ -155,26 +159,23 @@ class Evidence(object):
 
 def _blame(
     odd: int | None, ranks: dict[int, dict[str, Any]], gone: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return {"rank", "frame", "advice"}: who holds the others up.
+) -> tuple[int | None, StackFrame | None, str]:
+    """Return rank, line of code and advice: who holds the others up.
 
     What is gone is it, unless nobody waits for that.
     """
     from safelaunch.runtime.signatures import advice  # noqa: PLC0415 - only where a job hangs
 
     missed = any(seen.get("waits") for seen in ranks.values())
-    for one in gone:
-        if missed if one["state"] == "left" else odd in (None, one["rank"]):
-            said = advice.hang(one["rank"], "", 0, one["state"])
-            return {"rank": one["rank"], "frame": one["frame"], "advice": said}
+    for end in gone:
+        if missed if end["state"] == "left" else odd in (None, end["rank"]):
+            frame = None if end["frame"] is None else StackFrame.from_json(end["frame"])
+            return end["rank"], frame, advice.hang(end["rank"], "", 0, end["state"])
     seen = ranks.get(odd, {}) if odd is not None else {}
-    frame = seen.get("frame")
-    place = ""
-    if frame is not None:
-        place = "%s:%d" % (frame["file"].rpartition("/")[2], frame["line"])
+    frame = None if seen.get("frame") is None else StackFrame.from_json(seen["frame"])
+    place = "" if frame is None else "%s:%d" % (frame.file.rpartition("/")[2], frame.line)
     state = "stopped" if str(seen.get("state")) in ("T", "t") else ""
-    said = advice.hang(odd, place, int(seen.get("pid") or 0), state)
-    return {"rank": odd, "frame": frame, "advice": said}
+    return odd, frame, advice.hang(odd, place, int(seen.get("pid") or 0), state)
 
 
 class Target(object):
@@ -239,7 +240,7 @@ class Target(object):
     def _spy(self, now: float, path: str) -> None:
         try:
             self.out = _scratch(os.path.join(self.owner.folder, "rank-%d.py-spy" % self.rank))
-            self.child = _spawn(self.owner.run.get("python"), path, self.pid, self.out)
+            self.child = _spawn(self.owner.run.python, path, self.pid, self.out)
         except OSError as e:
             self.why = "py-spy cannot be started: %s" % e.strerror
             self._close()
@@ -311,7 +312,7 @@ class Target(object):
             self.seen["cpu"] = round(
                 (proc_stack.cpu_seconds(self.pid) - self.cpu_before) / spent, 2
             )
-        roots = [str(root) for root in self.owner.run.get("roots") or ()]
+        roots = list(self.owner.run.roots)
         self.seen.update(stacks.examine(self.text.decode("utf-8", "replace"), roots))
         self.seen["how"] = self.how or "none: %s" % (self.why or "there was no time")
         if self.text:

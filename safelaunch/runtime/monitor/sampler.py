@@ -14,7 +14,7 @@ from safelaunch.runtime.monitor import gpu_load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from safelaunch.runtime.records import RunRecord
 
 
 LIMIT = 2000  # rows; 16 h at 30 s, and never more than 400 KB with eight cards
@@ -41,13 +41,12 @@ HOST = (
 class Samples(object):
     """The bounded file of one run. `tick` is called often and does nothing when nothing is due."""
 
-    def __init__(self, node_dir: str, run: dict[str, Any], interval: float = 30.0) -> None:
+    def __init__(self, node_dir: str, run: RunRecord, interval: float = 30.0) -> None:
         self.path = os.path.join(node_dir, "samples.csv")
         self.folder = node_dir
-        self.disk = Disk(str(run.get("cwd") or node_dir), node_dir)
+        self.disk = Disk(run.cwd or node_dir, node_dir)
         self.interval = interval
-        wanted = run.get("gpus")
-        names = [str(w) for w in wanted] if isinstance(wanted, list) else None
+        names = None if run.gpus is None else list(run.gpus)
         self.gpus = (
             gpu_load.Gpus(names, dict(os.environ)) if names != [] else gpu_load.Gpus(names, {})
         )

@@ -11,6 +11,7 @@ import time
 from collections import deque
 
 from safelaunch.runtime.progress import flood_filter
+from safelaunch.runtime.records import ProgressReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Progress(object):
         self.last_checkpoint_at: float | None = None
         self.changed = False  # whether the last feed() brought another step
         self._paces: deque[float] = deque(maxlen=KEPT)  # seconds per step
-        self._times: dict[str, float] = {}  # the same moments by the clock, for other processes
+        # the same moments by the clock, for other processes
+        self._checkpoint_time: float | None = None
+        self._step_time: float | None = None
         self._windows = flood_filter.Windows()
         self._patterns = _compiled(patterns)
         self._reserved = {group for pattern in self._patterns for group in pattern.groupindex}
@@ -159,7 +162,7 @@ class Progress(object):
 
     def _checkpoint(self, line: bytes, now: float, events: list[dict[str, object]]) -> None:
         self.last_checkpoint_at = now
-        self._times["last_checkpoint"] = time.time()
+        self._checkpoint_time = time.time()
         if not any(event["event"] == "checkpoint" for event in events):
             said = line[:300].decode("utf-8", "replace")
             events.append({"event": "checkpoint", "step": self.step, "line": said})
@@ -272,7 +275,7 @@ class Progress(object):
             self.step_times.append(now - self.last_step_at)
             self._paces.append((now - self.last_step_at) / max(1, delta))
         self.last_step_at = now
-        self._times["last_step"] = time.time()
+        self._step_time = time.time()
 
     def _whole_run(self, found: Found) -> int:
         """Return the step over all epochs where their number is known."""
@@ -306,20 +309,21 @@ class Progress(object):
 
     # -- telling -------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, object]:
-        """Return JSON-safe data for status.json; empty as long as nothing is known."""
-        out: dict[str, object] = {}
+    def snapshot(self) -> ProgressReport | None:
+        """Return the report for status.json; None as long as nothing is known."""
+        report = ProgressReport()
         if self.step is not None:
-            out = {"step": self.step, "total": self.total, "scope": self.scope, "eta": self.eta}
-            out.update(epoch=self.epoch, epochs=self.epochs)
-            out.update(steps_seen=self.steps_seen, done=self.done)
-            out["step_time"] = _median(self.step_times)
+            report.step, report.total = self.step, self.total
+            report.scope, report.eta = self.scope, self.eta
+            report.epoch, report.epochs = self.epoch, self.epochs
+            report.steps_seen, report.done = self.steps_seen, self.done
+            report.step_time = _median(self.step_times)
         if self.metrics:
-            out["loss"] = _safe(self.loss)
-            out["metrics"] = {name: _safe(value) for name, value in self.metrics.items()}
-        for name, moment in self._times.items():
-            out[name + "_time"] = moment
-        return out
+            report.loss = _safe(self.loss)
+            report.metrics = {name: _safe(value) for name, value in self.metrics.items()}
+        report.last_checkpoint_time = self._checkpoint_time
+        report.last_step_time = self._step_time
+        return report if report.to_json() else None
 
 
 def _median(values: deque[float]) -> float | None:

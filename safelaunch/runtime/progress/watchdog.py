@@ -21,7 +21,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+
+    from safelaunch.runtime.records import HangPolicy
 
 GAP = (
     30.0  # seconds between two looks that come every second: the machine slept, or we were stopped
@@ -31,9 +32,9 @@ TWICE = 2.0  # what a false suspicion is worth
 
 
 class Watchdog(object):
-    """Decides from numbers that it is given; `policy` is run["hang"], None switches it off."""
+    """Decides from numbers that it gets; `policy` is `hang` of run.json, None switches it off."""
 
-    def __init__(self, policy: dict[str, Any] | None) -> None:
+    def __init__(self, policy: HangPolicy | None) -> None:
         self.policy = policy
         self.silent = 0.0  # seconds without a sign of life: at the suspicion, then at its end
         self.kind = ""  # "silent", "stepless": the suspicion that holds
@@ -78,11 +79,12 @@ class Watchdog(object):
 
     def limit(self) -> float:
         """Return for how many seconds the job may be silent."""
-        policy = self.policy or {}
-        if self.median is None:
-            limit = float(policy.get("first_progress", 0.0))
+        if self.policy is None:
+            limit = 0.0
+        elif self.median is None:
+            limit = self.policy.first_progress
         else:
-            limit = max(float(policy["factor"]) * self.median, float(policy["floor"]))
+            limit = max(self.policy.factor * self.median, self.policy.floor)
         return max(limit, self.patience)
 
     # -- looking -------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ class Watchdog(object):
         limit = self.limit()
         if limit > 0.0 and now - self._alive_at() >= limit:
             return "silent"
-        first = float((self.policy or {}).get("first_progress", 0.0))
+        first = self.policy.first_progress if self.policy is not None else 0.0
         if self.median is None or first <= 0.0:
             return ""  # it has never made steps that we know: its output is all there is
         return "stepless" if now - self.step_at >= max(first, limit) else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import time
@@ -14,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+    from safelaunch.runtime.records import RunRecord
 
 
 def home() -> str:
@@ -42,7 +43,7 @@ def lock(node_dir: str, created: list[str]) -> bool:
     return True
 
 
-def fill(node_dir: str, run: dict[str, Any], files: Iterable[tuple[str, bytes]]) -> None:
+def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]]) -> None:
     """Write run.json, the files of the plan, and the runtime. Raises OSError."""
     try:
         for folder in runtime.folders():
@@ -52,7 +53,7 @@ def fill(node_dir: str, run: dict[str, Any], files: Iterable[tuple[str, bytes]])
         for name, path in runtime.files().items():
             with open(path, "rb") as source:
                 _write(os.path.join(node_dir, name), source.read())
-        _write(os.path.join(node_dir, "run.json"), json.dumps(run, indent=1).encode())
+        run.write(node_dir)
     except OSError as e:
         raise _unwritable(e) from e
 

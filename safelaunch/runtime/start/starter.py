@@ -13,6 +13,7 @@ import threading
 import time
 
 from safelaunch.runtime import PLACE, backends, commands, processes, run_state
+from safelaunch.runtime.records import Process, Record, RunRecord, Status
 from safelaunch.runtime.start import run_dir
 
 TYPE_CHECKING = False
@@ -25,33 +26,47 @@ class StartFailed(RuntimeError):  # noqa: N818 - its name travels: clients of ea
     """The backend or the supervisor did not start."""
 
 
+class StartAnswer(Record):
+    """How a start went.
+
+    run_dir: directory of the node
+    run: its run.json
+    status: its status
+    supervisor: its supervisor
+    recorder: the process that writes record.json
+    started: whether this start made it; false where the run was there already
+    """
+
+    run_dir: str = ""
+    run: RunRecord = RunRecord()
+    status: Status = Status()
+    supervisor: Process | None = None
+    recorder: Process | None = None
+    started: bool = False
+
+
 def start(
-    request: dict[str, Any], bodies: bytes, environ: Mapping[str, str], home: str
-) -> dict[str, Any]:
+    request: Mapping[str, Any], bodies: bytes, environ: Mapping[str, str], home: str
+) -> StartAnswer:
     """Start a run: `run` for run.json, `files` [[name, size]] with their bytes, its `python`.
 
     `run` may name a `backend`; else the best one is chosen. `env` is laid over the environment of
-    the job, and written nowhere. Returns `run_dir`, run.json as `run`, its `status`, the processes
-    `supervisor` and `recorder`, and `started`, false where the run was there already.
-    Raises OSError and StartFailed, with nothing left behind.
+    the job, and written nowhere. Raises OSError and StartFailed, with nothing left behind.
     """
-    run = dict(request["run"])
-    run.update(
-        hostname=os.uname().nodename,
-        starter=processes.identity(os.getpid()),
-        created_at=time.time(),
-    )
-    node_dir = run_dir.node_dir(str(run["id"]), int(run["node"]), home)
-    if not os.path.isdir(run["cwd"]):
-        raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run["cwd"])
+    run = RunRecord.from_json(request["run"])
+    run.hostname, run.created_at = os.uname().nodename, time.time()
+    run.starter = processes.identity(os.getpid())
+    node_dir = run_dir.node_dir(run.id, run.node, home)
+    if not os.path.isdir(run.cwd):
+        raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run.cwd)
     environ = _without_run(environ)
     created: list[str] = []
     try:
         if not run_dir.lock(node_dir, created):
             return _earlier(node_dir)
         _choose_backend(run, environ)
-        run_dir.reserve_log(run.get("log"), created)
-        run["created"] = [path for path in created if path != node_dir]
+        run_dir.reserve_log(run.log, created)
+        run.created = [path for path in created if path != node_dir]
         run_dir.fill(node_dir, run, _split(request["files"], bodies))
         own = {**environ, **_without_run(request.get("env") or {})}
         supervisor = _supervise(node_dir, run, own, request["python"])
@@ -59,14 +74,14 @@ def start(
     except BaseException:
         _take_back(node_dir, run, created)
         raise
-    return {
-        "run_dir": node_dir,
-        "run": run,
-        "status": run_state.judge(node_dir),
-        "supervisor": supervisor,
-        "recorder": recorder,
-        "started": True,
-    }
+    return StartAnswer(
+        run_dir=node_dir,
+        run=run,
+        status=run_state.judge(node_dir),
+        supervisor=supervisor,
+        recorder=recorder,
+        started=True,
+    )
 
 
 def _without_run(environ: Mapping[str, str]) -> dict[str, str]:
@@ -78,42 +93,41 @@ def undo(run_id: str, node: int) -> None:
     """Leave nothing of a start, as far as it came: no process, no folder, no log."""
     node_dir = run_dir.node_dir(run_id, node)
     if os.path.isdir(node_dir):
-        run = run_state.read_json(os.path.join(node_dir, "run.json")) or {}
-        created = run.get("created")
-        _take_back(node_dir, run, [node_dir, *(created if isinstance(created, list) else ())])
+        run = RunRecord.read(node_dir) or RunRecord()
+        _take_back(node_dir, run, [node_dir, *run.created])
 
 
-def _take_back(node_dir: str, run: Mapping[str, Any], created: list[str]) -> None:
+def _take_back(node_dir: str, run: RunRecord, created: list[str]) -> None:
     is_main = threading.current_thread() is threading.main_thread()
     # a second Ctrl-C must not leave half of it
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None
     if node_dir in created and os.path.isdir(node_dir):
-        supervisor = run_state.stop(node_dir, 2.0).get("supervisor")
-        if isinstance(supervisor, dict):  # it may wait for other nodes, to tell them of the stop
-            processes.ask(int(supervisor["pid"]), int(supervisor["start"]))
+        supervisor = run_state.stop(node_dir, 2.0).supervisor
+        if supervisor is not None:  # it may wait for other nodes, to tell them of the stop
+            processes.ask(supervisor.pid, supervisor.start)
     run_dir.remove(node_dir, created)
     run_state.clean_up(run)
     if is_main:
         signal.signal(signal.SIGINT, before)
 
 
-def _earlier(node_dir: str) -> dict[str, Any]:
+def _earlier(node_dir: str) -> StartAnswer:
     """Return how an earlier start of the same id went, once it is decided."""
     deadline = time.monotonic() + run_state.START_LIMIT
     status = run_state.judge(node_dir)
-    while status.get("state") == "pending" and time.monotonic() < deadline:
+    while status.state == "pending" and time.monotonic() < deadline:
         time.sleep(0.02)
         status = run_state.judge(node_dir)
-    run = run_state.read_json(os.path.join(node_dir, "run.json")) or {}
-    return {"run_dir": node_dir, "run": run, "status": status, "started": False}
+    run = RunRecord.read(node_dir) or RunRecord()
+    return StartAnswer(run_dir=node_dir, run=run, status=status, started=False)
 
 
-def _choose_backend(run: dict[str, Any], environ: Mapping[str, str]) -> None:
+def _choose_backend(run: RunRecord, environ: Mapping[str, str]) -> None:
     """Note in a run's record what will hold its supervisor, and why that is not the best one."""
-    node = ".%d" % run["node"] if run["node"] else ""
-    backend, handle, why = backends.choose(run["id"] + node, run.get("backend"), environ)
-    note = why and "%s: started without it; everything but `attach` works" % why
-    run.update(backend=backend.NAME, socket=handle, backend_note=note)
+    node = ".%d" % run.node if run.node else ""
+    backend, run.socket, why = backends.choose(run.id + node, run.backend, environ)
+    run.backend = backend.NAME
+    run.backend_note = why and "%s: started without it; everything but `attach` works" % why
 
 
 def _split(files: list[list[Any]], bodies: bytes) -> Iterator[tuple[str, bytes]]:
@@ -124,30 +138,28 @@ def _split(files: list[list[Any]], bodies: bytes) -> Iterator[tuple[str, bytes]]
 
 
 def _supervise(
-    node_dir: str, run: Mapping[str, Any], environ: Mapping[str, str], python: str
-) -> dict[str, Any] | None:
+    node_dir: str, run: RunRecord, environ: Mapping[str, str], python: str
+) -> Process | None:
     """Start the supervisor, and return its identity once it has started the job."""
     program = os.path.join(node_dir, PLACE, "supervise", "supervisor.py")
     argv = (python, "-I", "-S", "-B", program, node_dir)
     backend, handle = backends.from_record(run)
     try:
-        is_coming = backend.start(run["id"], handle, argv, cwd=node_dir, environ=environ)
+        is_coming = backend.start(run.id, handle, argv, cwd=node_dir, environ=environ)
     except OSError as e:
         raise StartFailed("the supervisor did not start: %s" % e) from e
     return await_start(node_dir, is_coming)
 
 
-def await_start(node_dir: str, is_coming: Callable[[], bool]) -> dict[str, Any] | None:
+def await_start(node_dir: str, is_coming: Callable[[], bool]) -> Process | None:
     """Wait until the supervisor has started the job; return its identity. Raises StartFailed."""
     began = time.monotonic()
     deadline, patience = began + run_state.START_LIMIT, began + 2.0
-    status_file = os.path.join(node_dir, "status.json")
     while time.monotonic() < deadline:
-        status = run_state.read_json(status_file)
-        if status is not None and status.get("state") != "pending":
-            who = status.get("supervisor")
-            return who if isinstance(who, dict) else None
-        if run_state.claim_is_dead(node_dir) and run_state.read_json(status_file) == status:
+        status = Status.read(node_dir)
+        if status is not None and status.state != "pending":
+            return status.supervisor
+        if run_state.claim_is_dead(node_dir) and Status.read(node_dir) == status:
             break  # it did not just get through either
         if time.monotonic() > patience:
             patience += 1.0
@@ -168,13 +180,13 @@ def _end_of_log(node_dir: str) -> str:
 
 
 def _record(
-    node_dir: str, run: Mapping[str, Any], environ: Mapping[str, str], python: str
-) -> tuple[int, int] | None:
-    """Let a process beside the job write down what the run is made of; return pid, start time."""
+    node_dir: str, run: RunRecord, environ: Mapping[str, str], python: str
+) -> Process | None:
+    """Let a process beside the job write down what the run is made of; return that process."""
     program = os.path.join(node_dir, PLACE, "provenance.py")
     try:
-        argv = (python, program, node_dir, str(run["cwd"]))
+        argv = (python, program, node_dir, run.cwd)
         pid = commands.detach(argv, cwd=node_dir, environ=environ)
     except OSError:
         return None  # without a record the run is still a run
-    return pid, processes.start_time(pid) or 0
+    return processes.identity(pid)

@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
+    from safelaunch.runtime.records import RunRecord
     from safelaunch.runtime.supervise.journal import Journal
     from safelaunch.runtime.supervise.peers import Peers
 
@@ -71,7 +72,7 @@ class Attempt(object):
         self,
         number: int,
         node_dir: str,
-        run: dict[str, Any],
+        run: RunRecord,
         journal: Journal,
         control: Control,
         *,
@@ -100,11 +101,11 @@ class Attempt(object):
         self.exits = rank_exits.Exits(node_dir, number)
         self.merger = merger.Merger(
             journal.logs,
-            bool(run.get("rank_logs")),
-            extra=run.get("logs") or (),
-            cwd=str(run.get("cwd") or ""),
+            run.rank_logs,
+            extra=run.logs,
+            cwd=run.cwd,
             since=time.time(),
-            skip=[str(run["log"])] if run.get("log") else [],
+            skip=[run.log] if run.log else [],
         )
         self.watch = merger.Watch(libc)
 
@@ -118,7 +119,7 @@ class Attempt(object):
         try:
             self.watch.add(self.journal.logs)
             self.watch.add(os.path.join(self.dir, "ranks"))
-            environment = launch.environment(self.run, self.dir, self.number)
+            environment = launch.job_environment(self.run, self.dir, self.number)
             self.launcher = launch.fork(script, out, environment, umask, limits)
             self.children_left = True
         finally:
@@ -152,7 +153,7 @@ class Attempt(object):
                     break
         observer.cancel()
         if not self.subreaper:
-            self._end_rest(lambda: runtime_processes.marked(str(self.run["id"])), LEFTOVER_GRACE)
+            self._end_rest(lambda: runtime_processes.marked(self.run.id), LEFTOVER_GRACE)
         self._note_ends(ready(self.exits.fds, 0.0))  # who died just before the last look
         self.exits.close()
         for piece in self.merger.remaining():
@@ -289,7 +290,7 @@ class Attempt(object):
         left = self._descendants()
         if left:
             self.journal.event("leftovers", processes=len(left), names=_names(left))
-            self.journal.status["leftovers"] = len(left)
+            self.journal.status.leftovers = len(left)
             some = "1 process" if len(left) == 1 else "%d processes" % len(left)
             self.journal.tell("%s outlived the launcher: stopping" % some)
             self._end_rest(self._descendants, LEFTOVER_GRACE)
@@ -306,7 +307,7 @@ class Attempt(object):
         left = runtime_processes.end_all(find_now, self.control.is_late)
         self._reap()
         if left:
-            self.journal.status["unkillable"] = sorted(left)
+            self.journal.status.unkillable = sorted(left)
             self.journal.event("unkillable", processes=sorted(left))
 
     def outcome(self) -> dict[str, Any]:

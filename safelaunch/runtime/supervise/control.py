@@ -6,13 +6,14 @@ import os
 import select
 import time
 
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
+
+    from safelaunch.runtime.records import RunRecord
 
 
 DEFAULT_GRACE = 15.0
@@ -42,15 +43,15 @@ class Control(object):
         """KILL comes after the grace, or earlier if it was promised earlier."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
 
-    def in_words(self, why: str, run: dict[str, Any]) -> str:
+    def in_words(self, why: str, run: RunRecord) -> str:
         """Return why an attempt is ended early, for people."""
         if why == "max_duration":
-            return "max_duration of %s reached" % job_duration(float(run["max_duration"]))
+            return "max_duration of %s reached" % job_duration(run.max_duration or 0.0)
         if why == "min_steps":
-            steps = (run.get("success") or {}).get("min_steps")
+            steps = run.success.min_steps if run.success else None
             return "smoke run, min_steps of %s reached" % steps
         if why == "hang":
-            return "it hangs (hang.action is %s)" % (run.get("hang") or {}).get("action")
+            return "it hangs (hang.action is %s)" % (run.hang.action if run.hang else None)
         if os.path.exists(os.path.join(self.dir, "stop.json")):
             return "stopped by `safelaunch stop`"
         return "stopped by %s" % why
@@ -59,7 +60,7 @@ class Control(object):
         """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
         if self.heard != len(self.signals):
             self.heard = len(self.signals)
-            asked = run_state.read_json(os.path.join(self.dir, "stop.json")) or {}
+            asked = json_files.read_json(os.path.join(self.dir, "stop.json")) or {}
             grace = asked.get("grace")
             self.arm(float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE)
         return time.monotonic() >= self.kill_at

@@ -10,8 +10,9 @@ import os
 import sys
 import time
 
+from safelaunch.runtime import json_files, run_state
 from safelaunch.runtime import processes as runtime_processes
-from safelaunch.runtime import run_state
+from safelaunch.runtime.records import Failure, RunRecord, Status
 from safelaunch.runtime.supervise import pane
 
 FOLDERS = ("ranks", "records", "logs")
@@ -28,7 +29,7 @@ LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 class Journal(object):
     """The files of one node's run, as far as its supervisor writes them."""
 
-    def __init__(self, node_dir: str, run: dict[str, object]) -> None:
+    def __init__(self, node_dir: str, run: RunRecord) -> None:
         self.dir = node_dir
         self.run = run
         self.logs = ""
@@ -40,31 +41,30 @@ class Journal(object):
         self.last = b"\n"  # byte of the merged log
         self.kept: dict[str, tuple[bytes, int]] = {}  # name -> bytes and mode, as at the start
         self.processes_limit = PROCESSES_LIMIT
-        self.status_file = os.path.join(node_dir, "status.json")
-        self.failure_file = os.path.join(node_dir, "failure.json")
-        self.status = {
-            "version": 1,
-            "id": run["id"],
-            "name": run["name"],
-            "state": "pending",
-            "exit_code": None,
-            "hostname": os.uname().nodename,
-            "supervisor": runtime_processes.identity(os.getpid()),
-            "created_at": run.get("created_at"),
-            "backend": run.get("backend"),
-            "socket": run.get("socket"),
-        }  # type: dict[str, object]
+        self.status_file = os.path.join(node_dir, Status.FILE)
+        self.failure_file = os.path.join(node_dir, Failure.FILE)
+        self.status = Status(
+            version=1,
+            id=run.id,
+            name=run.name,
+            state="pending",
+            exit_code=None,
+            hostname=os.uname().nodename,
+            supervisor=runtime_processes.identity(os.getpid()),
+            created_at=run.created_at,
+            backend=run.backend,
+            socket=run.socket,
+        )
 
     def open(self) -> None:
         """Make the folders and write the first status. Raises OSError."""
         for name in FOLDERS:
             os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
         self._reserve()
-        run_state.write_json(self.status_file, self.status)
-        copy = self.run.get("log")
-        if copy:
+        self.status.write(self.dir)
+        if self.run.log:
             try:
-                self.copy = os.open(str(copy), LOG_FLAGS, 0o644)
+                self.copy = os.open(self.run.log, LOG_FLAGS, 0o644)
             except OSError as e:
                 self._log_failed(e)
 
@@ -93,26 +93,25 @@ class Journal(object):
     def save(self) -> None:
         """Write status.json; on a full disk the old one stays."""
         try:
-            run_state.write_json(self.status_file, self.status)
+            self.status.write(self.dir)
         except OSError:
             pass
 
     def save_end(self) -> bool:
         """Write the last status, on a full disk into the space that was reserved for it."""
         _make_dirs(self.dir)
-        if not _write_somehow(self.status_file, self.status):
+        if not _write_somehow(self.status_file, self.status.to_json()):
             return False
-        run_state.release(self.failure_file)
+        json_files.release(self.failure_file)
         return True
 
-    def fail(self, failure: dict[str, object]) -> None:
+    def fail(self, failure: Failure) -> None:
         """Write failure.json, on a full disk into the space that was reserved for it."""
         _make_dirs(self.dir)
-        _write_somehow(self.failure_file, failure)
+        _write_somehow(self.failure_file, failure.to_json())
         try:
-            run_state.reserve(
-                self.failure_file, run_state.RESERVED_FAILURE
-            )  # there may be another attempt
+            # there may be another attempt
+            json_files.reserve(self.failure_file, json_files.RESERVED_FAILURE)
         except OSError:
             pass
 
@@ -120,9 +119,9 @@ class Journal(object):
         """Append to events.jsonl."""
         self._append("events.jsonl", [dict(details, time=time.time(), event=name)])
 
-    def processes(self, found: dict[int, int]) -> None:
+    def processes(self, processes: dict[int, int]) -> None:
         """Record processes of the run: after the supervisor's death they are known by identity."""
-        size = self._append(PROCESSES, _identities(found))
+        size = self._append(PROCESSES, _identities(processes))
         if size > self.processes_limit:
             self._shorten_processes()
 
@@ -166,15 +165,15 @@ class Journal(object):
             except OSError:
                 continue
         try:
-            run_state.write_json(os.path.join(self.dir, "run.json"), self.run)
+            self.run.write(self.dir)
             self._reserve()
         except OSError:
             pass
 
     def _reserve(self) -> None:
         """Set space aside for the end. Raises OSError."""
-        run_state.reserve(self.status_file, run_state.RESERVED)
-        run_state.reserve(self.failure_file, run_state.RESERVED_FAILURE)
+        json_files.reserve(self.status_file, json_files.RESERVED)
+        json_files.reserve(self.failure_file, json_files.RESERVED_FAILURE)
 
     def count_ranks(self, attempt: int) -> None:
         """Warn where fewer ranks started than planned: each may have trained alone, silently."""
@@ -184,21 +183,21 @@ class Journal(object):
 
     def missing_ranks(self, attempt: int) -> str:
         """Say that fewer ranks started than planned, if so."""
-        planned = self.run.get("ranks")
+        planned = self.run.ranks
         try:
             names = os.listdir(os.path.join(self.dir, "ranks"))
         except OSError:
             return ""
         parts = [name.split(".") for name in names]
         started = len({part[0] for part in parts if part[1:2] == [str(attempt)]})
-        if isinstance(planned, int) and started < planned and self.run.get("rank_logs"):
+        if planned is not None and started < planned and self.run.rank_logs:
             return "%d of %d planned ranks were seen" % (started, planned)
         return ""
 
     def warn(self, message: str) -> None:
         """Add a warning to the status, beside those that are there."""
-        earlier = self.status.get("warning")
-        self.status["warning"] = "%s; %s" % (earlier, message) if earlier else message
+        earlier = self.status.warning
+        self.status.warning = "%s; %s" % (earlier, message) if earlier else message
 
     def broken(self, part: str, error: Exception) -> None:
         """Tell of a fault of our own, with its traceback in supervisor.log."""
@@ -264,8 +263,8 @@ class Journal(object):
 
 
 def _identities(processes: dict[int, int]) -> list[dict[str, object]]:
-    here = runtime_processes.machine()
-    return [dict(here, pid=pid, start=start) for pid, start in processes.items()]
+    machine = runtime_processes.machine()
+    return [dict(machine, pid=pid, start=start) for pid, start in processes.items()]
 
 
 def _lines(records: list[dict[str, object]]) -> bytes:
@@ -286,12 +285,12 @@ def _remove(path: str) -> None:
 
 
 def _write_somehow(path: str, data: dict[str, object]) -> bool:
-    for write in (run_state.write_json, run_state.write_reserved):
+    for write in (json_files.write_json, json_files.write_reserved):
         try:
             write(path, data)
         except OSError:
             continue
-        run_state.release(path)
+        json_files.release(path)
         return True
     return False
 

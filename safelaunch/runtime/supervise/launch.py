@@ -12,39 +12,41 @@ except ImportError:  # a Python that was built without libffi
 
 from safelaunch.runtime import SITE, processes
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from safelaunch.runtime.records import RunRecord
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 # What tmux sets for its panes; the job gets the caller's values, from run.json, or none.
 TERMINAL = ("TMUX", "TMUX_PANE", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
 
 
-def environment(run: dict[str, object], node_dir: str, attempt: int) -> dict[str, str]:
+def job_environment(run: RunRecord, node_dir: str, attempt: int) -> dict[str, str]:
     """Return the environment of launch.sh: the supervisor's own, the mark, what the ranks ask."""
-    found = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
     for name in TERMINAL:
-        found.pop(name, None)
-    terminal = run.get("terminal")
-    found.update(terminal if isinstance(terminal, dict) else {})
-    found.update(
+        environment.pop(name, None)
+    environment.update(run.terminal)
+    environment.update(
         {
-            processes.MARK: str(run["id"]),
+            processes.MARK: run.id,
             "SAFELAUNCH_NODE_DIR": node_dir,
             "SAFELAUNCH_ATTEMPT": str(attempt),
             "SPT_NOENV": "1",  # setproctitle would overwrite the environment, and the mark
         }
     )
-    if run.get("rank_logs"):
-        found["SAFELAUNCH_RANK_LOGS"] = "1"
-    if run.get("capture"):
-        found["SAFELAUNCH_CAPTURE"] = "1"
-        if run.get("single"):
-            found["SAFELAUNCH_SINGLE"] = str(run["single"])
-    hosts = run.get("hosts")
-    if isinstance(hosts, list) and len(hosts) > 1 and run.get("rank_logs"):
-        found["SAFELAUNCH_WORLD_SIZE"] = str(run.get("world_size") or "")
-    if run.get("rank_logs") or run.get("capture"):
-        found["SAFELAUNCH_SITE"] = SITE
-    return found
+    if run.rank_logs:
+        environment["SAFELAUNCH_RANK_LOGS"] = "1"
+    if run.capture:
+        environment["SAFELAUNCH_CAPTURE"] = "1"
+        if run.single:
+            environment["SAFELAUNCH_SINGLE"] = run.single
+    if len(run.hosts) > 1 and run.rank_logs:
+        environment["SAFELAUNCH_WORLD_SIZE"] = str(run.world_size or "")
+    if run.rank_logs or run.capture:
+        environment["SAFELAUNCH_SITE"] = SITE
+    return environment
 
 
 def fork(

@@ -14,7 +14,8 @@ from safelaunch.runtime.hang import evidence
 from safelaunch.runtime.logs import size_cap
 from safelaunch.runtime.monitor import oom_kills, sampler
 from safelaunch.runtime.progress import checkpoint_line, tracker, watchdog
-from safelaunch.runtime.supervise import launch
+from safelaunch.runtime.records import HangReport
+from safelaunch.runtime.supervise import launch, recovery
 from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from safelaunch.runtime.records import ProgressReport, RunRecord
     from safelaunch.runtime.supervise.attempt import Attempt
     from safelaunch.runtime.supervise.journal import Journal
     from safelaunch.runtime.supervise.peers import Peers
@@ -36,7 +38,7 @@ class Observer(object):
     """What is known of the attempt that runs, beyond its processes and logs."""
 
     def __init__(
-        self, node_dir: str, run: dict[str, Any], journal: Journal, nodes: Peers | None = None
+        self, node_dir: str, run: RunRecord, journal: Journal, nodes: Peers | None = None
     ) -> None:
         self.dir = node_dir
         self.run = run
@@ -47,24 +49,24 @@ class Observer(object):
         self.began = time.monotonic()
         self.memory = oom_kills.Snapshot()
         self.samples = sampler.Samples(node_dir, run)
-        self.cap = size_cap.Cap(launch.libc(), int(run.get("log_cap") or size_cap.LIMIT))
-        self.progress = tracker.Progress(list(run.get("progress") or ()))
-        self.watchdog = watchdog.Watchdog(run.get("hang"))
+        self.cap = size_cap.Cap(launch.libc(), run.log_cap or size_cap.LIMIT)
+        self.progress = tracker.Progress(list(run.progress))
+        self.watchdog = watchdog.Watchdog(run.hang)
         self.evidence: evidence.Evidence | None = None
         self.hangs = 0
         self.not_finite: dict[str, Any] | None = None  # how the last spell of NaN losses began
-        self.line = checkpoint_line.Sought((run.get("recovery") or {}).get("progress"))
+        self.line = checkpoint_line.Sought(run.recovery.progress if run.recovery else None)
         self.broken: set[str] = set()
         self.next_look = 0.0
         self.saved_at = 0.0
-        self.saved: dict[str, Any] = {}
+        self.saved: ProgressReport | None = None
 
     def begin(self, attempt: Attempt) -> None:
         """Turn to a new attempt."""
         self.line.begin()
         self.wrote = (0, time.monotonic())
-        self.progress = tracker.Progress(list(self.run.get("progress") or ()))
-        self.watchdog = watchdog.Watchdog(self.run.get("hang"))
+        self.progress = tracker.Progress(list(self.run.progress))
+        self.watchdog = watchdog.Watchdog(self.run.hang)
         self.evidence = None
         self.not_finite = None
         self.memory.take([os.getpid(), attempt.launcher])
@@ -133,7 +135,8 @@ class Observer(object):
         """Tell the other nodes at once that this one is stopped: their ranks will miss ours."""
         if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration", "min_steps"):
             state = "succeeded" if why == "min_steps" else "stopped"
-            self._try("nodes", self.nodes.ended, attempt, {"state": state, "stopped_by": why})
+            end = recovery.NodeEnd(state=state, stopped_by=why)
+            self._try("nodes", self.nodes.ended, attempt, end)
 
     def keep_up(self) -> None:
         """Let the other nodes hear of us also while an attempt is being ended."""
@@ -157,19 +160,19 @@ class Observer(object):
     def _save(self, now: float) -> None:
         if now - self.saved_at < SAVE_EVERY:
             return
-        found = self.progress.snapshot()
-        if found != self.saved or now - self.saved_at > HEARTBEAT:
-            self.saved, self.saved_at = found, now
-            if found:
-                self.journal.status["progress"] = found
+        progress = self.progress.snapshot()
+        if progress != self.saved or now - self.saved_at > HEARTBEAT:
+            self.saved, self.saved_at = progress, now
+            if progress is not None:
+                self.journal.status.progress = progress
             self.journal.save()
 
     def _limits(self, now: float) -> str:
-        limit = self.run.get("max_duration")
-        if isinstance(limit, (int, float)) and now - self.began > limit:
+        limit = self.run.max_duration
+        if limit is not None and now - self.began > limit:
             return "max_duration"
-        wanted = (self.run.get("success") or {}).get("min_steps")
-        if self.run.get("smoke") and wanted and self.steps() >= wanted:
+        min_steps = self.run.success.min_steps if self.run.success else None
+        if self.run.smoke and min_steps and self.steps() >= min_steps:
             return "min_steps"
         return ""
 
@@ -188,44 +191,41 @@ class Observer(object):
             self._suspect(attempt)
         if self.watchdog.resumed():
             self.journal.event("hang-over", seconds=self.watchdog.silent)
-            hang = self.journal.status.get("hang")
-            if isinstance(hang, dict):
-                hang["over"] = True
+            hang = self.journal.status.hang
+            if hang is not None:
+                hang.over = True
                 self.journal.save()
         if self.evidence is None:
             return ""
-        result = self.evidence.tick(now)
-        if result is None:
+        report = self.evidence.tick(now)
+        if report is None:
             return ""
         self.evidence = None
-        return self._tell(result)
+        return self._report_hang(report)
 
     def _suspect(self, attempt: Attempt) -> None:
         self.hangs += 1
         silent = self.watchdog.silent
         kind = self.watchdog.kind
-        self.journal.status["hang"] = {
-            "since": time.time() - silent,
-            "silent": silent,
-            "kind": kind,
-        }
+        self.journal.status.hang = HangReport(since=time.time() - silent, silent=silent, kind=kind)
         self.journal.event("hang-suspected", kind=kind, seconds=silent)
         what = "no step" if kind == "stepless" else "no output and no step"
         said = "hang suspected: %s for %s; safelaunch show %s"
-        self.journal.tell(said % (what, duration(silent), self.run["id"]))
+        self.journal.tell(said % (what, duration(silent), self.run.id))
         self.journal.save()
         ranks = attempt.exits.alive() or _pythons(attempt.seen)
         ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}
         self.evidence = evidence.Evidence(self.dir, self.run, attempt.number)
         self.evidence.begin(self.hangs, ranks)
 
-    def _tell(self, result: dict[str, Any]) -> str:
-        hang = self.journal.status.get("hang")
-        if isinstance(hang, dict):
-            hang.update(result)
-        self.journal.event("hang-evidence", **result)
+    def _report_hang(self, report: HangReport) -> str:
+        """Record the evidence; return "hang" where the attempt has to end by it."""
+        hang = self.journal.status.hang
+        if hang is not None:
+            hang.update(report)
+        self.journal.event("hang-evidence", **report.to_json())
         self.journal.save()
-        action = (self.run.get("hang") or {}).get("action")
+        action = self.run.hang.action if self.run.hang else None
         return "hang" if action in ("restart", "stop") and not self.watchdog.is_quiet() else ""
 
     def close(self, attempt: Attempt) -> None:

@@ -12,6 +12,8 @@ import os
 import time
 
 from safelaunch.runtime.failure import analyse, blame
+from safelaunch.runtime.records import Failure, HangReport, Status
+from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.supervise import recovery
 from safelaunch.runtime.units import job_duration
 
@@ -19,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from safelaunch.runtime.records import AttemptRecord, RunRecord
     from safelaunch.runtime.supervise.attempt import Attempt
     from safelaunch.runtime.supervise.observer import Observer
 
@@ -36,162 +39,162 @@ NO_FILES = "look where the program saved, and correct `success.artifacts` (globs
 class Outcome(object):
     """How an attempt ended, as it goes into status.json, its attempts and failure.json."""
 
-    def __init__(self, run: dict[str, Any], attempts: list[dict[str, Any]], began: float) -> None:
+    def __init__(self, run: RunRecord, attempts: list[AttemptRecord], began: float) -> None:
         self.run = run
         self.began = began  # of the run, monotonic: a clock that is set must not use up the budget
         self.attempts = attempts
-        self.failure: dict[str, Any] | None = None
+        self.failure: Failure | None = None
         self.warnings: list[str] = []
-        self.status: dict[str, Any] = {}
-        self.record: dict[str, Any] = {}  # what status.json keeps of the attempt
+        self.status = Status()  # what changes in status.json
 
-    def decide(self) -> dict[str, Any]:
-        """Return what comes next, as recovery.decide says it."""
-        return self._decide(self.failure or {})
+    def decide(self) -> recovery.Decision:
+        """Return what comes next."""
+        return self._decide(self.failure or Failure())
 
-    def decide_for_all(self, ends: dict[int, dict[str, Any]]) -> dict[str, Any]:
-        """Return what comes next on all nodes, from how the attempt has ended on each.
-
-        An end has state, class, rank, what, role and time as failure.json, and `stopped_by`.
-        """
-        lost = [node for node, end in ends.items() if end["state"] == "lost"]
-        asked = [e for e in ends.values() if e["state"] == "stopped" and e["stopped_by"] != "node"]
-        failed = [end for end in ends.values() if end["state"] == "failed"]
-        if lost or asked or not failed:
+    def decide_for_all(self, ends: dict[int, recovery.NodeEnd]) -> recovery.Decision:
+        """Return what comes next on all nodes, from how the attempt has ended on each."""
+        lost = [node for node, end in ends.items() if end.state == "lost"]
+        stops = [e for e in ends.values() if e.state == "stopped" and e.stopped_by != "node"]
+        failed = [end for end in ends.values() if end.state == "failed"]
+        if lost or stops or not failed:
             why = "no restart: node %d is gone" % lost[0] if lost else "no restart: it was stopped"
-            return {"action": "stop", "delay": 0.0, "rung": 0, "why": why}
-        first = min(failed, key=blame.blame)
-        self.attempts[-1].update({key: first.get(key) for key in ("class", "rank", "what")})
-        return self._decide(first)
+            return recovery.Decision(action="stop", delay=0.0, rung=0, why=why)
+        first = min(failed, key=lambda end: blame.blame(end.role, end.time))
+        last = self.attempts[-1]
+        last.class_name, last.rank, last.what = first.class_name, first.rank, first.what
+        failure = Failure(class_name=first.class_name, exit_code=first.exit_code)
+        failure.unmet = first.unmet or ()
+        return self._decide(failure)
 
-    def _decide(self, failure: dict[str, Any]) -> dict[str, Any]:
-        again = self.run.get("again") or {}
-        rungs = max(0, len(again.get("scripts") or ()) - 1)
-        action = (self.run.get("hang") or {}).get("action")
-        if failure.get("class") == "hang" and action != "restart":
-            return {"action": "stop", "why": "`hang.action` is %s" % action}
-        found = recovery.decide(
-            self.run.get("recovery"), self.attempts, failure, time.monotonic(), self.began, rungs
+    def _decide(self, failure: Failure) -> recovery.Decision:
+        scripts = self.run.again.scripts if self.run.again else ()
+        action = self.run.hang.action if self.run.hang else None
+        if failure.class_name == "hang" and action != "restart":
+            return recovery.Decision(action="stop", why="`hang.action` is %s" % action)
+        return recovery.decide(
+            self.run.recovery,
+            self.attempts,
+            failure,
+            time.monotonic(),
+            self.began,
+            rungs=max(0, len(scripts) - 1),
         )
-        return dict(found)
 
     def advice(self) -> str | None:
         """Return what the attempts have taught about the NCCL ladder."""
-        rungs = list((self.run.get("again") or {}).get("rungs") or ())
-        succeeded = self.status["state"] == "succeeded"
-        said: str | None = recovery.advice(self.attempts, rungs, succeeded)
-        return said
+        rungs = self.run.again.rungs if self.run.again else ()
+        return recovery.advice(self.attempts, rungs, self.status.state == "succeeded")
 
 
 def of(
     node_dir: str,
-    run: dict[str, Any],
+    run: RunRecord,
     attempt: Attempt,
     observer: Observer,
-    attempts: list[dict[str, Any]],
+    attempts: list[AttemptRecord],
 ) -> Outcome:
     """Return the outcome of an attempt of which nothing is left; its last record is completed."""
-    found = Outcome(run, attempts, observer.began)
+    outcome = Outcome(run, attempts, observer.began)
     launcher = attempt.outcome()
-    found.status = {"exit_code": launcher["exit_code"], "state": "succeeded"}
+    outcome.status = Status(exit_code=launcher["exit_code"], state="succeeded")
     if launcher["signal"]:
-        found.status["signal"] = launcher["signal"]
+        outcome.status.signal = launcher["signal"]
     if attempt.ended_by:
-        _ended_early(found, attempt, observer)
+        _ended_early(outcome, attempt, observer)
     else:
-        _ended_itself(found, node_dir, attempt, observer, launcher)
-    if observer.progress.snapshot():
-        found.status["progress"] = observer.progress.snapshot()
-    lost = _not_finite(found, observer)
-    if lost:
-        found.warnings.append(lost)
-    attempts[-1].update(_record(found, attempt, observer))
-    advice = found.advice()
+        _ended_itself(outcome, node_dir, attempt, observer, launcher)
+    progress = observer.progress.snapshot()
+    if progress is not None:
+        outcome.status.progress = progress
+    warning = _not_finite(outcome, observer)
+    if warning:
+        outcome.warnings.append(warning)
+    _complete(attempts[-1], outcome, attempt, observer)
+    advice = outcome.advice()
     if advice:
-        found.status["advice"] = advice
-    return found
+        outcome.status.advice = advice
+    return outcome
 
 
-def _ended_early(found: Outcome, attempt: Attempt, observer: Observer) -> None:
-    why = attempt.ended_by
-    if why in SIGNALS:
-        found.status.update(state="stopped", stopped_by=why)
-    elif why == "min_steps":
-        _is_smoke(found, observer)
-    elif why == "node":
+def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None:
+    cause, status = attempt.ended_by, outcome.status
+    if cause in SIGNALS:
+        status.state, status.stopped_by = "stopped", cause
+        return
+    status.signal = None  # that signal was our own
+    if cause == "min_steps":
+        _is_smoke(outcome, observer)
+    elif cause == "node":
         assert observer.nodes is not None  # noqa: S101 - it said so
-        said = observer.nodes.why()
-        if observer.nodes.cause["state"] == "lost":
-            found.failure = _failure(attempt, "peer-lost", said)
-            found.failure.update(role="cascade", advice=GONE)
-            found.status.update(state="failed")
+        why = observer.nodes.why()
+        if observer.nodes.cause.state == "lost":
+            outcome.failure = _failure(attempt, "peer-lost", why)
+            outcome.failure.role, outcome.failure.advice = "cascade", GONE
+            status.state = "failed"
         else:
-            found.status.update(state="stopped", stopped_by="node", reason=said)
-        found.status.pop("signal", None)
-    elif why == "max_duration":
-        said = "its max_duration of %s had passed" % job_duration(found.run["max_duration"])
-        found.status.update(state="stopped", stopped_by="max_duration", reason=said)
-        found.status.pop("signal", None)
+            status.state, status.stopped_by, status.reason = "stopped", "node", why
+    elif cause == "max_duration":
+        status.state, status.stopped_by = "stopped", "max_duration"
+        status.reason = "its max_duration of %s had passed" % job_duration(
+            outcome.run.max_duration or 0.0
+        )
     else:
-        hang = observer.journal.status.get("hang")
-        found.failure = _hang(attempt, hang if isinstance(hang, dict) else {})
-        found.status.update(state="failed", reason="ended because it hung")
-        found.status.pop("signal", None)
+        outcome.failure = _hang(attempt, observer.journal.status.hang or HangReport())
+        status.state, status.reason = "failed", "ended because it hung"
 
 
-def _is_smoke(found: Outcome, observer: Observer) -> None:
+def _is_smoke(outcome: Outcome, observer: Observer) -> None:
     steps = observer.steps()  # on the node that has seen them
-    said = "smoke run, ended %sas asked" % ("after %d steps " % steps if steps else "")
-    found.status.update(state="succeeded", reason=said)
-    found.status.pop("signal", None)
-
-
-def _failure(attempt: Attempt, name: str | None, what: str) -> dict[str, Any]:
-    """Return a failure that no rank and no exit status tells."""
-    return {
-        "version": 1,
-        "attempt": attempt.number,
-        "class": name,
-        "role": "root" if name else "unknown",
-        "rank": None,
-        "host": os.uname().nodename,
-        "pid": None,
-        "time": time.time(),
-        "what": what,
-        "exception": None,
-        "frame": None,
-        "exit_code": None,
-        "signal": "",
-        "last_lines": [],
-        "log": os.path.join(attempt.journal.logs, "combined.log"),
-        "proof": None,
-        "others": [],
-        "advice": "",
-    }
-
-
-def _hang(attempt: Attempt, hang: dict[str, Any]) -> dict[str, Any]:
-    what = "no output and no step for %d s" % float(hang.get("silent") or 0)
-    found = _failure(attempt, "hang", what)
-    found.update(
-        proof="; ".join(str(hang.get("summary") or "").splitlines()) or None,
-        rank=hang.get("rank"),
-        frame=hang.get("frame"),
+    outcome.status.state, outcome.status.signal = "succeeded", None
+    outcome.status.reason = "smoke run, ended %sas asked" % (
+        "after %d steps " % steps if steps else ""
     )
-    found["advice"] = str(hang.get("advice") or "read the stacks of all ranks")
-    return found
+
+
+def _failure(attempt: Attempt, name: str | None, what: str) -> Failure:
+    """Return a failure that no rank and no exit status tells."""
+    return Failure(
+        version=1,
+        attempt=attempt.number,
+        class_name=name,
+        meaning=classes.meaning(name or "") or None,
+        role="root" if name else "unknown",
+        rank=None,
+        host=os.uname().nodename,
+        pid=None,
+        time=time.time(),
+        what=what,
+        exception=None,
+        frame=None,
+        exit_code=None,
+        signal="",
+        last_lines=[],
+        log=os.path.join(attempt.journal.logs, "combined.log"),
+        proof=None,
+        others=[],
+        advice="",
+    )
+
+
+def _hang(attempt: Attempt, hang: HangReport) -> Failure:
+    failure = _failure(attempt, "hang", "no output and no step for %d s" % hang.silent)
+    failure.proof = "; ".join(hang.summary.splitlines()) or None
+    failure.rank, failure.frame = hang.rank, hang.frame
+    failure.advice = hang.advice or "read the stacks of all ranks"
+    return failure
 
 
 def _ended_itself(
-    found: Outcome,
+    outcome: Outcome,
     node_dir: str,
     attempt: Attempt,
     observer: Observer,
     launcher: dict[str, Any],
 ) -> None:
-    found.failure, found.warnings = analyse.find(
+    status = outcome.status
+    outcome.failure, outcome.warnings = analyse.find(
         node_dir,
-        found.run,
+        outcome.run,
         attempt.number,
         attempt.exits.found,
         launcher,
@@ -199,47 +202,47 @@ def _ended_itself(
         observer.memory.kills(),
     )
     nodes = observer.nodes
-    if found.failure is not None:
-        found.status["state"] = "failed"
-        if found.failure["role"] == "cascade" and nodes and nodes.is_stopped(attempt.number):
-            found.failure = None
-            if nodes.cause.get("stopped_by") == recovery.SMOKE:
-                _is_smoke(found, observer)
+    if outcome.failure is not None:
+        status.state = "failed"
+        if outcome.failure.role == "cascade" and nodes and nodes.is_stopped(attempt.number):
+            outcome.failure = None
+            if nodes.cause.stopped_by == recovery.SMOKE:
+                _is_smoke(outcome, observer)
             else:
-                found.status.update(state="stopped", stopped_by="node", reason=nodes.why())
+                status.state, status.stopped_by, status.reason = "stopped", "node", nodes.why()
         return
     alone = observer.journal.missing_ranks(attempt.number)
     if alone and nodes is not None:
         what = "%s: each node has trained alone" % alone
-        found.failure = _failure(attempt, "rendezvous-timeout", what)
-        found.failure.update(exit_code=launcher["exit_code"], advice=ALONE)
-        found.status.update(state="failed", reason=what)
+        outcome.failure = _failure(attempt, "rendezvous-timeout", what)
+        outcome.failure.exit_code, outcome.failure.advice = launcher["exit_code"], ALONE
+        status.state, status.reason = "failed", what
         return
-    missing, advice = _missing(found.run, observer)
+    missing, advice = _missing(outcome.run, observer)
     if missing:
         what = "`success` wants " + "; and ".join(missing)
-        found.failure = _failure(attempt, None, what)
-        found.failure.update(
-            unmet=missing, exit_code=launcher["exit_code"], advice="; and ".join(advice)
-        )
-        found.status.update(state="failed", reason=what)
+        outcome.failure = _failure(attempt, None, what)
+        outcome.failure.unmet, outcome.failure.advice = missing, "; and ".join(advice)
+        outcome.failure.exit_code = launcher["exit_code"]
+        status.state, status.reason = "failed", what
 
 
-def _missing(run: dict[str, Any], observer: Observer) -> tuple[list[str], list[str]]:
+def _missing(run: RunRecord, observer: Observer) -> tuple[list[str], list[str]]:
     """Return what `success:` asks for and is not there, and what to do about it.
 
     Of several nodes the first one counts: there rank 0 says its steps, and saves.
     """
-    success = {} if run.get("node") else run.get("success") or {}
+    if run.node or run.success is None:
+        return [], []
     missing, advice = [], []
-    wanted, seen = success.get("min_steps"), observer.steps()
-    if wanted and seen < wanted:
-        what = "%d were seen in the log" % seen if seen else "none was seen in the log"
-        missing.append("%d steps, %s" % (wanted, what))
-        advice.append(FEW_STEPS if seen else NO_STEPS)
-    cwd = str(run.get("cwd") or "/")
+    min_steps, steps = run.success.min_steps, observer.steps()
+    if min_steps and steps < min_steps:
+        what = "%d were seen in the log" % steps if steps else "none was seen in the log"
+        missing.append("%d steps, %s" % (min_steps, what))
+        advice.append(FEW_STEPS if steps else NO_STEPS)
+    cwd = run.cwd or "/"
     since = time.time() - (time.monotonic() - observer.began) - SLACK
-    files = [_missing_file(cwd, pattern, since) for pattern in success.get("artifacts") or ()]
+    files = [_missing_file(cwd, pattern, since) for pattern in run.success.artifacts]
     if any(files):
         missing += [file for file in files if file]
         advice.append(NO_FILES % cwd)
@@ -263,11 +266,11 @@ def _is_new(path: str, since: float) -> bool:
         return False
 
 
-def _not_finite(found: Outcome, observer: Observer) -> str:
-    """Say that the loss was no number to the end, whatever the exit code; nothing where it was."""
+def _not_finite(outcome: Outcome, observer: Observer) -> str:
+    """Return that the loss was no number to the end, whatever the exit code; "" where it was."""
     spell, metrics = observer.not_finite, observer.progress.metrics
-    known = (found.failure or {}).get("class") == "nan-loss"
-    if spell is None or known:
+    failure = outcome.failure
+    if spell is None or (failure is not None and failure.class_name == "nan-loss"):
         return ""
     names = (*LOSSES, "grad_norm") if spell["what"] == "grad_norm" else LOSSES
     bad = [name for name in names if not math.isfinite(metrics.get(name, 0.0))]
@@ -275,25 +278,22 @@ def _not_finite(found: Outcome, observer: Observer) -> str:
         return ""
     step = spell.get("step")
     since = "" if step is None else " since about step %s" % step
-    said = "%s was no finite number%s: what was trained from there on is lost"
-    return said % (", ".join(bad), since)
+    warning = "%s was no finite number%s: what was trained from there on is lost"
+    return warning % (", ".join(bad), since)
 
 
-def _record(found: Outcome, attempt: Attempt, observer: Observer) -> dict[str, Any]:
-    checkpoint = (found.run.get("recovery") or {}).get("checkpoint")
-    newest = None
-    if checkpoint:
-        newest = recovery.newest(checkpoint, str(found.run.get("cwd") or "/"))
-    progress = observer.progress
-    record = {
-        "ended_at": time.time(),
-        "elapsed": round(time.monotonic() - attempt.began, 3),
-        "state": found.status["state"],
-        "exit_code": found.status["exit_code"],
-        "steps": observer.steps() or None,
-        "checkpoint": newest,
-        "progressed": observer.progressed or progress.last_checkpoint_at is not None,
-    }
-    if found.failure is not None:
-        record.update({key: found.failure.get(key) for key in ("class", "rank", "what")})
-    return record
+def _complete(
+    record: AttemptRecord, outcome: Outcome, attempt: Attempt, observer: Observer
+) -> None:
+    """Complete the record of an attempt in status.json."""
+    run, progress = outcome.run, observer.progress
+    checkpoint = run.recovery.checkpoint if run.recovery else None
+    record.ended_at = time.time()
+    record.elapsed = round(time.monotonic() - attempt.began, 3)
+    record.state, record.exit_code = outcome.status.state, outcome.status.exit_code
+    record.steps = observer.steps() or None
+    record.checkpoint = recovery.newest(checkpoint, run.cwd or "/") if checkpoint else None
+    record.progressed = observer.progressed or progress.last_checkpoint_at is not None
+    failure = outcome.failure
+    if failure is not None:
+        record.class_name, record.rank, record.what = failure.class_name, failure.rank, failure.what

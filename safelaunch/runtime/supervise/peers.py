@@ -20,14 +20,15 @@ import select
 import socket
 import time
 
-from safelaunch.runtime import run_state
-from safelaunch.runtime.supervise import recovery
+from safelaunch.runtime import json_files
+from safelaunch.runtime.supervise.recovery import SMOKE, Decision, NodeEnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from safelaunch.runtime.records import RunRecord
     from safelaunch.runtime.supervise.control import Control
     from safelaunch.runtime.supervise.journal import Journal
 
@@ -99,19 +100,19 @@ class _Line(object):
 class Peers(object):
     """The other nodes of a run."""
 
-    def __init__(self, told: dict[str, Any], run: dict[str, Any], journal: Journal) -> None:
+    def __init__(self, told: dict[str, Any], run: RunRecord, journal: Journal) -> None:
         self.place = (str(told["address"]), int(told["port"]))
         self.token = str(told["token"])
-        self.hosts = [str(host) for host in run["hosts"]]
-        self.node = int(run["node"])
+        self.hosts = list(run.hosts)
+        self.node = run.node
         self.journal = journal
-        self.ends: dict[int, dict[int, dict[str, Any]]] = {}  # attempt -> node -> how it ended
-        self.next: dict[int, dict[str, Any]] = {}  # attempt -> what node 0 decided after it
+        self.ends: dict[int, dict[int, NodeEnd]] = {}  # attempt -> node -> how it ended
+        self.next: dict[int, Decision] = {}  # attempt -> what node 0 decided after it
         self.lines: list[_Line] = []
         self.heard: dict[int, float] = {}
         self.wrote: dict[int, int] = {}  # bytes by node; of node 0 it says all but our own
         self.silent: set[int] = set()  # nodes that were said not to answer
-        self.cause: dict[str, Any] = {}  # the node's end that ends ours
+        self.cause = NodeEnd()  # the node's end that ends ours
         self.door: socket.socket | None = None
         self.next_try = 0.0
         self.began = time.monotonic()
@@ -175,11 +176,11 @@ class Peers(object):
         for node, end in self.ends.get(attempt, {}).items():
             if node != self.node and _ends_others(end):
                 self.cause = end
-                return recovery.SMOKE if end.get("stopped_by") == recovery.SMOKE else "node"
+                return SMOKE if end.stopped_by == SMOKE else "node"
         for node, seconds in self._unheard(attempt):
             if seconds > GONE and GONE < quiet < seconds + GONE:
                 said = "has not answered for %d s, and nothing was written here since" % seconds
-                self.cause = {"node": node, "state": "lost", "what": said}
+                self.cause = NodeEnd(node=node, state="lost", what=said)
                 return "node"
         return ""
 
@@ -192,7 +193,7 @@ class Peers(object):
         """Whether another node was stopped, which ends ours: ranks miss their peers."""
         self.serve()  # it was said before they went
         for node, end in self.ends.get(attempt, {}).items():
-            stopped = end.get("state") == "stopped" or end.get("stopped_by") == recovery.SMOKE
+            stopped = end.state == "stopped" or end.stopped_by == SMOKE
             if node != self.node and stopped:
                 self.cause = end
                 return True
@@ -201,17 +202,18 @@ class Peers(object):
     def why(self) -> str:
         """Return what ended this node: `gpu2 (node 1) failed: rank 5: ValueError: bad batch`."""
         cause = self.cause
-        name = self.name(int(cause["node"]))
-        if cause["state"] == "lost":
-            return "%s %s" % (name, cause["what"])
-        rank = "" if cause.get("rank") is None else "rank %s: " % cause["rank"]
-        what = ": %s%s" % (rank, cause["what"]) if cause.get("what") else ""
-        verb = "was stopped" if cause["state"] == "stopped" else cause["state"]
+        name = self.name(cause.node)
+        if cause.state == "lost":
+            return "%s %s" % (name, cause.what)
+        rank = "" if cause.rank is None else "rank %s: " % cause.rank
+        what = ": %s%s" % (rank, cause.what) if cause.what else ""
+        verb = "was stopped" if cause.state == "stopped" else cause.state
         return "%s %s%s" % (name, verb, what)
 
-    def ended(self, attempt: int, end: dict[str, Any]) -> None:
+    def ended(self, attempt: int, end: NodeEnd) -> None:
         """Tell the others how this node's attempt ended."""
-        self._learn(attempt, dict(end, node=self.node))
+        end.node = self.node
+        self._learn(attempt, end)
         self.serve()
 
     def _unheard(self, attempt: int) -> list[tuple[int, float]]:
@@ -238,10 +240,10 @@ class Peers(object):
     def agree(
         self,
         attempt: int,
-        decide: Callable[[dict[int, dict[str, Any]]], dict[str, Any]],
+        decide: Callable[[dict[int, NodeEnd]], Decision],
         wakeup: int,
         control: Control,
-    ) -> dict[str, Any] | None:
+    ) -> Decision | None:
         """Wait until each node's attempt has ended; return what node 0 decides then.
 
         Node 0 asks `decide` with the ends by node. None where this node is stopped meanwhile.
@@ -253,11 +255,11 @@ class Peers(object):
             missing = [n for n in range(len(self.hosts)) if n not in known and n not in lost]
             if self.is_first and not missing and attempt not in self.next:
                 for node in lost:
-                    known[node] = {"node": node, "state": "lost"}
+                    known[node] = NodeEnd(node=node, state="lost")
                 self._decided(attempt, decide(known))
             elif not self.is_first and 0 in lost:
                 why = "no restart: %s does not answer" % self.name(0)
-                return {"action": "stop", "why": why, "delay": 0.0, "rung": 0}
+                return Decision(action="stop", why=why)
             if attempt in self.next:
                 return self.next[attempt]
             self.rest(wakeup, 0.25)
@@ -276,11 +278,11 @@ class Peers(object):
             except OSError:
                 pass
 
-    def _decided(self, attempt: int, decision: dict[str, Any]) -> None:
+    def _decided(self, attempt: int, decision: Decision) -> None:
         self.next[attempt] = decision
         for line in self.lines:
             if line.node is not None:
-                line.say({"attempt": attempt, "next": decision})
+                line.say({"attempt": attempt, "next": decision.to_json()})
         self.serve()
 
     # -- lines -----------------------------------------------------------------------------------
@@ -340,10 +342,10 @@ class Peers(object):
         for attempt, ends in self.ends.items():
             for node, end in ends.items():
                 if node == self.node or self.is_first:
-                    line.say({"attempt": attempt, "end": end})
+                    line.say({"attempt": attempt, "end": end.to_json()})
         for attempt, decision in self.next.items():
             if self.is_first:
-                line.say({"attempt": attempt, "next": decision})
+                line.say({"attempt": attempt, "next": decision.to_json()})
 
     def _hear(self, line: _Line, message: dict[str, Any]) -> None:
         """Take a message. Raises ValueError, KeyError, TypeError for what is none."""
@@ -358,35 +360,35 @@ class Peers(object):
         if "wrote" in message:
             self.wrote[line.node] = int(message["wrote"])
         if "end" in message:
-            self._learn(int(message["attempt"]), dict(message["end"]))
+            self._learn(int(message["attempt"]), NodeEnd.from_json(message["end"]))
         elif "next" in message and not self.is_first:
-            self.next[int(message["attempt"])] = dict(message["next"])
+            self.next[int(message["attempt"])] = Decision.from_json(message["next"])
 
-    def _learn(self, attempt: int, end: dict[str, Any]) -> None:
+    def _learn(self, attempt: int, end: NodeEnd) -> None:
         """Keep how a node ended, and hand it on."""
-        node = int(end["node"])
-        known = self.ends.setdefault(attempt, {})
-        if node in known:
+        node = end.node
+        ends = self.ends.setdefault(attempt, {})
+        if node in ends or node not in range(len(self.hosts)):
             return
-        known[node] = end
+        ends[node] = end
         for line in self.lines:
             if line.node is not None and line.node != node and (self.is_first or node == self.node):
-                line.say({"attempt": attempt, "end": end})
+                line.say({"attempt": attempt, "end": end.to_json()})
 
     def _drop(self, line: _Line) -> None:
         self.lines.remove(line)
         line.link.close()
 
 
-def _ends_others(end: dict[str, Any]) -> bool:
-    return end.get("state") != "succeeded" or end.get("stopped_by") == recovery.SMOKE
+def _ends_others(end: NodeEnd) -> bool:
+    return end.state != "succeeded" or end.stopped_by == SMOKE
 
 
-def of(node_dir: str, run: dict[str, Any], journal: Journal) -> Peers | None:
+def of(node_dir: str, run: RunRecord, journal: Journal) -> Peers | None:
     """Return the other nodes of a run; None where there are none, or no way to them is known."""
     path = os.path.join(node_dir, FILE)
-    told = run_state.read_json(path)
-    if told is None or len(run.get("hosts") or ()) < 2:  # noqa: PLR2004 - it is alone
+    told = json_files.read_json(path)
+    if told is None or len(run.hosts) < 2:  # noqa: PLR2004 - it is alone
         return None
     os.unlink(path)  # the token is nobody else's
     found = Peers(told, run, journal)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 
+from safelaunch.runtime.records import Record
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+    from collections.abc import Iterator, Sequence
+
+    from safelaunch.runtime.records import AttemptRecord, Failure, Nullable, RecoveryPolicy
 
 SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 LADDER_CLASS = "cuda-illegal-memory-access"
@@ -29,65 +31,107 @@ NCCL_BUILD = (
 )
 
 
+class Decision(Record):
+    """What follows an attempt; on several nodes node 0 decides, and sends it to the others.
+
+    action: restart or stop
+    delay: seconds before a restart
+    rung: steps of the NCCL ladder above the start
+    port: rendezvous port of the next attempt, where node 0 has chosen one
+    why: the reason, a sentence
+    """
+
+    action: str = "stop"
+    delay: float = 0.0
+    rung: int = 0
+    port: Nullable[int] = None
+    why: str = ""
+
+
+class NodeEnd(Record):
+    """How an attempt has ended on one node, as its peers hear it.
+
+    node: number of the node
+    state: succeeded, failed, stopped or lost
+    stopped_by: what stopped it
+    class_name: failure class
+    rank: rank that failed first
+    what: the failure in one line
+    role: root, cascade or unknown
+    time: when it failed, seconds since 1970
+    exit_code: exit code of the rank or launcher that failed
+    unmet: conditions of `success` that are not met
+    """
+
+    node: int = -1
+    state: str = ""
+    stopped_by: Nullable[str] = None
+    class_name: Nullable[str] = None
+    rank: Nullable[int] = None
+    what: Nullable[str] = None
+    role: Nullable[str] = None
+    time: Nullable[float] = None
+    exit_code: Nullable[int] = None
+    unmet: Nullable[Sequence[str]] = None
+
+
 def decide(  # noqa: PLR0917 - all the grounds of one decision
-    policy: dict[str, Any] | None,
-    attempts: list[dict[str, Any]],
-    failure: dict[str, Any],
+    policy: RecoveryPolicy | None,
+    attempts: Sequence[AttemptRecord],
+    failure: Failure,
     now: float,
     started_at: float,
     rungs: int,
-) -> dict[str, Any]:
-    """Return {"action": "restart" | "stop", "delay": seconds, "rung": k, "why": a sentence}.
+) -> Decision:
+    """Return whether the failed attempt, the last of `attempts`, is followed by another one.
 
-    `attempts` are those of status.json, the failed one last: class, rung, steps (the highest step
-    number reached), checkpoint (the newest one's time or None), progressed (a line said so).
-    `failure` is failure.json, {} where nothing was found; `unmet` in it lists what `success` asks
-    for and is not there. `now` and `started_at` are of one clock.
-    `rungs` is how many steps of the ladder there are above the start.
+    `now` and `started_at` are of one clock, `rungs` how many steps of the ladder there are above
+    the start.
     """
-    rung = int(attempts[-1].get("rung") or 0) if attempts else 0
+    rung = attempts[-1].rung if attempts else 0
     if policy is None:
         return _stop(rung, "no restart: the job has no `recovery:`")
-    if failure.get("unmet") and failure.get("exit_code") == 0:
+    if failure.unmet and failure.exit_code == 0:
         return _stop(rung, UNMET)
-    name = failure.get("class")
-    asked = (policy.get("classes") or {}).get(name)
-    on_ladder = bool(policy.get("ladder")) and name == LADDER_CLASS
-    climbs = on_ladder and asked != "stop" and rung < rungs  # a reason to retry of its own
-    if on_ladder and asked is None and not climbs:
+    name = failure.class_name
+    override = policy.classes.get(name) if name else None
+    on_ladder = policy.ladder and name == LADDER_CLASS
+    climbs = on_ladder and override != "stop" and rung < rungs  # a reason to retry of its own
+    if on_ladder and override is None and not climbs:
         why = "no restart: `%s` also at the top of the NCCL ladder; %s" % (name, NCCL_BUILD)
     else:
-        why = "" if climbs else _never(asked, failure, attempts) or _stalled(policy, attempts)
+        why = "" if climbs else _never(override, failure, attempts) or _stalled(policy, attempts)
     made = max(0, len(attempts) - 1)
     delay = _delay(policy, made)
     why = why or _exhausted(policy, made, max(0.0, now - started_at) + delay)
     if why:
         return _stop(rung, why)
-    said = "restart %d of %d: " % (made + 1, policy["max_restarts"])
+    reason = "restart %d of %d: " % (made + 1, policy.max_restarts)
     if climbs:
         rung += 1
-        said += "`%s`: up to rung %d of %d of the NCCL ladder" % (name, rung, rungs)
+        reason += "`%s`: up to rung %d of %d of the NCCL ladder" % (name, rung, rungs)
     else:
-        said += "`%s` may pass" % name if name else _unknown(attempts)
-    return {"action": "restart", "delay": delay, "rung": rung, "why": said}
+        reason += "`%s` may pass" % name if name else _unknown(attempts)
+    return Decision(action="restart", delay=delay, rung=rung, why=reason)
 
 
-def _stop(rung: int, why: str) -> dict[str, Any]:
-    return {"action": "stop", "delay": 0.0, "rung": rung, "why": why}
+def _stop(rung: int, why: str) -> Decision:
+    return Decision(action="stop", delay=0.0, rung=rung, why=why)
 
 
-def _never(asked: object, failure: dict[str, Any], attempts: list[dict[str, Any]]) -> str:
-    """Say why a failure is not retried; nothing if it is."""
-    name = failure.get("class")
-    if asked == "stop":
+def _never(override: str | None, failure: Failure, attempts: Sequence[AttemptRecord]) -> str:
+    """Return why a failure is not retried; "" if it is."""
+    name = failure.class_name
+    if override == "stop":
         return "no restart: `recovery.classes` says so for `%s`" % name
-    if asked == "restart":
+    if override == "restart":
         return ""
     if name:
         from safelaunch.runtime.signatures import classes  # noqa: PLC0415 - its table is large, and needed only here
 
-        said = "no restart: `%s` would fail again; `recovery.classes` can allow it"
-        return "" if classes.restarts(name, str(failure.get("restart") or "")) else said % name
+        if classes.restarts(name, failure.restart or ""):
+            return ""
+        return "no restart: `%s` would fail again; `recovery.classes` can allow it" % name
     # no known cause: a job that once worked may have met with bad luck, one that never did is
     # most likely wrong by itself
     if any(_moved(attempts)):
@@ -95,77 +139,76 @@ def _never(asked: object, failure: dict[str, Any], attempts: list[dict[str, Any]
     return "no restart: no known cause, and no progress before it"
 
 
-def _unknown(attempts: list[dict[str, Any]]) -> str:
+def _unknown(attempts: Sequence[AttemptRecord]) -> str:
     """Say why a failure of no known class is retried: one of the attempts came further."""
     who = "it" if _moved(attempts)[-1] else "an earlier attempt"
     return "no known cause, and %s had made progress" % who
 
 
-def _delay(policy: dict[str, Any], made: int) -> float:
+def _delay(policy: RecoveryPolicy, made: int) -> float:
     """Return the pause before the next attempt. No jitter: there is one node, and no herd."""
-    delay = float(policy["backoff"]) * 2.0 ** min(made, DOUBLINGS)
-    return min(delay, float(policy["backoff_max"]))
+    delay = policy.backoff * 2.0 ** min(made, DOUBLINGS)
+    return min(delay, policy.backoff_max)
 
 
-def _exhausted(policy: dict[str, Any], made: int, spent: float) -> str:
+def _exhausted(policy: RecoveryPolicy, made: int, spent: float) -> str:
     """Say which limit forbids another attempt that begins after `spent` seconds."""
-    if made >= int(policy["max_restarts"]):
-        return "no restart: `max_restarts: %d` are used up" % policy["max_restarts"]
-    budget = policy.get("budget")
-    if budget is not None and spent >= float(budget):
-        return "no restart: the `budget` of %s is used up" % job_duration(float(budget))
+    if made >= policy.max_restarts:
+        return "no restart: `max_restarts: %d` are used up" % policy.max_restarts
+    if policy.budget is not None and spent >= policy.budget:
+        return "no restart: the `budget` of %s is used up" % job_duration(policy.budget)
     return ""
 
 
-def _stalled(policy: dict[str, Any], attempts: list[dict[str, Any]]) -> str:
+def _stalled(policy: RecoveryPolicy, attempts: Sequence[AttemptRecord]) -> str:
     """Say that the last attempts came no further; those on a lower rung have shown nothing."""
-    wanted = int(policy.get("no_progress") or 0)
-    rung = attempts[-1].get("rung") if attempts else None
+    limit = policy.no_progress
+    rung = attempts[-1].rung if attempts else 0
     same = [
         moved
         for attempt, moved in zip(attempts, _moved(attempts))  # noqa: B905 - `strict` is 3.10
-        if (attempt.get("rung") or 0) == (rung or 0)
+        if attempt.rung == rung
     ]
-    last = same[-wanted:] if wanted else []
-    if len(last) < max(1, wanted) or any(last):
+    last = same[-limit:] if limit else []
+    if len(last) < max(1, limit) or any(last):
         return ""
-    said = "no restart: no progress in %d attempts in a row (`no_progress`)"
-    return said % wanted if wanted > 1 else "no restart: no progress (`no_progress: 1`)"
+    if limit == 1:
+        return "no restart: no progress (`no_progress: 1`)"
+    return "no restart: no progress in %d attempts in a row (`no_progress`)" % limit
 
 
-def _moved(attempts: list[dict[str, Any]]) -> list[bool]:
+def _moved(attempts: Sequence[AttemptRecord]) -> list[bool]:
     """Return for each attempt whether it came further than all before it."""
-    found, best, newest = [], 0, None  # type: list[bool], int, float | None
+    moved, best, newest = [], 0, None  # type: list[bool], int, float | None
     for attempt in attempts:
-        steps = int(attempt.get("steps") or 0)
-        checkpoint = attempt.get("checkpoint")
+        steps = attempt.steps or 0
+        checkpoint = attempt.checkpoint
         fresh = checkpoint is not None and checkpoint > _since(attempt, newest)
-        found.append(bool(attempt.get("progressed") or fresh or steps > best))
+        moved.append(attempt.progressed or fresh or steps > best)
         best = max(best, steps)
         if checkpoint is not None:
             newest = checkpoint if newest is None else max(newest, checkpoint)
-    return found
+    return moved
 
 
-def _since(attempt: dict[str, Any], newest: float | None) -> float:
+def _since(attempt: AttemptRecord, newest: float | None) -> float:
     """Return the time after which a checkpoint is this attempt's: one of an earlier run is not."""
-    started = attempt.get("started_at") or 0.0
     # file systems cut times to 1 s, FAT to 2 s: where earlier ones are known, newer is enough
-    return float(started) - 2.0 if newest is None else newest
+    return (attempt.started_at or 0.0) - 2.0 if newest is None else newest
 
 
-def advice(attempts: list[dict[str, Any]], rungs: list[str], succeeded: bool) -> str | None:
+def advice(attempts: Sequence[AttemptRecord], rungs: Sequence[str], succeeded: bool) -> str | None:
     """Return what the ladder has taught, for the end of a run; None where it was not climbed.
 
     `rungs` are the variables that each step adds, such as "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1".
     """
-    rung = min(int(attempts[-1].get("rung") or 0), len(rungs)) if attempts else 0
+    rung = min(attempts[-1].rung, len(rungs)) if attempts else 0
     if not rung:
         return None
     added = " ".join(rungs[:rung])
     cures = " ".join(word for word in added.split() if not word.startswith("NCCL_DEBUG"))
     if not succeeded:
-        if rung < len(rungs) or attempts[-1].get("class") != LADDER_CLASS:
+        if rung < len(rungs) or attempts[-1].class_name != LADDER_CLASS:
             return None
         return "all rungs of the NCCL ladder failed (%s): %s" % (added, NCCL_BUILD)
     if not cures or (rung > 1 and rungs[rung - 1].startswith("NCCL_DEBUG")):

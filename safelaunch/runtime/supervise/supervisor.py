@@ -19,17 +19,18 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import processes, run_state
+from safelaunch.runtime.records import AttemptRecord, Process, RunRecord, Waiting
 from safelaunch.runtime.supervise import attempt, journal, launch, own_files
 from safelaunch.runtime.supervise import control as supervise_control
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from safelaunch.runtime.records import Failure
     from safelaunch.runtime.supervise.observer import Observer
     from safelaunch.runtime.supervise.outcome import Outcome
     from safelaunch.runtime.supervise.peers import Peers
+    from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
 
 SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a disk that is full
 # in small steps: between two of them ranks that live for milliseconds are looked for
@@ -51,7 +52,7 @@ class Supervisor(object):
     def __init__(
         self,
         node_dir: str,
-        run: dict[str, Any],
+        run: RunRecord,
         umask: int,
         limits: tuple[int, int] | None,
         *,
@@ -67,7 +68,7 @@ class Supervisor(object):
         if not subreaper:
             note = "detached processes are found by their mark only"
             self.journal.event("no-subreaper", note=note)
-        self.attempts: list[dict[str, Any]] = []
+        self.attempts: list[AttemptRecord] = []
         self.began = time.monotonic()
         self.observer: Observer | None = None
         self.nodes: Peers | None = None  # the others, where there are several
@@ -84,20 +85,22 @@ class Supervisor(object):
     def start(self) -> None:
         """Start launch.sh. Raises OSError, with nothing started."""
         self.journal.open()
-        self._begin(os.path.join(self.dir, "launch.sh"), {})
-        said = "[safelaunch] %s: Ctrl-B D leaves it running, Ctrl-C stops it\r\n" % self.run["id"]
-        self.journal.show(said.encode())
+        self._begin(os.path.join(self.dir, "launch.sh"), AttemptRecord())
+        hint = "[safelaunch] %s: Ctrl-B D leaves it running, Ctrl-C stops it\r\n" % self.run.id
+        self.journal.show(hint.encode())
 
-    def _begin(self, script: str, details: dict[str, Any]) -> None:
+    def _begin(self, script: str, record: AttemptRecord) -> None:
+        """Start the script of the current attempt; `record` is completed. Raises OSError."""
         self.current.start(script, self.umask, self.limits)
-        launcher = {"pid": self.current.launcher, "start": self.current.launcher_start}
-        number, now = self.current.number, time.time()
-        self.attempts.append(dict(details, attempt=number, started_at=now))
-        self.journal.status.update(state="running", launcher=launcher, attempts=self.attempts)
-        self.journal.status.setdefault("started_at", now)
-        self.journal.status.pop("waiting", None)
+        record.attempt, record.started_at = self.current.number, time.time()
+        self.attempts.append(record)
+        status = self.journal.status
+        status.state, status.attempts = "running", self.attempts
+        status.launcher = Process(pid=self.current.launcher, start=self.current.launcher_start)
+        status.started_at = status.started_at or record.started_at
+        status.waiting = None
         self.journal.save()
-        self.journal.event("started", attempt=number, launcher=launcher["pid"])
+        self.journal.event("started", attempt=record.attempt, launcher=self.current.launcher)
 
     # -- attempts ------------------------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class Supervisor(object):
         self.current.exits.look()
         from safelaunch.runtime.supervise import observer  # noqa: PLC0415 - as above
 
-        if len(self.run.get("hosts") or ()) > 1:
+        if len(self.run.hosts) > 1:
             from safelaunch.runtime.supervise import peers  # noqa: PLC0415 - most runs have one node
 
             self.nodes = peers.of(self.dir, self.run, self.journal)
@@ -136,96 +139,106 @@ class Supervisor(object):
         except OSError as e:
             self.journal.broken("memory of its own files", e)
 
-    def _judge(self, wakeup: int) -> dict[str, Any] | None:
+    def _judge(self, wakeup: int) -> Decision | None:
         """Record how the attempt ended; return what comes next, None for the end of the run."""
         assert self.observer is not None  # noqa: S101 - begin() made it
         try:
             from safelaunch.runtime.supervise import outcome  # noqa: PLC0415 - as observe
 
-            found = outcome.of(self.dir, self.run, self.current, self.observer, self.attempts)
+            result = outcome.of(self.dir, self.run, self.current, self.observer, self.attempts)
         except Exception as e:  # noqa: BLE001 - as in _judge
             self.journal.broken("judgement", e)
             code = self.current.outcome()["exit_code"]
             ended = "stopped" if self.control.signals else "succeeded" if code == 0 else "failed"
-            self.journal.status.update(state=ended, exit_code=code)
-            self._tell_nodes({})
+            self.journal.status.state, self.journal.status.exit_code = ended, code
+            self._tell_nodes(None)
             return None
-        for warning in found.warnings:
+        for warning in result.warnings:
             self.journal.warn(warning)
         status = self.journal.status
-        status.update(found.status)
-        if found.failure is not None:
-            self.journal.fail(found.failure)
-            brief = {k: found.failure.get(k) for k in ("class", "rank", "what")}
+        status.update(result.status)
+        failure = result.failure
+        if failure is not None:
+            self.journal.fail(failure)
+            brief = {"class": failure.class_name, "rank": failure.rank, "what": failure.what}
             self.journal.event("failed", attempt=self.current.number, **brief)
-        self._tell_nodes(found.failure or {})
-        if self.nodes is not None and self.run.get("recovery"):
-            decision = self._agreed(found, wakeup)
-        elif len(self.run.get("hosts") or ()) > 1:
+        self._tell_nodes(failure)
+        if self.nodes is not None and self.run.recovery:
+            decision = self._agreed(result, wakeup)
+        elif len(self.run.hosts) > 1:
             decision = None  # alone it would wait for the others
         else:
-            decision = found.decide() if status["state"] == "failed" else None
+            decision = result.decide() if status.state == "failed" else None
         if decision is None:
             return None
-        self.attempts[-1]["next"] = decision["why"]
-        if decision["action"] != "restart":
-            if self.run.get("recovery"):
-                self.journal.event("no-restart", why=decision["why"])
-                status["recovery"] = decision["why"]
+        self.attempts[-1].next = decision.why
+        if decision.action != "restart":
+            if self.run.recovery:
+                self.journal.event("no-restart", why=decision.why)
+                status.recovery = decision.why
             return None
         return decision
 
-    def _tell_nodes(self, failure: dict[str, Any]) -> None:
+    def _tell_nodes(self, failure: Failure | None) -> None:
         """Tell the other nodes how this one's attempt has ended."""
         if self.nodes is None:
             return
-        told = {k: failure.get(k) for k in ("class", "rank", "what", "role", "time", "exit_code")}
+        from safelaunch.runtime.supervise import recovery  # noqa: PLC0415 - the peers have it by now
+
         status = self.journal.status
-        told.update(unmet=failure.get("unmet"))
-        told.update({key: status.get(key) for key in ("state", "stopped_by")})
+        end = recovery.NodeEnd(state=status.state, stopped_by=status.stopped_by)
+        if failure is not None:
+            end.class_name, end.rank, end.what = failure.class_name, failure.rank, failure.what
+            end.role, end.time, end.exit_code = failure.role, failure.time, failure.exit_code
+            end.unmet = failure.unmet or None
         try:
-            self.nodes.ended(self.current.number, told)
+            self.nodes.ended(self.current.number, end)
         except Exception as e:  # noqa: BLE001 - as in _judge
             self.journal.broken("word to the other nodes", e)
             self.nodes = None
 
-    def _tell_not_started(self, number: int, end: dict[str, Any]) -> None:
-        """Tell the other nodes that this one takes no part in an attempt."""
+    def _tell_not_started(self, number: int, **end: str) -> None:
+        """Tell the other nodes that this one takes no part in an attempt, and why."""
         if self.nodes is not None:
+            from safelaunch.runtime.supervise import recovery  # noqa: PLC0415 - the peers have it
+
             try:
-                self.nodes.ended(number, end)
+                self.nodes.ended(number, recovery.NodeEnd.from_json(end))
             except Exception as e:  # noqa: BLE001 - as in _judge
                 self.journal.broken("word to the other nodes", e)
 
-    def _agreed(self, found: Outcome, wakeup: int) -> dict[str, Any] | None:
+    def _agreed(self, result: Outcome, wakeup: int) -> Decision | None:
         """Return what comes next on all nodes; None for the end of the run."""
         assert self.nodes is not None  # noqa: S101 - asked before
 
-        def decide(ends: dict[int, dict[str, Any]]) -> dict[str, Any]:
-            return dict(found.decide_for_all(ends), port=_free_port(self.current.number + 1))
+        def decide(ends: dict[int, NodeEnd]) -> Decision:
+            decision = result.decide_for_all(ends)
+            decision.port = _free_port(self.current.number + 1)
+            return decision
 
         try:
             decision = self.nodes.agree(self.current.number, decide, wakeup, self.control)
         except Exception as e:  # noqa: BLE001 - as in _judge
             self.journal.broken("agreement of the nodes", e)
             return None
-        is_over = decision is not None and decision["action"] != "restart"
-        return None if is_over and self.journal.status["state"] == "succeeded" else decision
+        is_over = decision is not None and decision.action != "restart"
+        return None if is_over and self.journal.status.state == "succeeded" else decision
 
-    def _wait(self, decision: dict[str, Any], wakeup: int) -> str:
+    def _wait(self, decision: Decision, wakeup: int) -> str:
         """Wait before a restart; return why the run was stopped meanwhile, or nothing."""
-        until = time.monotonic() + decision["delay"]
-        limit = self.run.get("max_duration")
+        until = time.monotonic() + decision.delay
+        limit = self.run.max_duration
         assert self.observer is not None  # noqa: S101 - begin() made it
-        last = self.observer.began + limit if isinstance(limit, (int, float)) else until
-        waiting = {"until": time.time() + decision["delay"], "why": decision["why"]}
+        last = self.observer.began + limit if limit is not None else until
         status = self.journal.status
-        status.update(state="running", waiting=waiting)
-        status.pop("reason", None)  # of the attempt, which failure.json tells
+        status.state = "running"
+        status.waiting = Waiting(until=time.time() + decision.delay, why=decision.why)
+        status.reason = None  # of the attempt, which failure.json tells
         self.journal.save()
-        self.journal.event("restarting", **{k: decision[k] for k in ("delay", "rung", "why")})
+        details = {"delay": decision.delay, "rung": decision.rung, "why": decision.why}
+        self.journal.event("restarting", **details)
         number = self.current.number + 1
-        self.journal.tell("%s; attempt %d in %.0f s" % (decision["why"], number, decision["delay"]))
+        self.journal.tell("%s; attempt %d in %.0f s" % (decision.why, number, decision.delay))
         while not self.control.signals:
             now = time.monotonic()
             if now >= min(until, last):
@@ -240,7 +253,7 @@ class Supervisor(object):
             self.journal.restore({})
         return self.control.signals[0]
 
-    def _again(self, decision: dict[str, Any]) -> bool:
+    def _again(self, decision: Decision) -> bool:
         """Start the next attempt; False, with the run ended, where that fails."""
         number = self.current.number + 1
         self.journal.restore({})
@@ -248,32 +261,33 @@ class Supervisor(object):
             script, port = self._script(number, decision)
             self.journal.begin(number)
             self.current = self._attempt(number)
-            self._begin(script, {"rung": decision["rung"], "port": port})
+            self._begin(script, AttemptRecord(rung=decision.rung, port=port))
         except (OSError, ValueError) as e:
             self.journal.warn("attempt %d cannot be started: %s" % (number, e))
-            self.journal.status["state"] = "failed"
-            self._tell_not_started(number, {"state": "failed", "what": str(e)})
+            self.journal.status.state = "failed"
+            self._tell_not_started(number, state="failed", what=str(e))
             return False
-        for key in ("ended_at", "exit_code", "signal", "reason", "leftovers", "hang", "elapsed"):
-            self.journal.status.pop(key, None)
-        self.journal.status["exit_code"] = None
+        status = self.journal.status
+        status.ended_at = status.elapsed = None
+        status.exit_code = status.signal = status.reason = None
+        status.leftovers = status.hang = None
         self.journal.save()
         return True
 
-    def _script(self, number: int, decision: dict[str, Any]) -> tuple[str, int | None]:
+    def _script(self, number: int, decision: Decision) -> tuple[str, int | None]:
         """Write the script of a later attempt, with a fresh port. Raises OSError, ValueError.
 
         Of several nodes the first has chosen the port, which is its own.
         """
-        again = self.run.get("again")
-        if not again:
+        again = self.run.again
+        if again is None or not again.scripts:
             raise ValueError("run.json has no script for it")
-        name = again["scripts"][min(decision["rung"], len(again["scripts"]) - 1)]
+        name = again.scripts[min(decision.rung, len(again.scripts) - 1)]
         with open(os.path.join(self.dir, name), "rb") as file:
             text = file.read()
-        token, port = str(again["token"]).encode(), None
+        token, port = again.token.encode(), None
         if token in text:
-            port = decision["port"] if "port" in decision else _free_port(number)
+            port = decision.port if "port" in decision else _free_port(number)
             if port is None:
                 raise ValueError("no free port")
             text = text.replace(token, b"%d" % port)
@@ -290,37 +304,38 @@ class Supervisor(object):
         number = self.current.number + 1
         where = "while waiting for attempt %d" % number
         nodes = self.nodes if name == "node" else None
-        said = self.control.in_words(name, self.run) if nodes is None else nodes.why()
-        self.journal.tell("%s %s" % (said, where))
-        reason = where if nodes is None else "%s %s" % (said, where)
+        why = self.control.in_words(name, self.run) if nodes is None else nodes.why()
+        self.journal.tell("%s %s" % (why, where))
+        status = self.journal.status
+        status.state, status.stopped_by = "stopped", name
+        status.reason = where if nodes is None else "%s %s" % (why, where)
         if name == "max_duration":
-            reason = "its max_duration of %s had passed %s" % (job_duration(self.run[name]), where)
-        self.journal.status.update(state="stopped", stopped_by=name, reason=reason)
-        self.journal.status.pop("signal", None)  # that one ended the attempt
+            limit = self.run.max_duration or 0.0
+            status.reason = "its max_duration of %s had passed %s" % (job_duration(limit), where)
+        status.signal = None  # that one ended the attempt
         if nodes is None:
-            self._tell_not_started(number, {"state": "stopped", "stopped_by": name})
+            self._tell_not_started(number, state="stopped", stopped_by=name)
 
     def finish(self) -> None:
         """Write the last lines and the end."""
         status = self.journal.status
         told = len(self.control.signals)
-        if self.current.children_left and "unkillable" not in status:
+        if self.current.children_left and not status.unkillable:
             # another user's, under hidepid: wait() says that there is one, /proc does not show it
             self.journal.warn("a process is left that this user cannot see")
-        if status["state"] == "succeeded":  # any other end has a cause of its own
+        if status.state == "succeeded":  # any other end has a cause of its own
             self.journal.count_ranks(self.current.number)
-        status.pop("waiting", None)
+        status.waiting = None
         # the clock may have been set meanwhile: how long it ran is counted, not subtracted
-        status.update(ended_at=time.time(), elapsed=round(time.monotonic() - self.began, 3))
+        status.ended_at, status.elapsed = time.time(), round(time.monotonic() - self.began, 3)
         self.journal.restore(self.current.seen)
-        self.journal.event("ended", state=status["state"], exit_code=status.get("exit_code"))
-        said = "\r\n[safelaunch] %s: %s\r\n" % (self.run["id"], status["state"])
-        self.journal.show(said.encode())
+        self.journal.event("ended", state=status.state, exit_code=status.exit_code)
+        self.journal.show(("\r\n[safelaunch] %s: %s\r\n" % (self.run.id, status.state)).encode())
         self.journal.pane.finish()
         self._save_end()
         run_state.clean_up(self.run)
         if self.nodes is not None:
-            is_bad = status["state"] != "succeeded"
+            is_bad = status.state != "succeeded"
             self.nodes.close(
                 lambda: len(self.control.signals) > told,
                 is_bad=is_bad,
@@ -370,11 +385,11 @@ def main(node_dir: str, umask: int) -> int:
     log = os.open(os.path.join(node_dir, "supervisor.log"), journal.LOG_FLAGS, 0o600)
     os.dup2(log, 2)
     os.close(log)
-    run = run_state.read_json(os.path.join(node_dir, "run.json"))
+    run = RunRecord.read(node_dir)
     if run is None:
         sys.stderr.write("run.json cannot be read\n")
         return 1
-    parent = run.get("foreground")
+    parent = run.foreground
     dies_with = launch.PR_SET_PDEATHSIG
     if parent and launch.prctl(dies_with, signal.SIGTERM) and os.getppid() != parent:
         return 1  # the client died before we could ask to be told

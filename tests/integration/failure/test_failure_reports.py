@@ -19,6 +19,7 @@ from support.workspace import need_root, wait_for
 
 from safelaunch.runtime import processes as runtime_processes
 from safelaunch.runtime import run_state
+from safelaunch.runtime.records import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -449,7 +450,9 @@ def test_it_is_owned_after_the_supervisors_death(
     wait_for(lambda: all(f'"pid": {pid},' in recorded.read_text() for pid in ranks), "record")
     who = place.status(run)["supervisor"]
     assert runtime_processes.send(who["pid"], who["start"], signal.SIGKILL)
-    wait_for(lambda: not runtime_processes.is_alive(who), "death of the supervisor")
+    wait_for(
+        lambda: not runtime_processes.is_alive(Process.from_json(who)), "death of the supervisor"
+    )
     assert set(ranks) <= set(run_state.remaining(str(place.node(run)), run))
     assert place.json("stop", run)["alive"] == 0
     assert living(ranks) == []

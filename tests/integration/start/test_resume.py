@@ -9,6 +9,7 @@ import pytest
 from support.workspace import wait_for
 
 from safelaunch.runtime import processes
+from safelaunch.runtime.records import Process
 
 if TYPE_CHECKING:
     from support.workspace import Place
@@ -81,7 +82,10 @@ def test_a_run_that_lives_is_not_resumed(place: Place) -> None:
 def test_a_lost_run_without_processes_is_resumed(place: Place, failed: str) -> None:
     file = place.node(failed) / "status.json"
     status = json.loads(file.read_text())
-    wait_for(lambda: not processes.is_alive(status["supervisor"]), "end of the supervisor")
+    wait_for(
+        lambda: not processes.is_alive(Process.from_json(status["supervisor"])),
+        "end of the supervisor",
+    )
     file.write_text(json.dumps({**status, "state": "running"}))  # its supervisor is gone
     assert place.status(failed)["state"] == "lost"
     assert run_json(place, place.start("job.yaml", "--resume"))["resumes"] == failed

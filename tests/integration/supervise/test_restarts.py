@@ -11,6 +11,7 @@ from support.faults.supervisor_kills import SPAN, kill_at
 from support.workspace import wait_for
 
 from safelaunch.runtime import processes
+from safelaunch.runtime.records import Process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,7 +215,7 @@ def test_a_supervisor_killed_while_it_waits_leaves_a_lost_run(place: Place) -> N
     run = waiting(place)
     who = place.status(run)["supervisor"]
     processes.send(who["pid"], who["start"], signal.SIGKILL)
-    wait_for(lambda: not processes.is_alive(who), "death of the supervisor")
+    wait_for(lambda: not processes.is_alive(Process.from_json(who)), "death of the supervisor")
     shown = place.json("show", run)
     assert (shown["state"], shown["alive"]) == ("lost", 0)
     assert "attempt 2 in" not in place.cli("show", run).stdout

@@ -15,6 +15,7 @@ from support.workspace import DEADLINE, wait_for
 
 from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.backends import tmux
+from safelaunch.runtime.records import Process, RunRecord
 from safelaunch.runtime.supervise import journal
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def end_supervisor(place: Place, run: str) -> None:
     """Kill a run's supervisor, as an OOM killer would."""
     who = place.status(run)["supervisor"]
     assert processes.send(who["pid"], who["start"], signal.SIGKILL)
-    wait_for(lambda: not processes.is_alive(who), "death of the supervisor")
+    wait_for(lambda: not processes.is_alive(Process.from_json(who)), "death of the supervisor")
 
 
 def test_stop_gives_the_program_time_to_save(place: Place) -> None:
@@ -288,8 +289,8 @@ def test_while_its_directory_is_gone_a_run_is_not_called_lost(no_tmux: Place) ->
         wait_for(lambda: (processes.stat_of(who["pid"]) or "?")[0] == "T", "stop of the supervisor")
         place.remove(run)
         found = run_state.judge(str(place.node(run)))
-        assert (found["state"], found["supervisor"]) == ("running", who)
-        assert "the run directory was removed" in str(found["reason"])
+        assert (found.state, found.supervisor) == ("running", Process.from_json(who))
+        assert "the run directory was removed" in str(found.reason)
     finally:
         processes.send(who["pid"], who["start"], signal.SIGCONT)
     wait_for((place.node(run) / "status.json").exists, "directory")
@@ -301,9 +302,9 @@ def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(pla
     end_supervisor(place, run)
     place.remove(run)
     found = run_state.judge(str(place.node(run)))
-    assert (found["state"], found["alive"]) == ("lost", 3)
-    assert run_state.stop(str(place.node(run)), 5.0)["alive"] == 0
-    assert run_state.judge(str(place.node(run)))["alive"] == 0
+    assert (found.state, found.alive) == ("lost", 3)
+    assert run_state.stop(str(place.node(run)), 5.0).alive == 0
+    assert run_state.judge(str(place.node(run))).alive == 0
 
 
 def test_the_record_of_processes_stays_short(place: Place) -> None:
@@ -319,18 +320,18 @@ def test_the_record_of_processes_stays_short(place: Place) -> None:
     recorded.write_bytes(gone * 10000 + recorded.read_bytes())
     long = recorded.stat().st_size
     assert run_state.recorded(str(place.node(run))) == living
-    ours = journal.Journal(str(place.node(run)), {"id": run, "name": "job"})
+    ours = journal.Journal(str(place.node(run)), RunRecord(id=run, name="job"))
     ours.processes({})
     assert recorded.stat().st_size < long / 1000
     assert run_state.recorded(str(place.node(run))) == living
 
 
-def begun(place: Place, starter: dict[str, object]) -> str:
+def begun(place: Place, starter: Process) -> str:
     """Make a run directory as a start leaves it that has got no further for two minutes."""
     run = "job-20260101-000000-abcd"
     node = place.node(run)
     node.mkdir(parents=True)
-    (node / "run.json").write_text(json.dumps({"id": run, "starter": starter}))
+    RunRecord(id=run, starter=starter).write(str(node))
     os.utime(node, (time.time() - 120, time.time() - 120))
     return run
 
@@ -345,8 +346,7 @@ def test_a_slow_start_is_pending_and_stop_calls_it_off(place: Place) -> None:
 
 
 def test_a_start_whose_client_was_killed_is_lost(place: Place) -> None:
-    gone = {**processes.identity(os.getpid()), "start": 1}
-    run = begun(place, gone)
+    run = begun(place, processes.identity(os.getpid(), start=1))
     shown = place.json("show", run)
     assert (shown["state"], shown["reason"]) == ("lost", "it never started")
     assert place.json("stop", run)["state"] == "stopped"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.backends import tmux
+from safelaunch.runtime.records import Process
 from support.workspace import Place, wait_for
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ def _supervisor(place: Place, case: Case, run: str) -> None:
         _goes_on(place, run)
         _stop(place, run)
     elif case.signal == "KILL":
-        wait_for(lambda: not processes.is_alive(who), "death of the supervisor", LIMIT)
+        wait_for(
+            lambda: not processes.is_alive(Process.from_json(who)), "death of the supervisor", LIMIT
+        )
         _goes_on(place, run, "lost")
         alive = place.json("show", run)["alive"]
         check(alive, 3, "processes alive of a lost run")

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from safelaunch.runtime import processes, run_state
+from safelaunch.runtime import json_files, processes, run_state
 from safelaunch.runtime.backends import tmux
 from support.faults.kill_matrix import check, none_left, what_is_wrong
 from support.workspace import wait_for
@@ -78,7 +78,7 @@ def _supervisor(place: Place) -> tuple[int, str] | None:
 
 
 def _can_be_shown_and_stopped(place: Place, run: str) -> None:
-    socket = (run_state.read_json(str(place.node(run) / "run.json")) or {}).get("socket")
+    socket = (json_files.read_json(str(place.node(run) / "run.json")) or {}).get("socket")
     shown = place.json("show", run)
     known = shown["state"] in (*OPEN, *run_state.ENDED)
     check(known, True, f"state after the kill ({shown['state']})")

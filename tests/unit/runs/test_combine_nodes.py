@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from safelaunch.runs import combine_nodes
-from safelaunch.runs.combine_nodes import Failed, Node
+from safelaunch.runs.combine_nodes import Node, NodeFailure
+from safelaunch.runtime.records import Failure, Status
 
 
 def node(number: int, state: str, **more: object) -> Node:
-    return Node(number, f"gpu{number + 1}", {"state": state, **more})
+    return Node(number, f"gpu{number + 1}", Status.from_json({"state": state, **more}))
 
 
 def attempt(name: str) -> list[dict[str, str]]:
@@ -35,30 +36,30 @@ def attempt(name: str) -> list[dict[str, str]]:
 )
 def test_the_state_of_all(states: tuple[str, str], whole: str) -> None:
     found = combine_nodes.status([node(number, state) for number, state in enumerate(states)])
-    assert found["state"] == whole
-    assert [one["state"] for one in found["nodes"]] == list(states)
+    assert found.state == whole
+    assert [one.state for one in found.nodes] == list(states)
 
 
 def test_while_one_runs_the_failure_of_the_other_is_told() -> None:
     found = combine_nodes.status([node(0, "running"), node(1, "failed", exit_code=1)])
-    assert found["exit_code"] is None
-    assert found["reason"] == "gpu2 (node 1): failed"
+    assert found.exit_code is None
+    assert found.reason == "gpu2 (node 1): failed"
 
 
 def test_a_node_that_missed_a_stopped_one_has_not_failed_the_run() -> None:
     followed = node(0, "failed", attempts=attempt("peer-lost"))
     asked = node(1, "stopped", stopped_by="SIGTERM")
-    assert combine_nodes.status([followed, asked])["state"] == "stopped"
+    assert combine_nodes.status([followed, asked]).state == "stopped"
 
 
 def test_a_node_of_its_own_failure_has_failed_the_run() -> None:
     own = node(0, "failed", attempts=attempt("cuda-oom"))
     asked = node(1, "stopped", stopped_by="SIGTERM")
-    assert combine_nodes.status([own, asked])["state"] == "failed"
+    assert combine_nodes.status([own, asked]).state == "failed"
 
 
 def test_one_node_is_told_as_it_is() -> None:
-    assert combine_nodes.status([node(0, "failed", exit_code=3)]) == {
+    assert combine_nodes.status([node(0, "failed", exit_code=3)]).to_json() == {
         "state": "failed",
         "exit_code": 3,
     }
@@ -68,19 +69,19 @@ def test_warnings_have_the_names_of_their_hosts() -> None:
     found = combine_nodes.status(
         [node(0, "running"), node(1, "running", warning="the disk is full")]
     )
-    assert found["warning"] == "gpu2 (node 1): the disk is full"
+    assert found.warning == "gpu2 (node 1): the disk is full"
 
 
-def failed(number: int, role: str, at: float, ahead: float = 0.0, **more: Any) -> Failed:
+def failed(number: int, role: str, at: float, ahead: float = 0.0, **more: Any) -> NodeFailure:
     told = {"role": role, "time": at, "rank": number, "what": f"failure {number}", **more}
-    return Failed(node(number, "failed"), told, ahead)
+    return NodeFailure(node(number, "failed"), Failure.from_json(told), ahead)
 
 
 def test_a_root_comes_before_what_it_caused_whatever_the_clocks_say() -> None:
     found = combine_nodes.failure([failed(0, "cascade", 100.0), failed(1, "root", 900.0)])
     assert found is not None
-    assert (found["rank"], found["host"], found["node"]) == (1, "gpu2", 1)
-    assert [(other["rank"], other["host"]) for other in found["others"]] == [(0, "gpu1")]
+    assert (found.rank, found.host, found.node) == (1, "gpu2", 1)
+    assert [(other.rank, other.host) for other in found.others] == [(0, "gpu1")]
 
 
 def test_of_two_roots_the_first_is_the_cause_by_one_clock() -> None:
@@ -89,8 +90,8 @@ def test_of_two_roots_the_first_is_the_cause_by_one_clock() -> None:
         [failed(0, "root", 100.5), failed(1, "root", 3700.0, ahead=3600.0)]
     )
     assert found is not None
-    assert found["rank"] == 1
-    assert found["others"][0]["after"] == 0.5
+    assert found.rank == 1
+    assert found.others[0].after == 0.5
 
 
 def test_what_other_ranks_of_both_hosts_did_is_kept() -> None:
@@ -99,7 +100,7 @@ def test_what_other_ranks_of_both_hosts_did_is_kept() -> None:
         [failed(0, "root", 10.0), failed(1, "cascade", 11.0, others=others)]
     )
     assert found is not None
-    assert [(other["rank"], other["after"]) for other in found["others"]] == [(1, 1.0), (7, 1.25)]
+    assert [(other.rank, other.after) for other in found.others] == [(1, 1.0), (7, 1.25)]
 
 
 @pytest.mark.parametrize(
@@ -107,24 +108,24 @@ def test_what_other_ranks_of_both_hosts_did_is_kept() -> None:
     [("lost", "gpu2 (node 1) is lost: why"), ("unknown", "why")],
 )
 def test_a_node_that_vanished_comes_before_those_that_missed_it(state: str, what: str) -> None:
-    gone = Failed(node(1, state, reason="why"), None)
+    gone = NodeFailure(node(1, state, reason="why"), None)
     found = combine_nodes.failure([failed(0, "cascade", 10.0), gone])
     assert found is not None
-    assert found["what"] == what
-    assert found["others"][0]["rank"] == 0
+    assert found.what == what
+    assert found.others[0].rank == 0
 
 
 def test_a_node_that_vanished_comes_behind_a_cause_that_is_known() -> None:
-    gone = Failed(node(1, "unknown"), None)
+    gone = NodeFailure(node(1, "unknown"), None)
     found = combine_nodes.failure([failed(0, "root", 10.0), gone])
     assert found is not None
-    assert found["rank"] == 0
+    assert found.rank == 0
 
 
 def test_a_host_that_does_not_answer_is_no_failure() -> None:
     assert (
         combine_nodes.failure(
-            [Failed(node(0, "succeeded"), None), Failed(node(1, "unknown"), None)]
+            [NodeFailure(node(0, "succeeded"), None), NodeFailure(node(1, "unknown"), None)]
         )
         is None
     )

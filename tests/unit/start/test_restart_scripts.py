@@ -182,9 +182,7 @@ def test_a_later_attempt_differs_from_the_start_in_its_port_alone(project: Proje
     known = restart_scripts.spec(plan, "job-1")
     assert known is not None
     (text,) = rendered(plan).values()
-    assert text.replace(known["token"], "23456") == script(
-        bind(plan, {**FACTS, Slot.PORT: "23456"})
-    )
+    assert text.replace(known.token, "23456") == script(bind(plan, {**FACTS, Slot.PORT: "23456"}))
 
 
 def test_the_token_for_the_port_stands_nowhere_else(project: Project) -> None:

@@ -8,6 +8,7 @@ import pytest
 from safelaunch.cli.runs.follow import describe, follow_log, headline, last_state, writer
 from safelaunch.runs.access import LocalRun, LogRequest
 from safelaunch.runs.store import Run
+from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ def test_following_goes_on_to_the_next_attempt(tmp_path: Path) -> None:
 
 def test_a_stopped_run_names_the_signal() -> None:
     status = {"state": "stopped", "stopped_by": "SIGTERM", "signal": "SIGKILL", "exit_code": 137}
-    assert describe(status) == "stopped (SIGKILL)"
+    assert describe(Status.from_json(status)) == "stopped (SIGKILL)"
 
 
 HEADLINES = {
@@ -77,12 +78,13 @@ HEADLINES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("status", HEADLINES.values(), ids=HEADLINES)
+@pytest.mark.parametrize("data", HEADLINES.values(), ids=HEADLINES)
 def test_a_headline_stays_within_the_terminal(
-    status: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     run = LocalRun(Run("job-20260101-000000-abcd", str(tmp_path)))
+    status = Status.from_json(data)
     lines = headline(run, status).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()) == f"{run.id}: {describe(status)}"
@@ -90,4 +92,4 @@ def test_a_headline_stays_within_the_terminal(
 
 def test_of_a_run_that_was_found_dead_only_its_last_sign_of_life_is_told() -> None:
     status = {"state": "stopped", "started_at": 100.0, "ended_at": 105.0, "last_sign_at": 105.0}
-    assert describe(status) == "stopped, last sign of life after 5.0 s"
+    assert describe(Status.from_json(status)) == "stopped, last sign of life after 5.0 s"

@@ -7,13 +7,14 @@ import pytest
 
 from safelaunch.cli.runs.ps import _Row, _table
 from safelaunch.runs.store import Run
+from safelaunch.runtime.records import Status
 
 PROGRESS = {"step": 12000, "total": 80000, "scope": "run", "eta": 7200.0, "loss": 0.4123}
 
 
 def row(**known: Any) -> _Row:
     status = {"state": "running", "started_at": time.time() - 4000, "progress": PROGRESS, **known}
-    return _Row(Run("pretrain-7b-20260101-000000-abcd", "/nowhere"), status)
+    return _Row(Run("pretrain-7b-20260101-000000-abcd", "/nowhere"), Status.from_json(status))
 
 
 ATTEMPTS: list[dict[str, Any]] = [{}, {}, {}]
@@ -63,5 +64,5 @@ def test_the_progress_of_a_lost_run_has_its_time() -> None:
 
 
 def test_how_long_a_run_ran_that_was_found_dead_is_the_least() -> None:
-    dead = row(state="stopped", ended_at=row().status["started_at"] + 5, last_sign_at=1.0)
+    dead = row(state="stopped", ended_at=(row().status.started_at or 0.0) + 5, last_sign_at=1.0)
     assert "ran 5.0 s+" in _table([dead], None)[1]

@@ -6,6 +6,7 @@ from typing import Any
 
 from safelaunch.report.diff.compare import compare
 from safelaunch.report.diff.model import Group, Node, Side
+from safelaunch.runtime.records import Failure, Provenance, RunRecord, Status
 
 PLAN: dict[str, Any] = {
     "launcher": "torchrun",
@@ -41,9 +42,12 @@ def side(name: str = "a", **changes: Any) -> Side:
     plan = {**PLAN, "nodes": [{**PLAN["nodes"][0], **changes.pop("node", {})}]}
     plan.update(changes.pop("plan", {}))
     run, record = {**RUN, **changes.pop("run", {})}, {**RECORD, **changes.pop("record", {})}
-    status = changes.pop("status", {"state": "succeeded", "exit_code": 0})
-    node = Node(plan, run, record, changes.pop("facts", {}))
-    return Side(name, status, changes.pop("failure", None), (node,))
+    status = Status.from_json(changes.pop("status", {"state": "succeeded", "exit_code": 0}))
+    failure = changes.pop("failure", None)
+    node = Node(
+        plan, RunRecord.from_json(run), Provenance.from_json(record), changes.pop("facts", {})
+    )
+    return Side(name, status, None if failure is None else Failure.from_json(failure), (node,))
 
 
 def changed(one: Side, other: Side) -> dict[str, list[tuple[str, str | None, str | None]]]:
@@ -145,7 +149,7 @@ def test_ids_times_and_processes_are_no_difference() -> None:
 
 
 def test_what_was_never_recorded_is_said_to_be_unknown() -> None:
-    empty = Side("b", {}, None, (Node({}, {}, {}, {}),))
+    empty = Side("b", Status(), None, (Node({}, None, None, {}),))
     unknown = {group.name: group.unknown for group in compare(side(), empty) if group.unknown}
     assert unknown["versions"] == "nothing is recorded for b"
     assert set(unknown) == {"code", "command", "topology", "variables", "versions", "settings"}
@@ -156,8 +160,10 @@ def test_damaged_files_make_no_traceback() -> None:
         "nodes": [None, 3, {"env": [], "argv": 7, "files": "x"}],
         "supervision": 1,
     }
-    status = {"attempts": 3, "progress": []}
-    node = Node(odd, {"gpus": {}}, {"git": 5, "packages": []}, {"gpus": 3})
-    broken = Side("b", status, {"what": 7}, (node,))
+    status = Status.from_json({"attempts": 3, "progress": []})
+    run = RunRecord.from_json({"gpus": {}})
+    record = Provenance.from_json({"git": 5, "packages": []})
+    node = Node(odd, run, record, {"gpus": 3})
+    broken = Side("b", status, Failure.from_json({"what": 7}), (node,))
     assert compare(side(), broken)
     assert compare(broken, broken)

@@ -233,7 +233,11 @@ def test_a_live_run_tells_its_words_and_cards_and_no_other_value(
     monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path))
     node = tmp_path / "runs" / "job-1" / "node-0"
     node.mkdir(parents=True)
-    status = {"state": "running", "name": "job", "supervisor": processes.identity(os.getpid())}
+    status = {
+        "state": "running",
+        "name": "job",
+        "supervisor": processes.identity(os.getpid()).to_json(),
+    }
     (node / "status.json").write_text(json.dumps(status))
     env = {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}, "WANDB_API_KEY": {"value": "hidden"}}
     plan = {"nodes": [{"argv": ["python", "t.py"], "cwd": "/w", "node_rank": 0, "env": env}]}

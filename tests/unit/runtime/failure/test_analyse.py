@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import DATA
 
-from safelaunch.cli.runs.failure_block import block as on_screen
+from safelaunch.cli.runs.failure_block import block
 from safelaunch.runtime import rank_exits
 from safelaunch.runtime.failure import analyse
 from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.records import Failure, RunRecord
 from safelaunch.runtime.signatures import table
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ MS = 1_000_000
 FAILED = {"exit_code": 1, "signal": "", "time_ns": START + 2000 * MS}
 ENDED_WELL = {"exit_code": 0, "signal": "", "time_ns": START + 2000 * MS}
 CLOSED = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"
+
+
+def on_screen(failure: dict[str, Any], width: int, run: str = "") -> list[str]:
+    return block(Failure.from_json(failure), width, run)
 
 
 class Node:
@@ -75,10 +80,11 @@ class Node:
     def find(
         self, launcher: dict[str, Any] | None = None, **more: Any
     ) -> tuple[dict[str, Any], list[str]]:
-        found, warnings = analyse.find(
-            str(self.path), self.run, 1, self.exits, launcher or FAILED, **more
+        run = RunRecord.from_json(self.run)
+        failure, warnings = analyse.find(
+            str(self.path), run, 1, self.exits, launcher or FAILED, **more
         )
-        return found or {}, warnings
+        return {} if failure is None else failure.to_json(), warnings
 
 
 def error(
@@ -865,9 +871,11 @@ def test_a_damaged_record_raises_nothing(node: Node, data: bytes) -> None:
 
 
 def test_without_any_file_the_launchers_code_is_told(tmp_path: Path) -> None:
-    found, _ = analyse.find(str(tmp_path / "gone"), {}, 1, {}, {"exit_code": 5, "signal": ""})
+    found, _ = analyse.find(
+        str(tmp_path / "gone"), RunRecord(), 1, {}, {"exit_code": 5, "signal": ""}
+    )
     assert found is not None
-    assert found["what"] == "the launcher exited with code 5"
+    assert found.what == "the launcher exited with code 5"
 
 
 def test_a_log_with_a_hole_of_gigabytes_is_read_at_its_end(node: Node) -> None:

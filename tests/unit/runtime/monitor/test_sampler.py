@@ -16,6 +16,7 @@ from safelaunch.runtime import processes
 from safelaunch.runtime.monitor import gpu_load
 from safelaunch.runtime.monitor import sampler as monitor_sampler
 from safelaunch.runtime.monitor.trends import notes
+from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ def sampler(tmp_path: Path) -> Iterator[Callable[..., monitor_sampler.Samples]]:
     made = []
 
     def make(**run: object) -> monitor_sampler.Samples:
-        made.append(monitor_sampler.Samples(str(tmp_path), run))
+        made.append(monitor_sampler.Samples(str(tmp_path), RunRecord.from_json(run)))
         return made[-1]
 
     yield make

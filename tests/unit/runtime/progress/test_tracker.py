@@ -10,6 +10,7 @@ from safelaunch.cli.runs.progress import lines, short
 from safelaunch.runtime.progress import flood_filter
 from safelaunch.runtime.progress.flood_filter import Windows
 from safelaunch.runtime.progress.tracker import Progress
+from safelaunch.runtime.records import ProgressReport
 
 FOLDER = DATA / "progress"
 RECORDED = [json.loads(line) for line in (FOLDER / "lines.jsonl").read_text("utf-8").splitlines()]
@@ -28,8 +29,9 @@ def fed(*chunks: str, every: float = 1.0, patterns: tuple[str, ...] = ()) -> Pro
 def test_a_recorded_line_is_read(record: dict[str, Any]) -> None:
     progress = Progress([])
     events = progress.feed("".join(line + "\n" for line in record["lines"]).encode(), 1.0)
-    found = progress.snapshot()
-    found.update(found.get("metrics") or {})  # type: ignore[call-overload]
+    report = progress.snapshot()
+    found = {} if report is None else report.to_json()
+    found.update(found.get("metrics") or {})
     found["event"] = events[0]["event"] if events else None
     wanted = record["expected"]
     shown = {name: found.get(name) for name in wanted}
@@ -58,7 +60,7 @@ def test_bars_of_other_work_are_no_steps() -> None:
         "Validation DataLoader 0:  50%|##  | 5/10 [00:01<00:01,  5.00it/s]\n",
         "model.safetensors:  45%|##  | 450M/1.00G [00:10<00:12, 45.0MB/s]\n",
     )
-    assert progress.snapshot() == {}
+    assert progress.snapshot() is None
 
 
 def test_a_bar_without_a_name_counts_once_a_loss_explains_it() -> None:
@@ -123,11 +125,12 @@ def test_a_loss_that_is_nan_is_told_once_per_spell() -> None:
 
 def test_the_snapshot_is_json_also_with_nan() -> None:
     found = fed("step 1/2 loss nan\n").snapshot()
-    assert json.loads(json.dumps(found, allow_nan=False))["loss"] == "nan"
+    assert found is not None
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["loss"] == "nan"
 
 
 def test_source_code_in_a_traceback_is_no_loss() -> None:
-    assert fed("    loss = 0.5 * loss\n", "Step 2/5: build the image\n").snapshot() == {}
+    assert fed("    loss = 0.5 * loss\n", "Step 2/5: build the image\n").snapshot() is None
 
 
 def test_a_line_that_is_cut_between_two_chunks_is_read_whole() -> None:
@@ -242,7 +245,7 @@ def test_no_bytes_make_it_raise() -> None:
 # -- words -----------------------------------------------------------------------------------------
 
 NOW = 1_800_000_000.0
-KNOWN = {
+KNOWN: dict[str, Any] = {
     "step": 120,
     "total": 800,
     "scope": "run",
@@ -253,41 +256,45 @@ KNOWN = {
 }
 
 
+def report(**more: object) -> ProgressReport:
+    return ProgressReport.from_json({**KNOWN, **more})
+
+
 def test_ps_tells_step_time_left_and_loss() -> None:
-    assert short(KNOWN, "running", NOW) == "120/800, 12 min left, loss 0.4123"
+    assert short(report(), "running", NOW) == "120/800, 12 min left, loss 0.4123"
 
 
 def test_ps_tells_no_time_left_of_a_run_that_has_ended() -> None:
-    assert short(KNOWN, "failed", NOW) == "120/800, loss 0.4123"
+    assert short(report(), "failed", NOW) == "120/800, loss 0.4123"
 
 
 def test_ps_tells_no_time_left_when_the_steps_are_late() -> None:
-    assert short(KNOWN, "running", NOW + 600) == "120/800, loss 0.4123"
+    assert short(report(), "running", NOW + 600) == "120/800, loss 0.4123"
 
 
 def test_of_a_run_that_seems_to_hang_no_time_left_is_told() -> None:
-    assert short(KNOWN, "running", NOW, late=True) == "120/800, loss 0.4123"
-    assert "left" not in lines(KNOWN, "running", NOW, late=True)[0]
+    assert short(report(), "running", NOW, late=True) == "120/800, loss 0.4123"
+    assert "left" not in lines(report(), "running", NOW, late=True)[0]
 
 
 def test_where_there_is_less_room_the_time_left_goes_first() -> None:
-    assert short(KNOWN, "running", NOW, width=22) == "120/800, loss 0.4123"
-    assert short(KNOWN, "running", NOW, width=8) == "120/800"
+    assert short(report(), "running", NOW, width=22) == "120/800, loss 0.4123"
+    assert short(report(), "running", NOW, width=8) == "120/800"
 
 
 def test_ps_calls_the_end_of_a_bar_by_its_name() -> None:
-    assert short(dict(KNOWN, scope="bar"), "running", NOW) == "120/800, bar 12 min, loss 0.4123"
+    assert short(report(scope="bar"), "running", NOW) == "120/800, bar 12 min, loss 0.4123"
 
 
 def test_what_ps_tells_stays_within_its_column() -> None:
-    long = dict(KNOWN, step=702_668_999, total=702_669_000, loss=-1.2345e-07)
+    long = report(step=702_668_999, total=702_669_000, loss=-1.2345e-07)
     assert short(long, "running", NOW) == "702668999/702669000"
 
 
 def test_nothing_is_told_of_a_run_without_progress() -> None:
-    assert (short(None, "running"), lines({}, "running")) == ("", [])
+    assert (short(None, "running"), lines(ProgressReport(), "running")) == ("", [])
 
 
 def test_show_names_a_loss_that_is_no_number() -> None:
-    told = lines({"loss": "nan", "metrics": {"loss": "nan"}}, "running", NOW)
+    told = lines(ProgressReport(loss="nan", metrics={"loss": "nan"}), "running", NOW)
     assert told == ["loss nan", "loss is no finite number: what is trained from here on is lost"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from safelaunch.runtime.progress.watchdog import GAP, Watchdog
+from safelaunch.runtime.records import HangPolicy
 
 POLICY = {"action": "report", "first_progress": 1000.0, "factor": 10.0, "floor": 100.0}
 
@@ -11,7 +12,7 @@ class Job:
     """A job on a clock of its own, looked at each second."""
 
     def __init__(self, policy: dict[str, object] | None = POLICY) -> None:
-        self.dog = Watchdog(policy)
+        self.dog = Watchdog(None if policy is None else HangPolicy.from_json(policy))
         self.now = 5000.0
         self.bytes = 0
         self.steps = 0

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.start import run_dir, starter
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def test_a_run_id_that_is_there_is_not_started_again(tmp_path: Path) -> None:
     with open(os.path.join(node_dir, "status.json"), "w") as file:
         file.write('{"id": "job-20260101-000000-0000", "state": "succeeded"}')
     answer = starter.start(request(tmp_path), b"", os.environ, str(tmp_path / "home"))
-    assert (answer["started"], answer["status"]["state"]) == (False, "succeeded")
+    assert (answer.started, answer.status.state) == (False, "succeeded")
     assert not (tmp_path / "new").exists()
 
 
@@ -64,7 +65,7 @@ def test_a_start_that_is_undone_takes_its_log_along(
     node_dir = run_dir.node_dir("job-20260101-000000-0000", 0)
     assert run_dir.lock(node_dir, created)
     run_dir.reserve_log(log, created)
-    run_dir.fill(node_dir, {"created": created[1:]}, [])
+    run_dir.fill(node_dir, RunRecord(created=created[1:]), [])
     with open(log, "w") as file:
         file.write("the first line of a job that another node calls off\n")
     starter.undo("job-20260101-000000-0000", 0)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import run_state
+from safelaunch.runtime import json_files
+from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.supervise.journal import FOLDERS, Journal
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ OTHERS = [{"rank": rank, "what": "left early " * 40, "class": None} for rank in 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    found = Journal(str(tmp_path / "node-0"), RUN)
+    found = Journal(str(tmp_path / "node-0"), RunRecord.from_json(RUN))
     (tmp_path / "node-0").mkdir()
     found.open()
     found.begin(1)
@@ -27,7 +28,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def written_on_a_full_disk(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    run_state.write_reserved(str(path), data)
+    json_files.write_reserved(str(path), data)
     found = json.loads(path.read_bytes())
     assert isinstance(found, dict)
     return found
@@ -41,13 +42,13 @@ def test_a_failure_of_many_ranks_fits_whole_into_what_is_reserved_for_it(journal
         "others": OTHERS,
     }
     path = journal.failure_file
-    run_state.write_reserved(path, failure)
-    assert run_state.read_json(path) == failure
+    json_files.write_reserved(path, failure)
+    assert json_files.read_json(path) == failure
 
 
 def test_what_does_not_fit_is_cut_short_and_no_key_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "failure.json"
-    run_state.reserve(str(path), 8192)
+    json_files.reserve(str(path), 8192)
     error = {"type": "RuntimeError", "message": "m" * 9000, "causes": [{"message": "c" * 9000}]}
     failure = {"class": "cuda-oom", "rank": 3, "exception": error, "others": OTHERS}
     found = written_on_a_full_disk(path, failure)
@@ -76,5 +77,5 @@ def test_a_directory_that_comes_back_has_what_the_start_had_written(
     assert (node / "again.0.sh").stat().st_mode & 0o777 == 0o755
     assert (node / "runtime/safelaunch/runtime/site/sitecustomize.py").read_bytes() == b"pass"
     assert not (node / "supervisor.log").exists()
-    assert run_state.read_json(str(node / "run.json")) == RUN
+    assert json_files.read_json(str(node / "run.json")) == RUN
     assert {folder.name for folder in node.iterdir()} >= {*FOLDERS, "failure.json.reserve"}

@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.workspace import DEADLINE
 
+from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.supervise import peers
 from safelaunch.runtime.supervise.peers import Peers
+from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 HOSTS = ["gpu1", "gpu2", "gpu3"]
-FAILED = {"state": "failed", "class": "cuda-oom", "rank": 5, "what": "out of memory"}
+
+
+def failed(what: str = "out of memory") -> NodeEnd:
+    return NodeEnd(state="failed", class_name="cuda-oom", rank=5, what=what)
 
 
 class Journal:
@@ -45,7 +50,7 @@ class Journal:
 def make(port: int, node: int, token: str = "secret") -> Peers:  # noqa: S107 - of this test
     told = {"address": "127.0.0.1", "port": port, "token": token}
     journal: Any = Journal()
-    found = Peers(told, {"hosts": HOSTS, "node": node}, journal)
+    found = Peers(told, RunRecord(hosts=HOSTS, node=node), journal)
     found.open()
     return found
 
@@ -77,20 +82,20 @@ def turn(several: list[Peers], is_done: Callable[[], bool]) -> None:
 
 
 def test_a_node_that_fails_ends_all_others(three: list[Peers]) -> None:
-    three[2].ended(1, FAILED)
+    three[2].ended(1, failed())
     turn(three, lambda: all(2 in one.ends.get(1, {}) for one in three))
     assert three[0].tick(1, 0.0) == three[1].tick(1, 0.0) == "node"
     assert three[1].why() == "gpu3 (node 2) failed: rank 5: out of memory"
 
 
 def test_a_node_that_succeeds_ends_nobody(three: list[Peers]) -> None:
-    three[1].ended(1, {"state": "succeeded"})
+    three[1].ended(1, NodeEnd(state="succeeded"))
     turn(three, lambda: 1 in three[2].ends.get(1, {}))
     assert three[2].tick(1, 0.0) == ""
 
 
 def test_an_end_of_an_earlier_attempt_does_not_end_this_one(three: list[Peers]) -> None:
-    three[1].ended(1, FAILED)
+    three[1].ended(1, failed())
     turn(three, lambda: 1 in three[0].ends.get(1, {}))
     assert three[0].tick(2, 0.0) == ""
 
@@ -98,19 +103,19 @@ def test_an_end_of_an_earlier_attempt_does_not_end_this_one(three: list[Peers]) 
 def test_what_was_said_before_a_connection_is_said_again(three: list[Peers]) -> None:
     for line in list(three[1].lines):
         three[1]._drop(line)
-    three[1].ended(1, FAILED)
+    three[1].ended(1, failed())
     turn(three, lambda: 1 in three[2].ends.get(1, {}))
 
 
 def test_the_last_words_before_a_hang_up_are_heard(three: list[Peers]) -> None:
-    three[1].ended(1, FAILED)
+    three[1].ended(1, failed())
     three[1].close(lambda: False, is_bad=True)
     turn(three[:1], lambda: 1 in three[0].ends.get(1, {}))
 
 
 def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
     first = make(port, 0)
-    first.ended(1, FAILED)
+    first.ended(1, failed())
     late = make(port, 1)
     try:
         turn([first, late], lambda: 0 in late.ends.get(1, {}))
@@ -131,12 +136,12 @@ STRANGE = (
 
 
 def test_node_0_hands_on_an_end_after_its_own(three: list[Peers]) -> None:
-    three[0].ended(1, {"state": "succeeded"})
+    three[0].ended(1, NodeEnd(state="succeeded"))
     leaving = threading.Thread(
         target=three[0].close, args=(lambda: False,), kwargs={"is_bad": False, "attempt": 1}
     )
     leaving.start()
-    three[1].ended(1, FAILED)
+    three[1].ended(1, failed())
     turn(three[1:], lambda: 1 in three[2].ends.get(1, {}))
     leaving.join(DEADLINE)
     assert not leaving.is_alive()
@@ -194,10 +199,10 @@ def test_who_does_not_say_who_it_is_is_hung_up_on_in_time(
 def test_many_ends_are_said_again_after_a_connection_is_lost(three: list[Peers]) -> None:
     for attempt in range(1, 200):
         for one in three:
-            one.ended(attempt, {**FAILED, "what": "x" * 300})
+            one.ended(attempt, failed("x" * 300))
     for line in list(three[0].lines):
         three[0]._drop(line)
-    three[0].ended(200, FAILED)
+    three[0].ended(200, failed())
     turn(three, lambda: all(0 in one.ends.get(200, {}) for one in three))
 
 
@@ -255,7 +260,7 @@ def test_each_node_hears_how_much_all_others_have_written(
 
 
 def test_the_steps_of_a_smoke_run_end_all_nodes(three: list[Peers]) -> None:
-    three[0].ended(1, {"state": "succeeded", "stopped_by": "min_steps"})
+    three[0].ended(1, NodeEnd(state="succeeded", stopped_by="min_steps"))
     turn(three, lambda: all(0 in one.ends.get(1, {}) for one in three))
     assert three[1].tick(1, 0.0) == "min_steps"
 
@@ -269,14 +274,14 @@ def test_a_node_that_is_heard_again_is_told(three: list[Peers]) -> None:
 
 def test_all_nodes_get_the_decision_of_the_first(three: list[Peers]) -> None:
     control: Any = SimpleNamespace(signals=[])
-    decision = {"action": "restart", "delay": 1.0, "rung": 0, "why": "it may pass", "port": 21000}
-    for node, end in ((1, FAILED), (2, {"state": "stopped", "stopped_by": "node"})):
+    decision = Decision(action="restart", delay=1.0, why="it may pass", port=21000)
+    for node, end in ((1, failed()), (2, NodeEnd(state="stopped", stopped_by="node"))):
         three[node].ended(1, end)
-    three[0].ended(1, {"state": "succeeded"})
+    three[0].ended(1, NodeEnd(state="succeeded"))
     turn(three, lambda: len(three[0].ends.get(1, {})) == 3)
     seen = {}
 
-    def decide(ends: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    def decide(ends: dict[int, NodeEnd]) -> Decision:
         seen.update(ends)
         return decision
 
@@ -285,7 +290,7 @@ def test_all_nodes_get_the_decision_of_the_first(three: list[Peers]) -> None:
         assert three[0].agree(1, decide, reader.fileno(), control) == decision
         turn(three, lambda: all(1 in one.next for one in three))
         assert three[2].agree(1, decide, reader.fileno(), control) == decision
-    assert {node: end["state"] for node, end in seen.items()} == {
+    assert {node: end.state for node, end in seen.items()} == {
         0: "succeeded",
         1: "failed",
         2: "stopped",
@@ -294,14 +299,14 @@ def test_all_nodes_get_the_decision_of_the_first(three: list[Peers]) -> None:
 
 def test_a_stop_ends_the_waiting_for_the_others(three: list[Peers]) -> None:
     control: Any = SimpleNamespace(signals=["SIGTERM"])
-    assert three[1].agree(1, lambda _: {}, 0, control) is None
+    assert three[1].agree(1, lambda _: Decision(), 0, control) is None
 
 
 def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
     path = tmp_path / peers.FILE
     path.write_text(json.dumps({"address": "127.0.0.1", "port": port, "token": "secret"}))
     journal: Any = Journal()
-    found = peers.of(str(tmp_path), {"hosts": HOSTS, "node": 0}, journal)
+    found = peers.of(str(tmp_path), RunRecord(hosts=HOSTS, node=0), journal)
     assert found is not None
     found.close(lambda: True, is_bad=False)
     assert not path.exists()
@@ -309,4 +314,4 @@ def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
 
 def test_a_run_of_one_node_has_no_peers(tmp_path: Path) -> None:
     journal: Any = Journal()
-    assert peers.of(str(tmp_path), {"hosts": ["gpu1"], "node": 0}, journal) is None
+    assert peers.of(str(tmp_path), RunRecord(hosts=["gpu1"], node=0), journal) is None

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from safelaunch.runtime.records import AttemptRecord, Failure, RecoveryPolicy
 from safelaunch.runtime.supervise import recovery
 
 if TYPE_CHECKING:
@@ -25,23 +26,21 @@ FAULT = "cuda-illegal-memory-access"
 RUNGS = ["NCCL_SHM_DISABLE=1", "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1", "NCCL_DEBUG=INFO"]
 
 
-def attempt(**known: Any) -> dict[str, Any]:
-    return {"started_at": 100.0, "rung": 0, "steps": 0, "checkpoint": None, **known}
+def attempt(**known: Any) -> AttemptRecord:
+    record = {"started_at": 100.0, "rung": 0, "steps": 0, "checkpoint": None, **known}
+    return AttemptRecord.from_json(record)
 
 
 def decide(
     name: str | None,
-    *attempts: dict[str, Any],
+    *attempts: AttemptRecord,
     rungs: int = 0,
     now: float = 1000.0,
     **policy: Any,
-) -> dict[str, Any]:
-    failure = {"class": name}
-    found = recovery.decide(
-        {**POLICY, **policy}, list(attempts) or [attempt()], failure, now, 100.0, rungs
-    )
-    assert isinstance(found, dict)
-    return found
+) -> recovery.Decision:
+    failure = Failure(class_name=name)
+    rules = RecoveryPolicy.from_json({**POLICY, **policy})
+    return recovery.decide(rules, list(attempts) or [attempt()], failure, now, 100.0, rungs)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +50,14 @@ def decide(
 def test_what_the_signature_says_of_a_restart_counts_more_than_its_class(
     name: str, said: str, action: str
 ) -> None:
-    failure = {"class": name, "restart": said}
-    assert recovery.decide(POLICY, [attempt()], failure, 1000.0, 100.0, 0)["action"] == action
+    failure = Failure(class_name=name, restart=said)
+    rules = RecoveryPolicy.from_json(POLICY)
+    assert recovery.decide(rules, [attempt()], failure, 1000.0, 100.0, 0).action == action
 
 
 def test_without_a_policy_nothing_is_restarted() -> None:
-    found = recovery.decide(None, [attempt()], {"class": "nccl-timeout"}, 1.0, 0.0, 0)
-    assert (found["action"], found["why"]) == ("stop", "no restart: the job has no `recovery:`")
+    found = recovery.decide(None, [attempt()], Failure(class_name="nccl-timeout"), 1.0, 0.0, 0)
+    assert (found.action, found.why) == ("stop", "no restart: the job has no `recovery:`")
 
 
 @pytest.mark.parametrize(
@@ -73,29 +73,29 @@ def test_without_a_policy_nothing_is_restarted() -> None:
     ],
 )
 def test_the_class_decides(name: str, action: str) -> None:
-    assert decide(name)["action"] == action
+    assert decide(name).action == action
 
 
 @pytest.mark.parametrize(
     ("name", "asked"), [("user-code-exception", "restart"), ("nccl-timeout", "stop")]
 )
 def test_the_table_of_the_job_beats_the_default(name: str, asked: str) -> None:
-    assert decide(name, classes={name: asked})["action"] == asked
+    assert decide(name, classes={name: asked}).action == asked
 
 
 @pytest.mark.parametrize("known", [{"steps": 7}, {"checkpoint": 500.0}, {"progressed": True}])
 def test_an_unknown_failure_after_progress_is_retried(known: dict[str, Any]) -> None:
-    assert decide(None, attempt(**known))["action"] == "restart"
+    assert decide(None, attempt(**known)).action == "restart"
 
 
 @pytest.mark.parametrize("known", [{}, {"checkpoint": 50.0}])
 def test_an_unknown_failure_before_any_progress_is_not_retried(known: dict[str, Any]) -> None:
-    assert decide(None, attempt(**known))["action"] == "stop"
+    assert decide(None, attempt(**known)).action == "stop"
 
 
 def test_a_reason_to_restart_claims_only_the_progress_that_was_made() -> None:
     moved, stuck = attempt(steps=50), attempt(steps=50)
-    said = [decide(None, *made)["why"] for made in ([moved], [moved, stuck])]
+    said = [decide(None, *made).why for made in ([moved], [moved, stuck])]
     assert said == [
         "restart 1 of 3: no known cause, and it had made progress",
         "restart 2 of 3: no known cause, and an earlier attempt had made progress",
@@ -106,45 +106,47 @@ def test_a_reason_to_restart_claims_only_the_progress_that_was_made() -> None:
 def test_a_training_that_ended_well_but_for_success_is_not_made_again(
     code: int | None, action: str
 ) -> None:
-    failure = {"class": None, "exit_code": code, "unmet": ["100 steps, 5 were seen in the log"]}
-    found = recovery.decide(POLICY, [attempt(steps=5)], failure, 1000.0, 100.0, 0)
-    assert found["action"] == action
-    assert (found["why"] == recovery.UNMET) == (action == "stop")
+    failure = Failure(exit_code=code, unmet=["100 steps, 5 were seen in the log"])
+    found = recovery.decide(
+        RecoveryPolicy.from_json(POLICY), [attempt(steps=5)], failure, 1000.0, 100.0, 0
+    )
+    assert found.action == action
+    assert (found.why == recovery.UNMET) == (action == "stop")
 
 
 def test_the_delay_doubles_up_to_its_cap() -> None:
     made = [attempt(steps=n) for n in range(1, 5)]
-    delays = [decide("nccl-timeout", *made[:n], max_restarts=9)["delay"] for n in (1, 2, 3, 4)]
+    delays = [decide("nccl-timeout", *made[:n], max_restarts=9).delay for n in (1, 2, 3, 4)]
     assert delays == [10.0, 20.0, 35.0, 35.0]
 
 
 def test_after_thousands_of_restarts_the_delay_is_still_a_number() -> None:
     made = [attempt(steps=n) for n in range(3000)]
-    assert decide("nccl-timeout", *made, max_restarts=9999)["delay"] == 35.0
+    assert decide("nccl-timeout", *made, max_restarts=9999).delay == 35.0
 
 
 def test_max_restarts_ends_it() -> None:
     made = [attempt(steps=n) for n in (1, 2, 3, 4)]
-    assert decide("nccl-timeout", *made[:3])["action"] == "restart"
-    assert "max_restarts" in decide("nccl-timeout", *made)["why"]
+    assert decide("nccl-timeout", *made[:3]).action == "restart"
+    assert "max_restarts" in decide("nccl-timeout", *made).why
 
 
 def test_the_budget_counts_the_pause_before_the_restart() -> None:
     late = decide("nccl-timeout", budget=909.0)
-    assert (late["action"], "`budget` of 15m9s" in late["why"]) == ("stop", True)
-    assert decide("nccl-timeout", budget=911.0)["action"] == "restart"
+    assert (late.action, "`budget` of 15m9s" in late.why) == ("stop", True)
+    assert decide("nccl-timeout", budget=911.0).action == "restart"
 
 
 def test_a_clock_that_is_set_back_spends_no_budget() -> None:
     found = decide("nccl-timeout", budget=60.0, now=-5000.0)
-    assert found["action"] == "restart"
+    assert found.action == "restart"
 
 
 def test_attempts_in_a_row_without_progress_end_it() -> None:
     made = [attempt(steps=50), attempt(steps=50), attempt(steps=40)]
-    assert decide("nccl-timeout", *made[:2])["action"] == "restart"
+    assert decide("nccl-timeout", *made[:2]).action == "restart"
     found = decide("nccl-timeout", *made)
-    assert (found["action"], "`no_progress`" in found["why"]) == ("stop", True)
+    assert (found.action, "`no_progress`" in found.why) == ("stop", True)
 
 
 @pytest.mark.parametrize(
@@ -152,50 +154,50 @@ def test_attempts_in_a_row_without_progress_end_it() -> None:
 )
 def test_coming_further_than_before_is_progress(last: dict[str, Any]) -> None:
     made = [attempt(steps=50, checkpoint=900.0), attempt(), attempt(**last)]
-    assert decide("nccl-timeout", *made)["action"] == "restart"
+    assert decide("nccl-timeout", *made).action == "restart"
 
 
 def test_the_same_checkpoint_as_before_is_no_progress() -> None:
     made = [attempt(checkpoint=900.0)] * 3
-    assert decide("nccl-timeout", *made)["action"] == "stop"
+    assert decide("nccl-timeout", *made).action == "stop"
 
 
 @pytest.mark.parametrize(("rung", "after"), [(0, 1), (1, 2), (2, 3)])
 def test_an_illegal_access_goes_a_rung_up(rung: int, after: int) -> None:
     found = decide(FAULT, attempt(rung=rung), rungs=3, ladder=True)
-    assert (found["action"], found["rung"]) == ("restart", after)
+    assert (found.action, found.rung) == ("restart", after)
 
 
 def test_at_the_top_of_the_ladder_it_stops_and_says_what_to_check() -> None:
     found = decide(FAULT, attempt(rung=3), rungs=3, ladder=True)
-    assert (found["action"], ">= 2.26.5" in found["why"]) == ("stop", True)
+    assert (found.action, ">= 2.26.5" in found.why) == ("stop", True)
 
 
 def test_a_ladder_does_not_climb_past_max_restarts() -> None:
     made = [attempt(rung=0), attempt(rung=1)]
-    assert decide(FAULT, *made, rungs=3, ladder=True, max_restarts=1)["action"] == "stop"
+    assert decide(FAULT, *made, rungs=3, ladder=True, max_restarts=1).action == "stop"
 
 
 def test_the_job_may_forbid_the_ladder_s_class() -> None:
     found = decide(FAULT, rungs=3, ladder=True, classes={FAULT: "stop"})
-    assert found["action"] == "stop"
+    assert found.action == "stop"
 
 
 def test_another_failure_keeps_the_rung() -> None:
     made = [attempt(), attempt(rung=1, steps=5)]
     found = decide("nccl-timeout", *made, rungs=3, ladder=True)
-    assert (found["action"], found["rung"]) == ("restart", 1)
+    assert (found.action, found.rung) == ("restart", 1)
 
 
 def test_a_new_rung_is_not_held_back_by_failures_below_it() -> None:
     made = [attempt(rung=0), attempt(rung=1), attempt(rung=2)]
     found = decide(FAULT, *made, rungs=3, ladder=True, no_progress=1)
-    assert (found["action"], found["rung"]) == ("restart", 3)
+    assert (found.action, found.rung) == ("restart", 3)
 
 
 def test_without_a_ladder_the_class_s_own_default_holds() -> None:
     found = decide(FAULT, attempt(steps=3), rungs=3)
-    assert (found["action"], found["rung"]) == ("restart", 0)
+    assert (found.action, found.rung) == ("restart", 0)
 
 
 # -- advice
