@@ -45,11 +45,11 @@ def command(launch: Launch) -> Command:
     job = launch.job
     sub = job.command[0] if job.command else ""
     if sub not in (*_DISTRIBUTED, *_SINGLE):
-        known = (*_DISTRIBUTED, *_SINGLE)
+        names = (*_DISTRIBUTED, *_SINGLE)
         raise ConfigError(
             f"swift has no subcommand `{sub}`",
             where=job.origin("command"),
-            hint=did_you_mean(sub, known) or "known: " + ", ".join(known),
+            hint=did_you_mean(sub, names) or "known: " + ", ".join(names),
         )
     if job.launcher_args.words:
         raise ConfigError(
@@ -137,9 +137,9 @@ def binds_gpus(job: Job) -> bool:
 
 def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
     """Return what MASTER_ADDR and MASTER_PORT fix: for sure where swift starts torchrun."""
-    found = common.env_rendezvous(job, env)
+    fixed = common.env_rendezvous(job, env)
     if "NPROC_PER_NODE" not in env:
-        return found
+        return fixed
     remedy = "take MASTER_PORT out of `env`: a free port is chosen at each start"
-    ports = (FixedPort(port.port, port.setting, remedy) for port in found.ports)
-    return Rendezvous(tuple(ports), found.addresses)
+    ports = (FixedPort(port.port, port.setting, remedy) for port in fixed.ports)
+    return Rendezvous(tuple(ports), fixed.addresses)

@@ -52,12 +52,12 @@ def parse_line(words: Sequence[str]) -> Node:
                 hint="a text processor has replaced it",
             )
     env: dict[str, str] = {}
-    while line and (found := _ASSIGNMENT.fullmatch(line[0]) or _WRAPPER.fullmatch(line[0])):
-        if found.re is _WRAPPER:
+    while line and (match := _ASSIGNMENT.fullmatch(line[0]) or _WRAPPER.fullmatch(line[0])):
+        if match.re is _WRAPPER:
             line.pop(0)
             continue
-        check_name(found[1], PASTED_LINE)
-        env[found[1]] = found[2]
+        check_name(match[1], PASTED_LINE)
+        env[match[1]] = match[2]
         line.pop(0)
     if not line:
         raise ConfigError("no command in the line", where=PASTED_LINE)
@@ -79,14 +79,14 @@ def _visible(keys: dict[str, Node], env: dict[str, str]) -> None:
 
 
 def _shell_words(line: str) -> list[str]:
-    line = _CONTINUED.sub(lambda found: found[1] or "", line).strip()
+    line = _CONTINUED.sub(lambda match: match[1] or "", line).strip()
     try:
         words = shlex.split(line, comments=False)
     except ValueError as e:
         raise ConfigError(f"the line cannot be read: {e}", where=PASTED_LINE) from None
-    found = _OPERATOR.search(_QUOTED.sub("_", line))
-    if found:
-        shown = found[0].strip() or "a line break"
+    operator = _OPERATOR.search(_QUOTED.sub("_", line))
+    if operator:
+        shown = operator[0].strip() or "a line break"
         raise ConfigError(
             f"`{shown}` is shell, not part of a launch line",
             where=PASTED_LINE,
