@@ -81,7 +81,7 @@ def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
     for name, values in _grouped(words, table):
         if name in table.owned:
             raise ConfigError(
-                f"`--{name}` is said by the job itself",
+                f"`--{name}` is not for `launcher_args`: a key of the job sets it",
                 where=where,
                 hint=f"use {table.owned[name]}",
             )

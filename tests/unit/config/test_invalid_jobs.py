@@ -343,7 +343,7 @@ BAD = {
     "flag of the launcher that the job says": (
         TORCHRUN + "launcher_args: {nproc-per-node: 4}\n",
         "job.yaml:4:16",
-        "`--nproc_per_node` is said by the job itself",
+        "`--nproc_per_node` is not for `launcher_args`: a key of the job sets it",
         "use `processes:`",
     ),
     "near miss of a launcher flag": (
