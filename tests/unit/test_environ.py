@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from safelaunch.environ import SCRUBBED, check_name, inherited, matches, merge
+from safelaunch.environ import NOTEWORTHY, SCRUBBED, check_name, inherited, matches, merge
 from safelaunch.errors import ConfigError
 from safelaunch.model import EnvVar, Origin, Slot, Word, text
 
@@ -98,3 +100,18 @@ def test_other_names_are_not_scrubbed(name: str) -> None:
 def test_inherited_names_are_sorted() -> None:
     environ = {"NCCL_B": "", "A": "", "NCCL_A": ""}
     assert inherited(environ, ["NCCL_*"]) == ["NCCL_A", "NCCL_B"]
+
+
+def test_prepend_leaves_a_computed_variable_to_the_target() -> None:
+    computed = replace(var("of the target"), computed="no_proxy")
+    assert merged(computed, var("x", prepend=True)) == var("x", prepend=True).over(computed)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "GLOO_SOCKET_IFNAME", "UCX_TLS", "FI_PROVIDER",
+     "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "PYTORCH_ALLOC_CONF",
+     "PYTORCH_CUDA_ALLOC_CONF", "OMP_NUM_THREADS", "TORCH_DISTRIBUTED_DEBUG", "LD_PRELOAD"],
+)  # fmt: skip
+def test_an_inherited_name_that_changes_a_job_is_noteworthy(name: str) -> None:
+    assert inherited({name: "", "EDITOR": ""}, NOTEWORTHY) == [name]

@@ -488,3 +488,15 @@ def test_a_folder_instead_of_a_job_file_is_refused(project: Project) -> None:
 def test_a_nul_in_the_path_of_a_job_file_is_refused(project: Project) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         resolve_file("a\0b", Flags(), str(project.folder))
+
+
+def test_a_profile_of_the_command_line_is_relative_to_the_caller(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    for folder, what in (("", "of the caller"), ("jobs", "of the job's folder")):
+        text = f"description: {what}\naccelerator: cuda\n"
+        project.write(text, os.path.join(folder, "own.yaml"))
+    project.write("launcher: python\nscript: ../train.py\n", "jobs/job.yaml")
+    flags = Flags(profile="./own.yaml")
+    resolved = resolve_file("jobs/job.yaml", flags, str(tmp_path))
+    assert resolved.profile is not None
+    assert resolved.profile.description == "of the caller"

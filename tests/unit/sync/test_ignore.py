@@ -210,3 +210,10 @@ def test_rules_agree_with_git(tmp_path: Path) -> None:
         [*git, "ls-files", "-z", "--others", "--exclude-standard"], check=True, capture_output=True
     )
     assert sent(tmp_path) == set(listed.stdout.decode().split("\0")) - {""}
+
+
+def test_include_reaches_into_folders_that_are_left_out(tmp_path: Path) -> None:
+    make(tmp_path, "outputs/run1/best.pt", "outputs/run1/last.pt", "outputs/run2/best.pt", "a.py")
+    ignore(tmp_path, "outputs/\n")
+    found = sent(tmp_path, include=("outputs/run1/best.pt",))
+    assert found == {".gitignore", "a.py", "outputs/run1/best.pt"}

@@ -255,6 +255,11 @@ def plan(here: Tree, *rows: Row, force: bool = False, recorded: bool = True) -> 
     return compare(here, {row.path: row for row in rows}, known, force=force)
 
 
+def test_what_is_gone_on_both_sides_is_not_gone_from_the_host_alone() -> None:
+    there, lost = Row("there", "f", 0o644, "h", 1, ""), Row("lost", "f", 0, "", 0, "g")
+    assert plan(tree("new"), there, lost).gone == [there]
+
+
 def test_new_changed_and_lost_files_are_sent() -> None:
     found = plan(
         tree("new", "changed", "same", "lost"),

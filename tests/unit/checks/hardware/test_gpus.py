@@ -98,6 +98,25 @@ def test_each_rank_needs_a_card(what: str, project: Project) -> None:
     assert hint in found.hint
 
 
+@pytest.mark.parametrize("reported", [{}, {"query": ""}, {"query": "no such field"}, {"list": ""}])
+def test_a_tool_that_reports_nothing_is_no_proof_that_there_is_no_card(
+    reported: dict[str, str], project: Project
+) -> None:
+    facts = box(said=reported)
+    facts["gpus"]["nvidia_smi"] = "/usr/bin/nvidia-smi"
+    assert facts["gpus"]["troubles"] == []
+    found = one(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
+    assert found.status == "skip"
+    if not reported:
+        assert found.evidence.endswith("tells of no card, and not that there is none")
+
+
+def test_a_tool_that_says_there_is_none_is_proof(project: Project) -> None:
+    facts = box(said={"query": "No devices were found\n"})
+    found = one(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
+    assert (found.status, "there is no NVIDIA card" in found.evidence) == ("fail", True)
+
+
 @pytest.mark.parametrize("what", [w for w in COUNTS if COUNTS[w][2] == "fail"])
 def test_what_the_hint_sets_cures_the_count(what: str, project: Project) -> None:
     job, facts, _, _ = COUNTS[what]

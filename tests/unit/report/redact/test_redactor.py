@@ -128,6 +128,20 @@ def test_secrets_alone_leave_names_readable() -> None:
     assert told == "/home/erika/x, gpu-node-7, password=<secret-1>"
 
 
+@pytest.mark.parametrize("secret", ["hunt", "hunter", "hunter2"])
+def test_a_short_secret_that_is_known_is_gone_wherever_it_stands(secret: str) -> None:
+    one = Redactor()
+    one.know("secret", secret)
+    assert secret not in one.text(f"connecting with {secret} as guest")
+
+
+def test_the_password_of_an_address_is_gone_elsewhere_too() -> None:
+    address, elsewhere = "fetch https://erika:Tr0ub4dor3x@git.example.com/x", "sent Tr0ub4dor3x"
+    one = Redactor()
+    one.learn(address)
+    assert "Tr0ub4dor3x" not in one.text(elsewhere)
+
+
 SLOW = (
     "a", "\\", "-", "eyJ", "/home/", "password=", "1.2.3.4.", "a@", "(", "ab:", "http://a:b@",
     "-----BEGIN PRIVATE KEY-----\n", "A\n-----END PRIVATE KEY-----\n",

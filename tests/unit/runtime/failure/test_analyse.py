@@ -173,6 +173,21 @@ def test_what_the_agent_ends_is_a_cascade(node: Node) -> None:
     assert roles == [(0, "cascade"), (1, "cascade")]
 
 
+def test_a_peer_that_nccls_watchdog_aborts_is_a_cascade(node: Node) -> None:
+    node.ended(0, 10, code=7)
+    node.ended(1, 5000, signal="SIGABRT")
+    found, _ = node.find()
+    assert (found["rank"], [other["role"] for other in found["others"]]) == (0, ["cascade"])
+
+
+def test_a_rank_whose_time_is_not_known_is_not_blamed_as_the_first(node: Node) -> None:
+    node.ended(0, 10, code=7)
+    node.ended(1, 0, code=7)
+    node.exits[1]["time_ns"] = 0
+    found, _ = node.find()
+    assert (found["rank"], [other["role"] for other in found["others"]]) == (0, ["unknown"])
+
+
 def test_a_rank_ended_by_sigterm_before_anything_else_failed_is_the_cause(node: Node) -> None:
     node.ended(1, 0, code=143, signal="SIGTERM")
     node.raised(0, "RuntimeError", CLOSED, ms=3)

@@ -157,6 +157,14 @@ def test_coming_further_than_before_is_progress(last: dict[str, Any]) -> None:
     assert decide("nccl-timeout", *made).action == "restart"
 
 
+@pytest.mark.parametrize(("seconds", "action"), [(-2.0, "stop"), (-1.5, "restart")])
+def test_a_checkpoint_of_the_first_seconds_counts_though_file_systems_cut_times(
+    seconds: float, action: str
+) -> None:
+    made = attempt(started_at=900.0, checkpoint=900.0 + seconds)
+    assert decide(None, made)["action"] == action
+
+
 def test_the_same_checkpoint_as_before_is_no_progress() -> None:
     made = [attempt(checkpoint=900.0)] * 3
     assert decide("nccl-timeout", *made).action == "stop"
