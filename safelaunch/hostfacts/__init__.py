@@ -1,5 +1,5 @@
-"""What the tools of a host say about its cards and itself, read from their text.
+"""Parses the output of tools into facts about a host and its GPUs.
 
-Pure functions: nothing is run, opened or asked here. `runtime/facts.py` fetches the texts, on the
-host; a text that cannot be read is no fact, and never an exception.
+Pure functions, except for `saved`: no command is run here. `runtime/facts` collects the texts on
+the host; a text that cannot be parsed gives no fact, and never raises an exception.
 """

@@ -1,7 +1,9 @@
-"""The facts of a host: what a probe (runtime/facts.py) fetched, read, as one dictionary of JSON.
+"""Converts the result of a probe (runtime/facts) into the facts of a host, as one JSON object.
 
-A fact that is not known is None or absent; `skipped` says why a part of the probe told nothing.
+A fact that is not known is None or absent; `skipped` has the reason why a part of the probe failed.
 """
+
+# ruff: noqa: PLC0415 - the parsers of GPU tools (20 ms) are imported only for facts with GPUs
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ _TRAINING = ("torch", "accelerate", "deepspeed", "transformers", "trl", "vllm", 
 _NUMBER = re.compile(r"\d{1,10}(\.\d{1,10})?")
 
 
-def from_probe(host: str, told: Mapping[str, Any], offset: float | None = None) -> dict[str, Any]:
-    """Return the facts of a host; `offset` is how far its clock is ahead of this one, in seconds.
+def from_probe(host: str, probe: Mapping[str, Any], offset: float | None = None) -> dict[str, Any]:
+    """Return the facts of a host; `offset` is the lead of its clock over this one, in seconds.
 
-    What is missing or of another shape than a probe gives is a fact that is not known.
+    Missing or malformed parts of the probe are facts that are not known.
     """
-    parts = {name: part for name, part in _dict(told.get("parts")).items() if _dict(part)}
+    parts = {name: part for name, part in _dict(probe.get("parts")).items() if _dict(part)}
     skipped = {name: str(part["skip"]) for name, part in parts.items() if "skip" in part}
 
     def part(name: str) -> dict[str, Any]:
@@ -35,8 +37,8 @@ def from_probe(host: str, told: Mapping[str, Any], offset: float | None = None) 
     return {
         "version": VERSION,
         "host": host,
-        "taken_at": told.get("now"),
-        "seconds": told.get("seconds"),
+        "taken_at": probe.get("now"),
+        "seconds": probe.get("seconds"),
         "clock_offset": offset,
         "system": _system(system),
         "cores": _cores(system, limits),
@@ -67,13 +69,13 @@ def _list(value: Any) -> list[Any]:
 # -- the machine -----------------------------------------------------------------------------------
 
 
-def _system(told: dict[str, Any]) -> dict[str, Any]:
-    kept = ("hostname", "kernel", "os", "machine", "libc", "user", "home", "shell", "limits",
+def _system(system: dict[str, Any]) -> dict[str, Any]:
+    names = ("hostname", "kernel", "os", "machine", "libc", "user", "home", "shell", "limits",
             "container", "boot_id")  # fmt: skip
-    uptime = str(told.get("uptime") or "")
+    uptime = str(system.get("uptime") or "")
     return {
-        **{name: told.get(name) for name in kept},
-        "distribution": machine.distribution(str(told.get("os_release") or "")),
+        **{name: system.get(name) for name in names},
+        "distribution": machine.distribution(str(system.get("os_release") or "")),
         "uptime": float(uptime) if _NUMBER.fullmatch(uptime) else None,
     }
 
@@ -90,16 +92,16 @@ def _cores(system: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
 
 
 def _memory(system: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
-    found = machine.memory(str(system.get("meminfo") or ""))
-    limit, total = machine.memory_limit(_texts(limits)), found.get("total")
-    binds = limit is not None and (total is None or limit.value < total)
+    meminfo = machine.memory(str(system.get("meminfo") or ""))
+    limit, total = machine.memory_limit(_texts(limits)), meminfo.get("total")
+    is_effective = limit is not None and (total is None or limit.value < total)
     return {
         "total": total,
-        "available": found.get("available"),
-        "swap": found.get("swap"),
-        "limit": int(limit.value) if limit is not None and binds else None,
-        "limit_from": limit.path if limit is not None and binds else None,
-        "used_of_limit": machine.memory_use(_texts(limits)) if binds else None,
+        "available": meminfo.get("available"),
+        "swap": meminfo.get("swap"),
+        "limit": int(limit.value) if limit is not None and is_effective else None,
+        "limit_from": limit.path if limit is not None and is_effective else None,
+        "used_of_limit": machine.memory_use(_texts(limits)) if is_effective else None,
     }
 
 
@@ -107,29 +109,29 @@ def _texts(files: Mapping[str, Any]) -> dict[str, str]:
     return {path: text for path, text in files.items() if isinstance(text, str)}
 
 
-def _network(told: dict[str, Any]) -> dict[str, Any]:
-    found = machine.routes(str(told.get("routes") or ""))
+def _network(network: dict[str, Any]) -> dict[str, Any]:
+    routes = machine.routes(str(network.get("routes") or ""))
     return {
-        "addresses": _list(told.get("addresses")),
-        "links": _dict(told.get("links")),
-        "routes": [one._asdict() for one in found],
-        "infiniband": _list(told.get("infiniband")),
-        "proxies": _dict(told.get("proxies")),
+        "addresses": _list(network.get("addresses")),
+        "links": _dict(network.get("links")),
+        "routes": [route._asdict() for route in routes],
+        "infiniband": _list(network.get("infiniband")),
+        "proxies": _dict(network.get("proxies")),
     }
 
 
-def _python(told: dict[str, Any]) -> dict[str, Any] | None:
-    if not told:
+def _python(python: dict[str, Any]) -> dict[str, Any] | None:
+    if not python:
         return None
-    packages = _dict(told.get("packages"))
-    return {**told, "training": {name: packages[name] for name in _TRAINING if name in packages}}
+    packages = _dict(python.get("packages"))
+    return {**python, "training": {name: packages[name] for name in _TRAINING if name in packages}}
 
 
-# -- cards -----------------------------------------------------------------------------------------
+# -- GPUs ------------------------------------------------------------------------------------------
 
 
-def gpus(told: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cards of a host, from what nvidia-smi said and what the driver has in /proc."""
-    from safelaunch.hostfacts import gpus as hostfacts_gpus  # noqa: PLC0415 - its parsers: 20 ms
+def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the GPUs of a host, from the output of nvidia-smi and the driver's files in /proc."""
+    from safelaunch.hostfacts import gpus as hostfacts_gpus
 
-    return hostfacts_gpus.gpus(told, others)
+    return hostfacts_gpus.gpus(answers, other_tools)

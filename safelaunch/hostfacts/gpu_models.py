@@ -1,4 +1,4 @@
-"""Which hardware a card's name stands for: the ids of the facts about platforms."""
+"""Maps the names of GPUs to platform ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Model(NamedTuple):
-    """A platform; `name` matches whole names, `stem` what must be seen of one that was cut."""
+    """A platform; `name` matches full names, `stem` matches the start of truncated names."""
 
     id: str
     vendor: str
@@ -19,13 +19,13 @@ class Model(NamedTuple):
 
 
 def _model(model_id: str, name: str, stem: str, vendor: str = "nvidia") -> Model:
-    # drivers before 465 print most names without the vendor, some of later ones as well
+    # drivers before 465 print most names without the vendor, some later ones do too
     lead = "(?:NVIDIA )?" if vendor == "nvidia" else ""
     return Model(model_id, vendor, re.compile(lead + name), re.compile(lead + stem))
 
 
-# Whole names, never parts: "RTX 40" is in "RTX 4000 Ada", "A10" in "A100". The driver's product
-# list says which there are. What stems leave open (Laptop GPUs) stays unknown.
+# Full names, never parts: "RTX 40" is in "RTX 4000 Ada", "A10" in "A100". The names are from the
+# driver's product list. Truncated names that a stem cannot tell apart (Laptop GPUs) stay unknown.
 MODELS = (
     _model("rtx3090", r"GeForce RTX 3090( Ti)?", r"GeForce RTX 3090"),
     _model("rtx4090", r"GeForce RTX 4090( D)?", r"GeForce RTX 4090 D"),
@@ -58,30 +58,30 @@ MODELS = (
 )
 
 
-def is_cut(name: str) -> bool:
-    """Whether a tool has shortened a name."""
+def is_truncated(name: str) -> bool:
+    """Whether a tool has truncated a name."""
     return name.endswith(("...", "…"))
 
 
 def model_of(name: str | None, vendor: str | None = None) -> str | None:
-    """Return the platform of a name; None where there is no entry for it, or it says too little."""
+    """Return the platform id of a GPU name; None if there is no entry, or the name is ambiguous."""
     if name is None:
         return None
-    shown = name.rstrip(".…").strip()
+    stem = name.rstrip(".…").strip()
     for model in MODELS:
         if vendor not in (None, model.vendor):
             continue
-        if model.stem.match(shown) if is_cut(name) else model.name.fullmatch(shown):
+        if model.stem.match(stem) if is_truncated(name) else model.name.fullmatch(stem):
             return model.id
     return None
 
 
 def models_of(names: Iterable[str | None], vendor: str | None = None) -> tuple[str | None, ...]:
-    """Return the platforms of a host: one for each model, in the order in which they appear."""
+    """Return the platform ids of a host's GPUs, one for each model in order of appearance."""
     by_name = {name: model_of(name, vendor) for name in names}
-    known = [model for model in by_name.values() if model is not None]
-    if not known:
+    models = [model for model in by_name.values() if model is not None]
+    if not models:
         return ()
-    if len(set(known)) == 1 and len(known) == len(by_name):
-        return (known[0],)
+    if len(set(models)) == 1 and len(models) == len(by_name):
+        return (models[0],)
     return tuple(by_name.values())

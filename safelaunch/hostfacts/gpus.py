@@ -1,4 +1,7 @@
-"""The cards of a host: what nvidia-smi said, and what the driver has in /proc."""
+"""Assembles the GPUs of a host from the output of nvidia-smi and the driver's files in /proc."""
+
+# ruff: noqa: PLC0415 - the parsers (15 ms) and the 40 patterns of gpu_models are not needed before
+# a start
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.hostfacts import machine
-from safelaunch.hostfacts.tools.report import Card, Mig, NvLink, Process, Report, Trouble
+from safelaunch.hostfacts.tools.report import Card, GpuError, MigDevice, NvLink, Process, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,128 +19,132 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def gpus(told: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cards of a host, from what nvidia-smi said and what the driver has in /proc."""
-    said = {name: _said(one) for name, one in _dict(told.get("said")).items()}
-    proc = _dict(told.get("proc"))
-    xml, query = said.get("xml", Report()), said.get("query", Report())
-    cards = _cards(query, xml, said.get("list", Report()))
+def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the GPUs of a host, from the output of nvidia-smi and the driver's files in /proc."""
+    reports = {name: _read_answer(answer) for name, answer in _dict(answers.get("said")).items()}
+    proc = _dict(answers.get("proc"))
+    xml, query = reports.get("xml", Report()), reports.get("query", Report())
+    cards = _cards(query, xml, reports.get("list", Report()))
     source = "nvidia-smi" if cards else None
-    known = {bus: machine.card(str(text)) for bus, text in _dict(proc.get("cards")).items()}
-    if not cards and known:
+    proc_cards = {bus: machine.card(str(text)) for bus, text in _dict(proc.get("cards")).items()}
+    if not cards and proc_cards:
         source = "/proc"
         cards = [
-            Card(at, one.get("name"), one.get("uuid"), one.get("bus_id") or bus)
-            for at, (bus, one) in enumerate(sorted(known.items()))
+            Card(index, answer.get("name"), answer.get("uuid"), answer.get("bus_id") or bus)
+            for index, (bus, answer) in enumerate(sorted(proc_cards.items()))
         ]
     driver = query.driver or xml.driver or machine.driver(str(proc.get("version") or ""))
-    # a table with a head alone may have been cut: that there are none is said in words
-    has_none = not cards and any(one.kind == "no-devices" for one in query.troubles)
-    if told.get("nvidia_smi") is None and told and not known and not proc.get("version"):
+    # a table with only a header may be truncated: nvidia-smi reports "no devices" in words
+    has_none = not cards and any(answer.kind == "no-devices" for answer in query.troubles)
+    if answers.get("nvidia_smi") is None and answers and not proc_cards and not proc.get("version"):
         has_none = True
     return {
         "count": len(cards) if cards or has_none else None,
         "source": source,
-        "nvidia_smi": told.get("nvidia_smi"),
+        "nvidia_smi": answers.get("nvidia_smi"),
         "driver": driver,
         "cuda": xml.cuda,
         "models": _models(cards),
         "cards": [_card(card) for card in cards],
         "slices": None
-        if xml.cards is None and "list" not in said
-        else [asdict(one) for one in _slices(xml, said.get("list", Report()))],
-        "processes": _processes(said, cards, _dict(told.get("users"))),
-        "topology": _topology(said.get("topology")),
-        "peers": _peers(said.get("peers")),
-        "links": [asdict(one) for one in _links(said.get("links"))],
-        "fabric_manager": _dict(told.get("fabric_manager")) or None,
-        "troubles": [asdict(one) for one in _troubles(said)],
-        "late": _late(_dict(told.get("said"))),
-        "other_tools": {name: path for name, path in others.items() if path},
+        if xml.cards is None and "list" not in reports
+        else [asdict(answer) for answer in _slices(xml, reports.get("list", Report()))],
+        "processes": _processes(reports, cards, _dict(answers.get("users"))),
+        "topology": _topology(reports.get("topology")),
+        "peers": _peers(reports.get("peers")),
+        "links": [asdict(answer) for answer in _links(reports.get("links"))],
+        "fabric_manager": _dict(answers.get("fabric_manager")) or None,
+        "troubles": [asdict(answer) for answer in _errors(reports)],
+        "late": _unanswered(_dict(answers.get("said"))),
+        "other_tools": {name: path for name, path in other_tools.items() if path},
     }
 
 
-def _said(one: Any) -> Report:
-    from safelaunch.hostfacts.tools.recognise import read  # noqa: PLC0415 - 15 ms, not before a start
+def _read_answer(answer: Any) -> Report:
+    from safelaunch.hostfacts.tools.recognise import read_report
 
-    one = _dict(one)
-    return read(str(one.get("text") or ""), str(one.get("command") or ""))
+    answer = _dict(answer)
+    return read_report(str(answer.get("text") or ""), str(answer.get("command") or ""))
 
 
 def _cards(query: Report, xml: Report, listed: Report) -> list[Card]:
-    """Return the cards, each fact from the tool that tells it."""
+    """Return the GPUs, each fact from the first output that has it."""
     by_bus = {_bus(card.bus_id): card for card in xml.cards or ()}
-    found = []
+    cards = []
     for card in query.cards or xml.cards or listed.cards or ():
-        more = by_bus.get(_bus(card.bus_id))
-        if more is not None and more is not card:
-            fields = asdict(more) | {k: v for k, v in asdict(card).items() if v is not None}
+        details = by_bus.get(_bus(card.bus_id))
+        if details is not None and details is not card:
+            fields = asdict(details) | {k: v for k, v in asdict(card).items() if v is not None}
             card = Card(**fields)  # noqa: PLW2901
-        found.append(card)
-    return found
+        cards.append(card)
+    return cards
 
 
 def _bus(text: str | None) -> str:
-    """Return a bus id as /proc and all drivers have it: a domain of four digits."""
+    """Return a bus id in the format of /proc and all drivers: a domain of four digits."""
     domain, _, rest = (text or "").lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
 
 def _models(cards: Sequence[Card]) -> list[str]:
-    """Return the platforms of the cards, each once."""
+    """Return the platform ids of the GPUs, each once."""
     if not cards:
         return []
-    from safelaunch.hostfacts.gpu_models import models_of  # noqa: PLC0415 - compiles 40 patterns
+    from safelaunch.hostfacts.gpu_models import models_of
 
     return [model for model in models_of([card.name for card in cards]) if model]
 
 
 def _card(card: Card) -> dict[str, Any]:
-    from safelaunch.hostfacts import gpu_models  # noqa: PLC0415 - as above
+    from safelaunch.hostfacts import gpu_models
 
     return {**asdict(card), "model": gpu_models.model_of(card.name), "mig": card.is_mig}
 
 
-def _slices(xml: Report, listed: Report) -> Sequence[Mig]:
-    """Return the slices: names from the list, instances and memory from the XML."""
+def _slices(xml: Report, listed: Report) -> Sequence[MigDevice]:
+    """Return the MIG devices: names from the list, instances and memory from the XML."""
     if not listed.slices or not xml.slices:
         return listed.slices or xml.slices
-    by_place = {(one.card, one.device): one for one in xml.slices}
+    by_position = {
+        (listed_slice.card, listed_slice.device): listed_slice for listed_slice in xml.slices
+    }
     merged = []
-    for one in listed.slices:
-        more = by_place.get((one.card, one.device))
-        fields = asdict(more) if more else {}
-        merged.append(Mig(**(fields | {k: v for k, v in asdict(one).items() if v is not None})))
+    for listed_slice in listed.slices:
+        details = by_position.get((listed_slice.card, listed_slice.device))
+        fields = asdict(details) if details else {}
+        merged.append(
+            MigDevice(**(fields | {k: v for k, v in asdict(listed_slice).items() if v is not None}))
+        )
     return merged
 
 
 def _processes(
-    said: Mapping[str, Report], cards: Sequence[Card], users: Mapping[str, Any]
+    reports: Mapping[str, Report], cards: Sequence[Card], users: Mapping[str, Any]
 ) -> list[dict[str, Any]] | None:
-    """Return who holds memory of which card; None where it is not known."""
-    apps, xml = said.get("apps", Report()).processes, said.get("xml", Report()).processes
+    """Return the processes that use GPU memory; None if not known."""
+    apps, xml = reports.get("apps", Report()).processes, reports.get("xml", Report()).processes
     if apps is None and xml is None:
         return None
     by_uuid = {card.uuid: card.index for card in cards}
-    found: dict[tuple[int, int | None], Process] = {}
-    # those of the XML last: it knows the graphics of a desktop as well, and kinds
-    for one in (*(apps or ()), *(xml or ())):
-        card = by_uuid.get(one.uuid, one.card) if one.uuid else one.card
-        found[(one.pid, card)] = one
+    processes: dict[tuple[int, int | None], Process] = {}
+    # the XML overrides: it also lists graphics processes, and the kinds
+    for process in (*(apps or ()), *(xml or ())):
+        card = by_uuid.get(process.uuid, process.card) if process.uuid else process.card
+        processes[(process.pid, card)] = process
     return [
         {
             "pid": pid,
             "card": card,
             "user": users.get(str(pid)),
-            "name": one.name,
-            "kind": one.kind,
-            "used_mib": one.used_mib,
+            "name": process.name,
+            "kind": process.kind,
+            "used_mib": process.used_mib,
         }
-        for (pid, card), one in sorted(found.items(), key=lambda item: _place(item[0]))
+        for (pid, card), process in sorted(processes.items(), key=lambda item: _sort_key(item[0]))
     ]
 
 
-def _place(key: tuple[int, int | None]) -> tuple[int, int]:
+def _sort_key(key: tuple[int, int | None]) -> tuple[int, int]:
     return -1 if key[1] is None else key[1], key[0]
 
 
@@ -161,7 +168,7 @@ def _peers(report: Report | None) -> dict[str, Any] | None:
     if peers is None:
         return None
     return {
-        "ok": peers.ok,
+        "ok": peers.allowed_pairs,
         "of": peers.size * (peers.size - 1) // 2,
         "pairs": [[i, j, status] for (i, j), status in peers.pairs.items()],
     }
@@ -171,25 +178,25 @@ def _links(report: Report | None) -> Sequence[NvLink]:
     return (report.links if report else None) or ()
 
 
-def _troubles(said: Mapping[str, Report]) -> list[Trouble]:
-    found: dict[tuple[str, int | None, str | None], Trouble] = {}
-    for name, report in said.items():
-        for one in report.troubles:
-            # only the matrix is missing where it is not supported
-            if one.kind != "topo-unsupported" or name == "topology":
-                found.setdefault((one.kind, one.index, one.bus_id), one)
-    return list(found.values())
+def _errors(reports: Mapping[str, Report]) -> list[GpuError]:
+    errors: dict[tuple[str, int | None, str | None], GpuError] = {}
+    for name, report in reports.items():
+        for error in report.troubles:
+            # an unsupported topology matters only for the matrix itself
+            if error.kind != "topo-unsupported" or name == "topology":
+                errors.setdefault((error.kind, error.index, error.bus_id), error)
+    return list(errors.values())
 
 
-def _late(said: Mapping[str, Any]) -> dict[str, str]:
-    """Return which questions were not answered, and why."""
-    found = {}
-    for name, one in said.items():
-        why = _dict(one).get("why")
-        code = _dict(one).get("exit")
+def _unanswered(answers: Mapping[str, Any]) -> dict[str, str]:
+    """Return {question: reason} for the questions without an answer."""
+    reasons = {}
+    for name, answer in answers.items():
+        why = _dict(answer).get("why")
+        code = _dict(answer).get("exit")
         if why:
-            found[name] = str(why)
-        elif name == "query" and code not in (0, 14, None):  # 14: a warning, the table is right
-            words = " ".join(str(one.get("text") or "").split())[:200]
-            found[name] = f"exit code {code}: {words}"
-    return found
+            reasons[name] = str(why)
+        elif name == "query" and code not in (0, 14, None):  # 14: a warning, the table is valid
+            words = " ".join(str(answer.get("text") or "").split())[:200]
+            reasons[name] = f"exit code {code}: {words}"
+    return reasons

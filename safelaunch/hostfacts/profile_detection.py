@@ -1,4 +1,4 @@
-"""Which profile is for the cards of a host, and which of its facts profiles' gates ask for."""
+"""Selects the profile for the GPUs of a host, and the facts that profile gates use."""
 
 from __future__ import annotations
 
@@ -11,76 +11,78 @@ if TYPE_CHECKING:
     from safelaunch.model import Profile
 
 _VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)+(\+[0-9A-Za-z.]+)?")
-# NCCL tells 2.26.2 of both builds of that name; the one for CUDA 12.8 is the wheel 2.26.2.post1
+# NCCL reports 2.26.2 for two builds; the one for CUDA 12.8 is the wheel 2.26.2.post1
 # (NVIDIA/nccl issue 1637, cuobjdump of the wheels)
 _REBUILT = {("2.25.1", "12.8"): "2.25.1.post1", ("2.26.2", "12.8"): "2.26.2.post1"}
 
 
-class Fit(NamedTuple):
-    """What is known of a host's cards. `profile` is for all of them; None: none is."""
+class ProfileMatch(NamedTuple):
+    """The profile for all GPUs of a host, or None with the reason in `why`."""
 
     profile: str | None
-    names: tuple[str, ...]  # of the cards, each once
-    by_name: Mapping[str, str | None]  # name -> the profile for such cards
-    why: str = ""  # there is no profile, or nothing is known
+    names: tuple[str, ...]  # of the GPUs, each once
+    by_name: Mapping[str, str | None]  # {GPU name: profile}
+    why: str = ""  # the reason why there is no profile
 
 
-def fitting(facts: Mapping[str, Any], profiles: Iterable[Profile]) -> Fit:
-    """Return which profile is for the cards of a host; `cpu` for a machine known to have none."""
+def match_profile(facts: Mapping[str, Any], profiles: Iterable[Profile]) -> ProfileMatch:
+    """Return the profile for the GPUs of a host; `cpu` for a machine that has none."""
     gpus = facts.get("gpus") or {}
     names = tuple(dict.fromkeys(str(c["name"]) for c in gpus.get("cards") or () if c.get("name")))
     if not names:
-        others = ", ".join(sorted(gpus.get("other_tools") or ()))
-        if others:
-            return Fit(None, (), {}, f"cards of another vendor ({others}): no profile is for them")
+        other_tools = ", ".join(sorted(gpus.get("other_tools") or ()))
+        if other_tools:
+            return ProfileMatch(
+                None, (), {}, f"GPUs of another vendor ({other_tools}): no profile matches"
+            )
         if gpus.get("count") == 0 and not gpus.get("troubles"):
-            return Fit("cpu", (), {}, "there is no NVIDIA card")
-        return Fit(None, (), {}, _unknown(gpus))
-    known = tuple(profiles)
-    by_name = {name: of_name(name, known) for name in names}
-    found = set(by_name.values())
-    if len(found) == 1 and None not in found:
-        return Fit(next(iter(found)), names, by_name)
-    if found == {None}:
-        return Fit(None, names, by_name, "no shipped profile is for such cards")
-    return Fit(None, names, by_name, "the cards are of different kinds")
+            return ProfileMatch("cpu", (), {}, "there is no NVIDIA GPU")
+        return ProfileMatch(None, (), {}, _unknown_reason(gpus))
+    all_profiles = tuple(profiles)
+    by_name = {name: profile_for_gpu(name, all_profiles) for name in names}
+    profile_names = set(by_name.values())
+    if len(profile_names) == 1 and None not in profile_names:
+        return ProfileMatch(next(iter(profile_names)), names, by_name)
+    if profile_names == {None}:
+        return ProfileMatch(None, names, by_name, "no built-in profile matches these GPUs")
+    return ProfileMatch(None, names, by_name, "the GPUs are of different models")
 
 
-def _unknown(gpus: Mapping[str, Any]) -> str:
-    late = (gpus.get("late") or {}).get("query")
-    late = late or next((str(one["text"]) for one in gpus.get("troubles") or ()), None)
-    return f"the cards are not known: {late or 'nvidia-smi tells nothing'}"
+def _unknown_reason(gpus: Mapping[str, Any]) -> str:
+    reason = (gpus.get("late") or {}).get("query")
+    reason = reason or next((str(error["text"]) for error in gpus.get("troubles") or ()), None)
+    return f"the GPUs are not known: {reason or 'nvidia-smi gave no information'}"
 
 
-def of_name(name: str, profiles: Sequence[Profile]) -> str | None:
-    """Return the profile for cards of a name; of two, one of which extends the other, that one."""
-    found = [p for p in profiles if p.gpu_names and re.fullmatch(p.gpu_names, name)]
-    below = {file for p in found for file in p.files[1:]}
-    best = [p.name for p in found if p.files[:1] and p.files[0] not in below]
+def profile_for_gpu(name: str, profiles: Sequence[Profile]) -> str | None:
+    """Return the profile for a GPU name; if one match extends another, the extending one."""
+    matches = [p for p in profiles if p.gpu_names and re.fullmatch(p.gpu_names, name)]
+    parents = {file for p in matches for file in p.files[1:]}
+    best = [p.name for p in matches if p.files[:1] and p.files[0] not in parents]
     return best[0] if best else None
 
 
 def gate_facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is known of nccl, driver, torch and cuda, as a hosts file writes them.
+    """Return the known versions of nccl, driver, torch and cuda, as in a hosts file.
 
-    `cuda` is the one that torch was built with.
+    `cuda` is the version that torch was built with.
     """
     torch = facts.get("torch") or {}
-    said = {
+    versions = {
         "nccl": _nccl(torch.get("nccl") or {}),
         "driver": (facts.get("gpus") or {}).get("driver"),
         "torch": torch.get("version"),
         "cuda": torch.get("cuda"),
     }
-    return {k: v for k, v in said.items() if isinstance(v, str) and _VERSION.fullmatch(v)}
+    return {k: v for k, v in versions.items() if isinstance(v, str) and _VERSION.fullmatch(v)}
 
 
-def _nccl(told: Mapping[str, Any]) -> str | None:
-    """Return NCCL's version: the library's own, and of a rebuilt wheel the wheel's."""
-    version, package = told.get("version"), str(told.get("package") or "").rpartition(" ")[2]
+def _nccl(nccl: Mapping[str, Any]) -> str | None:
+    """Return NCCL's version: that of the library, or of the wheel if it was rebuilt."""
+    version, package = nccl.get("version"), str(nccl.get("package") or "").rpartition(" ")[2]
     if version is None:
         return None
     if package.startswith(f"{version}.post"):
         return package
-    built = ".".join(str(told.get("cuda") or "").split(".")[:2])
-    return _REBUILT.get((str(version), built), str(version))
+    cuda = ".".join(str(nccl.get("cuda") or "").split(".")[:2])
+    return _REBUILT.get((str(version), cuda), str(version))

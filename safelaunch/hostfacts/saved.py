@@ -1,4 +1,7 @@
-"""The facts of machines as they were asked last, in files below safelaunch's home."""
+"""Stores the latest facts of machines, in files below safelaunch's home."""
+
+# ruff: noqa: PLC0415 - urllib.parse (4 ms) is imported only to read or write facts, not before a
+# start
 
 from __future__ import annotations
 
@@ -17,26 +20,26 @@ FOLDER = "facts"
 
 
 class ProbeOptions(NamedTuple):
-    """How facts are asked: those of another interpreter are others."""
+    """Options of a probe; facts that were probed with other options are not reused."""
 
     python: str | None = None
     deep: bool = False
 
 
 class SavedFacts:
-    """The saved facts of all machines; `report` gets a message where saving fails."""
+    """The stored facts of all machines; `report` receives a message if saving fails."""
 
     def __init__(self, home: str, report: Callable[[str], object] = lambda _: None) -> None:
         self._folder = os.path.join(home, FOLDER)
         self._report = report
 
     def _path(self, host: str) -> str:
-        from urllib.parse import quote  # noqa: PLC0415 - 4 ms, not before a start
+        from urllib.parse import quote
 
         return os.path.join(self._folder, quote(host, safe="") + ".json")
 
     def save(self, host: str, options: ProbeOptions, facts: dict[str, Any]) -> None:
-        """Write the facts of a host, whole or not at all: a full disk keeps the old ones."""
+        """Write the facts of a host atomically: on a full disk the old ones remain."""
         path = self._path(host)
         part = f"{path}.{os.getpid()}.part"
         try:
@@ -47,14 +50,14 @@ class SavedFacts:
         except OSError as e:
             with contextlib.suppress(OSError):
                 os.unlink(part)
-            self._report(f"the facts of {host} are not kept: {e.strerror or e}")
+            self._report(f"cannot save the facts of {host}: {e.strerror or e}")
 
     def load(
         self, host: str, options: ProbeOptions | None = None, max_age: float | None = None
     ) -> dict[str, Any] | None:
-        """Return the facts of a host, with `kept_at` when it was asked; None: none, or too old.
+        """Return the facts of a host, with their time in `kept_at`; None if absent or too old.
 
-        With `options` only what was asked in the same way; `max_age` in seconds.
+        With `options` only facts that were probed with these; `max_age` is in seconds.
         """
         try:
             with open(self._path(host), encoding="utf-8") as file:
@@ -70,7 +73,7 @@ class SavedFacts:
 
 
 def with_age(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts with their age in seconds, by the clock here, instead of `kept_at`."""
+    """Return facts with their age in seconds, by the local clock, instead of `kept_at`."""
     rest = dict(facts)
     at = rest.pop("kept_at", None)
     return {**rest, "age": 0.0 if at is None else round(max(0.0, time.time() - at), 1)}

@@ -207,7 +207,7 @@ def _right_profile(
 
 
 def _fitting(used: list[visible_gpus.Card]) -> str | None:
-    return profile_detection.fitting({"gpus": {"cards": used}}, shipped()).profile
+    return profile_detection.match_profile({"gpus": {"cards": used}}, shipped()).profile
 
 
 def shipped() -> list[Profile]:

@@ -18,7 +18,7 @@ from safelaunch.model import Origin
 from safelaunch.runs import store
 
 if TYPE_CHECKING:
-    from safelaunch.hostfacts.profile_detection import Fit
+    from safelaunch.hostfacts.profile_detection import ProfileMatch
     from safelaunch.model import Profile, ProfileVar
 
 _UNREACHABLE = 4  # exit code
@@ -70,7 +70,7 @@ def command(
 def _detect(hosts: tuple[str, ...], hosts_path: str | None, *, as_json: bool) -> int:
     """Print which profile fits, and the line that says it. Raises ConfigError, StartError."""
     from safelaunch.cli.connections import host_pool
-    from safelaunch.hostfacts.profile_detection import fitting
+    from safelaunch.hostfacts.profile_detection import match_profile
     from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
     from safelaunch.remote.hosts.probe_facts import facts_of_hosts, local_facts
 
@@ -84,7 +84,7 @@ def _detect(hosts: tuple[str, ...], hosts_path: str | None, *, as_json: bool) ->
     else:
         found, names = [local_facts(saved, options, os.environ)], (LOCAL,)
     shipped = [profiles.load(n, Origin("profiles"), os.getcwd()) for n in profiles.names()]
-    fits = [one if isinstance(one, HostError) else fitting(one, shipped) for one in found]
+    fits = [one if isinstance(one, HostError) else match_profile(one, shipped) for one in found]
     if as_json:
         pairs = zip(names, fits, strict=True)
         print_json({"version": 1, "hosts": [_fit_json(host, fit) for host, fit in pairs]})
@@ -96,7 +96,7 @@ def _detect(hosts: tuple[str, ...], hosts_path: str | None, *, as_json: bool) ->
     return 0 if all(not isinstance(fit, HostError) and fit.profile for fit in fits) else 1
 
 
-def _fit_json(host: str, fit: Fit | HostError) -> dict[str, Any]:
+def _fit_json(host: str, fit: ProfileMatch | HostError) -> dict[str, Any]:
     if isinstance(fit, HostError):
         return {"host": host, "error": str(fit), "hint": fit.hint}
     return {
@@ -108,7 +108,7 @@ def _fit_json(host: str, fit: Fit | HostError) -> dict[str, Any]:
     }
 
 
-def _say_fit(host: str, facts: dict[str, Any] | HostError, fit: Fit | HostError) -> None:
+def _say_fit(host: str, facts: dict[str, Any] | HostError, fit: ProfileMatch | HostError) -> None:
     if isinstance(fit, HostError) or isinstance(facts, HostError):
         error = fit if isinstance(fit, HostError) else facts
         if isinstance(error, HostError):

@@ -1,1 +1,1 @@
-"""Readers of what nvidia-smi, rocm-smi, npu-smi and collect_env print."""
+"""Parsers for the output of nvidia-smi, rocm-smi, npu-smi and collect_env."""

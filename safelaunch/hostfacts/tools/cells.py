@@ -1,4 +1,4 @@
-"""The words of tools: cells that say nothing, numbers with units, what terminals leave behind."""
+"""Parses cells of tool output: empty cells, numbers with units, terminal escape sequences."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 
-LONGEST = 1 << 21  # characters of a text; `-q -x` of 16 cards has 400,000
-LONGEST_LINE = 1 << 15  # `--query-gpu` of every field has 6,000
-_DIGITS = re.compile(r"(\d{40})\d+")  # no number of a tool; int() refuses some thousand
+MAX_LENGTH = 1 << 21  # characters of a text; `-q -x` of 16 GPUs has 400,000
+MAX_LINE_LENGTH = 1 << 15  # `--query-gpu` of every field has 6,000
+_DIGITS = re.compile(
+    r"(\d{40})\d+"
+)  # longer than any number of a tool; int() refuses some thousand digits
 _ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE)
 _EMPTY = ("", "n/a", "[n/a]", "err!", "[not supported]", "not supported", "none",
           "[unknown error]", "unknown error", "[gpu is lost]", "[insufficient permissions]",
@@ -16,27 +18,27 @@ _EMPTY = ("", "n/a", "[n/a]", "err!", "[not supported]", "not supported", "none"
 
 
 def clean(text: str) -> str:
-    """Return a text without colours and other marks of terminals, with plain blanks."""
+    """Return a text without terminal escape sequences, with plain blanks and line ends."""
     text = (
         _ESCAPE_SEQUENCE.sub("", text)
         .replace("\r\n", "\n")
         .replace("\r", "\n")
         .replace("\xa0", " ")
     )
-    text = text.replace("\ufeff", "").replace("\0", "")[:LONGEST]
+    text = text.replace("\ufeff", "").replace("\0", "")[:MAX_LENGTH]
     text = _DIGITS.sub(r"\1", text)
-    return "\n".join(line[:LONGEST_LINE] for line in text.split("\n"))
+    return "\n".join(line[:MAX_LINE_LENGTH] for line in text.split("\n"))
 
 
-def told(cell: str | None) -> str | None:
-    """Return what a cell says; None for N/A, ERR!, [Not Supported] and the like."""
+def cell_text(cell: str | None) -> str | None:
+    """Return the text of a cell; None for N/A, ERR!, [Not Supported] and the like."""
     text = (cell or "").strip()
     return None if text.lower() in _EMPTY else text
 
 
-def mib(cell: str | None) -> int | None:
-    """Return a size in MiB: `81559 MiB`, `81559`, `24 GiB`."""
-    match = re.match(r"(\d+)(?:[.,]\d+)? *([KMG]i?B|B)?\b", told(cell) or "", re.IGNORECASE)
+def parse_mib(cell: str | None) -> int | None:
+    """Return a size in MiB from a cell such as `81559 MiB`, `81559` or `24 GiB`."""
+    match = re.match(r"(\d+)(?:[.,]\d+)? *([KMG]i?B|B)?\b", cell_text(cell) or "", re.IGNORECASE)
     if match is None:
         return None
     unit = (match[2] or "MiB").upper()[0]
@@ -44,13 +46,13 @@ def mib(cell: str | None) -> int | None:
     return {"B": size >> 20, "K": size >> 10, "M": size, "G": size << 10}[unit]
 
 
-def number(cell: str | None) -> int | None:
-    """Return a whole number, None where there is none."""
-    text = (told(cell) or "").strip()
+def parse_number(cell: str | None) -> int | None:
+    """Return the whole number in a cell, or None."""
+    text = (cell_text(cell) or "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None  # noqa: PLR2004
 
 
-def version(cell: str | None) -> str | None:
-    """Return the version that a cell begins with; a remark behind it does not matter."""
-    match = re.match(r"\d+(?:\.\d+)+", (told(cell) or "").strip())
+def parse_version(cell: str | None) -> str | None:
+    """Return the version at the start of a cell, or None."""
+    match = re.match(r"\d+(?:\.\d+)+", (cell_text(cell) or "").strip())
     return match[0] if match else None

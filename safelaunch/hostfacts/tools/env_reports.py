@@ -1,10 +1,10 @@
-"""The environment reports of torch, vLLM and sglang: versions, cards, and the matrix inside."""
+"""Parses the environment reports of torch, vLLM and sglang: versions, GPUs and topology."""
 
 from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.cells import told
+from safelaunch.hostfacts.tools.cells import cell_text
 from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.topology_matrix import read_matrix
 
@@ -21,28 +21,28 @@ _VALUES = {
 
 
 def is_report(text: str) -> bool:
-    """Whether a text is such a report."""
+    """Whether a text is an environment report."""
     return re.search(r"^\W*(?:PyTorch version|PyTorch)\s*:\s", text, re.MULTILINE) is not None
 
 
 def read(text: str) -> Report:
-    """Return what a report says."""
-    found = {}
+    """Return the contents of an environment report."""
+    values = {}
     for name, pattern in _VALUES.items():
         flags = re.MULTILINE | (re.IGNORECASE if name == "vllm" else 0)
         match = re.search(rf"^\W*{pattern}", text, flags)
         if match is not None:
-            found[name] = match[1]
+            values[name] = match[1]
     cards = _cards(text)
     none = re.search(r"^\W*GPU models and configuration\s*:\s*(.*)$", text, re.MULTILINE)
     says_none = none is not None and none[1].strip().lower() in _NONE[:2]
     available = re.search(r"^\W*(?:Is )?CUDA available\s*:\s*(No|False)\b", text, re.MULTILINE)
     return Report(
-        vendor=_vendor(text, cards, has_driver="driver" in found),
-        driver=found.pop("driver", None),
+        vendor=_vendor(text, cards, has_driver="driver" in values),
+        driver=values.pop("driver", None),
         cards=tuple(cards) if cards or says_none or available else None,
         matrix=read_matrix(text),
-        versions=found,
+        versions=values,
     )
 
 
@@ -64,7 +64,7 @@ def _cards(text: str) -> list[Card]:
             capabilities |= dict.fromkeys(_numbers(capability[1]), capability[2])
         elif card is not None:
             for index in _numbers(card[1]):
-                names.setdefault(index, told(card[2]))
+                names.setdefault(index, cell_text(card[2]))
     return [
         Card(index, name, compute_capability=capabilities.get(index))
         for index, name in sorted(names.items())

@@ -1,17 +1,17 @@
-"""Errors in what nvidia-smi prints, wherever in a text they stand."""
+"""Finds error messages anywhere in the output of nvidia-smi."""
 
 from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.report import Trouble
+from safelaunch.hostfacts.tools.report import GpuError
 
 _BUS = r"(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 _CARD = rf"(?:GPU\s?)?(?:(?P<index>\d{{1,3}})(?=:\s|\s|$):?\s*)?(?:{_BUS})?"
 _HANDLE = rf"Unable to determine the device handle for (?:gpu )?{_CARD}"
 
-# kind -> the fragment that says it; the first of a line counts
-_SIGNS = tuple(
+# (kind, pattern); the first match in a line counts
+_PATTERNS = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("driver-not-running", r"couldn\W{0,3}t communicate with the NVIDIA driver"),
@@ -30,27 +30,27 @@ _SIGNS = tuple(
         ("topo-unsupported", r"Option \W?topo\W? is not recogni[sz]ed"),
     )
 )
-KINDS = tuple(dict.fromkeys(kind for kind, _ in _SIGNS))
-# "P2P topology not supported" explains a mark of a matrix
+KINDS = tuple(dict.fromkeys(kind for kind, _ in _PATTERNS))
+# a legend line such as "P2P topology not supported" is not an error
 _LEGEND = re.compile(r"^\s*`?(?:[A-Z][A-Z0-9#+]*)\s*=\s")
 
 
-def read(text: str) -> tuple[Trouble, ...]:
+def read_errors(text: str) -> tuple[GpuError, ...]:
     """Return each error once, in the order of the text."""
-    found: dict[tuple[str, int | None, str | None], Trouble] = {}
+    errors: dict[tuple[str, int | None, str | None], GpuError] = {}
     for line in text.splitlines():
-        one = None if _LEGEND.match(line) else _of(line)
-        if one is not None:
-            found.setdefault((one.kind, one.index, one.bus_id), one)
-    return tuple(found.values())
+        error = None if _LEGEND.match(line) else _error_in_line(line)
+        if error is not None:
+            errors.setdefault((error.kind, error.index, error.bus_id), error)
+    return tuple(errors.values())
 
 
-def _of(line: str) -> Trouble | None:
-    for kind, sign in _SIGNS:
+def _error_in_line(line: str) -> GpuError | None:
+    for kind, sign in _PATTERNS:
         match = sign.search(line)
         if match is not None:
-            said = match.groupdict()
-            index = said.get("index")
+            groups = match.groupdict()
+            index = groups.get("index")
             number = int(index) if index else None
-            return Trouble(kind, number, said.get("bus"), " ".join(line.split())[:300])
+            return GpuError(kind, number, groups.get("bus"), " ".join(line.split())[:300])
     return None

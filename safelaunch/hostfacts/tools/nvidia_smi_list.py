@@ -1,11 +1,11 @@
-"""`nvidia-smi -L`, `--version` and `nvlink -s`: lines, no table."""
+"""Parses the lines of `nvidia-smi -L`, `--version` and `nvlink -s`."""
 
 from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.cells import told, version
-from safelaunch.hostfacts.tools.report import Card, Mig, NvLink, Report
+from safelaunch.hostfacts.tools.cells import cell_text, parse_version
+from safelaunch.hostfacts.tools.report import Card, MigDevice, NvLink, Report
 
 _GPU = re.compile(r"^\W*GPU (\d{1,3}): (.+?)(?: \(UUID: ([^)\s]+)\)?)?\s*$")
 _MIG = re.compile(r"^\W*MIG (\S+)\s+Device\s+(\d+): (?:\(UUID: ([^)\s]+)\)?)?")
@@ -14,8 +14,8 @@ _FIELD = re.compile(
     r"^\W*(NVIDIA-SMI|NVML|DRIVER|CUDA|KMD|CUDA UMD) version\s*:\s*(.*?)\s*$",
     re.MULTILINE | re.IGNORECASE,
 )
-# what nvidia-smi says instead of links: state and how many are up
-_SAID = (
+# messages of nvidia-smi in place of links: (pattern, state, number of active links)
+_LINK_STATES = (
     (re.compile(r"MIG mode", re.IGNORECASE), "unknown", None),
     (re.compile(r"all links are inactive", re.IGNORECASE), "inactive", 0),
     (re.compile(r"not have or support|not supported|no nvlink", re.IGNORECASE), "unsupported", 0),
@@ -23,59 +23,61 @@ _SAID = (
 
 
 def read_list(text: str) -> Report | None:
-    """Return the cards and slices of `nvidia-smi -L`; None where there are none."""
+    """Return the GPUs and MIG devices of `nvidia-smi -L`; None if there are none."""
     cards: list[Card] = []
-    slices: list[Mig] = []
+    slices: list[MigDevice] = []
     for line in text.splitlines():
         card, mig = _GPU.match(line), _MIG.match(line)
         if mig is not None and cards:
-            slices.append(Mig(cards[-1].index, int(mig[2]), mig[1], mig[3]))
+            slices.append(MigDevice(cards[-1].index, int(mig[2]), mig[1], mig[3]))
         elif card is not None:
-            cards.append(Card(int(card[1]), told(card[2]), card[3]))
+            cards.append(Card(int(card[1]), cell_text(card[2]), card[3]))
     if not cards:
         return None
     return Report(vendor="nvidia", cards=tuple(cards), slices=tuple(slices))
 
 
 def read_version(text: str) -> Report | None:
-    """Return the versions of `nvidia-smi --version`; None where there are none."""
-    found = {name.upper(): version(value) for name, value in _FIELD.findall(text)}
-    if not found.get("NVIDIA-SMI"):
+    """Return the versions of `nvidia-smi --version`; None if there are none."""
+    versions = {name.upper(): parse_version(value) for name, value in _FIELD.findall(text)}
+    if not versions.get("NVIDIA-SMI"):
         return None
     return Report(
         vendor="nvidia",
-        tool=found["NVIDIA-SMI"],
-        driver=found.get("KMD") or found.get("DRIVER"),
-        cuda=found.get("CUDA UMD") or found.get("CUDA"),
-        nvml=found.get("NVML"),
+        tool=versions["NVIDIA-SMI"],
+        driver=versions.get("KMD") or versions.get("DRIVER"),
+        cuda=versions.get("CUDA UMD") or versions.get("CUDA"),
+        nvml=versions.get("NVML"),
     )
 
 
 def read_links(text: str) -> Report | None:
-    """Return the NVLinks of `nvidia-smi nvlink -s`; None where no card is named."""
+    """Return the NVLinks of `nvidia-smi nvlink -s`; None if it names no GPU."""
     cards: list[Card] = []
-    said: list[list[str]] = []
+    lines_by_card: list[list[str]] = []
     for line in text.splitlines():
         card = _GPU.match(line)
         if card is not None:
-            cards.append(Card(int(card[1]), told(card[2]), card[3]))
-            said.append([])
-        elif said:
-            said[-1].append(line)
+            cards.append(Card(int(card[1]), cell_text(card[2]), card[3]))
+            lines_by_card.append([])
+        elif lines_by_card:
+            lines_by_card[-1].append(line)
     if not cards:
         return None
-    links = tuple(_links(card.index, lines) for card, lines in zip(cards, said, strict=True))
+    links = tuple(
+        _links(card.index, lines) for card, lines in zip(cards, lines_by_card, strict=True)
+    )
     return Report(vendor="nvidia", cards=tuple(cards), links=links)
 
 
 def _links(card: int, lines: list[str]) -> NvLink:
-    found = [match for match in map(_LINK.match, lines) if match is not None]
-    if found:
-        speeds = [float(match[3]) for match in found if match[3]]
+    matches = [match for match in map(_LINK.match, lines) if match is not None]
+    if matches:
+        speeds = [float(match[3]) for match in matches if match[3]]
         state = "active" if speeds else "inactive"
         return NvLink(card, state, len(speeds), max(speeds) if speeds else None)
     text = "\n".join(lines)
-    for sign, state, active in _SAID:
+    for sign, state, active in _LINK_STATES:
         if sign.search(text):
             return NvLink(card, state, active)
     return NvLink(card)

@@ -1,4 +1,4 @@
-"""`nvidia-smi -q`, as text and as XML (`-x`)."""
+"""Parses the output of `nvidia-smi -q`, as text and as XML (`-x`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from safelaunch.hostfacts.tools.cells import mib, number, told, version
-from safelaunch.hostfacts.tools.report import Card, Mig, Process, Report
+from safelaunch.hostfacts.tools.cells import cell_text, parse_mib, parse_number, parse_version
+from safelaunch.hostfacts.tools.report import Card, MigDevice, Process, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,13 +19,13 @@ _GPU = re.compile(r"^\W*GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s*$")
 # -- text ------------------------------------------------------------------------------------------
 
 
-class _Line(NamedTuple):
+class _Field(NamedTuple):
     path: tuple[str, ...]
     value: str
 
 
 def is_text(text: str) -> bool:
-    """Whether a text is that of `nvidia-smi -q`."""
+    """Whether a text is the output of `nvidia-smi -q`."""
     return "NVSMI LOG" in text or (
         re.search(r"^\s*Attached GPUs\s*:", text, re.MULTILINE) is not None
         and re.search(r"^\s*Product Name\s*:", text, re.MULTILINE) is not None
@@ -33,7 +33,7 @@ def is_text(text: str) -> bool:
 
 
 def read_text(text: str) -> Report:
-    """Return what `nvidia-smi -q` says."""
+    """Return the contents of `nvidia-smi -q`."""
     blocks: list[tuple[str, list[str]]] = [("", [])]
     for line in text.splitlines():
         start = _GPU.match(line)
@@ -50,9 +50,9 @@ def read_text(text: str) -> Report:
         processes += _processes(index, bus, rows)
     return Report(
         vendor="nvidia",
-        driver=version(head.get("KMD Version")) or version(head.get("Driver Version")),
-        cuda=version(head.get("CUDA UMD Version")) or version(head.get("CUDA Version")),
-        attached=number(head.get("Attached GPUs")),
+        driver=parse_version(head.get("KMD Version")) or parse_version(head.get("Driver Version")),
+        cuda=parse_version(head.get("CUDA UMD Version")) or parse_version(head.get("CUDA Version")),
+        attached=parse_number(head.get("Attached GPUs")),
         cards=tuple(cards),
         slices=tuple(slices),
         processes=tuple(processes),
@@ -60,16 +60,16 @@ def read_text(text: str) -> Report:
 
 
 def _fields(lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         match = _KEY.match(line)
         if match is not None:
-            found.setdefault(match[2].strip(), match[3].strip())
-    return found
+            fields.setdefault(match[2].strip(), match[3].strip())
+    return fields
 
 
-def _rows(lines: list[str]) -> list[_Line]:
-    """Return each value with the titles above it, as the indentation says."""
+def _rows(lines: list[str]) -> list[_Field]:
+    """Return each value with the titles above it, by indentation."""
     above: list[tuple[int, str]] = []
     rows = []
     for line in lines:
@@ -81,68 +81,68 @@ def _rows(lines: list[str]) -> list[_Line]:
             above.pop()
         name = match[2].strip() if match else line.strip().rstrip(":").strip()
         above.append((indent, name))
-        rows.append(_Line(tuple(title for _, title in above), match[3].strip() if match else ""))
+        rows.append(_Field(tuple(title for _, title in above), match[3].strip() if match else ""))
     return rows
 
 
-def _card(index: int, bus: str, rows: list[_Line]) -> Card:
+def _card(index: int, bus: str, rows: list[_Field]) -> Card:
     values: dict[tuple[str, ...], str] = {}
     for row in rows:
         values.setdefault(row.path, row.value)
     return Card(
         index,
-        told(values.get(("Product Name",))),
-        told(values.get(("GPU UUID",))),
+        cell_text(values.get(("Product Name",))),
+        cell_text(values.get(("GPU UUID",))),
         bus,
-        memory_mib=mib(values.get(("FB Memory Usage", "Total"))),
-        used_mib=mib(values.get(("FB Memory Usage", "Used"))),
+        memory_mib=parse_mib(values.get(("FB Memory Usage", "Total"))),
+        used_mib=parse_mib(values.get(("FB Memory Usage", "Used"))),
         mig_mode=values.get(("MIG Mode", "Current")),
-        fabric_state=told(values.get(("Fabric", "State"))),
-        fabric_status=told(values.get(("Fabric", "Status"))),
+        fabric_state=cell_text(values.get(("Fabric", "State"))),
+        fabric_status=cell_text(values.get(("Fabric", "Status"))),
     )
 
 
-def _slices(card: int, rows: list[_Line]) -> list[Mig]:
-    found: list[dict[str, str]] = []
+def _slices(card: int, rows: list[_Field]) -> list[MigDevice]:
+    devices: list[dict[str, str]] = []
     for row in rows:
         if row.path[0] != "MIG Device":
             continue
         if row.path == ("MIG Device",):
-            found.append({})
-        elif found:
-            found[-1].setdefault("/".join(row.path[1:]), row.value)
+            devices.append({})
+        elif devices:
+            devices[-1].setdefault("/".join(row.path[1:]), row.value)
     return [
-        Mig(
+        MigDevice(
             card,
-            number(one.get("Index")),
-            gpu_instance=number(one.get("GPU Instance ID")),
-            compute_instance=number(one.get("Compute Instance ID")),
-            memory_mib=mib(one.get("FB Memory Usage/Total")),
+            parse_number(device.get("Index")),
+            gpu_instance=parse_number(device.get("GPU Instance ID")),
+            compute_instance=parse_number(device.get("Compute Instance ID")),
+            memory_mib=parse_mib(device.get("FB Memory Usage/Total")),
         )
-        for one in found
+        for device in devices
     ]
 
 
-def _processes(card: int, bus: str, rows: list[_Line]) -> list[Process]:
-    found: list[dict[str, str]] = []
+def _processes(card: int, bus: str, rows: list[_Field]) -> list[Process]:
+    processes: list[dict[str, str]] = []
     for row in rows:
         if row.path[0] != "Processes":
             continue
         if row.path[-1] == "Process ID":
-            found.append({"pid": row.value})
-        elif found:
-            found[-1].setdefault(row.path[-1], row.value)
+            processes.append({"pid": row.value})
+        elif processes:
+            processes[-1].setdefault(row.path[-1], row.value)
     return [
         Process(
-            int(one["pid"]),
+            int(process["pid"]),
             card,
             bus,
-            name=told(one.get("Name")),
-            kind=told(one.get("Type")),
-            used_mib=mib(one.get("Used GPU Memory")),
+            name=cell_text(process.get("Name")),
+            kind=cell_text(process.get("Type")),
+            used_mib=parse_mib(process.get("Used GPU Memory")),
         )
-        for one in found
-        if number(one["pid"]) is not None
+        for process in processes
+        if parse_number(process["pid"]) is not None
     ]
 
 
@@ -150,12 +150,12 @@ def _processes(card: int, bus: str, rows: list[_Line]) -> list[Process]:
 
 
 def is_xml(text: str) -> bool:
-    """Whether a text is that of `nvidia-smi -q -x`."""
+    """Whether a text is the output of `nvidia-smi -q -x`."""
     return "<nvidia_smi_log" in text
 
 
 def read_xml(text: str) -> Report:
-    """Return what `nvidia-smi -q -x` says; of a text that was cut, the cards before the cut."""
+    """Return the contents of `nvidia-smi -q -x`; of truncated output, the complete GPUs."""
     starts = [at for at in (text.find("<?xml"), text.find("<nvidia_smi_log")) if at >= 0]
     parser: ET.XMLPullParser[ET.Element] = ET.XMLPullParser(("start", "end"))
     head: dict[str, str] = {}
@@ -175,62 +175,64 @@ def read_xml(text: str) -> Report:
     cards = tuple(_xml_card(index, gpu) for index, gpu in enumerate(gpus))
     return Report(
         vendor="nvidia",
-        driver=version(head.get("kmd_version")) or version(head.get("driver_version")),
-        cuda=version(head.get("cuda_umd_version")) or version(head.get("cuda_version")),
-        attached=number(head.get("attached_gpus")),
+        driver=parse_version(head.get("kmd_version")) or parse_version(head.get("driver_version")),
+        cuda=parse_version(head.get("cuda_umd_version")) or parse_version(head.get("cuda_version")),
+        attached=parse_number(head.get("attached_gpus")),
         cards=cards,
-        slices=tuple(one for index, gpu in enumerate(gpus) for one in _xml_slices(index, gpu)),
-        processes=tuple(one for index, gpu in enumerate(gpus) for one in _xml_apps(index, gpu)),
+        slices=tuple(item for index, gpu in enumerate(gpus) for item in _xml_slices(index, gpu)),
+        processes=tuple(
+            item for index, gpu in enumerate(gpus) for item in _xml_processes(index, gpu)
+        ),
     )
 
 
 def _text(element: ET.Element, path: str) -> str | None:
-    found = element.find(path)
-    return None if found is None else (found.text or "").strip()
+    child = element.find(path)
+    return None if child is None else (child.text or "").strip()
 
 
 def _xml_card(index: int, gpu: ET.Element) -> Card:
     return Card(
         index,
-        told(_text(gpu, "product_name")),
-        told(_text(gpu, "uuid")),
+        cell_text(_text(gpu, "product_name")),
+        cell_text(_text(gpu, "uuid")),
         gpu.get("id"),
-        memory_mib=mib(_text(gpu, "fb_memory_usage/total")),
-        used_mib=mib(_text(gpu, "fb_memory_usage/used")),
+        memory_mib=parse_mib(_text(gpu, "fb_memory_usage/total")),
+        used_mib=parse_mib(_text(gpu, "fb_memory_usage/used")),
         mig_mode=_text(gpu, "mig_mode/current_mig"),
-        fabric_state=told(_text(gpu, "fabric/state")),
-        fabric_status=told(_text(gpu, "fabric/status")),
+        fabric_state=cell_text(_text(gpu, "fabric/state")),
+        fabric_status=cell_text(_text(gpu, "fabric/status")),
     )
 
 
-def _xml_slices(card: int, gpu: ET.Element) -> list[Mig]:
+def _xml_slices(card: int, gpu: ET.Element) -> list[MigDevice]:
     return [
-        Mig(
+        MigDevice(
             card,
-            number(_text(one, "index")),
-            gpu_instance=number(_text(one, "gpu_instance_id")),
-            compute_instance=number(_text(one, "compute_instance_id")),
-            memory_mib=mib(_text(one, "fb_memory_usage/total")),
+            parse_number(_text(device, "index")),
+            gpu_instance=parse_number(_text(device, "gpu_instance_id")),
+            compute_instance=parse_number(_text(device, "compute_instance_id")),
+            memory_mib=parse_mib(_text(device, "fb_memory_usage/total")),
         )
-        for one in gpu.findall("mig_devices/mig_device")
+        for device in gpu.findall("mig_devices/mig_device")
     ]
 
 
-def _xml_apps(card: int, gpu: ET.Element) -> list[Process]:
-    found = []
-    for one in gpu.findall("processes/process_info"):
-        pid = number(_text(one, "pid"))
+def _xml_processes(card: int, gpu: ET.Element) -> list[Process]:
+    processes = []
+    for process in gpu.findall("processes/process_info"):
+        pid = parse_number(_text(process, "pid"))
         if pid is not None:
-            found.append(
+            processes.append(
                 Process(
                     pid,
                     card,
                     gpu.get("id"),
-                    told(_text(gpu, "uuid")),
-                    name=told(_text(one, "process_name")),
-                    kind=told(_text(one, "type")),
-                    used_mib=mib(_text(one, "used_memory")),
-                    gpu_instance=number(_text(one, "gpu_instance_id")),
+                    cell_text(_text(gpu, "uuid")),
+                    name=cell_text(_text(process, "process_name")),
+                    kind=cell_text(_text(process, "type")),
+                    used_mib=parse_mib(_text(process, "used_memory")),
+                    gpu_instance=parse_number(_text(process, "gpu_instance_id")),
                 )
             )
-    return found
+    return processes

@@ -1,4 +1,4 @@
-"""The table that plain `nvidia-smi` prints, of drivers from 352 on."""
+"""Parses the table of `nvidia-smi` without options, of drivers since 352."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from safelaunch.hostfacts.tools.cells import number, told, version
-from safelaunch.hostfacts.tools.report import Card, Mig, Process, Report
+from safelaunch.hostfacts.tools.cells import cell_text, parse_number, parse_version
+from safelaunch.hostfacts.tools.report import Card, MigDevice, Process, Report
 
-_HEAD = re.compile(r"NVIDIA-SMI\s+(?P<tool>\d[\d.]*)")
+_HEADER = re.compile(r"NVIDIA-SMI\s+(?P<tool>\d[\d.]*)")
 _DRIVER = re.compile(r"(?:Driver|KMD) Version:\s*(\S+)")
 _CUDA = re.compile(r"CUDA (?:UMD )?Version:\s*(\S+)")
 _BUS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
@@ -38,24 +38,23 @@ class _Sections(NamedTuple):
 
 
 def is_table(text: str) -> bool:
-    """Whether a text has the frame of nvidia-smi's table, or the end of one."""
-    return (_HEAD.search(text) is not None and "|" in text) or (
+    """Whether a text contains the table of nvidia-smi, or the end of it."""
+    return (_HEADER.search(text) is not None and "|" in text) or (
         "| Processes:" in text or re.search(r"\|\s*GPU\s+Name\b", text) is not None
     )
 
 
 def read(text: str) -> Report:
-    """Return what the table says; a part that was cut off is None."""
+    """Return the contents of the table; parts that were cut off are None."""
     parts = _sections(text)
     cards = _cards(parts.card)
     slices = tuple(filter(None, map(_slice, parts.mig)))
     processes = _processes(parts.process) if parts.process else None
-    # without rows of cards, instances of processes still tell that cards are cut
     return Report(
         vendor="nvidia",
-        tool=_one(_HEAD, text),
-        driver=version(_one(_DRIVER, text)),
-        cuda=version(_one(_CUDA, text)),
+        tool=_first_group(_HEADER, text),
+        driver=parse_version(_first_group(_DRIVER, text)),
+        cuda=parse_version(_first_group(_CUDA, text)),
         cards=tuple(cards) if cards else None,
         slices=slices,
         processes=processes,
@@ -63,21 +62,21 @@ def read(text: str) -> Report:
     )
 
 
-def _one(pattern: re.Pattern[str], text: str) -> str | None:
+def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
     match = pattern.search(text)
     return match[1] if match else None
 
 
 def _sections(text: str) -> _Sections:
     parts = _Sections([], [], [])
-    now = parts.card
+    current = parts.card
     for line in text.splitlines():
         for name, title in _TITLES:
             if title in line:
-                now = getattr(parts, name)
-        if _HEAD.search(line) and parts.process:
-            break  # another table follows: `-l`, or two captures in one text
-        now.append(line)
+                current = getattr(parts, name)
+        if _HEADER.search(line) and parts.process:
+            break  # a second table follows: `-l`, or two captures in one text
+        current.append(line)
     return parts
 
 
@@ -86,7 +85,7 @@ def _cards(lines: list[str]) -> list[Card]:
     for line in lines:
         match = _CARD.search(line)
         if match is not None:
-            name = told(match["name"])
+            name = cell_text(match["name"])
             cards.append(Card(int(match["index"]), name, bus_id=match["bus"]))
             continue
         if not cards:
@@ -100,39 +99,39 @@ def _cards(lines: list[str]) -> list[Card]:
     return cards
 
 
-def _slice(line: str) -> Mig | None:
+def _slice(line: str) -> MigDevice | None:
     match = _SLICE.search(line)
     if match is None:
         return None
     memory = _MEMORY.search(match[5])
-    return Mig(
+    return MigDevice(
         int(match[1]),
         int(match[4]),
-        gpu_instance=number(match[2]),
-        compute_instance=number(match[3]),
+        gpu_instance=parse_number(match[2]),
+        compute_instance=parse_number(match[3]),
         memory_mib=int(memory[2]) if memory else None,
     )
 
 
 def _processes(lines: list[str]) -> tuple[Process, ...]:
-    found = []
+    processes = []
     for line in lines:
         match = _PROCESS.search(line)
         if match is not None:
-            made = Process(
+            process = Process(
                 int(match["pid"]),
                 int(match["card"]),
                 name=match["name"].strip() or None,
                 kind=match["kind"],
-                used_mib=number(match["used"]),
-                gpu_instance=number(match["gi"]),
+                used_mib=parse_number(match["used"]),
+                gpu_instance=parse_number(match["gi"]),
             )
-            found.append(made)
+            processes.append(process)
             continue
         old = _OLD_PROCESS.search(line)
         if old is not None:
-            used = number(old["used"])
-            found.append(
+            used = parse_number(old["used"])
+            processes.append(
                 Process(int(old["pid"]), int(old["card"]), name=old["name"], used_mib=used)
             )
-    return tuple(found)
+    return tuple(processes)

@@ -1,10 +1,10 @@
-"""Cards of other vendors: rocm-smi, amd-smi, npu-smi, and what looks like NVIDIA's and is not."""
+"""Parses the tools of other vendors: rocm-smi, amd-smi, npu-smi, mx-smi."""
 
 from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.cells import told
+from safelaunch.hostfacts.tools.cells import cell_text
 from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.topology_matrix import read_matrix
 
@@ -12,7 +12,7 @@ _AMD = re.compile(
     r"ROCm System Management Interface|\bROCm SMI\b|\bAMD-SMI\b|^GPU\[\d+\]|^GPU: \d+\n\s+[A-Z_]+:",
     re.MULTILINE,
 )
-_OF_CARD = re.compile(r"^\s*GPU\[(\d+)\]\s*:\s*(.+?)\s*:\s*(.*?)\s*$", re.MULTILINE)
+_CARD_FIELD = re.compile(r"^\s*GPU\[(\d+)\]\s*:\s*(.+?)\s*:\s*(.*?)\s*$", re.MULTILINE)
 _AMD_CARD = re.compile(
     r"^\|\s*[0-9A-Fa-f]{4}:[0-9A-Fa-f:.]+\s+(?P<name>\S.*?)\s*\|.*\n"
     r"\|\s*(?P<index>\d+)\s.*?(?:\d+/(?P<memory>\d+) MB)?\s*\|\s*$",
@@ -24,7 +24,7 @@ _NPU_CARD = re.compile(
 
 
 def vendor_of(text: str) -> str | None:
-    """Return whose tool printed a text, if it is not NVIDIA's."""
+    """Return the vendor whose tool printed a text; None for NVIDIA and unknown ones."""
     if _AMD.search(text):
         return "amd"
     if re.search(r"\bnpu-smi\b|^\s*NPU\d|\bHCCS\b", text, re.MULTILINE):
@@ -35,8 +35,8 @@ def vendor_of(text: str) -> str | None:
 
 
 def read(text: str, vendor: str) -> Report:
-    """Return what a tool of another vendor says."""
-    # rocm-smi has tables of weights and hops before the one of links
+    """Return the contents of the output of another vendor's tool."""
+    # rocm-smi prints tables of weights and hops before the table of links
     matrix = read_matrix(text[max(0, text.find("Link Type between")) :])
     versions = {}
     for name, pattern in (
@@ -60,50 +60,50 @@ def read(text: str, vendor: str) -> Report:
 
 
 def _amd(text: str) -> list[Card]:
-    found = [
+    cards = [
         Card(
             int(match["index"]),
-            told(match["name"]),
+            cell_text(match["name"]),
             memory_mib=int(match["memory"]) if match["memory"] else None,
         )
         for match in _AMD_CARD.finditer(text)
     ]
-    return found or _amd_fields(text) or _amd_blocks(text) or _rocm_rows(text)
+    return cards or _amd_fields(text) or _amd_blocks(text) or _rocm_rows(text)
 
 
 def _amd_blocks(text: str) -> list[Card]:
-    """Return the cards of `amd-smi list` and `amd-smi static`."""
-    found = []
+    """Return the GPUs of `amd-smi list` and `amd-smi static`."""
+    cards = []
     for block in re.split(r"^(?=GPU: \d)", text, flags=re.MULTILINE)[1:]:
         index = re.match(r"GPU: (\d+)", block)
         name = re.search(r"MARKET_NAME:\s*(.+)", block)
         bus = re.search(r"\bBDF:\s*(\S+)", block)
         size = re.search(r"\bVRAM:(?:\n\s+(?!SIZE).*)*\n\s+SIZE:\s*(\d+) MB", block)
         if index is not None:
-            found.append(
+            cards.append(
                 Card(
                     int(index[1]),
-                    told(name[1]) if name else None,
+                    cell_text(name[1]) if name else None,
                     bus_id=bus[1] if bus else None,
                     memory_mib=int(size[1]) if size else None,
                 )
             )
-    return found
+    return cards
 
 
 def _amd_fields(text: str) -> list[Card]:
-    """Return the cards of `rocm-smi --showproductname`, `--showmeminfo vram` and the like."""
+    """Return the GPUs of `rocm-smi --showproductname`, `--showmeminfo vram` and the like."""
     fields: dict[int, dict[str, str]] = {}
-    for index, key, value in _OF_CARD.findall(text):
+    for index, key, value in _CARD_FIELD.findall(text):
         fields.setdefault(int(index), {}).setdefault(key.lower(), value)
     return [
         Card(
             index,
-            told(said.get("card series")) or told(said.get("card model")),
-            device_id=_hex(said.get("device id") or said.get("gpu id")),
-            memory_mib=_bytes(said.get("vram total memory (b)")),
+            cell_text(values.get("card series")) or cell_text(values.get("card model")),
+            device_id=_hex(values.get("device id") or values.get("gpu id")),
+            memory_mib=_bytes(values.get("vram total memory (b)")),
         )
-        for index, said in sorted(fields.items())
+        for index, values in sorted(fields.items())
     ]
 
 
@@ -116,7 +116,7 @@ def _bytes(text: str | None) -> int | None:
 
 
 def _rocm_rows(text: str) -> list[Card]:
-    """Return the cards of rocm-smi's concise table."""
+    """Return the GPUs of rocm-smi's concise table."""
     head = re.search(r"^\s*(?:GPU|Device)\s+.*$", text, re.MULTILINE)
     if head is None or "Perf" not in head[0]:
         return []
@@ -145,7 +145,7 @@ def _huawei(text: str) -> list[Card]:
     name: tuple[int, str] | None = None
     for line in text.splitlines():
         if "Process" in line:
-            break  # what follows are processes
+            break  # the rest is the table of processes
         match = _NPU_CARD.match(line)
         if match is not None and not re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:", line):
             name = int(match[1]), match[2]

@@ -1,4 +1,4 @@
-"""Reads any text of the tools that know cards: which tool it was is seen in the text."""
+"""Parses the output of any GPU tool; recognises the tool by the text."""
 
 from __future__ import annotations
 
@@ -19,24 +19,28 @@ from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.topology_matrix import read_matrix, read_peers
 
 
-def read(text: str, command: str = "") -> Report:
-    """Return what a text tells; nothing of it raises.
+def read_report(text: str, command: str = "") -> Report:
+    """Return the contents of a tool's output; never raises.
 
-    `command`, where known, tells what the text leaves open: the fields of rows without a head.
+    `command`, if known, gives what the text lacks: the fields of rows without a header.
     """
     text = clean(text)
-    found = _read(text, command)
-    troubles = gpu_errors.read(text) if found.matrix is None and found.peers is None else ()
+    report = _read_tool(text, command)
+    troubles = (
+        gpu_errors.read_errors(text) if report.matrix is None and report.peers is None else ()
+    )
     if troubles:
-        cards = found.cards
-        if any(one.kind == "no-devices" for one in troubles):
+        cards = report.cards
+        if any(error.kind == "no-devices" for error in troubles):
             cards = cards or ()
         nvml = re.search(r"NVML library version:\s*(\d[\d.]*)", text)
-        found = replace(found, troubles=troubles, cards=cards, nvml=nvml[1] if nvml else found.nvml)
-    return found
+        report = replace(
+            report, troubles=troubles, cards=cards, nvml=nvml[1] if nvml else report.nvml
+        )
+    return report
 
 
-def _read(text: str, command: str) -> Report:
+def _read_tool(text: str, command: str) -> Report:
     vendor = None if env_reports.is_report(text) else other_vendors.vendor_of(text)
     if vendor is not None and "NVIDIA-SMI" not in text:
         return other_vendors.read(text, vendor)
@@ -48,20 +52,22 @@ def _read(text: str, command: str) -> Report:
         return nvidia_smi_q.read_text(text)
     if nvidia_smi_table.is_table(text):
         return nvidia_smi_table.read(text)
-    return _lines(text, command)
+    return _read_lines(text, command)
 
 
-def _lines(text: str, command: str) -> Report:
+def _read_lines(text: str, command: str) -> Report:
     matrix = read_matrix(text)
     if matrix is not None:
-        return _of_matrix(matrix.size, Report(vendor="nvidia", matrix=matrix))
+        return _with_cards(matrix.size, Report(vendor="nvidia", matrix=matrix))
     peers = read_peers(text, command)
     if peers is not None:
-        return _of_matrix(peers.size, Report(vendor="nvidia", peers=peers))
+        return _with_cards(peers.size, Report(vendor="nvidia", peers=peers))
     links = nvidia_smi_list.read_links(text)
     if links is not None:
-        spoken = any(one.state != "unknown" or one.active is not None for one in links.links or ())
-        if spoken or "nvlink" in (command + text).lower():
+        has_links = any(
+            link.state != "unknown" or link.active is not None for link in links.links or ()
+        )
+        if has_links or "nvlink" in (command + text).lower():
             return links
     return (
         nvidia_smi_list.read_list(text)
@@ -71,5 +77,5 @@ def _lines(text: str, command: str) -> Report:
     )
 
 
-def _of_matrix(size: int, report: Report) -> Report:
+def _with_cards(size: int, report: Report) -> Report:
     return replace(report, cards=tuple(Card(index) for index in range(size)))

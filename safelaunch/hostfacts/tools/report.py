@@ -1,4 +1,4 @@
-"""What was read off a tool's text: frozen data. `None` always means: the text does not tell."""
+"""Data classes for the contents of a tool's output. `None` always means: not in the text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# from the nearest to the farthest, as `nvidia-smi topo -m` names the way between two devices
-LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+# PCIe connections between two devices in `nvidia-smi topo -m`, from nearest to farthest
+PCIE_LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 @dataclass(frozen=True, slots=True)
-class Mig:
-    """A slice of a card (multi-instance GPU)."""
+class MigDevice:
+    """A MIG device: a slice of a GPU."""
 
     card: int
     device: int | None = None
@@ -28,13 +28,13 @@ class Mig:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One device of a host."""
+    """A GPU or NPU of a host."""
 
     index: int
     name: str | None = None
     uuid: str | None = None
     bus_id: str | None = None
-    device_id: str | None = None  # of PCI, where a tool gives no name
+    device_id: str | None = None  # PCI device id, for tools that give no name
     memory_mib: int | None = None
     used_mib: int | None = None
     compute_capability: str | None = None
@@ -45,13 +45,13 @@ class Card:
 
     @property
     def is_mig(self) -> bool:
-        """Whether the card is cut into slices."""
+        """Whether the GPU is divided into MIG devices."""
         return (self.mig_mode or "").lower() == "enabled"
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that holds memory of a card."""
+    """A process that uses memory of a GPU."""
 
     pid: int
     card: int | None = None
@@ -66,7 +66,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class NvLink:
-    """How many NVLinks of a card are up. `state`: active, inactive, unsupported, unknown."""
+    """The active NVLinks of a GPU. `state`: active, inactive, unsupported, unknown."""
 
     card: int
     state: str = "unknown"
@@ -75,8 +75,8 @@ class NvLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """An error that a tool reports; `kind` is one of trouble.KINDS."""
+class GpuError:
+    """An error that a tool reports; `kind` is one of gpu_errors.KINDS."""
 
     kind: str
     index: int | None = None
@@ -86,7 +86,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """What stands between each two cards, and between cards and network cards."""
+    """The connections between each two GPUs, and between GPUs and network cards."""
 
     size: int
     pairs: Mapping[tuple[int, int], str] = field(default_factory=lambda: MappingProxyType({}))
@@ -98,7 +98,7 @@ class Matrix:
 
     @property
     def fabric(self) -> str:
-        """Return how the cards are joined: single, nvlink-full, nvlink-partial, pcie, ..."""
+        """Return how the GPUs are connected: single, nvlink-full, nvlink-partial, pcie, ..."""
         if self.size == 1:
             return "single"
         kinds = {_family(link) for link in self.pairs.values()}
@@ -111,53 +111,53 @@ class Matrix:
         return "unknown"
 
     def nearest(self, card: int) -> tuple[str, tuple[str, ...]] | None:
-        """Return the best level of a card's network cards, and those at it."""
+        """Return the best connection level of a GPU's network cards, and the cards with it."""
         levels = self.nic_levels.get(card, ())
-        known = [level for level in levels if level in LEVELS]
-        if not known or len(levels) != len(self.nics):
+        pcie_levels = [level for level in levels if level in PCIE_LEVELS]
+        if not pcie_levels or len(levels) != len(self.nics):
             return None
-        best = min(known, key=LEVELS.index)
+        best = min(pcie_levels, key=PCIE_LEVELS.index)
         names = zip(self.nics, levels, strict=True)
         return best, tuple(name for name, level in names if level == best)
 
 
 @dataclass(frozen=True, slots=True)
-class Peers:
-    """Which pairs of cards may read or write each other's memory directly."""
+class PeerAccess:
+    """Which pairs of GPUs can access each other's memory directly (`topo -p2p`)."""
 
     size: int
     pairs: Mapping[tuple[int, int], str]
     capability: str | None = None  # r, w, rw, ...
 
     @property
-    def ok(self) -> int:
-        """Return how many pairs may."""
+    def allowed_pairs(self) -> int:
+        """Return the number of pairs with access."""
         return sum(status == "OK" for status in self.pairs.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that one text tells."""
+    """The contents of one tool's output."""
 
     vendor: str | None = None
-    tool: str | None = None  # the version of the tool that said it
+    tool: str | None = None  # version of the tool
     driver: str | None = None
-    cuda: str | None = None  # the newest that the driver supports
+    cuda: str | None = None  # the newest version that the driver supports
     nvml: str | None = None
     attached: int | None = None
     cards: tuple[Card, ...] | None = None
-    slices: tuple[Mig, ...] = ()
+    slices: tuple[MigDevice, ...] = ()
     processes: tuple[Process, ...] | None = None
     matrix: Matrix | None = None
-    peers: Peers | None = None
+    peers: PeerAccess | None = None
     links: tuple[NvLink, ...] | None = None
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[GpuError, ...] = ()
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def _family(link: str) -> str:
-    if link in LEVELS:
+    if link in PCIE_LEVELS:
         return "pcie"
     for prefix, family in (("NV", "nvlink"), ("XGMI", "xgmi"), ("HCCS", "hccs")):
         if link.startswith(prefix):

@@ -1,7 +1,7 @@
-"""`nvidia-smi topo -m` and `topo -p2p`, and the same of other vendors: tables of cards by cards.
+"""Parses the tables of `nvidia-smi topo -m` and `topo -p2p`, and those of other vendors.
 
-Columns cannot be counted by tabs or blanks: terminals, pastes and people have changed them. What
-stands in a row is found by what it can be, from the left.
+Columns cannot be counted by tabs or blanks: terminals, pastes and people change them. The cells of
+a row are recognised by their possible values, from the left.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.hostfacts.tools.report import Matrix, Peers
+from safelaunch.hostfacts.tools.report import Matrix, PeerAccess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _NAME = r"(?:GPU|NPU)\d{1,3}"
-_WORDS = {
+_AFFINITY_COLUMNS = {
     "cpu": re.compile(r"CPU\s+Affinity", re.IGNORECASE),
     "gpu_numa": re.compile(r"GPU\s+NUMA\s+ID", re.IGNORECASE),
     "numa": re.compile(r"(?:NUMA|Node)\s+Affinity", re.IGNORECASE),
@@ -34,20 +34,20 @@ _CAPABILITY = re.compile(r"-p2p\s+([a-z]{1,4})\b")
 _DIAGONAL = ("X", "0")
 
 
-class _Head(NamedTuple):
+class _Header(NamedTuple):
     cards: tuple[str, ...]
     others: tuple[str, ...]
     affinities: tuple[str, ...]  # cpu, numa, gpu_numa, in the order of the columns
 
 
-class _Row(NamedTuple):
+class _MatrixRow(NamedTuple):
     card: int
     links: tuple[str, ...]
     rest: str
 
 
 def read_matrix(text: str) -> Matrix | None:
-    """Return the matrix of a text; None where there is none."""
+    """Return the topology matrix of a text; None if there is none."""
     head, rows = _table(text, _LINK)
     if head is None or not rows:
         return None
@@ -55,7 +55,7 @@ def read_matrix(text: str) -> Matrix | None:
     pairs = _pairs(rows, size)
     if size > 1 and not pairs:
         return None
-    legend = {name: told for name, told in _LEGEND.findall(text) if _is_device(told)}
+    legend = {name: device for name, device in _LEGEND.findall(text) if _is_device(device)}
     columns = [_affinities(row.rest, head.affinities) for row in rows]
     return Matrix(
         size,
@@ -68,20 +68,20 @@ def read_matrix(text: str) -> Matrix | None:
     )
 
 
-def read_peers(text: str, command: str = "") -> Peers | None:
-    """Return which pairs have peer access; None where a text has no such table."""
+def read_peers(text: str, command: str = "") -> PeerAccess | None:
+    """Return the pairs with peer access; None if a text has no such table."""
     head, rows = _table(text, _STATUS)
     if head is None or not rows:
         return None
     pairs = _pairs(rows, len(head.cards))
     if not pairs and not (len(head.cards) == 1 and rows[0].links == ("X",)):
         return None
-    asked = _CAPABILITY.search(command) or _CAPABILITY.search(text)
-    return Peers(len(head.cards), pairs, asked[1] if asked else None)
+    capability = _CAPABILITY.search(command) or _CAPABILITY.search(text)
+    return PeerAccess(len(head.cards), pairs, capability[1] if capability else None)
 
 
-def _table(text: str, cell: re.Pattern[str]) -> tuple[_Head | None, list[_Row]]:
-    head: _Head | None = None
+def _table(text: str, cell: re.Pattern[str]) -> tuple[_Header | None, list[_MatrixRow]]:
+    head: _Header | None = None
     raw: dict[str, str] = {}
     for line in text.splitlines():
         row = _ROW.search(line)
@@ -89,27 +89,29 @@ def _table(text: str, cell: re.Pattern[str]) -> tuple[_Head | None, list[_Row]]:
         if is_row and row is not None:
             raw.setdefault(row[1], row[2])
         elif head is None and not raw:
-            head = _head(line)
-    if head is None and raw:  # the head was cut away: there is a row for each card
-        head = _Head(tuple(raw), (), ())
+            head = _header(line)
+    if head is None and raw:  # the header was cut off: there is a row for each GPU
+        head = _Header(tuple(raw), (), ())
     if head is None:
         return None, []
-    known = {name: at for at, name in enumerate(head.cards)}
+    indexes = {name: index for index, name in enumerate(head.cards)}
     width = len(head.cards) + len(head.others)
-    rows = [_row(known[name], rest, cell, width) for name, rest in raw.items() if name in known]
+    rows = [
+        _row(indexes[name], cells, cell, width) for name, cells in raw.items() if name in indexes
+    ]
     return head, sorted(rows)
 
 
-def _head(line: str) -> _Head | None:
+def _header(line: str) -> _Header | None:
     first = re.search(rf"(?:^|[^\w-])({_NAME})(?=\s|$)", line)
     if first is None or re.search(r"\bX\b", line):
         return None
     line = line[first.start(1) :]
-    found = []
-    for kind, sign in _WORDS.items():
+    columns = []
+    for kind, sign in _AFFINITY_COLUMNS.items():
         match = sign.search(line)
         if match is not None:
-            found.append((match.start(), kind))
+            columns.append((match.start(), kind))
             line = line[: match.start()] + " " * len(match[0]) + line[match.end() :]
     words = line.split()
     cards = []
@@ -118,10 +120,10 @@ def _head(line: str) -> _Head | None:
             break
         cards.append(word)
     others = [word for word in words[len(cards) :] if re.fullmatch(r"[\w.\-]+", word)]
-    return _Head(tuple(cards), tuple(others), tuple(kind for _, kind in sorted(found)))
+    return _Header(tuple(cards), tuple(others), tuple(kind for _, kind in sorted(columns)))
 
 
-def _row(card: int, rest: str, cell: re.Pattern[str], width: int) -> _Row:
+def _row(card: int, rest: str, cell: re.Pattern[str], width: int) -> _MatrixRow:
     links: list[str] = []
     at = 0
     while len(links) < width:
@@ -130,32 +132,32 @@ def _row(card: int, rest: str, cell: re.Pattern[str], width: int) -> _Row:
             break
         links.append(match[1].upper())
         at = match.end()
-    return _Row(card, tuple(links), rest[at:])
+    return _MatrixRow(card, tuple(links), rest[at:])
 
 
-def _pairs(rows: Sequence[_Row], size: int) -> Mapping[tuple[int, int], str]:
-    """Return the upper half; a cell that was cut off there is taken from the lower one."""
+def _pairs(rows: Sequence[_MatrixRow], size: int) -> Mapping[tuple[int, int], str]:
+    """Return the upper half of the matrix; cells that were cut off come from the lower half."""
     cells = {
         (row.card, other): link
         for row in rows
         for other, link in enumerate(row.links[:size])
         if other != row.card and link not in _DIAGONAL
     }
-    whole = {}
+    pairs = {}
     for i in range(size):
         for j in range(i + 1, size):
             link = cells.get((i, j)) or cells.get((j, i))
             if link is not None:
-                whole[(i, j)] = link
-    return MappingProxyType(whole)
+                pairs[(i, j)] = link
+    return MappingProxyType(pairs)
 
 
-def _affinities(rest: str, kinds: Sequence[str]) -> dict[str, str]:
-    words = rest.split()
+def _affinities(text: str, kinds: Sequence[str]) -> dict[str, str]:
+    words = text.split()
     if len(words) == len(kinds):
         return dict(zip(kinds, words, strict=True))
-    cells = [cell.strip() for cell in re.sub(r"^ *\t", "", rest).split("\t")]
-    # nvidia-smi writes one tab more before the last column, and before N/A in the second
+    cells = [cell.strip() for cell in re.sub(r"^ *\t", "", text).split("\t")]
+    # nvidia-smi prints an extra tab before the last column, and before N/A in the second
     extra = len(cells) - len(kinds)
     while extra > 0 and "" in cells[2:-1] + cells[1:2]:
         del cells[2 if len(cells) > 3 and not cells[2] else cells.index("", 1)]  # noqa: PLR2004
@@ -164,11 +166,11 @@ def _affinities(rest: str, kinds: Sequence[str]) -> dict[str, str]:
     return dict(zip(kinds, cells, strict=False))
 
 
-def _column(kind: str, head: _Head, columns: Sequence[dict[str, str]]) -> tuple[str, ...] | None:
+def _column(kind: str, head: _Header, columns: Sequence[dict[str, str]]) -> tuple[str, ...] | None:
     if kind not in head.affinities or len(columns) != len(head.cards):
         return None
-    found = tuple(column.get(kind, "") for column in columns)
-    return found if all(_CPUS.fullmatch(cell) for cell in found) else None
+    values = tuple(column.get(kind, "") for column in columns)
+    return values if all(_CPUS.fullmatch(cell) for cell in values) else None
 
 
 def _is_device(name: str) -> bool:

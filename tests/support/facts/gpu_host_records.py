@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.hostfacts import gpu_models
-from safelaunch.hostfacts.tools.recognise import read
+from safelaunch.hostfacts.tools.recognise import read_report
 from support import DATA
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def records(*paths: Path) -> list[dict[str, Any]]:
 
 def differences(record: dict[str, Any]) -> list[str]:
     """Return what of a record is read otherwise than expected."""
-    said = as_expected(read(record["text"], record["command"]))
+    said = as_expected(read_report(record["text"], record["command"]))
     return [
         f"{record['id']}: {key}: {said.get(key)!r} instead of {wanted!r}"
         for key, wanted in record["expected"].items()
@@ -81,7 +81,7 @@ def _of_cards(cards: Sequence[Card]) -> dict[str, Any]:
     return {
         "indices": each(lambda card: card.index),
         "names": each(lambda card: card.name),
-        "names_truncated": any(gpu_models.is_cut(card.name or "") for card in cards),
+        "names_truncated": any(gpu_models.is_truncated(card.name or "") for card in cards),
         "memory_mib": each(lambda card: card.memory_mib),
         "bus_ids": each(lambda card: card.bus_id),
         "compute_cap": each(lambda card: card.compute_capability),
@@ -152,7 +152,11 @@ def _of_links(report: Report) -> dict[str, Any]:
     if report.peers is not None:
         of = report.peers.size * (report.peers.size - 1) // 2
         asked = report.peers.capability
-        said["p2p"] = {"pairs": _pairs(report.peers.pairs), "ok": report.peers.ok, "of": of}
+        said["p2p"] = {
+            "pairs": _pairs(report.peers.pairs),
+            "ok": report.peers.allowed_pairs,
+            "of": of,
+        }
         said["p2p"]["capability"] = asked
     if report.links is not None:
         said["active_links"] = [one.active for one in report.links]

@@ -12,7 +12,7 @@ from support.facts.gpu_machines import A100, H100, RTX5090, T4, box, recorded
 
 from safelaunch.cli.info.profiles import command
 from safelaunch.config import profiles
-from safelaunch.hostfacts.profile_detection import Fit, fitting, gate_facts
+from safelaunch.hostfacts.profile_detection import ProfileMatch, gate_facts, match_profile
 from safelaunch.model import Origin
 
 if TYPE_CHECKING:
@@ -40,17 +40,17 @@ FOUND = {
 @pytest.mark.parametrize("what", FOUND)
 def test_the_profile_for_a_hosts_cards_is_found(what: str) -> None:
     facts, expected = FOUND[what]
-    found = fitting(facts, SHIPPED)
+    found = match_profile(facts, SHIPPED)
     assert found.profile == expected
     assert expected is not None or found.why
 
 
 def test_every_model_of_a_mixed_machine_is_named() -> None:
-    assert fitting(box(RTX5090, T4, RTX5090), SHIPPED) == Fit(
+    assert match_profile(box(RTX5090, T4, RTX5090), SHIPPED) == ProfileMatch(
         None,
         ("NVIDIA GeForce RTX 5090", "Tesla T4"),
         {"NVIDIA GeForce RTX 5090": "rtx5090", "Tesla T4": None},
-        "the cards are of different kinds",
+        "the GPUs are of different models",
     )
 
 
@@ -123,7 +123,7 @@ def test_the_command_says_what_is_known_where_no_profile_fits(smi: Path) -> None
 
     answer(smi, query(T4, RTX5090))
     result = CliRunner().invoke(command, ["--detect"], standalone_mode=False)
-    assert "the cards are of different kinds" in result.output
+    assert "the GPUs are of different models" in result.output
     assert "Tesla T4: none" in result.output
     assert result.return_value == 1
     result = CliRunner().invoke(command, ["--detect", "--json"], standalone_mode=False)

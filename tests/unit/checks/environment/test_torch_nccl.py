@@ -10,7 +10,7 @@ from support.facts.gpu_machines import A100, H100, RTX4090, RTX5090, T4, Known, 
 from support.facts.interpreters import CU126, CU128, python, torch
 
 from safelaunch.checks.environment import cuda_compat
-from safelaunch.hostfacts.tools.recognise import read
+from safelaunch.hostfacts.tools.recognise import read_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,7 +230,7 @@ def test_recorded_machines_whose_torch_ran(project: Project) -> None:
         told = record["expected"]
         if record["kind"] != "collect-env" or not told.get("torch_cuda") or not told["names"]:
             continue
-        report = read(record["text"], record["command"])
+        report = read_report(record["text"], record["command"])
         facts = box(A100, torch=torch(told["torch"], told["torch_cuda"]))
         facts["gpus"] |= {"driver": report.driver, "cuda": None}
         answers = {COMPAT: {"kind": "file" if "container" in record["id"] else None}}

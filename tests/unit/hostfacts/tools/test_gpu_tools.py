@@ -4,7 +4,7 @@ import pytest
 
 from safelaunch.hostfacts import gpu_models, machine
 from safelaunch.hostfacts.tools import gpu_errors
-from safelaunch.hostfacts.tools.recognise import read
+from safelaunch.hostfacts.tools.recognise import read_report
 
 XML = """<?xml version="1.0" ?>
 <nvidia_smi_log>
@@ -26,7 +26,7 @@ CSV = "nvidia-smi --query-gpu=index,uuid,compute_cap --format=csv,noheader"
 
 
 def test_xml_tells_fabric_and_processes() -> None:
-    found = read(XML)
+    found = read_report(XML)
     first = (found.cards or ())[0]
     assert (first.fabric_state, first.fabric_status) == ("Completed", "Success")
     assert (first.memory_mib, first.used_mib) == (81559, None)
@@ -36,12 +36,12 @@ def test_xml_tells_fabric_and_processes() -> None:
 
 
 def test_xml_that_was_cut_tells_the_cards_before_the_cut() -> None:
-    found = read(XML[: XML.index("GPU-2")])
+    found = read_report(XML[: XML.index("GPU-2")])
     assert (found.attached, [card.uuid for card in found.cards or ()]) == (2, ["GPU-1"])
 
 
 def test_rows_without_a_head_are_read_by_the_command() -> None:
-    found = read("0, GPU-1, 9.0\n1, GPU-2, [N/A]\n", CSV)
+    found = read_report("0, GPU-1, 9.0\n1, GPU-2, [N/A]\n", CSV)
     assert [(c.index, c.uuid, c.compute_capability) for c in found.cards or ()] == [
         (0, "GPU-1", "9.0"),
         (1, "GPU-2", None),
@@ -49,13 +49,13 @@ def test_rows_without_a_head_are_read_by_the_command() -> None:
 
 
 def test_a_cut_row_is_no_card() -> None:
-    assert [card.index for card in read("0, GPU-1, 9.0\n1, GP", CSV).cards or ()] == [0]
+    assert [card.index for card in read_report("0, GPU-1, 9.0\n1, GP", CSV).cards or ()] == [0]
 
 
 @pytest.mark.parametrize("word", ["[Not Supported]", "[N/A]", "ERR!", "[Unknown Error]"])
 def test_a_cell_that_says_nothing_is_no_value(word: str) -> None:
     text = f"index, name, memory.total [MiB], driver_version\n0, {word}, {word}, {word}\n"
-    found = read(text)
+    found = read_report(text)
     (card,) = found.cards or ()
     assert (card.name, card.memory_mib, found.driver) == (None, None, None)
 
@@ -79,30 +79,30 @@ def test_a_cell_that_says_nothing_is_no_value(word: str) -> None:
     ],
 )  # fmt: skip
 def test_an_error_is_recognised(text: str, kind: str, index: int | None, bus: str | None) -> None:
-    (found,) = read(text).troubles
+    (found,) = read_report(text).troubles
     assert (found.kind, found.index, found.bus_id) == (kind, index, bus)
     assert kind in gpu_errors.KINDS
 
 
 def test_a_healthy_output_has_no_trouble() -> None:
-    assert read(XML).troubles == ()
+    assert read_report(XML).troubles == ()
 
 
 def test_the_shell_saying_that_there_is_no_nvidia_smi_in_another_language_is_nothing() -> None:
-    found = read("bash: nvidia-smi: Kommando nicht gefunden.", "nvidia-smi")
+    found = read_report("bash: nvidia-smi: Kommando nicht gefunden.", "nvidia-smi")
     assert (found.cards, found.vendor, found.troubles) == (None, None, ())
 
 
 def test_a_matrix_whose_lower_rows_were_cut_is_filled_from_the_upper_ones() -> None:
     text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV4\tNV4\nGPU1\tNV4\t X \tNV4\n"
-    matrix = read(text).matrix
+    matrix = read_report(text).matrix
     assert matrix is not None
     assert dict(matrix.pairs) == {(0, 1): "NV4", (0, 2): "NV4", (1, 2): "NV4"}
     assert matrix.fabric == "nvlink-full"
 
 
 def test_a_matrix_with_unknown_pairs_is_not_called_full() -> None:
-    matrix = read("\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV4\n").matrix
+    matrix = read_report("\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV4\n").matrix
     assert matrix is not None
     assert matrix.fabric == "nvlink-partial"
 
@@ -112,7 +112,7 @@ def test_amd_smi_tells_cards_in_blocks() -> None:
         "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n    BUS:\n        BDF: "
         "0000:05:00.0\n    VRAM:\n        TYPE: HBM\n        SIZE: 196592 MB\nGPU: 1\n    ASIC:\n"
     )
-    found = read(text, "amd-smi static")
+    found = read_report(text, "amd-smi static")
     assert found.vendor == "amd"
     assert [(c.name, c.memory_mib) for c in found.cards or ()] == [
         ("AMD Instinct MI300X", 196592),
@@ -123,7 +123,7 @@ def test_amd_smi_tells_cards_in_blocks() -> None:
 def test_the_links_of_rocm_smi_are_not_its_weights() -> None:
     rows = "       GPU0  GPU1\nGPU0   0     {0}\nGPU1   {0}     0\n"
     text = f"= ROCm System Management Interface =\n= Weight between two GPUs =\n{rows.format(15)}"
-    matrix = read(f"{text}= Link Type between two GPUs =\n{rows.format('XGMI')}").matrix
+    matrix = read_report(f"{text}= Link Type between two GPUs =\n{rows.format('XGMI')}").matrix
     assert matrix is not None
     assert matrix.fabric == "xgmi-full"
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from support.facts.gpu_host_records import as_expected, differences, records
 
-from safelaunch.hostfacts.tools.recognise import read
+from safelaunch.hostfacts.tools.recognise import read_report
 
 RECORDS = records()
 
@@ -35,7 +35,7 @@ def test_cut_and_garbled_outputs_never_raise() -> None:
             to = at + chance.randint(0, 200)
             inserted = chance.choice((*pieces, chance.choice(RECORDS)["text"][at:to]))
             text = chance.choice((text[:at], text[at:], text[:at] + inserted + text[to:]))
-        as_expected(read(text, record["command"]))
+        as_expected(read_report(text, record["command"]))
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_cut_and_garbled_outputs_never_raise() -> None:
 )
 def test_no_text_takes_long(text: str) -> None:
     begun = time.process_time()
-    read(text, "nvidia-smi --query-gpu=index,name --format=csv,noheader")
+    read_report(text, "nvidia-smi --query-gpu=index,name --format=csv,noheader")
     assert time.process_time() - begun < 10
