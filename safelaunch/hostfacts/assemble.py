@@ -11,13 +11,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.hostfacts import machine
+from safelaunch.runtime.packages import TRAINING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSION = 1
-_TRAINING = ("torch", "accelerate", "deepspeed", "transformers", "trl", "vllm", "ray", "peft",
-             "sglang", "verl", "ms-swift", "flash-attn")  # fmt: skip
 _NUMBER = re.compile(r"\d{1,10}(\.\d{1,10})?")
 
 
@@ -124,7 +123,7 @@ def _python(python: dict[str, Any]) -> dict[str, Any] | None:
     if not python:
         return None
     packages = _dict(python.get("packages"))
-    return {**python, "training": {name: packages[name] for name in _TRAINING if name in packages}}
+    return {**python, "training": {name: packages[name] for name in TRAINING if name in packages}}
 
 
 # -- GPUs ------------------------------------------------------------------------------------------

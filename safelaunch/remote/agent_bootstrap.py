@@ -59,9 +59,10 @@ def get(n):
 if sys.version_info < (3, 8):
     say("useless Python %d.%d is too old (%s)" % (sys.version_info[:2] + (sys.executable,)))
     sys.exit(OLD)
-home = os.environ.get("SAFELAUNCH_HOME", "")
+home = os.environ.get("SAFELAUNCH_HOME") or os.path.join(os.path.expanduser("~"), ".safelaunch")
 if not os.path.isabs(home):
-    home = os.path.join(os.path.expanduser("~"), ".safelaunch")
+    say("relative " + home)
+    sys.exit(1)
 folder = os.path.join(home, "agent", "HASH")
 early = bytes.fromhex("EARLY")
 try:
@@ -266,6 +267,12 @@ def _unusable(host: str, kind: str, rest: str, useless: list[str]) -> HostError:
             f"no python3 there{found}",
             where=host,
             hint="name one in the hosts file: `python: /path/to/python3` (3.8 or newer)",
+        )
+    if kind == "relative":
+        return HostError(
+            f"safelaunch's folder there is not absolute: {rest}",
+            where=host,
+            hint="export SAFELAUNCH_HOME=/some/folder for that user",
         )
     if kind == "failed":
         return HostError(

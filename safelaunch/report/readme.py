@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.diff import compare
 from safelaunch.report.diff.model import items, mapping
+from safelaunch.runtime.packages import TRAINING
 from safelaunch.runtime.records import Checkout, Provenance, RunRecord
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from safelaunch.report.diff.model import Change, Group, Side
 
 _LAST_EVENTS = 12
-_PACKAGES = ("torch", "accelerate", "transformers", "trl", "deepspeed", "vllm")
 _FILES = 20  # changed files that are named
 _CHANGES = 12  # of a run that was tried
 _LONGEST = 160  # characters of a value in a table
@@ -89,8 +89,8 @@ def _versions(part: Part) -> dict[str, Any]:
         "processes": run.ranks,
         "world size": run.world_size,
         "Python": record.python,
-        **{name: packages[name] for name in _PACKAGES if name in packages},
-        **{name: version for name, version in packages.items() if name not in _PACKAGES},
+        **{name: packages[name] for name in TRAINING if name in packages},
+        **{name: version for name, version in packages.items() if name not in TRAINING},
         **{key: value for key, value in facts.items() if key not in packages},
     }
     return {key: value for key, value in found.items() if value not in (None, "")}

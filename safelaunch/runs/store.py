@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs import combine_nodes
+from safelaunch.runtime import home as runtime_home
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.records import (
     Failure,
@@ -64,30 +64,10 @@ class Run(NamedTuple):
 
 def home(environ: Mapping[str, str]) -> str:
     """Return safelaunch's folder: SAFELAUNCH_HOME, or ~/.safelaunch. Raises ConfigError."""
-    given = environ.get("SAFELAUNCH_HOME")
-    if given:
-        if not os.path.isabs(given):
-            raise ConfigError(f"SAFELAUNCH_HOME is not absolute: {given}")
-        return given
-    base = environ.get("HOME") or _passwd_home()
-    if not os.path.isabs(base):
-        raise ConfigError(
-            "HOME is not set and this user has no home folder",
-            hint="export SAFELAUNCH_HOME=/some/folder",
-        )
-    return os.path.join(base, ".safelaunch")
-
-
-def _passwd_home() -> str:
-    """Return the home folder that the system knows, or nothing: in containers many have none."""
-    if sys.platform == "win32":
-        return os.path.expanduser("~")
     try:
-        import pwd  # noqa: PLC0415 - rarely needed
-
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except (ImportError, KeyError):
-        return ""
+        return runtime_home.home(environ)
+    except ValueError as e:
+        raise ConfigError(str(e), hint="export SAFELAUNCH_HOME=/some/folder") from None
 
 
 def new_id(name: str, utc: str, random: bytes) -> str:

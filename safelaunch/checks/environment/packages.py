@@ -13,6 +13,7 @@ from safelaunch.checks.answers import Answer, Question, ok, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.environment import requirements as environment_requirements
 from safelaunch.checks.registry import check
+from safelaunch.runtime.packages import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 20  # bytes of a requirements file
 _SHOWN = 5
-_FIRST = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
 # requirements files that are not those of the training itself
 _ASIDE = re.compile(
     r"(?i)dev|test|doc|lint|style|build|ci|npu|rocm|amd|xpu|mlu|hpu|tpu|cpu|mac|win"
@@ -58,7 +58,7 @@ def _met(pin: Pin, installed: Mapping[str, str]) -> bool:
 
 
 def _unmet(site: Site, wrong: Sequence[Pin], installed: Mapping[str, str], version: str) -> Answer:
-    order = {name: at for at, name in enumerate(("python", *_FIRST))}
+    order = {name: at for at, name in enumerate(("python", *RECORDED))}
     wrong = sorted(dict.fromkeys(wrong), key=lambda pin: order.get(pin.name, len(order)))
     has = {**installed, "python": version}
     told = [

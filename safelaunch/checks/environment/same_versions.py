@@ -8,6 +8,7 @@ from safelaunch.checks import job_needs, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, ok, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.registry import check
+from safelaunch.runtime.packages import SAME_EVERYWHERE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from safelaunch.checks.context import Case, Site
 
 _SOURCE = "NCCL user guide, Troubleshooting: the same version on all nodes"
-_PACKAGES = ("accelerate", "deepspeed", "transformers", "ms-swift", "areal")
 
 
 def _python(site: Site) -> str | None:
@@ -56,7 +56,7 @@ _COMPARED: tuple[tuple[str, Callable[[Site], str | None]], ...] = (
     ("torch", _torch),
     ("NCCL", _nccl),
     ("Python", _python),
-    *((name, _package(name)) for name in _PACKAGES),
+    *((name, _package(name)) for name in SAME_EVERYWHERE),
     ("driver", _driver),
 )
 

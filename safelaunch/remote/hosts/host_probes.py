@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.remote import agent_bootstrap
 from safelaunch.runtime import backends, units
+from safelaunch.runtime.packages import TRAINING
 from safelaunch.ssh.keys import known_hosts
 from safelaunch.ssh.keys.known_hosts import describe
 from safelaunch.ssh.route_text import brief
@@ -44,13 +45,13 @@ def look(path):
 print(json.dumps([look(path) for path in sys.argv[1:]]))
 """
 TIME = "import time; print(repr(time.time()))"
-VERSIONS = """
+VERSIONS = f"""
 import sys
 print("%d.%d.%d" % sys.version_info[:3])
 print(sys.executable)
 try:
     from importlib import metadata
-    for name in ("torch", "accelerate"):
+    for name in {TRAINING[:2]}:
         try:
             print(name + " " + metadata.version(name))
         except metadata.PackageNotFoundError:

@@ -7,6 +7,7 @@ import struct
 import time
 
 from safelaunch.runtime import backends, json_files, run_state
+from safelaunch.runtime.home import home
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.records import (
     Failure,
@@ -56,7 +57,7 @@ def runs(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Return {run id: {node: view}} of the runs here, of all or of those that `ids` names."""
     del link
     found: dict[str, Any] = {}
-    folder = os.path.join(run_dir.home(), "runs")
+    folder = os.path.join(home(), "runs")
     try:
         ids = request.get("ids") or os.listdir(folder)
     except OSError:

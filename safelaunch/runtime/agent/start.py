@@ -8,7 +8,8 @@ import sys
 import time
 
 from safelaunch.runtime import commands
-from safelaunch.runtime.start import run_dir, starter
+from safelaunch.runtime.home import home
+from safelaunch.runtime.start import starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def look(request: dict[str, Any], link: Link) -> dict[str, Any]:
     asked = request.get("commands") or []
     return {
         "home": os.path.expanduser("~"),
-        "base": run_dir.home(),
+        "base": home(),
         "hostname": os.uname().nodename,
         "user": os.getuid(),
         "environ": {n: v for n, v in os.environ.items() if _is_named(n, names)},
@@ -50,7 +51,7 @@ def clock(request: dict[str, Any], link: Link) -> dict[str, Any]:
 
 def start(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Start a run, its files as data behind the request. Raises OSError, StartFailed."""
-    answer = starter.start(request, b"".join(link.pieces()), os.environ, run_dir.home())
+    answer = starter.start(request, b"".join(link.pieces()), os.environ, home())
     return answer.to_json()
 
 

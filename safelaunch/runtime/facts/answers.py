@@ -165,11 +165,10 @@ def runs(_: str) -> list[dict[str, Any]]:
     No more of those: the values of their environment concern nobody.
     """
     from safelaunch.runtime import json_files, run_state  # noqa: PLC0415 - few ask
+    from safelaunch.runtime.home import home  # noqa: PLC0415 - few ask
     from safelaunch.runtime.records import Status  # noqa: PLC0415 - few ask
 
-    base = os.environ.get("SAFELAUNCH_HOME", "")
-    base = base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), ".safelaunch")
-    folder, found = os.path.join(base, "runs"), []
+    folder, found = os.path.join(home(), "runs"), []
     for run_id in commands.folders(folder):
         for node in commands.folders(os.path.join(folder, run_id)):
             at = os.path.join(folder, run_id, node)

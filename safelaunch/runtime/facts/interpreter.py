@@ -12,6 +12,7 @@ import time
 
 from safelaunch.runtime.facts import commands
 from safelaunch.runtime.facts import elf_strings as scan
+from safelaunch.runtime.packages import TRAINING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 DEEP = 90.0  # seconds for the import of torch
 _SCAN = 9.0  # seconds for the libraries, within a part's time
 _METADATA = re.compile(r"(.+?)-(\d[^-]*)(?:-py[\d.]+.*|-.*)?\.(?:dist|egg)-info$")
-_INTERESTING = ("torch", "accelerate", "deepspeed", "transformers", "trl", "vllm", "ray", "peft",
-                "sglang", "verl", "ms-swift", "flash-attn", "triton", "datasets")  # fmt: skip
 _TORCHES = ("cuda", "hip", "python", "cpu")
 _LARGEST = 12 << 30  # bytes of a library that is looked at
 _MOST_ENVIRONMENTS = 64
@@ -278,7 +277,7 @@ def _environment(prefix: str) -> dict[str, Any] | None:
             places += [os.path.join(inside, "site-packages"), os.path.join(inside, "dist-packages")]
             version = name[6:] if "." in name else version
     installed = packages(places)
-    told = {name: installed[name] for name in _INTERESTING if name in installed}
+    told = {name: installed[name] for name in TRAINING if name in installed}
     nccl = {n: v for n, v in installed.items() if re.match(r"nvidia-nccl-cu\d+$", n)}
     is_venv = os.path.isfile(os.path.join(prefix, "pyvenv.cfg"))
     kind = "conda" if os.path.isdir(os.path.join(prefix, "conda-meta")) else "system"

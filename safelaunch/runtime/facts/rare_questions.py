@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 
+from safelaunch.runtime import home as safelaunch_home
 from safelaunch.runtime.facts import answers
 from safelaunch.runtime.facts.commands import folders, read
 
@@ -51,9 +52,7 @@ def hostname(_: str) -> dict[str, Any]:
 
 def home(cwd: str) -> dict[str, Any]:
     """Return the room where runs are kept; its `path` too."""
-    base = os.environ.get("SAFELAUNCH_HOME", "")
-    base = base if os.path.isabs(base) else os.path.join(os.path.expanduser("~"), ".safelaunch")
-    path = os.path.join(base, "runs")
+    path = os.path.join(safelaunch_home.home(), "runs")
     return dict(answers.room(cwd, path), path=path)
 
 

@@ -8,6 +8,7 @@ import shutil
 import time
 
 from safelaunch import runtime
+from safelaunch.runtime.home import home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from safelaunch.runtime.records import RunRecord
-
-
-def home() -> str:
-    """Return safelaunch's folder here: SAFELAUNCH_HOME, or ~/.safelaunch."""
-    given = os.environ.get("SAFELAUNCH_HOME", "")
-    return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".safelaunch")
 
 
 def node_dir(run_id: str, node: int, base: str | None = None) -> str:

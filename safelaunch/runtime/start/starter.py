@@ -183,7 +183,7 @@ def _record(
     node_dir: str, run: RunRecord, environ: Mapping[str, str], python: str
 ) -> Process | None:
     """Let a process beside the job write down what the run is made of; return that process."""
-    program = os.path.join(node_dir, PLACE, "provenance.py")
+    program = os.path.join(node_dir, PLACE, "start", "provenance.py")
     try:
         argv = (python, program, node_dir, run.cwd)
         pid = commands.detach(argv, cwd=node_dir, environ=environ)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 
-from safelaunch.runtime.start import run_dir
+from safelaunch.runtime.home import home
 from safelaunch.runtime.transfer import manifest, safe_paths
 
 TYPE_CHECKING = False
@@ -34,12 +34,12 @@ class Session(object):
     def __init__(self, target: str, *, take_over: bool = False) -> None:
         path = safe_paths.encode(os.path.join(os.path.expanduser("~"), _expanded(target)))
         self.target = os.path.realpath(path)
-        lock = manifest.place(run_dir.home(), self.target) + ".lock"
+        lock = manifest.place(home(), self.target) + ".lock"
         self.hold = manifest.Hold(lock, take_over=take_over)
         try:
             self.fresh = _is_fresh(self.target)
             self.root = None  # type: safe_paths.Below | None
-            self.manifest = manifest.of(run_dir.home(), self.target)
+            self.manifest = manifest.of(home(), self.target)
             if self.fresh:
                 self.manifest.reset()
         except OSError:
@@ -62,7 +62,7 @@ class Session(object):
         if self.root is None:
             if not os.path.isdir(self.target):
                 os.makedirs(self.target, exist_ok=True)
-                self.manifest = manifest.of(run_dir.home(), self.target)  # its inode is known now
+                self.manifest = manifest.of(home(), self.target)  # its inode is known now
             self.root = safe_paths.Below(self.target)
         return self.root
 

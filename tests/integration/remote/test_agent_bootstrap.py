@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from safelaunch.remote import agent_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
 
 GOOD = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
 SHIM = "#!/usr/bin/env no-such-shell\n"
@@ -34,7 +35,7 @@ class Host:
     def __init__(self, root: Path) -> None:
         self.path = root / "bin"
         self.path.mkdir()
-        self.home = root / "home"
+        self.home = str(root / "home")
         self._process: subprocess.Popen[bytes] | None = None
 
     def has(self, name: str, program: str) -> None:
@@ -42,7 +43,7 @@ class Host:
         (self.path / name).chmod(0o755)
 
     def run(self, command: str) -> Host:
-        env = {**os.environ, "PATH": str(self.path), "SAFELAUNCH_HOME": str(self.home)}
+        env = {**os.environ, "PATH": str(self.path), "SAFELAUNCH_HOME": self.home}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env,
@@ -108,13 +109,13 @@ def start(host: Host, *pythons: str) -> str:
 def test_the_next_python_is_tried(host: Host, first: str) -> None:
     host.has("python3", first)
     host.has("python3.11", GOOD)
-    assert start(host) == str(host.home)
+    assert start(host) == host.home
 
 
 def test_the_named_python_is_tried_first(host: Host) -> None:
     host.has("python3", OLD)
     host.has("mine", GOOD)
-    assert start(host, str(host.path / "mine")) == str(host.home)
+    assert start(host, str(host.path / "mine")) == host.home
 
 
 def test_what_was_found_is_said_where_none_will_do(host: Host) -> None:
@@ -134,16 +135,24 @@ def test_no_python_at_all_is_said(host: Host) -> None:
         start(host)
 
 
+def test_a_relative_home_is_refused_there_as_it_is_here(host: Host) -> None:
+    host.has("python3", GOOD)
+    host.home = "runs-of-mine"
+    with pytest.raises(HostError, match="is not absolute: runs-of-mine") as caught:
+        start(host)
+    assert "SAFELAUNCH_HOME" in str(caught.value.hint)
+
+
 def test_what_was_asked_before_the_files_came_is_answered(host: Host) -> None:
     host.has("python3", GOOD)
-    assert start(host) == str(host.home)
+    assert start(host) == host.home
     host.end()
-    assert start(host) == str(host.home)
+    assert start(host) == host.home
 
 
 def test_a_folder_that_cannot_be_written_is_said(host: Host) -> None:
     host.has("python3", GOOD)
-    host.home.write_text("a file")
+    Path(host.home).write_text("a file")
     with pytest.raises(HostError, match="folder there cannot be written: "):
         start(host)
 

@@ -11,11 +11,12 @@ import os
 import subprocess
 import sys
 
-NAMES = (
-    "torch", "accelerate", "transformers", "trl", "peft", "datasets", "deepspeed", "ms-swift",
-    "vllm", "sglang", "ray", "flash-attn", "xformers", "numpy", "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "triton",
-)  # fmt: skip
+# in a run directory the package lies below runtime/, and nothing else is on the path
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
+
+from safelaunch.runtime import SITE
+from safelaunch.runtime.packages import RECORDED
+
 LIMIT = 30.0  # seconds for one git command
 MOST_FILES = 200
 
@@ -35,7 +36,7 @@ def versions() -> "dict[str, str]":
             stem, suffix = os.path.splitext(entry)
             name, dash, rest = stem.partition("-")
             name = name.replace("_", "-").replace(".", "-").lower()
-            if suffix in (".dist-info", ".egg-info") and dash and name in NAMES:
+            if suffix in (".dist-info", ".egg-info") and dash and name in RECORDED:
                 found.setdefault(name, rest.partition("-")[0])
     return found
 
@@ -84,11 +85,10 @@ def _compile_hooks() -> None:
     """Compile what each rank imports, while the launcher still imports torch: 4 ms for each."""
     import py_compile  # noqa: PLC0415 - as metadata
 
-    site = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
-    for name in os.listdir(site):
+    for name in os.listdir(SITE):
         if name.endswith(".py"):
             try:
-                py_compile.compile(os.path.join(site, name), doraise=True)
+                py_compile.compile(os.path.join(SITE, name), doraise=True)
             except (OSError, py_compile.PyCompileError):
                 return  # a full disk: the ranks compile for themselves
 

@@ -1,0 +1,13 @@
+"""The packages that tell most of a training environment, the most telling ones first."""
+
+TRAINING = (
+    "torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "sglang", "ray",
+    "verl", "areal", "ms-swift", "flash-attn", "xformers", "datasets", "triton",
+)  # fmt: skip
+# what a run is made of besides: libraries that these are built against
+RECORDED = (
+    *TRAINING, "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)  # fmt: skip
+# must be the same on all machines of a job: they start its ranks, or decide what ranks exchange
+SAME_EVERYWHERE = ("accelerate", "deepspeed", "transformers", "ms-swift", "areal")
