@@ -59,3 +59,7 @@ def test_a_dry_run_loads_nothing_that_starts_jobs(dry_run: set[str]) -> None:
         "subprocess",
     }
     assert starting & dry_run == set()
+
+
+def test_the_package_alone_loads_nothing_of_it() -> None:
+    assert {m for m in loaded("import safelaunch") if m.startswith("safelaunch.")} == set()

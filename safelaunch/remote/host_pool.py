@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from safelaunch.remote.session import HostResolver, Session
 
-PATIENCE = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before each try to reach a host again
+RETRY_DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before each try to reach a host again
 CLOCK_SAMPLES = 3  # questions for a host's clock: the quickest answer is the most exact
 
 
@@ -59,7 +59,7 @@ class HostPool:
         """Tell the user something."""
         self._resolver.say(text)
 
-    def drop(self, host: str) -> None:
+    def discard(self, host: str) -> None:
         """Close and forget a connection that is gone."""
         session = self._sessions.pop(host, None)
         if session is not None:
@@ -71,7 +71,7 @@ class HostPool:
         try:
             return self.session(host).agent.call(verb, **request)
         except Lost:
-            self.drop(host)
+            self.discard(host)
             if not is_old:
                 raise
             return self.session(host).agent.call(verb, **request)

@@ -13,9 +13,9 @@ class Machine(NamedTuple):
     """A host, and this command's connections."""
 
     name: str
-    looker: HostPool
+    pool: HostPool
 
     @property
     def agent(self) -> Agent:
         """The agent there. Raises HostError."""
-        return self.looker.session(self.name).agent
+        return self.pool.session(self.name).agent

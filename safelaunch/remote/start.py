@@ -14,7 +14,7 @@ from safelaunch.environ import NOTEWORTHY
 from safelaunch.errors import HostError, StartError
 from safelaunch.model import Slot
 from safelaunch.remote.agent_client import AgentError, Lost
-from safelaunch.remote.host_pool import PATIENCE
+from safelaunch.remote.host_pool import RETRY_DELAYS
 from safelaunch.remote.parallel import together
 from safelaunch.runs import mirror
 from safelaunch.runtime import backends
@@ -128,7 +128,7 @@ def start(  # noqa: C901 - one story: what is asked, and what is taken back wher
     def call_off() -> None:
         asking.is_off.set()
         for machine in machines:
-            machine.looker.drop(machine.name)
+            machine.pool.discard(machine.name)
 
     failed: list[HostError | StartError | None]
     try:
@@ -137,7 +137,7 @@ def start(  # noqa: C901 - one story: what is asked, and what is taken back wher
         # Ctrl-C: what the connections were busy with is not known
         asking.is_off.set()
         if not _take_back(machines, run, afresh=True):
-            machines[0].looker.say(f"it may run there: safelaunch stop {run_id}")
+            machines[0].pool.say(f"it may run there: safelaunch stop {run_id}")
         raise
     lost = next((error for error in failed if isinstance(error, Lost)), None)
     error = next((error for error in failed if error and error is not lost), lost)
@@ -180,7 +180,7 @@ def _take_back(
 
     def undo(machine: Machine) -> bool:
         if afresh:
-            machine.looker.drop(machine.name)
+            machine.pool.discard(machine.name)
         try:
             for rank in ranks[machine.name]:
                 machine.agent.call("start.undo", id=run.id, node=rank)
@@ -210,13 +210,13 @@ def _ask(
     machine: Machine, request: StartRequest, place: mirror.Place, asking: _Asking
 ) -> StartAnswer:
     """Ask for a start, and again where the connection is lost: the host starts an id once."""
-    run, pauses, is_lost = asking.run, iter(PATIENCE), False
+    run, pauses, is_lost = asking.run, iter(RETRY_DELAYS), False
     while True:
         try:
             words = {"run": request.run.to_json(), **request.words}
             asked = machine.agent.ask("start.start", data=request.data, **words)
             if asking.follow:
-                machine.looker.session(machine.name).prefetch_log(run.id, place.node)
+                machine.pool.session(machine.name).prefetch_log(run.id, place.node)
             answer = StartAnswer.from_json(asked.result())
         except AgentError as e:  # noqa: PERF203 - each try is another connection
             if e.kind == "StartFailed":
@@ -225,7 +225,7 @@ def _ask(
         except HostError as e:
             if not (is_lost or isinstance(e, (Lost, Unreachable))):
                 raise
-            machine.looker.drop(machine.name)
+            machine.pool.discard(machine.name)
             # it may run there also where the host now says anything else, such as not to let us in
             pause = next(pauses, None) if isinstance(e, (Lost, Unreachable)) else None
             if pause is None or asking.is_off.is_set():
@@ -235,7 +235,7 @@ def _ask(
                     hint=f"it runs there or it does not: safelaunch show {run.id}",
                 ) from e
             if not is_lost:
-                machine.looker.say(f"[{machine.name} does not answer; trying again]")
+                machine.pool.say(f"[{machine.name} does not answer; trying again]")
             is_lost = True
             asking.is_off.wait(pause)
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import Lost
-from safelaunch.remote.host_pool import PATIENCE
+from safelaunch.remote.host_pool import RETRY_DELAYS
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.ssh.errors import Unreachable
 
@@ -38,7 +38,7 @@ def pieces(
     """
     attempt, position = request.pop("attempt", None), request.pop("position", 0)
     words = dict(request, id=run.id, node=place.node)
-    delays, is_started = iter(PATIENCE), bool(request.get("follow"))
+    delays, is_started = iter(RETRY_DELAYS), bool(request.get("follow"))
     while True:
         try:
             session = pool.session(place.host)
@@ -49,15 +49,15 @@ def pieces(
             for piece in pending.pieces():
                 attempt, position = agent_runs.AT.unpack(piece[: agent_runs.AT.size])
                 words.pop("tail", None)
-                delays, is_started = iter(PATIENCE), True
+                delays, is_started = iter(RETRY_DELAYS), True
                 if len(piece) > agent_runs.AT.size:
                     yield attempt, position, piece[agent_runs.AT.size :]
         except (Lost, Unreachable):  # noqa: PERF203 - each try is another connection
-            pool.drop(place.host)
+            pool.discard(place.host)
             delay = next(delays, None)
             if delay is None or not is_started or pool.is_closed:
                 raise
-            if delay == PATIENCE[0]:
+            if delay == RETRY_DELAYS[0]:
                 pool.say(f"[{place.host} does not answer; trying again]")
             time.sleep(delay)
         else:
