@@ -10,7 +10,7 @@ import json
 import os
 import time
 
-from safelaunch.runtime import processes
+from safelaunch.runtime import claim, processes
 from safelaunch.runtime.json_files import write_json
 from safelaunch.runtime.records import Process, RunRecord, Status
 
@@ -80,8 +80,8 @@ def _without_status(node_dir: str) -> Status:
 
 def _in_start(node_dir: str, status: Status, age: float, *, busy: bool) -> Status:
     """Complete a status by the claim and the supervisor; `busy`: the starter is running."""
-    claimant = claimed_by(node_dir)
-    claimed = claimant is not None and not claim_is_dead(node_dir)
+    claimant = claim.holder(node_dir)
+    claimed = claimant is not None and not claim.is_abandoned(node_dir)
     # the supervisor makes logs/ before its first status
     has_files = any(_is_there(node_dir, file) for file in (Status.FILE, "logs"))
     if claimant is None and (has_files or not _is_there(node_dir, RunRecord.FILE)):
@@ -177,45 +177,6 @@ def _process(line: bytes, living: set[int] | None, machine: dict[str, str]) -> t
     return process.pid, process.start
 
 
-# -- the claim: whether a start happens is decided once --------------------------------------------
-
-
-def claim(node_dir: str) -> bool:
-    """Take the right to start this node, or to call its start off; the first to ask has it."""
-    who = "%d %d\n" % (os.getpid(), processes.start_time(os.getpid()) or 0)
-    try:
-        fd = os.open(
-            os.path.join(node_dir, "claim"),
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
-            0o600,
-        )
-    except OSError:
-        return False
-    try:
-        os.write(fd, who.encode())
-    except OSError:
-        pass  # a full disk: the claim itself holds
-    finally:
-        os.close(fd)
-    return True
-
-
-def claimed_by(node_dir: str) -> tuple[int, int] | None:
-    """Return (pid, start time) of who has the claim, or None if nobody has said so."""
-    try:
-        with open(os.path.join(node_dir, "claim"), "rb") as file:
-            pid, start = file.read().split()
-        return int(pid), int(start)
-    except (OSError, ValueError):
-        return None
-
-
-def claim_is_dead(node_dir: str) -> bool:
-    """Whether who took the claim is gone."""
-    claimant = claimed_by(node_dir)
-    return claimant is not None and processes.start_time(claimant[0]) != claimant[1]
-
-
 # -- stopping --------------------------------------------------------------------------------------
 
 
@@ -238,7 +199,9 @@ def stop(node_dir: str, grace: float) -> Status:
     if status.state == "lost":
         status = _record_cleaned(node_dir, status, left, had_processes=bool(before))
     if status.state in ENDED:
-        clean_up(status)
+        from safelaunch.runtime import backends  # noqa: PLC0415 - at the end of a run only
+
+        backends.clean_up(status)
     status.alive = len(left)
     return status
 
@@ -246,7 +209,7 @@ def stop(node_dir: str, grace: float) -> Status:
 def _after_start(node_dir: str) -> Status:
     """Return the status once a start in progress is called off, or has got through."""
     status = judge(node_dir)
-    if status.state == "pending" and status.supervisor is None and claim(node_dir):
+    if status.state == "pending" and status.supervisor is None and claim.acquire(node_dir):
         status.state, status.reason, status.ended_at = "stopped", CALLED_OFF, time.time()
         _write(node_dir, status)
         return status
@@ -297,14 +260,6 @@ def _last_sign(node_dir: str, as_of: float | None) -> float | None:
         changed = [_changed(os.path.join(folder, name)) for name in names]
         times += [time for time in changed if time is not None]
     return max(times) if times else None
-
-
-def clean_up(record: RunRecord | Status) -> None:
-    """Remove what the backend of a run that has ended leaves behind."""
-    from safelaunch.runtime import backends  # noqa: PLC0415 - at the end of a run only
-
-    backend, handle = backends.from_record(record)
-    backend.clean_up(handle)
 
 
 def _write(node_dir: str, status: Status) -> None:

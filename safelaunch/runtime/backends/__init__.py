@@ -71,6 +71,12 @@ def from_record(record: RunRecord | StatusSummary) -> tuple[Backend, str | None]
     return by_name(record.backend), record.socket
 
 
+def clean_up(record: RunRecord | StatusSummary) -> None:
+    """Remove what the backend of a run that has ended leaves behind."""
+    backend, handle = from_record(record)
+    backend.clean_up(handle)
+
+
 def choose(
     run_id: str, name: str | None, environ: Mapping[str, str]
 ) -> tuple[Backend, str | None, str | None]:

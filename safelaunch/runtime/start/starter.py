@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 
-from safelaunch.runtime import PLACE, backends, commands, processes, run_state
+from safelaunch.runtime import PLACE, backends, claim, commands, processes, run_state
 from safelaunch.runtime.records import Process, Record, RunRecord, Status
 from safelaunch.runtime.start import run_dir
 
@@ -106,7 +106,7 @@ def _take_back(node_dir: str, run: RunRecord, created: list[str]) -> None:
         if supervisor is not None:  # it may wait for other nodes, to tell them of the stop
             processes.ask(supervisor.pid, supervisor.start)
     run_dir.remove(node_dir, created)
-    run_state.clean_up(run)
+    backends.clean_up(run)
     if is_main:
         signal.signal(signal.SIGINT, before)
 
@@ -159,11 +159,11 @@ def await_start(node_dir: str, is_coming: Callable[[], bool]) -> Process | None:
         status = Status.read(node_dir)
         if status is not None and status.state != "pending":
             return status.supervisor
-        if run_state.claim_is_dead(node_dir) and Status.read(node_dir) == status:
+        if claim.is_abandoned(node_dir) and Status.read(node_dir) == status:
             break  # it did not just get through either
         if time.monotonic() > patience:
             patience += 1.0
-            if run_state.claimed_by(node_dir) is None and not is_coming():
+            if claim.holder(node_dir) is None and not is_coming():
                 break  # it was killed before it could say so
         time.sleep(0.004)
     said = _end_of_log(node_dir)

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from safelaunch.runtime import json_files, run_state
+from safelaunch.runtime import json_files
 from safelaunch.runtime import processes as runtime_processes
 from safelaunch.runtime.records import Failure, RunRecord, Status
 from safelaunch.runtime.supervise import pane
@@ -127,6 +127,8 @@ class Journal(object):
 
     def _shorten_processes(self) -> None:
         """Keep only those records whose process lives: a job may start millions of short ones."""
+        from safelaunch.runtime import run_state  # noqa: PLC0415 - few jobs need it
+
         path = os.path.join(self.dir, PROCESSES)
         new, data = path + ".new", _lines(_identities(run_state.recorded(self.dir)))
         # where all of them live, the next time is when there are twice as many

@@ -18,7 +18,7 @@ import time
 # in a run directory the package lies below runtime/, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from safelaunch.runtime import processes, run_state
+from safelaunch.runtime import claim, processes
 from safelaunch.runtime.records import AttemptRecord, Process, RunRecord, Waiting
 from safelaunch.runtime.supervise import attempt, journal, launch, own_files
 from safelaunch.runtime.supervise import control as supervise_control
@@ -38,7 +38,7 @@ OBSERVERS = (
     *("monitor.oom_kills", "monitor.gpu_load", "monitor.sampler", "logs.size_cap"),
     *("progress.flood_filter", "progress.tracker", "progress.watchdog", "hang.flight_recorder"),
     *("hang.proc_stack", "hang.stacks", "hang.evidence", "supervise.recovery"),
-    *("progress.checkpoint_line", "supervise.observer", "backends"),
+    *("progress.checkpoint_line", "supervise.observer", "backends", "run_state"),
 )
 # rank_exits.py asks for fcntl: it must be there before descriptors run out
 LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
@@ -333,7 +333,7 @@ class Supervisor(object):
         self.journal.show(("\r\n[safelaunch] %s: %s\r\n" % (self.run.id, status.state)).encode())
         self.journal.pane.finish()
         self._save_end()
-        run_state.clean_up(self.run)
+        _clean_up(self.run)
         if self.nodes is not None:
             is_bad = status.state != "succeeded"
             self.nodes.close(
@@ -349,6 +349,13 @@ class Supervisor(object):
             if self.journal.save_end() or len(self.control.signals) > told:
                 return
             time.sleep(1.0)
+
+
+def _clean_up(run: RunRecord) -> None:
+    """Remove what the backend leaves behind."""
+    from safelaunch.runtime import backends  # noqa: PLC0415 - at the end only
+
+    backends.clean_up(run)
 
 
 def _free_port(number: int) -> int | None:
@@ -393,9 +400,9 @@ def main(node_dir: str, umask: int) -> int:
     dies_with = launch.PR_SET_PDEATHSIG
     if parent and launch.prctl(dies_with, signal.SIGTERM) and os.getppid() != parent:
         return 1  # the client died before we could ask to be told
-    if not run_state.claim(node_dir):
+    if not claim.acquire(node_dir):
         sys.stderr.write("the start was called off\n")
-        run_state.clean_up(run)
+        _clean_up(run)
         return 1
     subreaper = launch.prctl(launch.PR_SET_CHILD_SUBREAPER, 1)
     limits = processes.more_descriptors()
@@ -405,7 +412,7 @@ def main(node_dir: str, umask: int) -> int:
         supervisor.start()
     except OSError as e:
         sys.stderr.write("the job cannot be started: %s\n" % e)
-        run_state.clean_up(run)
+        _clean_up(run)
         return 1
     supervisor.run_attempts(wakeup)
     supervisor.finish()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.workspace import DEADLINE, wait_for
 
-from safelaunch.runtime import processes, run_state
+from safelaunch.runtime import claim, processes, run_state
 from safelaunch.runtime.backends import tmux
 from safelaunch.runtime.records import Process, RunRecord
 from safelaunch.runtime.supervise import journal
@@ -342,7 +342,7 @@ def test_a_slow_start_is_pending_and_stop_calls_it_off(place: Place) -> None:
     shown = place.json("stop", run)
     assert shown["state"] == "stopped"
     assert "called off" in shown["reason"]
-    assert not run_state.claim(str(place.node(run)))
+    assert not claim.acquire(str(place.node(run)))
 
 
 def test_a_start_whose_client_was_killed_is_lost(place: Place) -> None:
