@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +12,8 @@ from safelaunch.runs.store import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from safelaunch.runtime.records import Status
 
 
 @pytest.fixture
@@ -35,15 +37,15 @@ def test_a_log_that_is_not_there_is_an_error(run: LocalRun, request_: LogRequest
 
 
 def test_waiting_for_a_run_that_is_over_asks_once(run: LocalRun) -> None:
-    seen: list[dict[str, Any]] = []
-    assert run.wait(on_status=seen.append)["state"] == "failed"
+    seen: list[Status] = []
+    assert run.wait(on_status=seen.append).state == "failed"
     assert seen == []
 
 
 def test_waiting_gives_up_at_its_time(tmp_path: Path) -> None:
     (tmp_path / "new" / "node-0").mkdir(parents=True)  # a start that has only begun
     run = LocalRun(Run("new", str(tmp_path / "new")))
-    seen: list[dict[str, Any]] = []
+    seen: list[Status] = []
     status = run.wait(timeout=0.0, on_status=seen.append)
     assert not run.is_over(status)
     assert seen[-1] == status
@@ -51,4 +53,4 @@ def test_waiting_gives_up_at_its_time(tmp_path: Path) -> None:
 
 def test_a_stopped_or_failed_run_had_ended_before_a_stop(run: LocalRun) -> None:
     status, had_ended = run.stop(0.0)
-    assert (status["state"], had_ended) == ("failed", True)
+    assert (status.state, had_ended) == ("failed", True)

@@ -11,6 +11,7 @@ from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import mirror
 from safelaunch.runs.access import LocalRun
 from safelaunch.runs.mirror import Place
+from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +47,10 @@ def test_a_run_without_a_pointer_is_of_this_machine(catalog: RunCatalog) -> None
 
 def test_what_was_seen_last_asks_no_host(catalog: RunCatalog) -> None:
     run = catalog.find_live("there")
-    assert run.last_status()["state"] == "pending"
+    assert run.last_status().state == "pending"
     assert (run.attempts(), run.ranks(), run.notes()) == ([], {}, [])
 
 
 def test_a_host_that_does_not_answer_ends_no_run(catalog: RunCatalog) -> None:
-    assert not catalog.find("there").is_over({"state": "unknown"})
-    assert catalog.find("here").is_over({"state": "unknown"})
+    assert not catalog.find("there").is_over(Status(state="unknown"))
+    assert catalog.find("here").is_over(Status(state="unknown"))

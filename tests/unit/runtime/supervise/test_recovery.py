@@ -162,7 +162,7 @@ def test_a_checkpoint_of_the_first_seconds_counts_though_file_systems_cut_times(
     seconds: float, action: str
 ) -> None:
     made = attempt(started_at=900.0, checkpoint=900.0 + seconds)
-    assert decide(None, made)["action"] == action
+    assert decide(None, made).action == action
 
 
 def test_the_same_checkpoint_as_before_is_no_progress() -> None:
