@@ -91,7 +91,7 @@ class MachineReport(NamedTuple):
 
 def probe_command(run_id: str) -> list[str]:
     """Return the words behind an interpreter that make it print what `facts` reads."""
-    with open(os.path.join(FOLDER, "start_probe.py"), encoding="utf-8") as file:
+    with open(os.path.join(FOLDER, "start", "start_probe.py"), encoding="utf-8") as file:
         source = file.read()
     return ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
 

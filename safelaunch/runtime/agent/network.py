@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 
-from safelaunch.runtime import start_probe
+from safelaunch.runtime.start import start_probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

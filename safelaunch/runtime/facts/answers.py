@@ -85,7 +85,7 @@ def port(_: str, number: int) -> dict[str, Any]:
 
     Of one that cannot: `instead`, a port that can, and what `holders.of` tells.
     """
-    from safelaunch.runtime import start_probe  # noqa: PLC0415 - few ask
+    from safelaunch.runtime.start import start_probe  # noqa: PLC0415 - few ask
 
     for pause in _PAUSES:
         if start_probe.can_bind(int(number)):

@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 
-from safelaunch.runtime import start_probe
 from safelaunch.runtime.facts import commands
+from safelaunch.runtime.start import start_probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

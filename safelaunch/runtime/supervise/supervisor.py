@@ -360,7 +360,7 @@ def _clean_up(run: RunRecord) -> None:
 
 def _free_port(number: int) -> int | None:
     """Return a port for attempt `number`."""
-    from safelaunch.runtime import start_probe  # noqa: PLC0415 - only here
+    from safelaunch.runtime.start import start_probe  # noqa: PLC0415 - only here
 
     return start_probe.free_port(os.getpid() * 31 + number * 997)
 
