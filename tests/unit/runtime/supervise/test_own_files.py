@@ -14,7 +14,7 @@ sys.path.insert(0, sys.argv[1])
 from safelaunch.runtime.supervise import own_files
 own_files.hold()
 shutil.rmtree(sys.argv[1])
-from safelaunch.runtime import start_probe
+from safelaunch.runtime.start import start_probe
 from safelaunch.runtime.failure import analyse
 from safelaunch.runtime.signatures import table
 from safelaunch.runtime.supervise import outcome
