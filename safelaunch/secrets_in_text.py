@@ -146,6 +146,9 @@ TOKENS = (
         "https://www.rfc-editor.org/rfc/rfc7519",
     ),
 )
+_BY_LITERAL = [(literal, token) for token in TOKENS for literal in token.literals]
+_SHORTEST = 15  # characters: a Slack token; the test of the table holds it
+
 # `https://hooks.slack.com/services/T0/B0/x`: the path `v` is the secret
 WEBHOOK = Token(
     "the address of a webhook",
@@ -191,10 +194,12 @@ def is_secret_name(name: str) -> bool:
 
 def tokens(text: str) -> Iterator[tuple[str, re.Match[str]]]:
     """Yield the tokens, private keys and webhooks in a text: what each is, and where it stands."""
-    for token in TOKENS:
-        if any(literal in text for literal in token.literals):
-            for match in re.finditer(f"(?<![A-Za-z0-9])(?:{token.pattern})(?![A-Za-z0-9])", text):
-                yield token.name, match
+    if len(text) < _SHORTEST:
+        return
+    likely = [token for literal, token in _BY_LITERAL if literal in text]
+    for token in dict.fromkeys(likely):
+        for match in re.finditer(f"(?<![A-Za-z0-9])(?:{token.pattern})(?![A-Za-z0-9])", text):
+            yield token.name, match
     if "PRIVATE KEY" in text:
         for match in re.finditer(f"-----BEGIN {PRIVATE_KEY_LABEL}", text):
             yield "a private key", match

@@ -59,10 +59,11 @@ def options_from_words(words: Iterable[str]) -> Iterator[ParsedOption]:
 
 
 def _is_option(word: str) -> bool:
-    return word.startswith("-") and not _is_number(word)
+    return word.startswith("-") and not is_number(word)
 
 
-def _is_number(word: str) -> bool:
+def is_number(word: str) -> bool:
+    """Whether a word is a number for Python: `-1`, `1e-4`, `inf`."""
     try:
         float(word)
     except ValueError:

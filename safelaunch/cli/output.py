@@ -73,8 +73,8 @@ def wrap(
     Words that are longer than a line stand out, or are broken where `break_words` asks for it.
     Beyond `max_lines` the rest is left out, and ` ...` says so.
     """
-    import re  # noqa: PLC0415 - as textwrap: a dry-run into a file wraps nothing
-    import textwrap  # noqa: PLC0415
+    import re  # noqa: PLC0415 - a dry-run into a file wraps nothing
+    import textwrap  # noqa: PLC0415 - a dry-run into a file wraps nothing
 
     def join(match: re.Match[str]) -> str:
         breaks = break_words and len(match[0]) > columns - len(others)

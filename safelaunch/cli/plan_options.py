@@ -97,6 +97,24 @@ def planning(command: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
+_STARTING = (
+    click.option(
+        "--follow",
+        "-f",
+        is_flag=True,
+        help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
+    ),
+    click.option("--no-check", is_flag=True, help="Start without the quick checks."),
+)
+
+
+def starting(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the flags of a start."""
+    for option in reversed(_STARTING):
+        command = option(command)
+    return command
+
+
 def flags_of(options: dict[str, Any]) -> Flags:
     """Return the flags of a plan. Raises ConfigError for those that exclude each other."""
     flags = Flags(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import load as load_launcher
 from safelaunch.model import Topology
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from safelaunch.model import Origin
@@ -51,7 +52,7 @@ def _check_nodes(
             hint="hosts: [first, second]",
         )
     if hosts and len(hosts) != nodes:
-        named, asked = _counted(len(hosts), "host"), _counted(nodes, "node")
+        named, asked = quantity(len(hosts), "host"), quantity(nodes, "node")
         raise ConfigError(
             f"{named} for {asked}",
             where=origins.get("nodes", origins["hosts"]),
@@ -64,7 +65,3 @@ def _check_nodes(
             f"launcher `{launcher}` runs on one node",
             where=origins.get("nodes", origins.get("hosts")),
         )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -11,8 +11,9 @@ from safelaunch.config.paths import HOME
 from safelaunch.errors import StartError
 from safelaunch.remote.parallel import together
 from safelaunch.remote.shared_filesystem import groups
+from safelaunch.runtime.units import quantity
 from safelaunch.start.preflight import check_assets
-from safelaunch.sync import push_file, transfer_progress
+from safelaunch.sync import push_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -105,6 +106,6 @@ def _of_asset(found: Summary, asset: Placed) -> Summary:
         return replace(found, target=whole)
     stay: tuple[str, ...] = ()
     if found.left:
-        left = transfer_progress.files(found.left)
+        left = quantity(found.left, "file")
         stay = (f"{asset.name}: still there, and no longer part of it: {left}",)
     return replace(found, left=0, notes=found.notes + stay)

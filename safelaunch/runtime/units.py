@@ -1,4 +1,4 @@
-"""Durations and sizes as people and job files write them, and what their units are worth."""
+"""Durations, sizes and counts as people and job files write them."""
 
 from __future__ import annotations
 
@@ -63,3 +63,9 @@ def _scaled(count: float, step: int, units: Sequence[str]) -> str:
         index += 1
     number = f"{count:.1f}".rstrip("0").rstrip(".")
     return f"{number} {units[index]}"
+
+
+def quantity(number: int | None, noun: str) -> str:
+    """Return a number of things: `1 file`, `2,345 files`, `0 processes`."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number or 0:,} {noun}{ending}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError, HostError, Refused, RunError
 from safelaunch.runtime.transfer import blocks
-from safelaunch.runtime.units import transfer_size
+from safelaunch.runtime.units import quantity, transfer_size
 from safelaunch.sync import transfer_progress
 from safelaunch.sync.sender import whole
 
@@ -62,10 +62,10 @@ class Pulled:
     def lines(self) -> list[str]:
         """Return what people want to know of it, a line each."""
         how = f"{transfer_size(self.size)} in {self.seconds:.1f} s"
-        said = f"fetched {transfer_progress.files(self.fetched)} ({how}) into {self.into}"
+        said = f"fetched {quantity(self.fetched, 'file')} ({how}) into {self.into}"
         same = len(self.files) - self.fetched
         if same:
-            said += f"; {transfer_progress.files(same)} {'was' if same == 1 else 'were'} up to date"
+            said += f"; {quantity(same, 'file')} {'was' if same == 1 else 'were'} up to date"
         return [said, *(f"note: {note}" for note in self.notes)]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.transfer import blocks as transfer_blocks
-from safelaunch.runtime.units import transfer_size
+from safelaunch.runtime.units import quantity, transfer_size
 from safelaunch.sync import diff, file_hashes, transfer_progress
 from safelaunch.sync.diff import Difference, Row
 from safelaunch.sync.ignore import Rules
@@ -269,7 +269,7 @@ class _Push:
         largest = sorted(items, key=lambda item: -item.size)[:5]
         named = ", ".join(f"{printable(i.path)} ({transfer_size(i.size)})" for i in largest)
         question = (
-            f"{transfer_progress.files(len(items))}, {transfer_size(total)}, would be "
+            f"{quantity(len(items), 'file')}, {transfer_size(total)}, would be "
             f"sent to {self.agent.host}; the largest: {named}"
         )
         if self.confirm is not None and self.confirm(question):

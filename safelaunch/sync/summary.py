@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safelaunch.runtime.plain_text import printable
-from safelaunch.runtime.units import transfer_size
-from safelaunch.sync import transfer_progress
+from safelaunch.runtime.units import quantity, transfer_size
 
 if TYPE_CHECKING:
     from safelaunch.sync.project_tree import Skipped
@@ -33,17 +32,17 @@ class Summary:
 
     def lines(self, host: str, *, removes: bool = True) -> list[str]:
         """Return what people want to know of it, a line each; `removes`: there is a `--delete`."""
-        total = f"{transfer_progress.files(self.files)}, {transfer_size(self.size)}"
+        total = f"{quantity(self.files, 'file')}, {transfer_size(self.size)}"
         place = f"{host}:{self.target}"
         if not self.sent and not self.removed:
             said = [f"{place} is up to date ({total})"]
         else:
             how = f"{transfer_size(self.sent_size)} in {self.seconds:.1f} s"
-            said = [f"synced {place}: {transfer_progress.files(self.sent)} sent ({how}) of {total}"]
+            said = [f"synced {place}: {quantity(self.sent, 'file')} sent ({how}) of {total}"]
         if self.removed:
-            said.append(f"removed there: {transfer_progress.files(self.removed)}")
+            said.append(f"removed there: {quantity(self.removed, 'file')}")
         if self.left:
-            text = f"{transfer_progress.files(self.left)} of earlier syncs stay there"
+            text = f"{quantity(self.left, 'file')} of earlier syncs stay there"
             said.append(text + ("; --delete removes them" if removes else ""))
         said += [f"kept there: {path} {why}" for path, why in self.kept]
         return said + _skips(self) + [f"note: {note}" for note in self.notes]

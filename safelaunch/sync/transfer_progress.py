@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def files(count: int) -> str:
-    """Return a number of files in words."""
-    return "1 file" if count == 1 else f"{count:,} files"
-
-
 def some(paths: Sequence[str], most: int = 5) -> str:
     """Return a few of the paths, and how many more there are."""
     shown = ", ".join(map(printable, paths[:most]))

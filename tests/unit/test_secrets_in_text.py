@@ -92,3 +92,8 @@ def test_a_private_key_of_any_kind_is_found(label: str) -> None:
 def test_a_private_key_of_pgp_is_found() -> None:
     text = "-----BEGIN PGP " + "PRIVATE" + " KEY BLOCK-----"
     assert [name for name, _ in tokens(text)] == ["a private key"]
+
+
+@pytest.mark.parametrize("start", ["xoxb-", "xapp-", "ya29."])
+def test_the_shortest_token_is_long_enough_to_be_looked_for(start: str) -> None:
+    assert [match.group() for _, match in tokens(start + "1a2b3c4d5e")] == [start + "1a2b3c4d5e"]

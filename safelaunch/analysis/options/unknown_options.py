@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.analysis.argv import is_number
 from safelaunch.analysis.option_model import (
     BOOL,
     CLICK,
@@ -120,7 +121,7 @@ class _OptionChecker:
             min_values = last.option.min_values or 0
             if len(last.values) < min_values:
                 return False
-        return not _is_number(word)
+        return not is_number(word)
 
     def find(self, name: str) -> Option | None:
         """Return the option of a name, also if abbreviated or joined with its value."""
@@ -328,11 +329,3 @@ def _whole_number(value: str) -> str | None:
     except ValueError:
         return None
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else None  # noqa: PLR2004
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

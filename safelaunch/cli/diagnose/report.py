@@ -20,6 +20,7 @@ from safelaunch.report import archive, bundle, collect
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
 from safelaunch.runs import store
 from safelaunch.runtime import units
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +131,10 @@ def _json(run_id: str, made: bundle.Bundle, path: str, size: int) -> dict[str, A
 
 
 def _tell(made: bundle.Bundle, path: str, size: int) -> None:
-    counted = ", ".join(_counted(*one) for one in made.redacted.items()) or "nothing"
+    counted = (
+        ", ".join(quantity(count, _NAMES.get(kind, kind)) for kind, count in made.redacted.items())
+        or "nothing"
+    )
     click.echo(fitted(f"wrote {path} ({units.size(size)}); redacted: {counted}"))
     names = list(made.files)
     width = max(len(name) for name in names[:_SHOWN])
@@ -145,8 +149,3 @@ def _tell(made: bundle.Bundle, path: str, size: int) -> None:
     say(
         fitted("look through it before you post it: redaction knows many forms of secrets, not all")
     )
-
-
-def _counted(kind: str, count: int) -> str:
-    name = _NAMES.get(kind, kind)
-    return f"{count} {name}" + ("" if count == 1 else "es" if name.endswith("s") else "s")

@@ -22,6 +22,7 @@ from safelaunch.lint.finding import ERROR, NOTE, LintFinding
 from safelaunch.lint.fix import apply_edits, unified_diff
 from safelaunch.lint.run import check
 from safelaunch.runtime.plain_text import printable
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -235,7 +236,7 @@ def _fix(findings_by_file: dict[str, list[LintFinding]], *, ask: bool, show: boo
         return []
     for path, new in changes.items():
         _write(path, new)
-    say(f"fixed {_count(len(changes), 'file')}")
+    say(f"fixed {quantity(len(changes), 'file')}")
     return list(changes)
 
 
@@ -248,7 +249,7 @@ def _confirm(count: int) -> bool:
     if not sys.stdin.isatty():
         say("not written: no terminal to ask for confirmation; add `--yes`")
         return False
-    return click.confirm(f"write {_count(count, 'file')}?", err=True)
+    return click.confirm(f"write {quantity(count, 'file')}?", err=True)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -289,20 +290,16 @@ def _say_summary(
 ) -> None:
     counted = [f for f in findings if f.severity != NOTE]
     notes = len(findings) - len(counted)
-    summary = _count(len(counted), "finding") if counted else "no findings"
-    summary += f" in {_count(files, 'file')}"
+    summary = quantity(len(counted), "finding") if counted else "no findings"
+    summary += f" in {quantity(files, 'file')}"
     if notes:
-        summary += f", {_count(notes, 'note')}"
+        summary += f", {quantity(notes, 'note')}"
     say(summary)
     fixable = sum(f.is_fixable for f in findings)
     if fixable and not fix:
         from safelaunch.script import quote
 
         say(f"{fixable} can be fixed: safelaunch lint --fix {' '.join(map(quote, paths))}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _printable(finding: LintFinding) -> LintFinding:

@@ -10,11 +10,12 @@ import click
 
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.runs.follow import counted, in_short, own_log
+from safelaunch.cli.runs.follow import in_short, own_log
 from safelaunch.errors import HostError, RunError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
 from safelaunch.runtime import backends
+from safelaunch.runtime.units import quantity
 
 
 @click.command("attach")
@@ -29,7 +30,7 @@ def command(run: str | None, node: int | None) -> int:
     if status.state == "unknown" and isinstance(access, RemoteRun):
         raise HostError(str(status.reason), where=access.id)
     if status.state == "lost":
-        left = counted(status.alive)
+        left = quantity(status.alive, "process")
         raise RunError(
             f"the supervisor of {access.id} is gone, and the pane with it; {left} alive",
             hint=own_log(access),

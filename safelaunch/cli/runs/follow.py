@@ -12,7 +12,7 @@ from safelaunch.cli.output import say, wrap
 from safelaunch.cli.runs.failure_block import block, folded
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
-from safelaunch.runtime.units import duration
+from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -206,12 +206,16 @@ def describe(status: StatusSummary) -> str:
         words.append(status.reason)
     words += _attempts(status)
     if status.state == "lost":
-        words.append(f"{counted(status.alive)} alive")
+        words.append(f"{quantity(status.alive, 'process')} alive")
     if status.leftovers:
         plural = "was" if status.leftovers == 1 else "were"
-        words.append(f"{counted(status.leftovers)} outlived the launcher and {plural} ended")
+        words.append(
+            f"{quantity(status.leftovers, 'process')} outlived the launcher and {plural} ended"
+        )
     if status.unkillable:
-        words.append(f"{counted(len(status.unkillable))} cannot be ended (in the kernel)")
+        words.append(
+            f"{quantity(len(status.unkillable), 'process')} cannot be ended (in the kernel)"
+        )
     if status.elapsed is not None:
         words.append(f"ran {duration(status.elapsed)}")
     elif status.started_at is not None and status.ended_at is not None:
@@ -219,11 +223,6 @@ def describe(status: StatusSummary) -> str:
         is_guess = status.last_sign_at is not None
         words.append(f"last sign of life after {span}" if is_guess else f"ran {span}")
     return ", ".join(words)
-
-
-def counted(number: object) -> str:
-    """Return `1 process`, `4 processes`."""
-    return "1 process" if number == 1 else f"{number or 0} processes"
 
 
 def in_short(status: StatusSummary | NodeSummary) -> str:

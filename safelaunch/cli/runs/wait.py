@@ -9,8 +9,9 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs.follow import counted, fitted, outcome
+from safelaunch.cli.runs.follow import fitted, outcome
 from safelaunch.runs import store
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from safelaunch.runtime.records import Status
@@ -31,7 +32,7 @@ def command(run: str | None, timeout: float | None, as_json: bool) -> int:
         nonlocal is_reported
         if status.state == "lost" and not is_reported:
             is_reported = True
-            left = f"waiting for what is left, {counted(status.alive)}"
+            left = f"waiting for what is left, {quantity(status.alive, 'process')}"
             stop = f"safelaunch stop {access.id} ends it"
             say(fitted(f"{access.id}: the supervisor is gone; {left} ({stop})"))
 

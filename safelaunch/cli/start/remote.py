@@ -29,13 +29,7 @@ DEFAULT = "safelaunch.yaml"  # the job, where none is named
     "--host", "hosts", multiple=True, metavar="NAME", help="Where; several times for several nodes."
 )
 @shared.planning
-@click.option(
-    "--follow",
-    "-f",
-    is_flag=True,
-    help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
-)
-@click.option("--no-check", is_flag=True, help="Start without the quick checks.")
+@shared.starting
 @click.option("--no-sync", is_flag=True, help="Take the project as it lies on the host.")
 @click.option(
     "--delete", is_flag=True, help="Remove there what earlier syncs brought, and is gone."

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 @click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml...] [-- LINE...]")
 @shared.planning
 @click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
-@click.option(
-    "--follow",
-    "-f",
-    is_flag=True,
-    help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
-)
-@click.option("--no-check", is_flag=True, help="Start without the quick checks.")
+@shared.starting
 @click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
 def command(job: tuple[str, ...], **options: Any) -> int:
     """Start a job on this machine, under tmux where there is one.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.progress.metrics import Metrics, metrics
 
 TYPE_CHECKING = False
@@ -177,7 +178,7 @@ _BRACKET = re.compile(rb"^\W{0,9}\[\s{0,6}(\d{1,9})\s{0,2}/\s{0,6}(\d{1,9})\]")
 _ORIGIN = re.compile(
     rb"(?:\[(?:rank|default)?(\d{1,6})\]:? |\([^()\r\n]{0,80}\bpid=\d{1,9}[^()\r\n]{0,80}\) ?)"
 )
-_ESCAPE = re.compile(rb"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x08")
+_ESCAPE = re.compile(ESCAPE_SEQUENCE.encode() + rb"|\x08")
 _TRAINER = re.compile(rb"\{['\"]loss['\"]: .{0,400}['\"](?:learning_rate|epoch)['\"]: ")
 HEADER = re.compile(rb"^Epoch (\d{1,7})/(\d{1,7})\s*$")  # Keras, and many a loop of one's own
 

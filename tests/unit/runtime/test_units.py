@@ -75,3 +75,16 @@ def test_a_size_is_written_as_in_a_job_file(count: int, text: str) -> None:
 )
 def test_a_transfer_is_told_in_decimal_units(count: int, text: str) -> None:
     assert units.transfer_size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (1, "file", "1 file"),
+        (2345, "file", "2,345 files"),
+        (1, "process", "1 process"),
+        (None, "process", "0 processes"),
+    ],
+)
+def test_a_quantity_has_the_plural_of_its_noun(number: int | None, noun: str, text: str) -> None:
+    assert units.quantity(number, noun) == text
