@@ -1,4 +1,4 @@
-"""Rules for requirements files: pins that no index has, and wheels that do not go together."""
+"""Rules for requirements files: pins that no index has, and incompatible wheels."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ _LOCAL = re.compile(
 _INDEX = re.compile(r"\s*(--extra-index-url|--index-url|-i|--find-links|-f)[ =]+\S")
 _CUDA_WHEEL = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*-cu(?P<major>1[0-9]))\b")
 _TORCH_INDEX = "https://download.pytorch.org/whl/"
-_OF_TORCH = re.compile(r"(cu\d{2,3}|cpu|rocm[\d.]+|xpu)")
+_TORCH_BUILD = re.compile(r"(cu\d{2,3}|cpu|rocm[\d.]+|xpu)")
 
 
 def check(text: TextFile) -> Iterator[LintFinding]:
-    """Yield what pip will refuse, or what does not go together."""
+    """Yield findings for pins that pip will refuse, and for incompatible wheels."""
     yield from _local_pins(text)
     yield from _mixed_cuda(text)
 
 
 def _local_pins(text: TextFile) -> Iterator[LintFinding]:
     if any(_INDEX.match(line) for line in text.lines):
-        return  # which versions that index has is not known here
+        return  # the versions of that index are not known here
     for number, line in enumerate(text.lines, 1):
         match = _LOCAL.match(line)
         if match is None:
             continue
         name, version, local = match["name"], match["version"], match["local"]
-        message = f"`{name}=={version}+{local}`: PyPI has no local versions, pip will not find it"
-        fix = f"pin `{name}=={version}`, or name the index that has the build"
-        if _OF_TORCH.fullmatch(local):
-            fix = f"add a line `--extra-index-url {_TORCH_INDEX}{local}`, or drop `+{local}`"
+        message = (
+            f"`{name}=={version}+{local}`: PyPI has no local versions, so pip will not find it"
+        )
+        fix = f"pin `{name}=={version}`, or add the index that has this build"
+        if _TORCH_BUILD.fullmatch(local):
+            fix = f"add a line `--extra-index-url {_TORCH_INDEX}{local}`, or remove `+{local}`"
         column = match.start("name") + 1
         yield LintFinding(text.file, number, column, "requirements-local", message, fix, ERROR)
 
@@ -52,8 +54,10 @@ def _mixed_cuda(text: TextFile) -> Iterator[LintFinding]:
         major, name = match["major"], match["name"]
         other = next((wheel for cuda, wheel in first.items() if cuda != major), None)
         if major not in first and other is not None:
-            message = f"`{name}` is for CUDA {major}, `{other[1]}` in line {other[0]} for another"
-            fix = "keep the wheels of one CUDA version; torch names those that it needs"
+            message = (
+                f"`{name}` is for CUDA {major}, `{other[1]}` in line {other[0]} for another version"
+            )
+            fix = "keep the wheels of one CUDA version; torch requires the ones that it needs"
             rule = "requirements-cuda"
             yield LintFinding(
                 text.file, number, match.start("name") + 1, rule, message, fix, WARNING

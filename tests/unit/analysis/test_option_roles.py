@@ -11,8 +11,8 @@ def args(text: str) -> Args:
     return Args(words=tuple(text.split()))
 
 
-def pairs(found: list[NamedArgument]) -> list[tuple[str, str]]:
-    return [(item.option, item.value) for item in found]
+def pairs(result: list[NamedArgument]) -> list[tuple[str, str]]:
+    return [(item.option, item.value) for item in result]
 
 
 def test_every_form_of_an_option_is_read() -> None:
@@ -33,13 +33,13 @@ def test_every_form_of_an_option_is_read() -> None:
 
 
 def test_a_switch_before_an_override_is_not_lost() -> None:
-    found = pairs(list(option_roles.named_arguments(args("--resume trainer.steps=3"))))
-    assert found == [("resume", "trainer.steps=3"), ("trainer.steps", "3")]
+    result = pairs(list(option_roles.named_arguments(args("--resume trainer.steps=3"))))
+    assert result == [("resume", "trainer.steps=3"), ("trainer.steps", "3")]
 
 
 def test_a_mapping_is_read_as_it_stands() -> None:
-    given = Args(options=(("a", ("1", "2")), ("b", False), ("+c.d", ("x",))), is_mapping=True)
-    assert pairs(list(option_roles.named_arguments(given))) == [
+    arguments = Args(options=(("a", ("1", "2")), ("b", False), ("+c.d", ("x",))), is_mapping=True)
+    assert pairs(list(option_roles.named_arguments(arguments))) == [
         ("a", "1"),
         ("a", "2"),
         ("b", "false"),
@@ -89,7 +89,7 @@ def test_a_path_is_no_hub_id(word: str) -> None:
     ],
 )
 def test_models(text: str, expected: list[str]) -> None:
-    assert [found.value for found in option_roles.model_paths(args(text))] == expected
+    assert [result.value for result in option_roles.model_paths(args(text))] == expected
 
 
 def test_hub_ids_are_those_of_models_and_datasets() -> None:
@@ -111,7 +111,7 @@ def test_hub_ids_are_those_of_models_and_datasets() -> None:
     ],
 )
 def test_outputs(text: str, expected: list[str]) -> None:
-    assert [found.value for found in option_roles.output_folders(args(text), {})] == expected
+    assert [result.value for result in option_roles.output_folders(args(text), {})] == expected
 
 
 def test_an_output_of_the_environment_says_so() -> None:
@@ -122,7 +122,7 @@ def test_an_output_of_the_environment_says_so() -> None:
 
 def test_names_of_an_experiment() -> None:
     text = "--config a.yaml experiment_name=x trial_name=y trainer.project_name=z"
-    assert [found.value for found in option_roles.experiment(args(text))] == ["x", "y", "z"]
+    assert [result.value for result in option_roles.experiment(args(text))] == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_names_of_an_experiment() -> None:
     ],
 )
 def test_resumes(text: str, expected: list[str]) -> None:
-    assert [found.value for found in option_roles.resume_paths(args(text))] == expected
+    assert [result.value for result in option_roles.resume_paths(args(text))] == expected

@@ -25,8 +25,8 @@ PROFILES = {
 # those that others extend say less: a name belongs to one of the others
 BASES = {
     Path(file).stem
-    for name, one in PROFILES.items()
-    for file in one.files
+    for name, entry in PROFILES.items()
+    for file in entry.files
     if Path(file).stem != name
 }
 OF_MODEL = {
@@ -45,21 +45,21 @@ WITHOUT = {"NVIDIA H200 NVL"}
 def named(*keys: str) -> list[Any]:
     """Return (id, name) of every platform for some kinds of names."""
     return [
-        pytest.param(one["id"], name, id=name)
-        for one in PLATFORMS
+        pytest.param(entry["id"], name, id=name)
+        for entry in PLATFORMS
         for key in keys
-        for name in one.get(key, ())
+        for name in entry.get(key, ())
     ]
 
 
 def matching(name: str) -> set[str]:
     """Return the profiles, less those that others extend, whose pattern is that of a name."""
-    leaves = {key: one for key, one in PROFILES.items() if key not in BASES and one.gpu_names}
-    return {key for key, one in leaves.items() if re.fullmatch(one.gpu_names, name)}
+    leaves = {key: entry for key, entry in PROFILES.items() if key not in BASES and entry.gpu_names}
+    return {key for key, entry in leaves.items() if re.fullmatch(entry.gpu_names, name)}
 
 
 def test_every_platform_is_known_and_no_other() -> None:
-    assert [model.id for model in gpu_models.MODELS] == [one["id"] for one in PLATFORMS]
+    assert [model.id for model in gpu_models.MODELS] == [entry["id"] for entry in PLATFORMS]
 
 
 @pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
@@ -75,7 +75,7 @@ def test_a_name_that_only_looks_alike_is_not(platform: str, name: str) -> None:
 
 @pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
 def test_no_name_fits_two_platforms(platform: str, name: str) -> None:
-    fitting = {one["id"] for one in PLATFORMS if re.search(one["regex"], name)}
+    fitting = {entry["id"] for entry in PLATFORMS if re.search(entry["regex"], name)}
     assert fitting <= {platform}
     assert {model.id for model in gpu_models.MODELS if model.name.fullmatch(name)} == {platform}
 
@@ -87,5 +87,5 @@ def test_a_name_has_the_profile_of_its_platform_and_no_other(platform: str, name
 
 
 def test_every_profile_of_a_card_belongs_to_a_platform() -> None:
-    of_cards = {name for name, one in PROFILES.items() if one.gpu_names}
+    of_cards = {name for name, entry in PROFILES.items() if entry.gpu_names}
     assert of_cards - BASES == set(OF_MODEL.values())

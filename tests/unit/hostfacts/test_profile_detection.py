@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHIPPED = [profiles.load(name, Origin("test"), ".") for name in profiles.names()]
 
-FOUND = {
+CASES = {
     "a board of a family": (box(A100, A100), "a100-sxm"),
     "by /proc": (box(RTX5090, proc=True), "rtx5090"),
     "recorded table": (recorded(query="smi-h200x8-570"), "h200"),
@@ -37,12 +37,12 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("what", FOUND)
+@pytest.mark.parametrize("what", CASES)
 def test_the_profile_for_a_hosts_cards_is_found(what: str) -> None:
-    facts, expected = FOUND[what]
-    found = match_profile(facts, SHIPPED)
-    assert found.profile == expected
-    assert expected is not None or found.why
+    facts, expected = CASES[what]
+    result = match_profile(facts, SHIPPED)
+    assert result.profile == expected
+    assert expected is not None or result.why
 
 
 def test_every_model_of_a_mixed_machine_is_named() -> None:
@@ -60,7 +60,7 @@ def nccl(version: str, cuda: str | None = None, package: str | None = None) -> d
 
 
 @pytest.mark.parametrize(
-    ("told", "version"),
+    ("facts", "version"),
     [
         (nccl("2.27.3"), "2.27.3"),
         (nccl("2.26.2", "12.2", "nvidia-nccl-cu12 2.26.2"), "2.26.2"),
@@ -70,14 +70,14 @@ def nccl(version: str, cuda: str | None = None, package: str | None = None) -> d
     ],
 )
 def test_the_nccl_that_gates_ask_for_is_that_of_the_wheel(
-    told: dict[str, Any], version: str
+    facts: dict[str, Any], version: str
 ) -> None:
-    assert gate_facts(told)["nccl"] == version
+    assert gate_facts(facts)["nccl"] == version
 
 
 def test_facts_of_gates_are_those_of_the_host() -> None:
-    found = gate_facts({**box(A100), **nccl("2.27.3")})
-    assert found == {
+    result = gate_facts({**box(A100), **nccl("2.27.3")})
+    assert result == {
         "nccl": "2.27.3", "driver": "570.86.10", "torch": "2.7.0+cu128", "cuda": "12.8",
     }  # fmt: skip
 

@@ -25,7 +25,7 @@ def test_a_full_disk_keeps_what_was_there_and_no_half_of_a_file(
 
     monkeypatch.setattr(json, "dump", full)
     saved.save("gpu1", ProbeOptions(), {"version": 1, "cores": 8})
-    kept = saved.load("gpu1")
-    assert kept is not None
-    assert kept["cores"] == 4
+    stored = saved.load("gpu1")
+    assert stored is not None
+    assert stored["cores"] == 4
     assert [path.name for path in (tmp_path / "facts").iterdir()] == ["gpu1.json"]

@@ -64,8 +64,8 @@ def test_wheels_of_two_cuda_versions_are_found_once() -> None:
 
 
 def test_keys_that_accelerate_does_not_read_are_found() -> None:
-    found = findings("zero2.yaml", ZERO2)
-    unread = {f.message.split("`")[1] for f in found if f.id == "config-key"}
+    result = findings("zero2.yaml", ZERO2)
+    unread = {f.message.split("`")[1] for f in result if f.id == "config-key"}
     assert unread == {
         "contiguous_gradients",
         "overlap_comm",
@@ -73,7 +73,7 @@ def test_keys_that_accelerate_does_not_read_are_found() -> None:
         "reduce_bucket_size",
         "allgather_bucket_size",
     }
-    assert all("deepspeed_config_file" in str(f.fix) for f in found)
+    assert all("deepspeed_config_file" in str(f.fix) for f in result)
 
 
 def test_a_number_that_reaches_accelerate_as_text_is_found() -> None:
@@ -100,8 +100,8 @@ def test_keys_that_deepspeed_does_not_read_are_found_with_their_place() -> None:
     text = (
         '{\n\t"zero_optimization": {\n\t\t"stage": 2,\n\t\t"reduce_buckt": 5e8\n\t},\n\t"x": 1\n}'
     )
-    found = findings("ds.json", text)
-    assert [(f.id, f.line, f.column, f.severity) for f in found] == [
+    result = findings("ds.json", text)
+    assert [(f.id, f.line, f.column, f.severity) for f in result] == [
         ("config-key", 4, 3, "error"),
         ("config-key", 6, 2, "warning"),
     ]

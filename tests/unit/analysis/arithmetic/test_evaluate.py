@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "project")
 
 
-def said(subject: Subject) -> list[str]:
+def rule_ids(subject: Subject) -> list[str]:
     return [problem.id for problem in find_problems(subject)]
 
 
@@ -76,8 +76,8 @@ def test_processes_of_all_nodes_count(project: Project) -> None:
     hosts = "hosts: {a: {address: 192.0.2.1}, b: {address: 192.0.2.2}}\n"
     path = project.write(hosts, "hosts.yaml")
     job = project.resolve(two, Flags(hosts_file=str(path))).job
-    assert said(subject_of(job)) == []
-    assert said(subject_of(project.resolve(text.format(n=2)).job)) == ["trl-rloo-generations"]
+    assert rule_ids(subject_of(job)) == []
+    assert rule_ids(subject_of(project.resolve(text.format(n=2)).job)) == ["trl-rloo-generations"]
 
 
 def test_without_a_number_of_processes_rules_about_them_are_silent(project: Project) -> None:
@@ -86,7 +86,7 @@ def test_without_a_number_of_processes_rules_about_them_are_silent(project: Proj
             f"{start} trl.scripts.rloo\nargs: {{per_device_train_batch_size: 1}}\n"
         ).job
         assert subject_of(job).processes is None
-        assert said(subject_of(job)) == []
+        assert rule_ids(subject_of(job)) == []
 
 
 def test_swift_without_processes_is_one_process_over_all_gpus(project: Project) -> None:
@@ -95,7 +95,7 @@ def test_swift_without_processes_is_one_process_over_all_gpus(project: Project) 
     assert problem.id == "swift-device-map"
     assert problem.fix == "set `processes` to 2"
     assert (problem.where, problem.origin) == ("gpus", "job.yaml:3:7")
-    assert said(subject_of(project.resolve(text + "processes: 2\n").job)) == []
+    assert rule_ids(subject_of(project.resolve(text + "processes: 2\n").job)) == []
 
 
 @pytest.mark.parametrize(("value", "count"), [("2", 2), ("two", None)])
@@ -114,9 +114,9 @@ def test_what_areal_is_told_of_the_job_beats_its_configuration(project: Project)
     )
     configs = {"c.yaml": {"cluster": {"n_nodes": 1, "n_gpus_per_node": 8}}}
     job = project.resolve(text).job
-    assert said(subject_of(job, configs)) == ["areal-allocation-launcher"]
+    assert rule_ids(subject_of(job, configs)) == ["areal-allocation-launcher"]
     job = project.resolve(text + "gpus: [0, 1, 2, 3]\n").job
-    assert said(subject_of(job, configs)) == []
+    assert rule_ids(subject_of(job, configs)) == []
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_the_program_of_a_command_is_found(
 def test_a_command_with_overrides_is_judged(project: Project) -> None:
     words = "[python, -m, verl.trainer.main_ppo, data.train_batch_size=60]"
     job = project.resolve(f"launcher: command\ncommand: {words}\n").job
-    found = {p.id: p for p in find_problems(subject_of(job, versions={"verl": "0.9.1"}))}
-    assert found["verl-batch-gpus"].fix.startswith("set `data.train_batch_size` to 56 or 64")
-    assert "verl-mini-batch" in found
+    result = {p.id: p for p in find_problems(subject_of(job, versions={"verl": "0.9.1"}))}
+    assert result["verl-batch-gpus"].fix.startswith("set `data.train_batch_size` to 56 or 64")
+    assert "verl-mini-batch" in result
 
 
 def test_the_files_that_the_arguments_name_are_listed_for_the_caller(project: Project) -> None:
@@ -161,9 +161,9 @@ def test_a_positional_settings_file_hides_the_defaults_until_it_is_read(project:
     text = "launcher: swift\ncommand: [rlhf]\nargs: [j.yaml, --rlhf_type, grpo]\nprocesses: 3\n"
     job = project.resolve(text).job
     assert named_configs(subject_of(job)) == ("j.yaml",)
-    assert said(subject_of(job)) == []
-    assert said(subject_of(job, {"j.yaml": {"num_generations": 4}})) == ["swift-generations"]
-    assert said(subject_of(job, {"j.yaml": {"num_generations": 3}})) == []
+    assert rule_ids(subject_of(job)) == []
+    assert rule_ids(subject_of(job, {"j.yaml": {"num_generations": 4}})) == ["swift-generations"]
+    assert rule_ids(subject_of(job, {"j.yaml": {"num_generations": 3}})) == []
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: f"{p.parent.name}-{p.stem}")
@@ -194,7 +194,7 @@ def test_lightrft_is_warned_of_exactly_where_its_trainer_would_divide_by_zero() 
                         f" --train_batch_size {total} --rollout_batch_size {rollout}"
                     )
                     subject = Subject(("train_colocate.py",), options_from_words(words.split()))
-                    if (said(subject) == ["lightrft-rollouts"]) is not (rollouts == 0):
+                    if (rule_ids(subject) == ["lightrft-rollouts"]) is not (rollouts == 0):
                         wrong.append(words)
     assert wrong == []
 
@@ -214,8 +214,8 @@ def test_deepspeed_is_refused_exactly_where_its_own_sums_refuse(world: int) -> N
                 configs = {"d.json": {k: v for k, v in values.items() if v is not None}}
                 options = options_from_words(["--deepspeed", "d.json"])
                 subject = Subject(("trl.scripts.sft",), options, configs=configs, processes=world)
-                if bool(said(subject)) is not refused(total, micro, steps, world):
-                    wrong.append((total, micro, steps, said(subject)))
+                if bool(rule_ids(subject)) is not refused(total, micro, steps, world):
+                    wrong.append((total, micro, steps, rule_ids(subject)))
     assert wrong == []
 
 
@@ -255,7 +255,7 @@ def test_an_accelerate_configuration_that_names_itself_ends() -> None:
     subject = Subject(
         ("t.py",), {}, options_from_words(["--config_file", "a.yaml"]), configs, processes=2
     )
-    assert said(subject) == []
+    assert rule_ids(subject) == []
     assert named_configs(subject) == ("a.yaml",)
 
 
@@ -263,7 +263,7 @@ def test_large_numbers_take_no_time() -> None:
     words = "--train_batch_size 999999999999999 --micro_train_batch_size 999999999999998"
     options = options_from_words([*words.split(), "--rollout_batch_size", "9"])
     start = time.process_time()
-    assert said(Subject(("train_colocate.py",), options, processes=8)) != []
+    assert rule_ids(Subject(("train_colocate.py",), options, processes=8)) != []
     assert time.process_time() - start < 1
 
 

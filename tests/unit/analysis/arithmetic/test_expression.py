@@ -102,9 +102,9 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     ],
 )
 def test_an_allocation_counts_the_gpus_of_each_part(text: str, generate: int, train: int) -> None:
-    found = parse_allocation(text)
-    assert found is not None
-    assert (found["generate"], found["train"]) == (generate, train)
+    result = parse_allocation(text)
+    assert result is not None
+    assert (result["generate"], result["train"]) == (generate, train)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_each_usual_spelling_of_an_option_is_read(words: list[str], name: str, t
 
 
 def test_a_switch_and_a_list_have_no_single_value() -> None:
-    found = options_from_words(["--flag", "--list", "a", "b"])
-    assert found["flag"].values is True
-    assert (found["list"].values, found["list"].text) == (("a", "b"), None)
+    result = options_from_words(["--flag", "--list", "a", "b"])
+    assert result["flag"].values is True
+    assert (result["list"].values, result["list"].text) == (("a", "b"), None)
 
 
 @given(st.lists(st.text(max_size=12), max_size=12))

@@ -47,7 +47,7 @@ def subject(sample: dict[str, Any]) -> Subject:
     )
 
 
-def found(rule: str, sample: dict[str, Any]) -> Problem | None:
+def problem_for(rule: str, sample: dict[str, Any]) -> Problem | None:
     return next((p for p in find_problems(subject(sample)) if p.id == rule), None)
 
 
@@ -75,7 +75,7 @@ def test_every_record_is_sound(rule: Rule) -> None:
 
 @pytest.mark.parametrize(("rule", "sample"), each("fires"))
 def test_a_rule_speaks_where_it_must(rule: str, sample: dict[str, Any]) -> None:
-    problem = found(rule, sample)
+    problem = problem_for(rule, sample)
     assert problem is not None
     assert problem.severity == sample.get("severity", BY_ID[rule].severity)
     assert problem.fix
@@ -84,7 +84,7 @@ def test_a_rule_speaks_where_it_must(rule: str, sample: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("rule", "sample"), each("silent"))
 def test_a_rule_is_silent_where_it_must(rule: str, sample: dict[str, Any]) -> None:
-    assert found(rule, sample) is None
+    assert problem_for(rule, sample) is None
 
 
 def proposals(fix: str) -> list[tuple[str, str, str]]:
@@ -92,12 +92,12 @@ def proposals(fix: str) -> list[tuple[str, str, str]]:
     head = fix.partition("; ")[0].removeprefix("set ")
     if head == fix:
         return []
-    said = []
+    values = []
     for part in re.split(r", or (?=`)", head):
         match = re.fullmatch(r"`([^`]+)`(?: of (\S+))? to (\d+(?: or \d+)*)", part)
         assert match is not None, part
-        said += [(match[1], match[2] or "", number) for number in match[3].split(" or ")]
-    return said
+        values += [(match[1], match[2] or "", number) for number in match[3].split(" or ")]
+    return values
 
 
 def applied(sample: dict[str, Any], name: str, file: str, number: str) -> dict[str, Any]:
@@ -122,12 +122,12 @@ def applied(sample: dict[str, Any], name: str, file: str, number: str) -> dict[s
 def test_each_proposal_followed_literally_cures_the_finding(
     rule: str, sample: dict[str, Any]
 ) -> None:
-    problem = found(rule, sample)
+    problem = problem_for(rule, sample)
     assert problem is not None
     left = {
-        said: again.message
-        for said in proposals(problem.fix)
-        if (again := found(rule, applied(sample, *said))) is not None
+        values: again.message
+        for values in proposals(problem.fix)
+        if (again := problem_for(rule, applied(sample, *values))) is not None
     }
     assert left == {}
     assert proposals(problem.fix) or BY_ID[rule].fix
@@ -140,8 +140,8 @@ def test_an_older_version_is_left_alone_and_an_unknown_one_only_warned(
     rule: str, sample: dict[str, Any]
 ) -> None:
     older = dict.fromkeys(BY_ID[rule].since, "0.0.1")
-    assert found(rule, {**sample, "versions": older}) is None
-    unknown = found(rule, {**sample, "versions": {}})
+    assert problem_for(rule, {**sample, "versions": older}) is None
+    unknown = problem_for(rule, {**sample, "versions": {}})
     assert unknown is not None
     assert unknown.severity != FAIL
 
@@ -154,7 +154,7 @@ def test_a_value_that_is_no_plain_number_silences_the_rules_that_need_it(unreada
             configs = _without_numbers(sample.get("configs", {}), unreadable)
             blind = {**sample, "args": args, "configs": configs}
             if (args, configs) != (sample.get("args", ""), sample.get("configs", {})):
-                assert found(rule, blind) is None, (rule, blind)
+                assert problem_for(rule, blind) is None, (rule, blind)
 
 
 def _without_numbers(value: Any, text: str) -> Any:
@@ -164,13 +164,13 @@ def _without_numbers(value: Any, text: str) -> Any:
 
 
 def test_a_problem_says_where_the_number_is_given() -> None:
-    problem = found("lightrft-batch", SAMPLES["lightrft-batch"]["fires"][0])
+    problem = problem_for("lightrft-batch", SAMPLES["lightrft-batch"]["fires"][0])
     assert problem is not None
     assert (problem.where, problem.origin) == ("args.train_batch_size", "job.yaml:4:7")
 
 
 def test_the_message_shows_the_numbers_and_the_fix_the_next_ones() -> None:
-    problem = found("lightrft-batch", SAMPLES["lightrft-batch"]["fires"][0])
+    problem = problem_for("lightrft-batch", SAMPLES["lightrft-batch"]["fires"][0])
     assert problem is not None
     assert problem.message == (
         "train_batch_size 100 is not a multiple of micro_train_batch_size 4 x 8 processes = 32"
@@ -216,7 +216,7 @@ def test_the_file_is_read_as_yaml_reads_it() -> None:
 
 
 def test_the_rules_are_read_without_the_c_library_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = rules()
+    first = rules()
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     rules.cache_clear()
-    assert rules() == known
+    assert rules() == first

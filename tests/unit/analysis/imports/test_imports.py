@@ -29,8 +29,8 @@ def read(folder: Path, text: str, **files: str) -> Imports:
     return read_imports(project(folder, train=text, **files), [folder], seconds=30)
 
 
-def kinds(found: Imports) -> dict[str, str]:
-    return {item.name: item.kind for item in found.third_party}
+def kinds(result: Imports) -> dict[str, str]:
+    return {item.name: item.kind for item in result.third_party}
 
 
 def names(items: tuple[ImportedModule, ...]) -> list[str]:
@@ -39,14 +39,14 @@ def names(items: tuple[ImportedModule, ...]) -> list[str]:
 
 def test_names_of_project_and_standard_library_are_not_needed(tmp_path: Path) -> None:
     text = "import os, json\nimport torch.nn as nn\nfrom src import model\nimport numpy as np\n"
-    found = read(tmp_path, text, src__init="", src__model="from einops import rearrange\n")
-    assert kinds(found) == dict.fromkeys(("torch", "numpy", "einops"), "required")
+    result = read(tmp_path, text, src__init="", src__model="from einops import rearrange\n")
+    assert kinds(result) == dict.fromkeys(("torch", "numpy", "einops"), "required")
 
 
 def test_the_place_is_that_of_the_first_required_import(tmp_path: Path) -> None:
     text = "def f():\n    import torch\nfrom a import x\nimport torch\n"
-    found = read(tmp_path, text, a="import torch\n")
-    assert str(found.third_party[0].location) == f"{tmp_path}/train.py:4"
+    result = read(tmp_path, text, a="import torch\n")
+    assert str(result.third_party[0].location) == f"{tmp_path}/train.py:4"
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_an_import_is_as_needed_as_what_stands_around_it(
 
 
 def test_what_runs_only_as_the_program_is_not_needed_elsewhere(tmp_path: Path) -> None:
-    found = read(tmp_path, "import a\n", a="if __name__ == '__main__':\n    import x\n")
-    assert found.third_party == ()
+    result = read(tmp_path, "import a\n", a="if __name__ == '__main__':\n    import x\n")
+    assert result.third_party == ()
 
 
 def test_a_module_that_is_imported_only_perhaps_needs_nothing_for_sure(tmp_path: Path) -> None:
@@ -102,18 +102,18 @@ def test_relative_imports_are_followed(tmp_path: Path) -> None:
         "src__c": "import two\n",
         "src__d__e": "import three\n",
     }
-    found = read(tmp_path, "from src.a import f\n", **files)
-    assert sorted(kinds(found)) == ["one", "three", "two"]
+    result = read(tmp_path, "from src.a import f\n", **files)
+    assert sorted(kinds(result)) == ["one", "three", "two"]
 
 
 def test_a_folder_without_init_is_the_projects_where_it_has_the_module(tmp_path: Path) -> None:
-    found = read(tmp_path, "import wandb\nfrom parts import a\n", parts__a="import x\n")
+    result = read(tmp_path, "import wandb\nfrom parts import a\n", parts__a="import x\n")
     (tmp_path / "wandb").mkdir()  # what wandb writes its runs into
     (tmp_path / "wandb" / "run-1.log").touch()
     assert kinds(read_imports(tmp_path / "train.py", [], seconds=30)) == dict.fromkeys(
         ("wandb", "x"), "required"
     )
-    assert kinds(found) == dict.fromkeys(("wandb", "x"), "required")
+    assert kinds(result) == dict.fromkeys(("wandb", "x"), "required")
 
 
 def test_a_compiled_module_of_the_project_is_not_needed(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_compiled_module_of_the_project_is_not_needed(tmp_path: Path) -> None:
 
 def test_a_module_that_a_package_lacks_is_absent(tmp_path: Path) -> None:
     text = "from src.gone import f\nfrom src import attribute\nimport src.here\n"
-    found = read(tmp_path, text, src__init="attribute = 1\n", src__here="from . import gone2\n")
-    assert names(found.missing_submodules) == ["src.gone"]
+    result = read(tmp_path, text, src__init="attribute = 1\n", src__here="from . import gone2\n")
+    assert names(result.missing_submodules) == ["src.gone"]
 
 
 def test_a_package_that_moves_its_path_lacks_nothing(tmp_path: Path) -> None:
@@ -142,19 +142,19 @@ def test_a_relative_import_of_a_script_is_named_and_of_a_module_is_not(tmp_path:
 
 
 def test_modules_that_came_or_went_are_told_apart(tmp_path: Path) -> None:
-    found = read(tmp_path, "import distutils.util\nimport tomllib\nimport json\n")
-    assert names(found.standard) == ["distutils", "tomllib"]
+    result = read(tmp_path, "import distutils.util\nimport tomllib\nimport json\n")
+    assert names(result.standard) == ["distutils", "tomllib"]
     assert stdlib.REMOVED["distutils"] == "3.12"
     assert stdlib.ADDED["tomllib"] == "3.11"
-    assert found.third_party == ()
+    assert result.third_party == ()
 
 
 def test_this_pythons_library_is_as_the_tables_say() -> None:
-    here = ".".join(map(str, sys.version_info[:2]))
-    key = [int(part) for part in here.split(".")]
+    current = ".".join(map(str, sys.version_info[:2]))
+    key = [int(part) for part in current.split(".")]
     for name, version in stdlib.REMOVED.items():
-        gone = key >= [int(part) for part in version.split(".")]
-        assert (name in sys.stdlib_module_names) is not gone or name.startswith("_"), name
+        removed = key >= [int(part) for part in version.split(".")]
+        assert (name in sys.stdlib_module_names) is not removed or name.startswith("_"), name
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def test_a_folder_that_the_script_adds_is_searched(tmp_path: Path, line: str) ->
     text = f"import os, pathlib, sys\n{line}\nimport lib\n"
     project(tmp_path, lib="", jobs__train=text)
     cwd = str(tmp_path / "jobs")
-    found = read_imports(tmp_path / "jobs" / "train.py", [], cwd=cwd, seconds=30)
-    assert (found.third_party, found.path_changed) == ((), None)
+    result = read_imports(tmp_path / "jobs" / "train.py", [], cwd=cwd, seconds=30)
+    assert (result.third_party, result.path_changed) == ((), None)
 
 
 def test_a_folder_that_is_not_known_is_said_so(tmp_path: Path) -> None:
-    found = read(tmp_path, "import os, sys\nsys.path.append(os.environ['CODE'])\nimport lib\n")
-    assert found.path_changed == (str(tmp_path / "train.py"), 2)
+    result = read(tmp_path, "import os, sys\nsys.path.append(os.environ['CODE'])\nimport lib\n")
+    assert result.path_changed == (str(tmp_path / "train.py"), 2)
 
 
-def shadows(found: Imports) -> list[tuple[str, bool]]:
-    return [(shadow.name, shadow.location is not None) for shadow in found.shadows]
+def shadows(result: Imports) -> list[tuple[str, bool]]:
+    return [(shadow.name, shadow.location is not None) for shadow in result.shadows]
 
 
 def test_a_file_that_shadows_what_torch_imports_is_named(tmp_path: Path) -> None:
@@ -214,17 +214,17 @@ def test_an_own_package_of_a_known_name_does_not_shadow(tmp_path: Path) -> None:
 
 def test_a_folder_of_data_does_not_shadow(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
-    found = read(tmp_path, "import datasets\n")
-    assert (shadows(found), names(found.third_party)) == ([], ["datasets"])
+    result = read(tmp_path, "import datasets\n")
+    assert (shadows(result), names(result.third_party)) == ([], ["datasets"])
 
 
 def test_the_script_is_read_whatever_the_limits(tmp_path: Path) -> None:
     script = project(tmp_path, train="import a, torch\n", a="import x\n")
     for limits in ({"seconds": 0.0, "most": 400}, {"seconds": 30.0, "most": 1}):
-        found = read_imports(
+        result = read_imports(
             script, [tmp_path], seconds=limits["seconds"], max_files=int(limits["most"])
         )
-        assert (names(found.third_party), found.is_complete) == (["torch"], False)
+        assert (names(result.third_party), result.is_complete) == (["torch"], False)
 
 
 def test_imports_in_a_circle_end(tmp_path: Path) -> None:

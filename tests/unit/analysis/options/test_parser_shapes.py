@@ -214,7 +214,7 @@ OPEN = {
 
 @pytest.mark.parametrize("text", OPEN.values(), ids=OPEN)
 def test_an_unclear_script_is_open_and_says_why(tmp_path: Path, text: str) -> None:
-    found = flags(tmp_path, text.replace("{}", "pass"))
-    assert found is not None
-    assert found.is_incomplete
-    assert found.why
+    result = flags(tmp_path, text.replace("{}", "pass"))
+    assert result is not None
+    assert result.is_incomplete
+    assert result.why

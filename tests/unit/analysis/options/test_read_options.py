@@ -60,9 +60,9 @@ def test_a_module_with_a_program_of_its_own_does_not_disturb(tmp_path: Path) -> 
 
 def test_a_changed_argv_anywhere_makes_it_open(tmp_path: Path) -> None:
     text = "import other\n" + ARGPARSE.format("pass")
-    found = flags(tmp_path, text, other="import sys\nsys.argv.remove('--x')\n")
-    assert found is not None
-    assert found.is_incomplete
+    result = flags(tmp_path, text, other="import sys\nsys.argv.remove('--x')\n")
+    assert result is not None
+    assert result.is_incomplete
 
 
 def test_what_is_added_only_perhaps_is_not_required(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_what_is_added_only_perhaps_is_not_required(tmp_path: Path) -> None:
         'if 1 < 2:\n    parser.add_argument("--a", required=True)\n'
         'parser.add_argument("--b", required=True)'
     )
-    found = flags(tmp_path, text)
-    assert found is not None
-    assert [o.display_name for o in found.options if o.required] == ["--b"]
+    result = flags(tmp_path, text)
+    assert result is not None
+    assert [o.display_name for o in result.options if o.required] == ["--b"]
 
 
 def test_dataclass_fields_are_read_with_their_bases(tmp_path: Path) -> None:
@@ -98,10 +98,10 @@ def test_dataclass_fields_are_read_with_their_bases(tmp_path: Path) -> None:
         main()
     """
     base = "from dataclasses import dataclass\n@dataclass\nclass Base:\n    seed: int = 1\n"
-    found = flags(tmp_path, text, base=base)
-    assert found is not None
-    assert not found.is_incomplete, found.why
-    options = {option.dest: option for option in found.options}
+    result = flags(tmp_path, text, base=base)
+    assert result is not None
+    assert not result.is_incomplete, result.why
+    options = {option.dest: option for option in result.options}
     assert options["model_name"].names == ("--model_name", "--model-name")
     assert options["model_name"].required
     assert options["use_x"].names == ("--use_x", "--no_use_x", "--no-use-x", "--use-x")
@@ -113,18 +113,18 @@ def test_dataclass_fields_are_read_with_their_bases(tmp_path: Path) -> None:
 
 def test_fire_without_a_component_has_the_functions_as_commands(tmp_path: Path) -> None:
     text = "import fire\ndef train(lr=1): ...\ndef evaluate(path): ...\nfire.Fire()\n"
-    found = flags(tmp_path, text)
-    assert found is not None
-    assert set(found.commands) == {"train", "evaluate"}
+    result = flags(tmp_path, text)
+    assert result is not None
+    assert set(result.commands) == {"train", "evaluate"}
 
 
 def test_places_are_those_of_the_calls(tmp_path: Path) -> None:
-    found = flags(tmp_path, ARGPARSE.format("pass"))
-    assert found is not None
-    assert str(found.names()["--lr"].location) == f"{tmp_path}/train.py:4"
+    result = flags(tmp_path, ARGPARSE.format("pass"))
+    assert result is not None
+    assert str(result.names()["--lr"].location) == f"{tmp_path}/train.py:4"
 
 
 def test_deep_nesting_makes_it_open_or_none(tmp_path: Path) -> None:
     deep = "x = " + "f(" * 90 + ")" * 90 + "\n" + "y = " + ".b".join("a" * 900) + "\n"
-    found = flags(tmp_path, deep + ARGPARSE.format("pass"))
-    assert found is None or found.is_incomplete or found.names()
+    result = flags(tmp_path, deep + ARGPARSE.format("pass"))
+    assert result is None or result.is_incomplete or result.names()

@@ -36,9 +36,9 @@ def test_argparse_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
     for number in range(80):
         used = rng.sample(names, rng.randint(1, 5))
         lines = [f"p.add_argument({name!r}, {rng.choice(kinds)})" for name in used]
-        made = "p = argparse.ArgumentParser()"
+        parser_line = "p = argparse.ArgumentParser()"
         script = tmp_path / f"{number}.py"
-        script.write_text("\n".join(["import argparse", made, *lines, "p.parse_args()"]))
+        script.write_text("\n".join(["import argparse", parser_line, *lines, "p.parse_args()"]))
         flags = read_options(script, [], seconds=30)
         assert flags is not None
         parser = Parser()
@@ -53,7 +53,7 @@ def test_argparse_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
                     [[name], [f"{name}={rng.choice(values)}"], [name, rng.choice(values)]]
                 )
                 words += form if name else []
-            found = [
+            result = [
                 p
                 for p in option_problems(flags, Args(words=tuple(words)))
                 if "type=bool" not in p.message
@@ -62,9 +62,9 @@ def test_argparse_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
                 parser.parse_args(words)
             except Refused:
                 refusals += 1
-                complaints += bool(found)
+                complaints += bool(result)
             else:
-                assert found == [], (lines, words)
+                assert result == [], (lines, words)
     assert complaints > 0.8 * refusals > 0
 
 
@@ -99,9 +99,9 @@ def test_click_itself_agrees_with_every_complaint(tmp_path: Path) -> None:
                     [[name], [f"{name}={rng.choice(values)}"], [name, rng.choice(values)]]
                 )
                 words += form if name else []
-            found = list(option_problems(flags, Args(words=tuple(words))))
+            result = list(option_problems(flags, Args(words=tuple(words))))
             try:
                 space["main"].main(list(words), standalone_mode=False)
             except click.ClickException:
                 continue
-            assert found == [], (used, words)
+            assert result == [], (used, words)

@@ -55,10 +55,10 @@ def test_the_configuration_that_a_parser_makes_reads_the_command_line(
 @pytest.mark.parametrize("how", UNSURE.values(), ids=UNSURE)
 def test_where_that_is_not_certain_none_reads_it(how: str, tmp_path: Path) -> None:
     imported = PARSED.replace("import GRPOConfig", "import SFTConfig, GRPOConfig")
-    found = read(tmp_path, imported.format(how))
-    assert found is not None
-    assert "GRPOConfig" in found.config_names
-    assert found.parsed is None
+    result = read(tmp_path, imported.format(how))
+    assert result is not None
+    assert "GRPOConfig" in result.config_names
+    assert result.parsed is None
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_class_of_the_projects_own_is_named_and_its_defaults_are_not_known(
 ) -> None:
     text = PARSED.format(PLAIN).replace("import GRPOConfig, ", "import ")
     own = "import trl\nclass GRPOConfig(trl.GRPOConfig):\n    num_generations: int = 4\n"
-    found = read(tmp_path, "from own import GRPOConfig\n" + text, own=own)
-    assert found == TrlConfigs(frozenset({"GRPOConfig"}))
+    result = read(tmp_path, "from own import GRPOConfig\n" + text, own=own)
+    assert result == TrlConfigs(frozenset({"GRPOConfig"}))
 
 
 @pytest.mark.parametrize(

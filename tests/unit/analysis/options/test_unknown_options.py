@@ -60,10 +60,10 @@ CLICK = """
 
 def read(folder: Path, text: str) -> ScriptOptions:
     (folder / "train.py").write_text(dedent(text))
-    found = read_options(folder / "train.py", [], seconds=30)
-    assert found is not None
-    assert not found.is_incomplete, found.why
-    return found
+    result = read_options(folder / "train.py", [], seconds=30)
+    assert result is not None
+    assert not result.is_incomplete, result.why
+    return result
 
 
 def problems(folder: Path, text: str, words: str) -> list[OptionProblem]:
@@ -159,15 +159,15 @@ def test_good_words_are_left_alone(tmp_path: Path, words: str) -> None:
 def test_a_bad_word_is_named_with_its_cure(
     tmp_path: Path, words: str, option: str, message: str, fix: str
 ) -> None:
-    found = problems(tmp_path, SCRIPT, f"--output_dir x {words}")
-    assert [(p.option, p.message, p.fix) for p in found] == [(option, message, fix)]
+    result = problems(tmp_path, SCRIPT, f"--output_dir x {words}")
+    assert [(p.option, p.message, p.fix) for p in result] == [(option, message, fix)]
 
 
 def test_a_missing_option_is_named(tmp_path: Path) -> None:
-    (found,) = option_problems(read(tmp_path, SCRIPT), mapping(learning_rate=1))
-    assert found.message == "the script requires `--output_dir`"
-    assert found.fix == "add `output_dir:` with its value"
-    assert str(found.location) == f"{tmp_path}/train.py:14"
+    (result,) = option_problems(read(tmp_path, SCRIPT), mapping(learning_rate=1))
+    assert result.message == "the script requires `--output_dir`"
+    assert result.fix == "add `output_dir:` with its value"
+    assert str(result.location) == f"{tmp_path}/train.py:14"
 
 
 @pytest.mark.parametrize(
@@ -181,20 +181,20 @@ def test_a_missing_option_is_named(tmp_path: Path) -> None:
 def test_a_mapping_is_told_what_to_write_in_it(
     tmp_path: Path, options: dict[str, object], fix: str
 ) -> None:
-    (found,) = option_problems(read(tmp_path, SCRIPT), mapping(output_dir="x", **options))
-    assert found.fix == fix
+    (result,) = option_problems(read(tmp_path, SCRIPT), mapping(output_dir="x", **options))
+    assert result.fix == fix
 
 
 def test_a_word_by_itself_has_no_place(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, SCRIPT, "x.yaml --output_dir x")
-    assert found.message == "`x.yaml`: the script accepts no positional arguments"
+    (result,) = problems(tmp_path, SCRIPT, "x.yaml --output_dir x")
+    assert result.message == "`x.yaml`: the script accepts no positional arguments"
 
 
 def test_nothing_is_said_of_open_options(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tyro\ntyro.cli(print)\n")
-    found = read_options(tmp_path / "train.py", [])
-    assert found is not None
-    assert list(option_problems(found, Args(words=("--no", "--such", "thing")))) == []
+    result = read_options(tmp_path / "train.py", [])
+    assert result is not None
+    assert list(option_problems(result, Args(words=("--no", "--such", "thing")))) == []
 
 
 @pytest.mark.parametrize("words", ["--help", "-- x", "--output_dir=--", "@file"])
@@ -216,22 +216,22 @@ def test_fire_takes_a_parameter_in_every_spelling(tmp_path: Path, words: str) ->
 
 
 def test_fire_refuses_an_unknown_flag_only_at_the_end(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, FIRE, "--base_model x --temperature 1.0")
-    assert found.option == "--temperature"
-    assert "runs everything first and then exits with code 2" in found.message
+    (result,) = problems(tmp_path, FIRE, "--base_model x --temperature 1.0")
+    assert result.option == "--temperature"
+    assert "runs everything first and then exits with code 2" in result.message
 
 
 def test_fire_requires_what_has_no_default(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, FIRE, "--lr 1")
-    assert found.message == "the script requires `--base_model`"
+    (result,) = problems(tmp_path, FIRE, "--lr 1")
+    assert result.message == "the script requires `--base_model`"
 
 
 def test_the_first_word_chooses_among_fires_commands(tmp_path: Path) -> None:
     text = "import fire\ndef train(lr=1): ...\ndef test(path): ...\nfire.Fire()\n"
     assert problems(tmp_path, text, "train --lr 1") == []
     assert problems(tmp_path, text, "other --lr 1") == []
-    (found,) = problems(tmp_path, text, "train --rl 1")
-    assert found.fix == "did you mean `--lr`?"
+    (result,) = problems(tmp_path, text, "train --rl 1")
+    assert result.fix == "did you mean `--lr`?"
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ def test_dataclasses_take_both_spellings_and_truth_words(tmp_path: Path, words: 
     ],
 )
 def test_dataclasses_refuse(tmp_path: Path, words: str, message: str) -> None:
-    (found,) = problems(tmp_path, HF, words)
-    assert found.message == message
+    (result,) = problems(tmp_path, HF, words)
+    assert result.message == message
 
 
 @pytest.mark.parametrize(

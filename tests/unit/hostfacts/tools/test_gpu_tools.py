@@ -26,23 +26,23 @@ CSV = "nvidia-smi --query-gpu=index,uuid,compute_cap --format=csv,noheader"
 
 
 def test_xml_tells_fabric_and_processes() -> None:
-    found = read_report(XML)
-    first = (found.cards or ())[0]
+    result = read_report(XML)
+    first = (result.cards or ())[0]
     assert (first.fabric_state, first.fabric_status) == ("Completed", "Success")
     assert (first.memory_mib, first.used_mib) == (81559, None)
-    assert [(p.pid, p.card, p.name, p.used_mib) for p in found.processes or ()] == [
+    assert [(p.pid, p.card, p.name, p.used_mib) for p in result.processes or ()] == [
         (77, 0, "python, a", 500)
     ]
 
 
 def test_xml_that_was_cut_tells_the_cards_before_the_cut() -> None:
-    found = read_report(XML[: XML.index("GPU-2")])
-    assert (found.attached, [card.uuid for card in found.cards or ()]) == (2, ["GPU-1"])
+    result = read_report(XML[: XML.index("GPU-2")])
+    assert (result.attached, [card.uuid for card in result.cards or ()]) == (2, ["GPU-1"])
 
 
 def test_rows_without_a_head_are_read_by_the_command() -> None:
-    found = read_report("0, GPU-1, 9.0\n1, GPU-2, [N/A]\n", CSV)
-    assert [(c.index, c.uuid, c.compute_capability) for c in found.cards or ()] == [
+    result = read_report("0, GPU-1, 9.0\n1, GPU-2, [N/A]\n", CSV)
+    assert [(c.index, c.uuid, c.compute_capability) for c in result.cards or ()] == [
         (0, "GPU-1", "9.0"),
         (1, "GPU-2", None),
     ]
@@ -55,9 +55,9 @@ def test_a_cut_row_is_no_card() -> None:
 @pytest.mark.parametrize("word", ["[Not Supported]", "[N/A]", "ERR!", "[Unknown Error]"])
 def test_a_cell_that_says_nothing_is_no_value(word: str) -> None:
     text = f"index, name, memory.total [MiB], driver_version\n0, {word}, {word}, {word}\n"
-    found = read_report(text)
-    (card,) = found.cards or ()
-    assert (card.name, card.memory_mib, found.driver) == (None, None, None)
+    result = read_report(text)
+    (card,) = result.cards or ()
+    assert (card.name, card.memory_mib, result.driver) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_a_cell_that_says_nothing_is_no_value(word: str) -> None:
     ],
 )  # fmt: skip
 def test_an_error_is_recognised(text: str, kind: str, index: int | None, bus: str | None) -> None:
-    (found,) = read_report(text).troubles
-    assert (found.kind, found.index, found.bus_id) == (kind, index, bus)
+    (result,) = read_report(text).troubles
+    assert (result.kind, result.index, result.bus_id) == (kind, index, bus)
     assert kind in gpu_errors.KINDS
 
 
@@ -89,8 +89,8 @@ def test_a_healthy_output_has_no_trouble() -> None:
 
 
 def test_the_shell_saying_that_there_is_no_nvidia_smi_in_another_language_is_nothing() -> None:
-    found = read_report("bash: nvidia-smi: Kommando nicht gefunden.", "nvidia-smi")
-    assert (found.cards, found.vendor, found.troubles) == (None, None, ())
+    result = read_report("bash: nvidia-smi: Kommando nicht gefunden.", "nvidia-smi")
+    assert (result.cards, result.vendor, result.troubles) == (None, None, ())
 
 
 def test_a_matrix_whose_lower_rows_were_cut_is_filled_from_the_upper_ones() -> None:
@@ -112,9 +112,9 @@ def test_amd_smi_tells_cards_in_blocks() -> None:
         "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n    BUS:\n        BDF: "
         "0000:05:00.0\n    VRAM:\n        TYPE: HBM\n        SIZE: 196592 MB\nGPU: 1\n    ASIC:\n"
     )
-    found = read_report(text, "amd-smi static")
-    assert found.vendor == "amd"
-    assert [(c.name, c.memory_mib) for c in found.cards or ()] == [
+    result = read_report(text, "amd-smi static")
+    assert result.vendor == "amd"
+    assert [(c.name, c.memory_mib) for c in result.cards or ()] == [
         ("AMD Instinct MI300X", 196592),
         (None, None),
     ]
@@ -171,8 +171,8 @@ def test_meminfo_is_read_in_bytes() -> None:
     text = (
         "MemTotal:       65751412 kB\nMemFree: 12 kB\nMemAvailable:   60000000 kB\nSwapTotal: 0 kB"
     )
-    found = machine.memory(text)
-    assert found == {"total": 65751412 << 10, "available": 60000000 << 10, "swap": 0}
+    result = machine.memory(text)
+    assert result == {"total": 65751412 << 10, "available": 60000000 << 10, "swap": 0}
 
 
 def test_an_unreadable_proc_says_nothing() -> None:

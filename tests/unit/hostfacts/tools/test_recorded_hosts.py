@@ -44,6 +44,6 @@ def test_cut_and_garbled_outputs_never_raise() -> None:
     ids=["blanks", "bars", "cards", "rows", "cells"],
 )
 def test_no_text_takes_long(text: str) -> None:
-    begun = time.process_time()
+    start = time.process_time()
     read_report(text, "nvidia-smi --query-gpu=index,name --format=csv,noheader")
-    assert time.process_time() - begun < 10
+    assert time.process_time() - start < 10

@@ -25,12 +25,12 @@ def _ids(row: str) -> list[str]:
 
 def test_every_rule_is_described() -> None:
     named = set(re.findall(r'"((?:yaml|shell|requirements|config|env)-[a-z-]+)"', CODE))
-    made = {
+    value_rules = {
         f"env-{name}"
         for name in re.findall(r'(?:ValueProblem|CombinationProblem)\("([a-z-]+)"', CODE)
     }
     whole = {"crlf", "bom", "encoding", "secret", "too-large", "unreadable"}
-    assert (named | made | whole) - documented() == set()
+    assert (named | value_rules | whole) - documented() == set()
 
 
 def test_every_rule_that_is_described_exists() -> None:

@@ -9,7 +9,7 @@ from safelaunch.lint.finding import NOTE
 from safelaunch.lint.fix import apply_edits
 from safelaunch.lint.run import check
 
-GONE = sorted(table().retired)
+RETIRED = sorted(table().retired)
 LIVING = sorted(set(table().variables) - set(table().retired))
 
 
@@ -22,17 +22,17 @@ def ids(facts: Facts | None = None, **variables: str | None) -> list[str]:
 
 
 def test_the_table_is_as_large_as_it_was() -> None:
-    assert len(GONE) >= 64
+    assert len(RETIRED) >= 64
     assert len(LIVING) >= 550
     assert all(entry.get("source") for entry in table().variables.values())
     assert all(entry.get("source") for entry in table().retired.values())
 
 
-@pytest.mark.parametrize("name", GONE)
+@pytest.mark.parametrize("name", RETIRED)
 def test_every_dead_or_renamed_name_is_caught(name: str) -> None:
-    (found,) = check("run.sh", f"export {name}=$VALUE\n".encode()).findings
-    assert found.id in ("env-removed", "env-renamed", "env-never-existed", "env-unknown")
-    assert name in found.message
+    (result,) = check("run.sh", f"export {name}=$VALUE\n".encode()).findings
+    assert result.id in ("env-removed", "env-renamed", "env-never-existed", "env-unknown")
+    assert name in result.message
 
 
 def test_no_living_name_is_caught() -> None:
@@ -40,7 +40,7 @@ def test_no_living_name_is_caught() -> None:
     assert [name for name, text in scripts.items() if check("run.sh", text).findings] == []
 
 
-@pytest.mark.parametrize("name", [n for n in GONE if "rename" in table().retired[n]])
+@pytest.mark.parametrize("name", [n for n in RETIRED if "rename" in table().retired[n]])
 def test_a_new_name_is_itself_living(name: str) -> None:
     assert table().retired[name]["rename"] in LIVING
 
@@ -56,20 +56,20 @@ def test_a_new_name_is_itself_living(name: str) -> None:
     ],
 )
 def test_the_real_knob_of_the_launcher_is_named(launcher: str | None, knob: str) -> None:
-    (found,) = problems(Facts(launcher=launcher), NCCL_TIMEOUT="1800")
-    assert (found.id, found.severity) == ("env-never-existed", "error")
-    assert knob in str(found.fix)
+    (result,) = problems(Facts(launcher=launcher), NCCL_TIMEOUT="1800")
+    assert (result.id, result.severity) == ("env-never-existed", "error")
+    assert knob in str(result.fix)
 
 
 def test_a_script_tells_its_launcher_itself() -> None:
     text = b"export NCCL_TIMEOUT=1800\nswift sft --x\n"
-    (found,) = check("run.sh", text).findings
-    assert "--ddp_timeout" in str(found.fix)
+    (result,) = check("run.sh", text).findings
+    assert "--ddp_timeout" in str(result.fix)
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
-    (found,) = problems(NCCL_SOCKET_IFNAMES="eth0")
-    assert (found.id, found.fix) == ("env-unknown", "did you mean `NCCL_SOCKET_IFNAME`?")
+    (result,) = problems(NCCL_SOCKET_IFNAMES="eth0")
+    assert (result.id, result.fix) == ("env-unknown", "did you mean `NCCL_SOCKET_IFNAME`?")
     assert ids(CUDA_VISIBLE_DEVICE="0") == ["env-unknown"]
 
 
@@ -83,7 +83,7 @@ def test_names_of_plugins_and_of_users_are_left_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("NCCL_IB_DISABLE", "true", "nothing is disabled"),
         ("NCCL_DMABUF_ENABLE", "on", "it is off"),
@@ -106,10 +106,10 @@ def test_names_of_plugins_and_of_users_are_left_alone(name: str) -> None:
         ("WANDB_MODE", "dryrun", "offline"),
     ],
 )
-def test_a_value_that_is_read_otherwise_is_found(name: str, value: str, said: str) -> None:
-    (found,) = problems(None, **{name: value})
-    assert said in found.message
-    assert "\r" not in found.message
+def test_a_value_that_is_read_otherwise_is_found(name: str, value: str, message: str) -> None:
+    (result,) = problems(None, **{name: value})
+    assert message in result.message
+    assert "\r" not in result.message
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_what_is_known_of_the_machines_counts(facts: Facts, variables: dict[str,
 
 def test_a_name_is_alive_where_the_library_still_reads_it() -> None:
     assert ids(Facts(nccl="2.27.3"), NCCL_SHM_USE_CUDA_MEMCPY="1") == []
-    (found,) = problems(Facts(nccl="2.31.2"), NCCL_SHM_USE_CUDA_MEMCPY="1")
-    assert found.severity == "warning"
+    (result,) = problems(Facts(nccl="2.31.2"), NCCL_SHM_USE_CUDA_MEMCPY="1")
+    assert result.severity == "warning"
     (unknown,) = problems(None, NCCL_SHM_USE_CUDA_MEMCPY="1")
     assert unknown.severity == NOTE
     assert ids(Facts(library=frozenset({"NCCL_OF_TOMORROW"})), NCCL_OF_TOMORROW="1") == []
@@ -209,7 +209,7 @@ def test_a_profile_may_switch_off_what_a_job_should_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("NCCL_DEBUG=INFO\ntorchrun t.py\n", ["env-not-exported"]),
         ("NCCL_DEBUG=INFO; torchrun t.py\n", ["env-not-exported"]),
@@ -221,8 +221,8 @@ def test_a_profile_may_switch_off_what_a_job_should_not() -> None:
         ("docker run -e NCCL_DEBUG=INFO x\n", []),
     ],
 )
-def test_a_variable_that_no_program_sees_is_found(text: str, found: list[str]) -> None:
-    assert [f.id for f in check("a.sh", text.encode()).findings] == found
+def test_a_variable_that_no_program_sees_is_found(text: str, expected: list[str]) -> None:
+    assert [f.id for f in check("a.sh", text.encode()).findings] == expected
 
 
 def test_an_env_file_needs_no_export() -> None:
@@ -230,19 +230,19 @@ def test_an_env_file_needs_no_export() -> None:
 
 
 def test_names_that_are_not_looked_for_in_libraries_are_not_missed_there() -> None:
-    known = Facts(library=frozenset({"NCCL_DEBUG"}), machine="gpu1 (facts from 2 h ago)")
+    facts = Facts(library=frozenset({"NCCL_DEBUG"}), machine="gpu1 (facts from 2 h ago)")
     assert (
-        ids(known, TORCH_FR_BUFFER_SIZE="1", NCCL_PLUGIN_P2P="x", TORCH_DIST_INIT_BARRIER="1") == []
+        ids(facts, TORCH_FR_BUFFER_SIZE="1", NCCL_PLUGIN_P2P="x", TORCH_DIST_INIT_BARRIER="1") == []
     )
-    (found,) = problems(known, NCCL_IB_HCA="x")
-    assert "the libraries of gpu1 (facts from 2 h ago) do not contain" in found.message
+    (result,) = problems(facts, NCCL_IB_HCA="x")
+    assert "the libraries of gpu1 (facts from 2 h ago) do not contain" in result.message
 
 
 def test_a_name_that_is_gone_is_right_where_the_library_is_older() -> None:
     old = Facts(torch="2.1.2", nccl="2.16.5")
-    gone = ("NCCL_BLOCKING_WAIT", "NCCL_MAX_NCHANNELS", "TORCH_NCCL_AVOID_RECORD_STREAMS")
-    assert ids(old, **dict.fromkeys(gone, "1")) == []
+    retired = ("NCCL_BLOCKING_WAIT", "NCCL_MAX_NCHANNELS", "TORCH_NCCL_AVOID_RECORD_STREAMS")
+    assert ids(old, **dict.fromkeys(retired, "1")) == []
     new = Facts(torch="2.13.0", nccl="2.27.3")
-    assert ids(new, **dict.fromkeys(gone, "1")) == ["env-renamed", "env-renamed", "env-removed"]
+    assert ids(new, **dict.fromkeys(retired, "1")) == ["env-renamed", "env-renamed", "env-removed"]
     (unknown,) = problems(None, TORCH_NCCL_AVOID_RECORD_STREAMS="1")
     assert unknown.severity == NOTE

@@ -29,8 +29,8 @@ def ids(text: str | bytes, file: str = "train.sh") -> list[str]:
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r")), min_size=1))
 def test_quoted_words_come_back(words: list[str]) -> None:
     script = lexer.split(shlex.join(words))
-    found = [word.value for command in script.commands for word in command.words]
-    assert found == words
+    result = [word.value for command in script.commands for word in command.words]
+    assert result == words
 
 
 @given(st.text(alphabet="ab =$(){}`'\"\\\n<>|&;#-0,\t"))
