@@ -5,7 +5,7 @@
     run = api.start(api.plan("train.yaml", profile="rtx5090"))
     for data in run.log(api.LogRequest(follow=True)):
         sys.stdout.buffer.write(data)
-    print(run.wait()["state"], run.failure(run.status()))
+    print(run.wait().state)
 
 Runs on hosts are started by `safelaunch remote`; `catalog` finds and watches them too.
 """

@@ -24,7 +24,7 @@ with api.catalog() as runs:
     again = b"".join(same.log(api.LogRequest(which="launcher"))).decode()
     failure = same.failure(same.status())
 print(json.dumps({
-    "log": log, "again": again, "state": status["state"], "failure": failure and failure["what"],
+    "log": log, "again": again, "state": status.state, "failure": failure and failure.what,
     "id": run.id, "same": same.id,
     "modules": [name for name in sys.modules if name.startswith(("safelaunch.cli", "click"))],
 }))
