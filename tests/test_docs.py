@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import readme_output
+from support import readme_output, show_json_page
 
 from safelaunch import api
 from safelaunch.checks.registry import declared
@@ -182,3 +182,8 @@ def test_what_the_page_on_python_names_exists() -> None:
     assert {"status", "wait", "files", "find_live", "statuses"} <= methods
     known = {*dir(LocalRun), *dir(RunCatalog), *api.__all__}
     assert methods | functions <= known
+
+
+def test_the_reference_of_show_json_is_current() -> None:
+    written = show_json_page.PAGE.read_text(encoding="utf-8")
+    assert written == show_json_page.page(), "scripts/show-json writes it"

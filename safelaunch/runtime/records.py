@@ -75,7 +75,7 @@ def _convert(kind: str, value: object) -> object:
         kind = inner.partition(", ")[2]
         pairs = [(key, _convert(kind, item)) for key, item in value.items()]
         return {key: item for key, item in pairs if item is not _MISSING}
-    return _classes[base].from_json(value)
+    return CLASSES[base].from_json(value)
 
 
 def _plain(value: object) -> object:
@@ -95,7 +95,7 @@ class Record(object):
     FILE = ""  # name in the directory of a node, of a record that is a file of its own
 
     def __init_subclass__(cls) -> None:
-        _classes[cls.__name__] = cls
+        CLASSES[cls.__name__] = cls
 
     def __init__(self, **values: object) -> None:
         self.__dict__.update(values)
@@ -180,7 +180,7 @@ class Record(object):
 
 
 _UNKNOWN = " unknown keys"  # no attribute of a class has such a name
-_classes = {}  # type: dict[str, type[Record]]
+CLASSES = {}  # type: dict[str, type[Record]]  # by name
 _fields = {}  # type: dict[type[Record], dict[str, Field]]
 
 

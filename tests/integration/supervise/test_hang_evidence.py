@@ -17,6 +17,7 @@ from support.workspace import wait_for
 
 from safelaunch.runtime import FOLDER, processes
 from safelaunch.runtime.hang import evidence, stacks
+from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,12 +88,12 @@ class Ranks:
     def gather(self, **run: Any) -> dict[str, Any]:
         """Gather to the end, reaping as a supervisor does."""
         run = {"roots": [str(self.root / "project")], "python": None, **run}
-        found = self.module.Evidence(str(self.node), run, 1)
+        found = self.module.Evidence(str(self.node), RunRecord.from_json(run), 1)
         found.begin(1, self.ranks)
 
-        def look() -> dict[str, Any] | None:
+        def look() -> Any:
             before = time.perf_counter()
-            result: dict[str, Any] | None = found.tick(time.monotonic())
+            result = found.tick(time.monotonic())
             self.longest = max(self.longest, time.perf_counter() - before)
             for pid in found.pids:
                 self.helpers += 1
@@ -100,9 +101,9 @@ class Ranks:
                 assert not done or found.reaped(done, status)
             return result
 
-        result = wait_for(look, "evidence")
-        assert isinstance(result, dict)
-        return result
+        report = wait_for(look, "evidence").to_json()
+        assert isinstance(report, dict)
+        return report
 
     def close(self) -> None:
         for process in self.processes:
@@ -297,7 +298,7 @@ def test_a_cancelled_gathering_leaves_no_child_and_sends_no_signal(hung: Ranks) 
     spy.write_text("#!/bin/sh\nexec /bin/sleep 600\n")
     spy.chmod(0o755)
     hung.start(REGISTER + TRAIN, 0)
-    found = hung.module.Evidence(str(hung.node), {"roots": []}, 1)
+    found = hung.module.Evidence(str(hung.node), RunRecord(), 1)
     found.begin(1, hung.ranks)
     found.tick(1.0)
     (child,) = found.pids
