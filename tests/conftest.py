@@ -1,4 +1,4 @@
-"""With `CI` set, a skip fails the run unless support/skips.py says why it may be."""
+"""The order of the tests; with `CI` set, a skip fails the run unless support/skips.py has it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ def skip_reasons(config: pytest.Config) -> list[str]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     reports = reporter.stats.get("skipped", []) if reporter else []
     return sorted({str(report.longrepr[2]) for report in reports if report.longrepr})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long: real training, which no other worker can share at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("train") is None)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -28,7 +28,7 @@ def suite(folder: Path, text: str, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", os.devnull,
          "--rootdir", folder, f"--basetemp={folder / 'base'}", folder / "test_it.py"],
-        env={**kept, "PYTHONPATH": PATHS, **env},
+        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": PATHS, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

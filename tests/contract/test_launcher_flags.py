@@ -24,6 +24,7 @@ def flags(parser: argparse.ArgumentParser, *, valued: bool) -> set[str]:
     }
 
 
+pytestmark = pytest.mark.train
 FLAGS = {name: launchers.load(name).FLAGS for name in launchers.NAMES}
 TABLES = {name: table for name, table in FLAGS.items() if table is not None and table.parser}
 

@@ -124,14 +124,14 @@ class Place:
     ) -> subprocess.CompletedProcess[str]:
         """Run safelaunch to its end and check the exit code."""
         env, cwd = options.pop("env", self.env), options.pop("cwd", self.project)
-        if options:  # what only the start of a process can have
+        if set(options) - {"start_new_session"}:  # what only the start of a process can have
             result = subprocess.run(
                 [*cli_process.CLI, *words],
                 env=env, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False,
                 **options,
             )  # fmt: skip
         else:
-            result = cli_process.run(words, env, cwd, timeout)
+            result = cli_process.run(words, env, cwd, timeout, **options)
         self.note()
         if code is not None:
             assert result.returncode == code, (words, result.stdout, result.stderr)

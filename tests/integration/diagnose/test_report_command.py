@@ -5,18 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from support.inputs.planted_secrets import HOME, HOST, PLAN_SECRET, PLANTED, USER
 from support.ssh import sshd
+from support.workspace import Place
+
+from safelaunch.cli.main import cli
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from support.ssh.sshd import Sshd
-    from support.workspace import Place
 
 
 FAILS = (
@@ -43,11 +49,25 @@ def fingerprint(folder: Path) -> dict[str, tuple[str, int]]:
     }
 
 
+@pytest.fixture(scope="module")
+def failed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Yield the id and the home of a run that has failed."""
+    place = Place(tmp_path_factory.mktemp("failed"))
+    try:
+        place.env["HF_TOKEN"] = TOKEN
+        job = place.job(FAILS, env_from=["HF_TOKEN"])
+        yield str(place.failed(job)["id"]), place.home
+    finally:
+        place.close()
+
+
 @pytest.fixture
-def failed(place: Place) -> str:
+def failed(place: Place, failed_once: tuple[str, Path]) -> str:
+    """Return the id of a run that has failed, which the test has for itself."""
+    run, home = failed_once
+    shutil.copytree(home, place.home)
     place.env["HF_TOKEN"] = TOKEN
-    job = place.job(FAILS, env_from=["HF_TOKEN"])
-    return str(place.failed(job)["id"])
+    return run
 
 
 # -- a real run ------------------------------------------------------------------------------------
@@ -164,12 +184,16 @@ DAMAGED = (
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_is_no_hindrance(place: Place, failed: str, name: str) -> None:
-    path = place.node(failed) / name
+def test_a_damaged_file_is_no_hindrance(
+    place: Place, failed: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.project)
+    path, here = place.node(failed) / name, CliRunner(env=place.env)
     for data in DAMAGE:
         path.write_bytes(data)
-        assert "README.md" in reported(place, failed), data
-        place.cli("diff", failed, failed)
+        done = here.invoke(cli, ["report", failed, "--json"], catch_exceptions=False)
+        assert "README.md" in unpacked(json.loads(done.stdout)["path"]), data
+        assert here.invoke(cli, ["diff", failed, failed], catch_exceptions=False).exit_code == 0
 
 
 def test_torn_events_are_counted_and_the_others_told(place: Place, failed: str) -> None:

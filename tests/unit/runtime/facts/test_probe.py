@@ -411,6 +411,7 @@ def test_a_file_that_is_no_library_does_not_raise(tmp_path: Path, body: bytes) -
     assert elf_strings.names(str(tmp_path / "lib.so"), soon()) in ([], ["NCCL_A_B"])
 
 
+@pytest.mark.train
 def test_torch_is_not_imported() -> None:
     pytest.importorskip("torch", exc_type=ImportError)
     found = asked()
