@@ -28,9 +28,9 @@ def catalog() -> RunCatalog:
 def resolver(hosts_path: str | None, *, may_prompt: bool) -> HostResolver:
     """Return what connects to hosts, with questions at the terminal and messages on stderr."""
     from safelaunch.remote.session import HostResolver
-    from safelaunch.ssh.prompt import asker
+    from safelaunch.ssh.prompt import terminal_prompter
 
-    home, ask = store.home(os.environ), asker() if may_prompt else None
+    home, ask = store.home(os.environ), terminal_prompter() if may_prompt else None
     return HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
 
 

@@ -257,7 +257,7 @@ def _no_answer(host: str, channel: Channel, printed: bytes) -> HostError:
     from safelaunch.ssh import errors  # noqa: PLC0415 - only where it failed
 
     code = channel.exit_code(5.0)
-    return errors.no_answer(host, printed, channel.stderr_tail(), code)
+    return errors.command_failed(host, printed, channel.stderr_tail(), code)
 
 
 def _unusable(host: str, kind: str, rest: str, useless: list[str]) -> HostError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from safelaunch.remote.agent_client import Agent, Pending
     from safelaunch.ssh.connection import Connection
-    from safelaunch.ssh.login import Ask
+    from safelaunch.ssh.login import Prompter
 
 
 class Session:
@@ -63,7 +63,7 @@ class HostResolver:
         environ: Mapping[str, str],
         *,
         hosts_path: str | None = None,
-        ask: Ask | None = None,
+        ask: Prompter | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.hosts_path = hosts_path
@@ -79,10 +79,10 @@ class HostResolver:
 
     def connect(self, name: str) -> Connection:
         """Return a connection to a host. Raises HostError, ConfigError."""
-        from safelaunch.ssh.config.local_user import here  # noqa: PLC0415 - as above
-        from safelaunch.ssh.config.target import target  # noqa: PLC0415 - as above
+        from safelaunch.ssh.config.local_user import current_user  # noqa: PLC0415 - as above
+        from safelaunch.ssh.config.target import resolve_target  # noqa: PLC0415 - as above
         from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
-        from safelaunch.ssh.errors import Unknown  # noqa: PLC0415 - as above
+        from safelaunch.ssh.errors import UnknownHostName  # noqa: PLC0415 - as above
 
         if name == hosts_file.LOCAL:
             hint = "without `remote` and `--host`, `safelaunch run` starts jobs here"
@@ -90,10 +90,10 @@ class HostResolver:
         if name in self.hosts.groups:
             members = ", ".join(self.hosts.groups[name])
             raise ConfigError(f"`{name}` is a group", hint=f"name one of its hosts: {members}")
-        found = target(name, self.hosts.machines.get(name), here(self._environ))
+        found = resolve_target(name, self.hosts.machines.get(name), current_user(self._environ))
         try:
-            return connect(found, ask=self._ask, say=self.say)
-        except Unknown as e:
+            return connect(found, ask=self._ask, notify=self.say)
+        except UnknownHostName as e:
             if name not in self.hosts.machines:
                 e.hint = did_you_mean(name, (*self.hosts.machines, *self.hosts.groups)) or e.hint
             raise

@@ -1,6 +1,6 @@
-"""The messages of a login (RFC 4252): requests, and the replies that the reading thread hands over.
+"""Login messages (RFC 4252): send requests, and receive replies from Paramiko's reading thread.
 
-Paramiko's own handler asks a person on that thread, and nothing else is read meanwhile.
+Paramiko's own handler prompts the user on that thread, which blocks all other reading.
 """
 
 from __future__ import annotations
@@ -14,59 +14,59 @@ from safelaunch.ssh import paramiko_patches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 120.0  # seconds for one answer: a push to a phone may be behind it
-REQUEST, FAILURE, SUCCESS, MORE, ANSWER = 50, 51, 52, 60, 61
+REPLY_TIMEOUT = 120.0  # seconds for one reply: the user may have to confirm on a phone
+REQUEST, FAILURE, SUCCESS, CONTINUE, INFO_RESPONSE = 50, 51, 52, 60, 61
 _BANNER = 53
 _SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
 _SERVICE = "ssh-userauth"
 
 
-class Ended(Exception):  # noqa: N818 - reads as what happened
-    """The connection ended, or nothing came for too long."""
+class AuthAborted(Exception):  # noqa: N818 - reads as what happened
+    """The connection ended, or no reply came within REPLY_TIMEOUT."""
 
 
-class Exchange:
-    """Requests and replies of the login. Stands where Paramiko has its own handler."""
+class AuthExchange:
+    """Requests and replies of the login; replaces Paramiko's own auth handler."""
 
     def __init__(self, transport: Any) -> None:
         self.authenticated = False
         self.banner = ""
         self._transport = transport
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        kinds = (_SERVICE_ACCEPT, FAILURE, SUCCESS, _BANNER, MORE)
-        self._handler_table = {kind: self._taker(kind) for kind in kinds}
+        kinds = (_SERVICE_ACCEPT, FAILURE, SUCCESS, _BANNER, CONTINUE)
+        self._handler_table = {kind: self._handler_for(kind) for kind in kinds}
         transport.auth_handler = self
 
-    def _taker(self, kind: int) -> Callable[[Any], None]:
-        def take(message: Any) -> None:
+    def _handler_for(self, kind: int) -> Callable[[Any], None]:
+        def handle(message: Any) -> None:
             if kind == _BANNER:
                 self.banner = message.get_text()
             else:
-                if kind == SUCCESS:  # before the next message is read: it may need it
+                if kind == SUCCESS:  # before the next message, which may depend on it, is read
                     self.authenticated = True
                     self._transport._auth_trigger()  # noqa: SLF001 - as Paramiko's handler
                 self._replies.put((kind, message))
 
-        return take
+        return handle
 
-    # what a transport asks of its handler
+    # called by Paramiko's transport
 
     def is_authenticated(self) -> bool:
-        """Tell whether the server has let us in."""
+        """Whether the server accepted the login."""
         return self.authenticated
 
     def abort(self) -> None:
-        """Learn that the connection has ended."""
+        """Wake the waiting login: the connection has ended."""
         self._replies.put((0, None))
 
-    # what a login does
+    # called by Login
 
-    def begin(self) -> None:
-        """Ask for the service that logs in. Raises Ended."""
+    def request_service(self) -> None:
+        """Request the user authentication service. Raises AuthAborted."""
         self.send(_SERVICE_REQUEST, _SERVICE)
 
     def send(self, kind: int, *fields: Any) -> tuple[int, Any]:
-        """Send a message and return type and content of the reply. Raises Ended."""
+        """Send a message and return the type and content of the reply. Raises AuthAborted."""
         message = paramiko_patches.paramiko().Message()
         message.add_byte(bytes([kind]))
         for value in fields:
@@ -79,11 +79,11 @@ class Exchange:
         try:
             self._transport._send_message(message)  # noqa: SLF001 - as Paramiko's handler
         except (OSError, EOFError) as e:
-            raise Ended(str(e)) from e
+            raise AuthAborted(str(e)) from e
         return self._reply()
 
     def _reply(self) -> tuple[int, Any]:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + REPLY_TIMEOUT
         while time.monotonic() < deadline:
             try:
                 kind, message = self._replies.get(timeout=0.2)
@@ -94,4 +94,6 @@ class Exchange:
             if kind:
                 return kind, message
             break
-        raise Ended("" if not self._transport.is_active() else f"no answer for {PATIENCE:g} s")
+        raise AuthAborted(
+            "" if not self._transport.is_active() else f"no answer for {REPLY_TIMEOUT:g} s"
+        )

@@ -1,7 +1,8 @@
-"""One connection to a host, for all steps of a command: logs in once, then runs commands.
+"""One connection to a host: logs in once, then runs all commands over it.
 
-`connect` takes the ways that a Target names, over jump hosts if need be, each verified and logged
-in on its own. Nothing here prints: `ask` asks a person, `say` gets a line to show.
+`connect` tries the addresses that a Target names, over jump hosts if needed; each host is verified
+and logged in to separately. Nothing here prints: `ask` prompts the user, `notify` gets a line to
+show.
 """
 
 from __future__ import annotations
@@ -23,90 +24,91 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from safelaunch.ssh.config.target import Target
-    from safelaunch.ssh.login import Ask
+    from safelaunch.ssh.login import Prompter
 
-ALIVE_INTERVAL = 15.0  # seconds of silence after which the host is asked for a sign of life
-ALIVE_COUNT = 3  # of them without an answer: dead
-POLL = 0.5  # seconds: on Windows a wait without an end cannot be interrupted
-_SETTLED = 1.0  # seconds
-TAIL = 1 << 16  # bytes of stderr that are kept
-_SIZE = (80, 24)
+ALIVE_INTERVAL = 15.0  # seconds of silence before a keepalive request
+ALIVE_COUNT = 3  # unanswered keepalive requests after which the connection counts as lost
+POLL = 0.5  # seconds: on Windows a wait without a timeout cannot be interrupted
+_CLOSE_GRACE = 1.0  # seconds to wait for Paramiko to mark a closed transport as inactive
+STDERR_TAIL = 1 << 16  # bytes of stderr to keep
+_TERMINAL_SIZE = (80, 24)
 _GLOBAL_REQUEST = 80
 _CHANNEL_REQUEST = 98
 
 
 def connect(
-    target: Target, *, ask: Ask | None = None, say: Callable[[str], None] = lambda _: None
+    target: Target, *, ask: Prompter | None = None, notify: Callable[[str], None] = lambda _: None
 ) -> Connection:
-    """Return a connection to a host. Raises HostError (explain.py says which).
+    """Return a connection to a host. Raises a HostError of errors.py.
 
-    Without `ask`, nobody is there: unknown host keys and passwords are refused.
+    Without `ask`, unknown host keys are rejected and no password is tried.
     """
-    ways = (target, *target.others)
+    routes = (target, *target.others)
     failures: list[HostError] = []
-    for way in ways:
+    for route in routes:
         try:
-            return _connect(way, ways, ask, say)
+            return _connect(route, routes, ask, notify)
         except Unreachable as e:  # noqa: PERF203 - a few
             failures.append(e)
-    raise errors.several(target.name, failures) from failures[-1]
+    raise errors.all_addresses_failed(target.name, failures) from failures[-1]
 
 
 def _connect(
-    way: Target, ways: tuple[Target, ...], ask: Ask | None, say: Callable[[str], None]
+    target: Target, routes: tuple[Target, ...], ask: Prompter | None, notify: Callable[[str], None]
 ) -> Connection:
-    opened: list[Any] = []
+    transports: list[Any] = []
     try:
-        for hop in way.jumps:
+        for hop in target.jumps:
             try:
-                jump, _, _ = handshake.login(hop, (hop,), _last(opened), ask, say)
+                jump, _, _ = handshake.login(hop, (hop,), _last_transport(transports), ask, notify)
             except HostError as e:
-                raise errors.at_jump(way, hop.name, e) from e
+                raise errors.via_jump_host(target, hop.name, e) from e
             jump.host = hop.name
-            opened.append(jump)
-        final, _, proof = handshake.login(way, ways, _last(opened), ask, say)
-        opened.append(final)
-        return Connection(way, opened, proof)
+            transports.append(jump)
+        via = _last_transport(transports)
+        transport, _, credential = handshake.login(target, routes, via, ask, notify)
+        transports.append(transport)
+        return Connection(target, transports, credential)
     except BaseException:
-        for each in reversed(opened):
-            paramiko_patches.end(each)
+        for opened in reversed(transports):
+            paramiko_patches.close_transport(opened)
         raise
 
 
-def _last(opened: list[Any]) -> Any:
-    return opened[-1] if opened else None
+def _last_transport(transports: list[Any]) -> Any:
+    return transports[-1] if transports else None
 
 
 class Connection:
-    """An open connection. `way` is the Target that worked, `proof` what opened the door."""
+    """An open connection. `target` is the one that worked, `credential` the accepted one."""
 
-    def __init__(self, way: Target, opened: list[Any], proof: str) -> None:
-        self.way = way
-        self.name = way.name
-        self.proof = proof
-        self._opened = opened  # the jumps' transports, then the host's
-        self._transport = opened[-1]
+    def __init__(self, target: Target, transports: list[Any], credential: str) -> None:
+        self.target = target
+        self.name = target.name
+        self.credential = credential
+        self._transports = transports  # the jumps' transports, then the host's
+        self._transport = transports[-1]
         self._closed = threading.Event()
-        interval = ALIVE_INTERVAL if way.alive_interval is None else way.alive_interval
+        interval = ALIVE_INTERVAL if target.alive_interval is None else target.alive_interval
         if interval > 0:
-            count = ALIVE_COUNT if way.alive_count is None else way.alive_count
-            for each in opened:
-                each.sock.limit = interval * (count + 1)
+            count = ALIVE_COUNT if target.alive_count is None else target.alive_count
+            for transport in transports:
+                transport.sock.silence_limit = interval * (count + 1)
             threading.Thread(target=self._keep_alive, args=(interval,), daemon=True).start()
 
     @property
     def alive(self) -> bool:
-        """Tell whether the connection stands, as far as is known."""
+        """Whether the connection is up, as far as is known."""
         return bool(self._transport.is_active())
 
     @property
     def server(self) -> str:
-        """Return what the server calls itself, such as SSH-2.0-OpenSSH_9.2p1."""
+        """The server's version string, such as SSH-2.0-OpenSSH_9.2p1."""
         return printable(self._transport.remote_version)
 
     @property
     def host_key(self) -> tuple[str, bytes]:
-        """Return type and key that the server has shown."""
+        """Type and bytes of the server's host key."""
         key = self._transport.host_key
         return key.get_name(), key.asbytes()
 
@@ -116,13 +118,13 @@ class Connection:
         pty: bool = False,
         *,
         term: str = "xterm-256color",
-        size: tuple[int, int] = _SIZE,
+        size: tuple[int, int] = _TERMINAL_SIZE,
         wait: bool = True,
     ) -> Channel:
-        """Run a command line in the user's login shell there. `size` is columns, rows.
+        """Run a command line in the user's login shell on the host. `size` is columns, rows.
 
-        Raises HostError where the server refuses, ConnectionLost; without `wait`, a refusal is
-        raised by the first read or write that meets it.
+        Raises HostError if the server refuses, ConnectionLost; without `wait`, the first read or
+        write raises the refusal.
         """
         raw = self._session()
         try:
@@ -131,17 +133,17 @@ class Connection:
             if wait:
                 raw.exec_command(command)
             else:
-                self._begin(raw, command)
+                self._request_exec(raw, command)
         except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
-            refused = raw.eof_sent  # in answer to the server's, which closed the channel
+            refused = raw.eof_sent  # the answer to a server that closed the channel
             raw.close()
             if not refused and self.ended():
                 raise self.lost() from e
-            raise errors.no_command(self.name) from e
+            raise errors.exec_refused(self.name) from e
         return Channel(self, raw)
 
     def sftp(self) -> Any:
-        """Return Paramiko's SFTP client. Raises HostError where there is none, ConnectionLost."""
+        """Return Paramiko's SFTP client. Raises HostError if refused, ConnectionLost."""
         raw = self._session()
         try:
             raw.invoke_subsystem("sftp")
@@ -151,32 +153,36 @@ class Connection:
             raw.close()
             if not refused and self.ended():
                 raise self.lost() from e
-            raise errors.Unusable("the server offers no SFTP", where=self.name) from e
+            raise errors.NoCommandSession("the server offers no SFTP", where=self.name) from e
 
     def ended(self) -> bool:
-        """Tell whether the connection is gone, once its channels say that they are closed.
+        """Whether the connection has ended; to be called once its channels are closed.
 
-        Paramiko closes them a moment before it calls itself inactive.
+        Paramiko closes the channels a moment before it marks the transport as inactive.
         """
         if self.alive:
-            self._transport.join(_SETTLED)
+            self._transport.join(_CLOSE_GRACE)
         return not self.alive
 
     def lost(self) -> ConnectionLost:
-        """Return the error of a connection that is gone, with the reason if one is known."""
-        reason = self._transport.ending()
-        jumps = [each.ending() for each in self._opened[:-1] if not each.is_active()]
-        told = next((text for text in (*jumps, reason) if text), "")
+        """Return the error of a lost connection, with the reason if known."""
+        reason = self._transport.close_reason()
+        jumps = [
+            transport.close_reason()
+            for transport in self._transports[:-1]
+            if not transport.is_active()
+        ]
+        reason_text = next((text for text in (*jumps, reason) if text), "")
         return ConnectionLost(
-            f"the connection to {self.name} was lost" + (f": {told}" * bool(told))
+            f"the connection to {self.name} was lost" + (f": {reason_text}" * bool(reason_text))
         )
 
     def close(self) -> None:
-        """Close it, and the jumps behind it. What runs on the host is not told anything else."""
+        """Close it, and the connections to its jump hosts. The host gets no other notice."""
         if not self._closed.is_set():
             self._closed.set()
-            for each in reversed(self._opened):
-                paramiko_patches.end(each)
+            for transport in reversed(self._transports):
+                paramiko_patches.close_transport(transport)
 
     def __enter__(self) -> Self:
         return self
@@ -184,15 +190,15 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begin(self, raw: Any, command: str) -> None:
-        """Ask for a command as Paramiko does, but leave its answer for later."""
+    def _request_exec(self, raw: Any, command: str) -> None:
+        """Send an exec request as Paramiko does, without waiting for the reply."""
         message = paramiko_patches.paramiko().Message()
         message.add_byte(bytes([_CHANNEL_REQUEST]))
         message.add_int(raw.remote_chanid)
         message.add_string("exec")
-        message.add_boolean(True)  # an answer is wanted
+        message.add_boolean(True)  # want reply
         message.add_string(command)
-        raw._event_pending()  # noqa: SLF001 - notes whether the answer was yes
+        raw._event_pending()  # noqa: SLF001 - records whether the reply is a success
         self._transport._send_user_message(message)  # noqa: SLF001 - asks without waiting
 
     def _session(self) -> Any:
@@ -201,28 +207,28 @@ class Connection:
         try:
             return paramiko_patches.open_channel(self._transport, "session")
         except paramiko_patches.paramiko().ChannelException as e:
-            raise errors.no_session(self.name, printable(e.text)) from e
+            raise errors.session_refused(self.name, printable(e.text)) from e
         except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
             raise self.lost() from e
 
     def _keep_alive(self, interval: float) -> None:
-        """Ask for a sign of life after silence; the stream notices that none comes.
+        """Send keepalive requests after silence; the stream detects missing answers.
 
-        Not Paramiko's own: it asks for no answer, and from the thread that has to read it.
+        Not Paramiko's own keepalive: it requests no answer, and runs on the reading thread.
         """
         stream = self._transport.sock
-        asked = stream.heard
+        last_request = stream.last_received
         while self.alive:
-            due = max(stream.heard, asked) + interval
+            due = max(stream.last_received, last_request) + interval
             if self._closed.wait(max(due - time.monotonic(), 0.05)):
                 return
-            if time.monotonic() < max(stream.heard, asked) + interval:
+            if time.monotonic() < max(stream.last_received, last_request) + interval:
                 continue
-            asked = time.monotonic()
+            last_request = time.monotonic()
             message = paramiko_patches.paramiko().Message()
             message.add_byte(bytes([_GLOBAL_REQUEST]))
             message.add_string("keepalive@openssh.com")
-            message.add_boolean(True)  # an answer is wanted, of any kind
+            message.add_boolean(True)  # want reply; any kind of reply proves that the host is alive
             with contextlib.suppress(Exception):
                 self._transport._send_user_message(message)  # noqa: SLF001 - asks without waiting
 
@@ -232,13 +238,13 @@ class Channel:
 
     def __init__(self, connection: Connection, raw: Any) -> None:
         self._connection = connection
-        self._raw = raw
+        self._channel = raw
         self._errors = bytearray()
-        self._cut = False  # more came than is kept
+        self._truncated = False  # stderr was longer than the tail that is kept
         self._closed = False
         self._closed_stdin = False
         raw.settimeout(POLL)
-        # an stderr that nobody reads would fill the window and stop stdout too
+        # unread stderr would fill the window and block stdout too
         self._drain = threading.Thread(target=self._read_errors, daemon=True)
         self._drain.start()
 
@@ -246,76 +252,78 @@ class Channel:
         """Return up to `size` bytes of stdout, none at its end. Raises ConnectionLost."""
         while True:
             try:
-                data: bytes = self._raw.recv(size)
+                data: bytes = self._channel.recv(size)
             except TimeoutError:
                 continue
             except (OSError, EOFError, paramiko_patches.paramiko().SSHException) as e:
                 raise self._connection.lost() from e
             if data:
                 return data
-            if self._refused():
-                raise errors.no_command(self._connection.name)
-            if self._ended():
+            if self._exec_refused():
+                raise errors.exec_refused(self._connection.name)
+            if self._command_ended():
                 return data
             raise self._connection.lost()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it to stdin. Raises ConnectionLost; BrokenPipeError where nobody reads."""
+        """Write all data to stdin. Raises ConnectionLost; BrokenPipeError if the command ended."""
         view = memoryview(data).cast("B")
-        at, step = 0, self._raw.out_max_packet_size - 64
-        while at < len(view):
+        position, chunk_size = 0, self._channel.out_max_packet_size - 64
+        while position < len(view):
             try:
-                message = paramiko_patches.Data(self._raw.remote_chanid)
-                sent = self._raw._send(view[at : at + step], message)  # noqa: SLF001 - as `send`
+                message = paramiko_patches.ChannelData(self._channel.remote_chanid)
+                sent = self._channel._send(view[position : position + chunk_size], message)  # noqa: SLF001 - as `send`
             except TimeoutError:
                 continue
             except (OSError, EOFError, paramiko_patches.paramiko().SSHException) as e:
-                raise self._unwritten() from e
+                raise self._write_error() from e
             if not sent:
-                raise self._unwritten()
-            at += sent
-        if not self._connection.alive:  # what was sent last may be nowhere
+                raise self._write_error()
+            position += sent
+        if not self._connection.alive:  # the last data may not have arrived
             raise self._connection.lost()
 
     def close_stdin(self) -> None:
-        """Let the command see the end of its stdin."""
+        """Send the end of stdin to the command."""
         self._closed_stdin = True
         with contextlib.suppress(OSError, EOFError):
-            self._raw.shutdown_write()
+            self._channel.shutdown_write()
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell a command on a pty the terminal's new size."""
+        """Set the terminal size of a command on a pty."""
         with contextlib.suppress(OSError, EOFError, paramiko_patches.paramiko().SSHException):
-            self._raw.resize_pty(columns, rows)
+            self._channel.resize_pty(columns, rows)
 
     def stderr_tail(self) -> str:
-        """Return the end of what came on stderr so far, all of it once the command has ended."""
-        if self._raw.eof_received or self._raw.closed:
+        """Return the last lines of stderr so far; complete once the command has ended."""
+        if self._channel.eof_received or self._channel.closed:
             self._drain.join(2)
         text = bytes(self._errors).decode("utf-8", "replace")
-        return text.partition("\n")[2] if self._cut else text
+        return text.partition("\n")[2] if self._truncated else text
 
     def exit_code(self, timeout: float | None = None) -> int | None:
-        """Return the exit code, None if it has not ended in time, 255 if a signal ended it.
+        """Return the exit code; None after the timeout, 255 if a signal ended the command.
 
         Raises ConnectionLost.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._raw.status_event.wait(POLL if deadline is None else _left(deadline)):
+        while not self._channel.status_event.wait(
+            POLL if deadline is None else _poll_timeout(deadline)
+        ):
             if deadline is not None and time.monotonic() >= deadline:
                 return None
-        code = int(self._raw.exit_status)
+        code = int(self._channel.exit_status)
         if code >= 0:
             return code
-        if not self._ended():
+        if not self._command_ended():
             raise self._connection.lost()
-        return 255  # as ssh
+        return 255  # ssh returns the same
 
     def close(self) -> None:
-        """Close it; a command that still reads or writes learns of it."""
+        """Close the channel; a command that still reads or writes gets an error."""
         self._closed = True
         with contextlib.suppress(OSError, EOFError, paramiko_patches.paramiko().SSHException):
-            self._raw.close()
+            self._channel.close()
         self._drain.join(2)
 
     def __enter__(self) -> Self:
@@ -324,33 +332,37 @@ class Channel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ended(self) -> bool:
-        """Tell whether the command's end was told, or is ours: not only the connection's."""
-        raw = self._raw
+    def _command_ended(self) -> bool:
+        """Whether the server or we ended the command, and not a lost connection."""
+        raw = self._channel
         if raw.eof_received or raw.exit_status >= 0 or self._closed:
             return True
-        return self._shut_there() or not self._connection.ended()
+        return self._closed_by_server() or not self._connection.ended()
 
-    def _shut_there(self) -> bool:
-        """Tell whether the server closed the channel: that is answered with an EOF."""
-        return bool(self._raw.eof_sent) and not self._closed_stdin
+    def _closed_by_server(self) -> bool:
+        """Whether the server closed the channel, which Paramiko answers with an EOF."""
+        return bool(self._channel.eof_sent) and not self._closed_stdin
 
-    def _refused(self) -> bool:
-        """Tell whether the server has closed the channel instead of running the command."""
-        raw = self._raw
-        return bool(raw.closed and not raw.event_ready) and not self._closed and self._shut_there()
+    def _exec_refused(self) -> bool:
+        """Whether the server closed the channel instead of running the command."""
+        raw = self._channel
+        return (
+            bool(raw.closed and not raw.event_ready)
+            and not self._closed
+            and self._closed_by_server()
+        )
 
-    def _unwritten(self) -> Exception:
-        if self._refused():
-            return errors.no_command(self._connection.name)
-        if not self._shut_there() and self._connection.ended():
+    def _write_error(self) -> Exception:
+        if self._exec_refused():
+            return errors.exec_refused(self._connection.name)
+        if not self._closed_by_server() and self._connection.ended():
             return self._connection.lost()
         return BrokenPipeError(errno.EPIPE, f"the command on {self._connection.name} has ended")
 
     def _read_errors(self) -> None:
         while True:
             try:
-                data = self._raw.recv_stderr(1 << 16)
+                data = self._channel.recv_stderr(1 << 16)
             except TimeoutError:
                 continue
             except (OSError, EOFError, paramiko_patches.paramiko().SSHException):
@@ -358,10 +370,10 @@ class Channel:
             if not data:
                 return
             self._errors += data
-            if len(self._errors) > 2 * TAIL:
-                self._cut = True
-                del self._errors[:-TAIL]
+            if len(self._errors) > 2 * STDERR_TAIL:
+                self._truncated = True
+                del self._errors[:-STDERR_TAIL]
 
 
-def _left(deadline: float) -> float:
+def _poll_timeout(deadline: float) -> float:
     return min(max(deadline - time.monotonic(), 0.0), POLL)

@@ -1,4 +1,4 @@
-"""One SSH server, from its greeting to the login: key exchange, its host key, who we are."""
+"""Connect to one SSH server: greeting, key exchange, host key, login."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches, proxy
-from safelaunch.ssh.keys.verify_host_key import Known
-from safelaunch.ssh.login import Ask, Login
+from safelaunch.ssh.keys.verify_host_key import HostKeyVerifier
+from safelaunch.ssh.login import Login, Prompter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from safelaunch.ssh.config.target import Target
     from safelaunch.ssh.streams import Stream
 
-GREETING = 30.0  # seconds until the server has said who it is: it may look our name up first
-EXCHANGE = 30.0  # seconds for the key exchange
-PAUSES = (1.0, 2.0, 4.0)  # seconds before the tries after the first; each somewhat off
-# how OpenSSH sends away whom it has no place for
-_NOT_NOW = ("exceeded maxstartups", "not allowed at this time")
-# GCM does without a second pass for a MAC: the fastest where the processor knows AES
+GREETING_TIMEOUT = 30.0  # seconds until the server's greeting: it may look up our name first
+KEY_EXCHANGE_TIMEOUT = 30.0  # seconds
+RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds before each retry, plus or minus a random half
+# what OpenSSH sends instead of a greeting when it is at its limit of connections
+_OVERLOAD_MESSAGES = ("exceeded maxstartups", "not allowed at this time")
+# GCM needs no second pass for a MAC: the fastest on a processor with AES instructions
 CIPHERS = (
     "aes128-gcm@openssh.com",
     "aes256-gcm@openssh.com",
@@ -35,93 +35,108 @@ CIPHERS = (
 
 def login(
     target: Target,
-    ways: Sequence[Target],
+    routes: Sequence[Target],
     via: Any,
-    ask: Ask | None,
-    say: Callable[[str], None],
+    ask: Prompter | None,
+    notify: Callable[[str], None],
 ) -> tuple[Any, Login, str]:
-    """Return an open transport to a target, its login, and what opened the door. Raises HostError.
+    """Return an open transport to a target, its login, and the accepted credential.
 
-    `via` is the transport of a jump host, or None. `ways` are all ways to this machine.
+    `via` is the transport of a jump host, or None. `routes` are all targets of this machine.
+    Raises HostError.
     """
-    known = Known(target, ways)
-    transport = _greeted(target, known, via, say)
+    verifier = HostKeyVerifier(target, routes)
+    transport = _connect_with_retries(target, verifier, via, notify)
     try:
         key = transport.host_key
-        known.check(key.get_name(), key.asbytes(), ask, say)
+        verifier.check(key.get_name(), key.asbytes(), ask, notify)
         session = Login(target, transport, ask)
         return transport, session, session.run()
     except BaseException:
-        paramiko_patches.end(transport)
+        paramiko_patches.close_transport(transport)
         raise
 
 
-def _greeted(target: Target, known: Known, via: Any, say: Callable[[str], None]) -> Any:
-    """Return a transport after the key exchange; a server that hangs up at once is tried again."""
-    for number, pause in enumerate((*PAUSES, None), 1):
+def _connect_with_retries(
+    target: Target, verifier: HostKeyVerifier, via: Any, notify: Callable[[str], None]
+) -> Any:
+    """Return a transport after the key exchange; retry a server that closes at once."""
+    for attempt, delay in enumerate((*RETRY_DELAYS, None), 1):
         try:
-            return _exchange(target, known, proxy.stream(target, via, say), number)
-        except errors.Dropped:  # noqa: PERF203 - four at most
-            if pause is None:
+            return _key_exchange(target, verifier, proxy.open_stream(target, via, notify), attempt)
+        except errors.ClosedBeforeHandshake:  # noqa: PERF203 - at most four attempts
+            if delay is None:
                 raise
-            # somewhat off, so that many who were turned away do not come back at once
-            seconds = pause * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
-            say(
+            # random, so that many rejected clients do not return at the same moment
+            seconds = delay * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            notify(
                 f"{target.name}: closed before the SSH handshake (sshd restarting, MaxStartups or "
-                f"fail2ban?); again in {seconds:.1f} s, try {number + 1} of {len(PAUSES) + 1}"
+                f"fail2ban?); retry in {seconds:.1f} s, attempt {attempt + 1} of "
+                f"{len(RETRY_DELAYS) + 1}"
             )
             time.sleep(seconds)
-    raise AssertionError  # the last try returns or raises
+    raise AssertionError  # the last attempt returns or raises
 
 
-def _exchange(target: Target, known: Known, stream: Stream, tries: int) -> Any:
+def _key_exchange(target: Target, verifier: HostKeyVerifier, stream: Stream, attempts: int) -> Any:
     transport = None
     try:
         transport = paramiko_patches.transport(stream)
-        transport.banner_timeout = GREETING
-        transport.handshake_timeout = EXCHANGE
+        transport.banner_timeout = GREETING_TIMEOUT
+        transport.handshake_timeout = KEY_EXCHANGE_TIMEOUT
         options = transport.get_security_options()
         options.ciphers = [c for c in CIPHERS if c in options.ciphers]
-        options.key_types = known.algorithms(options.key_types)
-        transport.start_client(timeout=GREETING + EXCHANGE)
+        options.key_types = verifier.algorithms(options.key_types)
+        transport.start_client(timeout=GREETING_TIMEOUT + KEY_EXCHANGE_TIMEOUT)
     except BaseException as e:
-        _abandon(transport, stream)
+        _close(transport, stream)
         if isinstance(e, Exception):
-            raise _failure(target, stream, e, getattr(transport, "told", ""), tries) from e
+            raise _explain_failure(
+                target, stream, e, getattr(transport, "disconnect_reason", ""), attempts
+            ) from e
         raise
     if not transport.initial_kex_done:
-        _abandon(transport, stream)
-        raise errors.mute(target, GREETING + EXCHANGE, "the key exchange")
+        _close(transport, stream)
+        raise errors.handshake_timeout(
+            target, GREETING_TIMEOUT + KEY_EXCHANGE_TIMEOUT, "the key exchange"
+        )
     return transport
 
 
-def _abandon(transport: Any, stream: Stream) -> None:
+def _close(transport: Any, stream: Stream) -> None:
     if transport is not None:
-        paramiko_patches.end(transport)
+        paramiko_patches.close_transport(transport)
     stream.close()
 
 
-def _failure(target: Target, stream: Stream, error: Exception, told: str, tries: int) -> HostError:
-    """Return what an exchange failed of: nothing came, no SSH came, or no agreement."""
-    if not stream.first:
-        return _nothing(target, stream, error, tries)
-    if not any(line.startswith(b"SSH-") for line in stream.first.splitlines()):
-        said = stream.first.decode("utf-8", "replace").strip().splitlines()[0]
-        if said.lower().startswith(_NOT_NOW):
-            return errors.dropped(target, tries, f"it says: {printable(said)}")
-        return errors.no_ssh(target, said)
-    if isinstance(error, EOFError) and not told and not stream.ended:
-        return errors.mute(target, EXCHANGE, "the key exchange")
-    if isinstance(error, (EOFError, ConnectionError)) and not told:
-        return errors.dropped(target, tries, getattr(error, "strerror", None) or "")
-    return errors.handshake(target, told or str(error) or type(error).__name__)
+def _explain_failure(
+    target: Target, stream: Stream, error: Exception, disconnect_reason: str, attempts: int
+) -> HostError:
+    """Return the error of a failed key exchange: no data, not SSH, or no agreement."""
+    if not stream.greeting:
+        return _explain_no_data(target, stream, error, attempts)
+    if not any(line.startswith(b"SSH-") for line in stream.greeting.splitlines()):
+        first_line = stream.greeting.decode("utf-8", "replace").strip().splitlines()[0]
+        if first_line.lower().startswith(_OVERLOAD_MESSAGES):
+            message = f"its message: {printable(first_line)}"
+            return errors.closed_before_handshake(target, attempts, message)
+        return errors.not_an_ssh_server(target, first_line)
+    if isinstance(error, EOFError) and not disconnect_reason and not stream.closed_by_peer:
+        return errors.handshake_timeout(target, KEY_EXCHANGE_TIMEOUT, "the key exchange")
+    if isinstance(error, (EOFError, ConnectionError)) and not disconnect_reason:
+        return errors.closed_before_handshake(
+            target, attempts, getattr(error, "strerror", None) or ""
+        )
+    return errors.handshake_failed(target, disconnect_reason or str(error) or type(error).__name__)
 
 
-def _nothing(target: Target, stream: Stream, error: Exception, tries: int) -> HostError:
-    command = proxy.command_of(stream)
+def _explain_no_data(target: Target, stream: Stream, error: Exception, attempts: int) -> HostError:
+    command = proxy.proxy_process(stream)
     if command is not None:
-        return errors.proxy(target, target.proxy_command or "", command.told, command.code())
-    if time.monotonic() - stream.heard >= GREETING - 1:
-        return errors.mute(target, GREETING, "its greeting")
+        return errors.proxy_command_failed(
+            target, target.proxy_command or "", command.stderr_tail, command.code()
+        )
+    if time.monotonic() - stream.last_received >= GREETING_TIMEOUT - 1:
+        return errors.handshake_timeout(target, GREETING_TIMEOUT, "its greeting")
     reason = getattr(error.__context__, "strerror", None)
-    return errors.dropped(target, tries, reason or "")
+    return errors.closed_before_handshake(target, attempts, reason or "")

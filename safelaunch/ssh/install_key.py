@@ -1,4 +1,5 @@
-"""What `hosts add` needs once: a key of our own, and its public half on the host."""
+"""Generate a key pair, and install its public key on a host, for `hosts add`."""
+# ruff: noqa: PLC0415 - cryptography is imported where it is used: 20 ms
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from safelaunch.ssh.keys import identities
 if TYPE_CHECKING:
     from safelaunch.ssh.connection import Connection
 
-PATIENCE = 60.0  # seconds for the few commands there
+EXIT_TIMEOUT = 60.0  # seconds for the install script
 
-# One line, for a login shell of any kind: csh ends a quoted word at a line's end. The key comes on
-# stdin. What is in the file stays as it is; a last line without its end gets one.
+# Joined to one line for any login shell: csh ends a quoted word at the end of a line. The key comes
+# on stdin. Existing lines of the file stay unchanged; a missing final newline is added.
 _INSTALL = """
 umask 077; cd || exit 3; f=.ssh/authorized_keys;
 read -r kind blob rest || exit 4;
@@ -34,47 +35,48 @@ echo "safelaunch-key $what $loose"
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
-    """What became of a key on a host."""
+class InstallResult:
+    """The result of install_key."""
 
-    added: bool  # False: it was there
-    warning: str | None  # why sshd may not take it all the same
+    added: bool  # False: it was installed before
+    warning: str | None  # why sshd may still reject the key
 
 
-def install_key(connection: Connection, public_key: str) -> Installed:
-    """Add a public key to the user's authorized_keys; once. Raises HostError, ConnectionLost."""
-    known = identities.public_line(public_key)
-    if known is None:
-        raise ConfigError("this is no public key", hint="it is one line, as in id_ed25519.pub")
+def install_key(connection: Connection, public_key: str) -> InstallResult:
+    """Add a public key to authorized_keys, unless it is there. Raises HostError, ConnectionLost."""
+    parsed = identities.parse_public_key(public_key)
+    if parsed is None:
+        raise ConfigError("not a public key", hint="it is one line, as in id_ed25519.pub")
     command = "sh -c " + quote(" ".join(_INSTALL.split("\n")).strip())
     with connection.exec(command) as channel:
         channel.write(" ".join(public_key.split()).encode() + b"\n")
         channel.close_stdin()
         out = b""
-        while part := channel.read(4096):
-            out += part
-        code = channel.exit_code(PATIENCE)
-        # what a startup file prints comes before
-        found = out.rpartition(b"safelaunch-key ")
-        if code != 0 or not found[1]:
-            raise errors.no_answer(connection.name, out, channel.stderr_tail(), code)
-    words = found[2].decode("utf-8", "replace").split()
+        while chunk := channel.read(4096):
+            out += chunk
+        code = channel.exit_code(EXIT_TIMEOUT)
+        # startup files may print text before the result
+        marker = out.rpartition(b"safelaunch-key ")
+        if code != 0 or not marker[1]:
+            raise errors.command_failed(connection.name, out, channel.stderr_tail(), code)
+    words = marker[2].decode("utf-8", "replace").split()
     warning = None
     if "loose" in words:
         warning = (
-            f"{connection.name}: others may write to the home directory there, so sshd may not "
-            "take keys from it: chmod go-w ~"
+            f"{connection.name}: other users may write to the home directory of the account, so "
+            "sshd may ignore its keys: run `chmod go-w ~` there"
         )
-    return Installed("added" in words, warning)
+    return InstallResult("added" in words, warning)
 
 
-def make_key(path: str, *, comment: str, passphrase: str | None = None) -> str:
-    """Make an ed25519 key at `path` and return its public line. Raises ConfigError, OSError.
+def generate_key(path: str, *, comment: str, passphrase: str | None = None) -> str:
+    """Create an ed25519 key pair at `path` and return its public line.
 
-    The private half is 0600 and without a passphrase unless one is given; nothing is overwritten.
+    The private key has mode 0600, and no passphrase by default; no file is overwritten.
+    Raises ConfigError, OSError.
     """
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - 20 ms
-    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - 20 ms
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
 
     private = ed25519.Ed25519PrivateKey.generate()
     lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
@@ -94,7 +96,7 @@ def make_key(path: str, *, comment: str, passphrase: str | None = None) -> str:
         except FileExistsError as e:
             if name != path:
                 os.unlink(path)
-            raise ConfigError("there is a file already", where=name) from e
+            raise ConfigError("the file exists already", where=name) from e
         with os.fdopen(opened, "wb") as file:
             file.write(content + (b"\n" if name != path else b""))
     return line

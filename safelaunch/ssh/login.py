@@ -1,7 +1,8 @@
-"""Logs in on an SSH transport: `none`, then keys, then what a person types.
+"""Log in on an SSH transport: method `none`, then keys, then prompts and passwords.
 
-Paramiko's own handler signs before it knows whether the server wants the key, and forgets what the
-server offers; so the methods of RFC 4252 are here, and its messages in exchange.py.
+Paramiko's own handler signs before it knows whether the server accepts the key, and discards the
+methods that the server offers; so the methods of RFC 4252 are implemented here, and its messages
+in auth_messages.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors
-from safelaunch.ssh.auth_messages import ANSWER, FAILURE, MORE, REQUEST, SUCCESS, Ended, Exchange
+from safelaunch.ssh.auth_messages import (
+    CONTINUE,
+    FAILURE,
+    INFO_RESPONSE,
+    REQUEST,
+    SUCCESS,
+    AuthAborted,
+    AuthExchange,
+)
 from safelaunch.ssh.keys import agent, identities
 
 if TYPE_CHECKING:
@@ -21,159 +30,163 @@ if TYPE_CHECKING:
     from safelaunch.ssh.config.target import Target
     from safelaunch.ssh.keys.identities import Identity
 
-TRIES = 3  # at a password or a passphrase
+MAX_ATTEMPTS = 3  # to type a password or a passphrase
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
-class Ask(Protocol):
-    """Asks the person at the terminal. Raises EOFError when nothing more will come."""
+class Prompter(Protocol):
+    """Prompts the user at the terminal. Raises EOFError at the end of input."""
 
     def __call__(self, prompt: str, *, secret: bool) -> str:
-        """Show the prompt and return the line; a secret is not shown while it is typed."""
+        """Show the prompt and return the line; a secret is not echoed."""
         ...
 
 
 @dataclass
 class Login:
-    """One login: what it has tried, and what the server still offers."""
+    """A login in progress: the credentials tried, and the methods that the server still offers."""
 
     target: Target
     transport: Any
-    ask: Ask | None
+    ask: Prompter | None
     tried: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
     offers: tuple[str, ...] = ()
-    _exchange: Exchange = field(init=False)
-    _typed: int = 0  # passwords that were refused
-    _refused: int = 0  # keys that were
+    _exchange: AuthExchange = field(init=False)
+    _rejected_answers: int = 0
+    _rejected_keys: int = 0
 
     def __post_init__(self) -> None:
-        self._exchange = Exchange(self.transport)
+        self._exchange = AuthExchange(self.transport)
 
     def run(self) -> str:
-        """Log in, and return what opened the door. Raises LoginFailed, Unreachable."""
+        """Log in and return the accepted credential. Raises LoginFailed, Unreachable."""
         try:
-            self._exchange.begin()
-            with agent.agent(self.target, self.advice.append) as held:
-                return self._methods(held)
-        except Ended as e:
-            raise self._cut(str(e)) from e
+            self._exchange.request_service()
+            with agent.agent_keys(self.target, self.advice.append) as agent_keys:
+                return self._try_methods(agent_keys)
+        except AuthAborted as e:
+            raise self._interrupted(str(e)) from e
         except EOFError as e:
             raise errors.LoginFailed(
-                "the login was given up at the prompt", where=self.target.name
+                "the login was cancelled at the prompt", where=self.target.name
             ) from e
 
-    def _methods(self, held: list[Identity]) -> str:
+    def _try_methods(self, agent_keys: list[Identity]) -> str:
         if self._request("none"):
             return "no proof: the server asked for none"
-        ways = {
-            "publickey": self._offered(identities.candidates(self.target, held, self._complain)),
+        methods = {
+            "publickey": self._publickey(
+                identities.identities_to_try(self.target, agent_keys, self._note_unusable)
+            ),
             "keyboard-interactive": self._interactive(),
             "password": self._password(),
         }
         while True:
-            # after each step the server may offer other methods than before
-            usable = [m for m in self.target.authentications if m in ways and m in self.offers]
+            # the methods that the server offers may change after each step
+            usable = [m for m in self.target.authentications if m in methods and m in self.offers]
             if not usable:
-                raise self._refusal()
-            how = next(ways[usable[0]], None)
-            if how is None:
-                del ways[usable[0]]
-            elif how:
-                return how
+                raise self._auth_failed()
+            credential = next(methods[usable[0]], None)
+            if credential is None:
+                del methods[usable[0]]
+            elif credential:
+                return credential
 
-    # -- the methods: each step yields what opened the door, or "" where it stays shut
+    # -- the methods: each step yields the credential if it was accepted, else ""
 
-    def _offered(self, candidates: Iterator[Identity]) -> Iterator[str]:
+    def _publickey(self, candidates: Iterator[Identity]) -> Iterator[str]:
         for key in candidates:
-            yield from self._key(key)
+            yield from self._try_key(key)
 
-    def _key(self, key: Identity) -> Iterator[str]:
-        known = key
+    def _try_key(self, key: Identity) -> Iterator[str]:
+        public = key
         if key.sign is None and not key.blob:
-            opened = self._unlock(key)
-            if opened is None:
+            unlocked = self._unlock(key)
+            if unlocked is None:
                 return
-            known = opened
-        algorithm = self._algorithm(known.kind)
-        # a key that costs its user a touch or a passphrase is only used where it is wanted
-        if (known.held or known.sign is None) and not self._wanted(known, algorithm):
+            public = unlocked
+        algorithm = self._algorithm(public.kind)
+        # a key that needs a touch or a passphrase is used only if the server accepts it
+        if (public.in_agent or public.sign is None) and not self._is_accepted(public, algorithm):
             yield ""
             return
-        signer = known if known.sign is not None else self._unlock(known)
+        signer = public if public.sign is not None else self._unlock(public)
         if signer is None or signer.sign is None:
             return
-        fields = ("publickey", True, algorithm, known.blob)
-        session = identities.string(self.transport.session_id)
+        fields = ("publickey", True, algorithm, public.blob)
+        session = identities.pack_string(self.transport.session_id)
         try:
-            signature = signer.sign(session + self._plain(*fields), algorithm)
-        except (ValueError, OSError, identities.Unreadable) as e:
-            self.tried.append(f"{known.shown}: {e}")
+            signature = signer.sign(session + self._signed_request(*fields), algorithm)
+        except (ValueError, OSError, identities.UnusableKey) as e:
+            self.tried.append(f"{public.description}: {e}")
             return
-        self.tried.append(known.shown)
-        done = self._request(*fields, signature)
-        self._refused += not done
-        yield known.shown if done else ""
+        self.tried.append(public.description)
+        success = self._request(*fields, signature)
+        self._rejected_keys += not success
+        yield public.description if success else ""
 
-    def _wanted(self, key: Identity, algorithm: str) -> bool:
+    def _is_accepted(self, key: Identity, algorithm: str) -> bool:
         kind, message = self._send("publickey", False, algorithm, key.blob)
-        if kind == MORE:
+        if kind == CONTINUE:
             return True
         self._read(kind, message)
-        self.tried.append(key.shown)
-        self._refused += 1
+        self.tried.append(key.description)
+        self._rejected_keys += 1
         return False
 
     def _algorithm(self, kind: str) -> str:
         if not kind.startswith("ssh-rsa"):
             return kind
-        told = self.transport.server_extensions.get("server-sig-algs", b"")
-        known = (told if isinstance(told, bytes) else told.encode()).decode().split(",")
+        message = self.transport.server_extensions.get("server-sig-algs", b"")
+        public = (message if isinstance(message, bytes) else message.encode()).decode().split(",")
         tail = identities.CERTIFICATE if kind.endswith(identities.CERTIFICATE) else ""
-        return next((name for name in _RSA if name in known), _RSA[0]) + tail
+        return next((name for name in _RSA if name in public), _RSA[0]) + tail
 
     def _unlock(self, key: Identity) -> Identity | None:
         if key.path is None:
             return None
         if self.ask is None:
-            self._complain(key.label, "it has a passphrase, and nobody is there to type it")
+            self._note_unusable(
+                key.label, "it has a passphrase, and there is no terminal to ask for it"
+            )
             self.advice.append(f"add it to an agent first: ssh-add {key.label}")
             return None
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             typed = self.ask(f"passphrase of {key.label}: ", secret=True)
             if not typed:
                 break
             try:
-                (kind, blob), sign = identities.open_file(key.path, typed)
-            except identities.Locked:
+                (kind, blob), sign = identities.load_private_key(key.path, typed)
+            except identities.PassphraseRequired:
                 continue
-            except identities.Unreadable as e:
-                self._complain(key.label, str(e))
+            except identities.UnusableKey as e:
+                self._note_unusable(key.label, str(e))
                 return None
             if key.blob:
                 return identities.Identity(key.label, key.kind, key.blob, sign, key.path)
             return identities.Identity(key.label, kind, blob, sign, key.path)
-        self._complain(key.label, "no right passphrase")
+        self._note_unusable(key.label, "wrong passphrase")
         return None
 
     def _interactive(self) -> Iterator[str]:
-        while self.ask is not None and self._typed < TRIES:
+        while self.ask is not None and self._rejected_answers < MAX_ATTEMPTS:
             kind, message = self._send("keyboard-interactive", "", "")
-            asked = False
-            while kind == MORE:
+            prompted = False
+            while kind == CONTINUE:
                 answers = self._answers(message)
-                asked = asked or bool(answers)
-                kind, message = self._exchange.send(ANSWER, len(answers), *answers)
-            done = self._read(kind, message)
-            self._typed += asked and not done
+                prompted = prompted or bool(answers)
+                kind, message = self._exchange.send(INFO_RESPONSE, len(answers), *answers)
+            success = self._read(kind, message)
+            self._rejected_answers += prompted and not success
             self._note("keyboard-interactive")
-            yield "answers at the prompt" if done else ""
-            if not asked:
+            yield "answers at the prompt" if success else ""
+            if not prompted:
                 return
 
     def _answers(self, message: Any) -> list[str]:
         title, text = message.get_text(), message.get_text()
-        message.get_text()  # a language, unused
+        message.get_text()  # the language tag, unused
         about = "".join(f"{_lines(part)}\n" for part in (title, text) if part.strip())
         answers = []
         for _ in range(message.get_int()):
@@ -184,19 +197,19 @@ class Login:
         return answers
 
     def _password(self) -> Iterator[str]:
-        while self.ask is not None and self._typed < TRIES:
+        while self.ask is not None and self._rejected_answers < MAX_ATTEMPTS:
             typed = self.ask(f"{self.target.user}@{self.target.address}'s password: ", secret=True)
             kind, message = self._send("password", False, typed)
-            if kind == MORE:
+            if kind == CONTINUE:
                 raise errors.LoginFailed(
                     f"the password of `{self.target.user}` has expired",
                     where=self.target.name,
-                    hint=f"log in once with `ssh {self.target.name}`, which asks for a new one",
+                    hint=f"log in once with `ssh {self.target.name}` to set a new one",
                 )
-            done = self._read(kind, message)
-            self._typed += not done
+            success = self._read(kind, message)
+            self._rejected_answers += not success
             self._note("password")
-            yield "a password" if done else ""
+            yield "a password" if success else ""
 
     # -- messages
 
@@ -207,66 +220,71 @@ class Login:
         return self._read(*self._send(*fields))
 
     def _read(self, kind: int, message: Any) -> bool:
-        """Take an answer: whether we are in, and else what the server offers now."""
+        """Return whether the reply is a success; after a failure, store the methods now offered."""
         if kind == SUCCESS:
             return True
         if kind != FAILURE:
-            raise Ended(f"the server sent message {kind} out of turn")
+            raise AuthAborted(f"the server sent message {kind} out of turn")
         self.offers = tuple(message.get_list())
         message.get_boolean()  # partial success: the other methods are in the list
         return False
 
-    def _plain(self, *fields: Any) -> bytes:
-        """Return the request as it is signed."""
+    def _signed_request(self, *fields: Any) -> bytes:
+        """Return the bytes of the request that the signature covers."""
         parts = [bytes([REQUEST])]
         for value in (self.target.user, "ssh-connection", *fields):
             if isinstance(value, bool):
                 parts.append(bytes([value]))
             else:
                 parts.append(
-                    identities.string(value if isinstance(value, bytes) else value.encode())
+                    identities.pack_string(value if isinstance(value, bytes) else value.encode())
                 )
         return b"".join(parts)
 
-    # -- what went wrong
+    # -- errors
 
-    def _complain(self, label: str, why: str) -> None:
+    def _note_unusable(self, label: str, why: str) -> None:
         self._note(f"{label}: {why}")
 
     def _note(self, what: str) -> None:
         if what not in self.tried:
             self.tried.append(what)
 
-    def _cut(self, reason: str) -> HostError:
-        told = self.transport.told
-        if "too many authentication failures" in told.lower() and self._refused > 1:
-            return errors.too_many(self.target, self.tried)
+    def _interrupted(self, reason: str) -> HostError:
+        message = self.transport.disconnect_reason
+        if "too many authentication failures" in message.lower() and self._rejected_keys > 1:
+            return errors.too_many_keys(self.target, self.tried)
         banner = printable(" ".join(self._exchange.banner.split()))
-        if not told and not banner:
-            return errors.lost_in_login(self.target, reason or self.transport.ending())
-        return errors.login_cut(self.target, "; ".join(t for t in (told, banner) if t))
+        if not message and not banner:
+            return errors.connection_lost_during_auth(
+                self.target, reason or self.transport.close_reason()
+            )
+        return errors.disconnected_during_auth(
+            self.target, "; ".join(t for t in (message, banner) if t)
+        )
 
-    def _refusal(self) -> HostError:
+    def _auth_failed(self) -> HostError:
         advice = list(self.advice)
         typed = {"password", "keyboard-interactive"} & {*self.offers}
         if typed and self.ask is None:
             advice.append(
-                "a password is only asked for at a terminal: there "
-                f"`{errors.adding(self.target)}` asks it once and installs a key"
+                "safelaunch asks for a password only at a terminal: run "
+                f"`{errors.install_key_command(self.target)}` there once to install a key"
             )
-        elif typed and self._typed:
+        elif typed and self._rejected_answers:
             advice.append("is the user name right, and may this user log in (AllowUsers)?")
-        elif "publickey" in self.offers and not self._typed:
+        elif "publickey" in self.offers and not self._rejected_answers:
             advice.append(
-                f"the server does not know these keys: `{errors.adding(self.target)}` installs "
-                "one, or add its .pub to ~/.ssh/authorized_keys there, and look at sshd's log"
+                "the server does not accept these keys: install one with "
+                f"`{errors.install_key_command(self.target)}`, or add its .pub to "
+                "~/.ssh/authorized_keys on the host, and look at sshd's log"
             )
-        missing = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
-        if missing:
-            advice.append(f"safelaunch cannot do {', '.join(missing)}")
-        told = printable(" ".join(self._exchange.banner.split()))
-        return errors.not_let_in(
-            self.target, self.tried, self.offers, [*advice, *self.target.notes], told
+        unsupported = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
+        if unsupported:
+            advice.append(f"safelaunch does not support {', '.join(unsupported)}")
+        message = printable(" ".join(self._exchange.banner.split()))
+        return errors.auth_failed(
+            self.target, self.tried, self.offers, [*advice, *self.target.notes], message
         )
 
 

@@ -1,4 +1,4 @@
-"""Asks the person at the terminal, wherever stdin and stdout lead: passwords, host keys."""
+"""Prompt the user at the terminal for passwords and host keys, even if stdin is redirected."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.ssh.login import Ask
+    from safelaunch.ssh.login import Prompter
 
 
-def asker() -> Ask | None:
-    """Return what asks at this process's terminal; None where there is none."""
+def terminal_prompter() -> Prompter | None:
+    """Return a function that prompts at this process's terminal; None without a terminal."""
     try:
         with _terminal():
             return _ask
@@ -23,21 +23,21 @@ def asker() -> Ask | None:
         return None
 
 
-_turn = threading.Lock()  # several hosts are connected to beside each other
+_lock = threading.Lock()  # several connections may prompt at the same time
 
 
 def _ask(prompt: str, *, secret: bool) -> str:
-    with _turn:
-        return _ask_now(prompt, secret=secret)
+    with _lock:
+        return _ask_locked(prompt, secret=secret)
 
 
-def _ask_now(prompt: str, *, secret: bool) -> str:
+def _ask_locked(prompt: str, *, secret: bool) -> str:
     if secret:
-        # only its last line is a prompt for getpass, which repeats it on some systems
-        above, _, last = prompt.rpartition("\n")
+        # getpass repeats its prompt on some systems, so it gets the last line only
+        leading, _, last_line = prompt.rpartition("\n")
         with _terminal() as (_, out):
-            out.write(above + "\n" if above else "")
-        return getpass.getpass(last)
+            out.write(leading + "\n" if leading else "")
+        return getpass.getpass(last_line)
     with _terminal() as (source, out):
         out.write(prompt)
         out.flush()

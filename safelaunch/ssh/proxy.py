@@ -1,6 +1,6 @@
-"""The way to an SSH server: TCP to an address, a channel of a jump host, a proxy command.
+"""Open the byte stream to an SSH server: TCP, a channel of a jump host, or a proxy command.
 
-Opens streams; what is spoken on them is transport.py's.
+The SSH protocol on top of it is in handshake.py.
 """
 
 from __future__ import annotations
@@ -11,55 +11,55 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches
-from safelaunch.ssh.streams import Command, Stream
+from safelaunch.ssh.streams import ProxyProcess, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from safelaunch.ssh.config.target import Target
 
-CONNECT = 15.0  # seconds for one address
+CONNECT_TIMEOUT = 15.0  # seconds for each address
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
-class _Pipe(Stream):
+class _ProxyStream(Stream):
     """A stream over a proxy command."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: ProxyProcess) -> None:
         super().__init__(command)
         self.command = command
 
 
-def stream(target: Target, via: Any, say: Callable[[str], None]) -> Stream:
-    """Open the way to a target; `via` is the transport of the jump host before it, or None.
+def open_stream(target: Target, via: Any, notify: Callable[[str], None]) -> Stream:
+    """Open a stream to a target; `via` is the transport of the jump host before it, or None.
 
     Raises Unreachable.
     """
     if via is not None:
-        return Stream(_forwarded(target, via))
+        return Stream(_open_forwarding(target, via))
     if target.proxy_command is not None:
         try:
-            return _Pipe(Command(target.proxy_command, say))
+            return _ProxyStream(ProxyProcess(target.proxy_command, notify))
         except OSError as e:
-            raise errors.proxy(target, target.proxy_command, str(e), None) from e
-    return Stream(_connected(target))
+            raise errors.proxy_command_failed(target, target.proxy_command, str(e), None) from e
+    return Stream(_connect_tcp(target))
 
 
-def command_of(opened: Stream) -> Command | None:
-    """Return the command of a stream, if it is one."""
-    return opened.command if isinstance(opened, _Pipe) else None
+def proxy_process(opened: Stream) -> ProxyProcess | None:
+    """Return the proxy command behind a stream, or None."""
+    return opened.command if isinstance(opened, _ProxyStream) else None
 
 
-def _connected(target: Target) -> socket.socket:
-    seconds = target.connect_timeout or CONNECT
+def _connect_tcp(target: Target) -> socket.socket:
+    seconds = target.connect_timeout or CONNECT_TIMEOUT
     family = _FAMILIES.get(target.family, socket.AF_UNSPEC)
     try:
-        found = socket.getaddrinfo(target.address, target.port, family, socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(target.address, target.port, family, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as e:
-        raise errors.unresolved(target, e) from e
+        raise errors.name_not_resolved(target, e) from e
     failure: OSError = OSError("the name has no address")
-    for kind, sort, protocol, _, address in found:
-        opened = socket.socket(kind, sort, protocol)
+    for address_family, kind, protocol, _, address in resolved:
+        opened = socket.socket(address_family, kind, protocol)
         try:
             opened.settimeout(seconds)
             opened.connect(address)
@@ -73,20 +73,20 @@ def _connected(target: Target) -> socket.socket:
         with contextlib.suppress(OSError):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return opened
-    raise errors.not_connected(target, failure, seconds) from failure
+    raise errors.tcp_connect_failed(target, failure, seconds) from failure
 
 
-def _forwarded(target: Target, via: Any) -> Any:
+def _open_forwarding(target: Target, via: Any) -> Any:
     module = paramiko_patches.paramiko()
-    there = (target.address, target.port)
-    # the jump host has its own patience with the next
-    patience = target.connect_timeout or 4 * CONNECT
+    destination = (target.address, target.port)
+    # a jump host has a timeout of its own for the next connection
+    timeout = target.connect_timeout or 4 * CONNECT_TIMEOUT
     try:
         return paramiko_patches.open_channel(
-            via, "direct-tcpip", there, ("127.0.0.1", 0), timeout=patience
+            via, "direct-tcpip", destination, ("127.0.0.1", 0), timeout=timeout
         )
     except module.ChannelException as e:
         reason = printable(e.text)
     except (module.SSHException, OSError, EOFError) as e:
-        reason = via.ending() or printable(str(e))
-    raise errors.not_forwarded(target, via.host, reason)
+        reason = via.close_reason() or printable(str(e))
+    raise errors.forwarding_refused(target, via.host, reason)

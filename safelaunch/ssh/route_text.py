@@ -1,4 +1,4 @@
-"""How a host is shown: the way to it, and a line about it."""
+"""Format the route to a host, and the credential of a login, for messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from safelaunch.ssh.config.target import Target
 
 
-def way_there(found: Target) -> str:
-    """Return `me@10.0.0.5:2201`, with the jump hosts on the way."""
-    address = f"[{found.address}]" if ":" in found.address else found.address
-    port = "" if found.port == STANDARD_PORT else f":{found.port}"
-    through = ", ".join(way_there(jump) for jump in found.jumps)
-    through = through or ("a proxy command" if found.proxy_command else "")
-    return f"{found.user}@{address}{port}" + f" via {through}" * bool(through)
+def format_route(target: Target) -> str:
+    """Return the address as `me@10.0.0.5:2201`, with its jump hosts."""
+    address = f"[{target.address}]" if ":" in target.address else target.address
+    port = "" if target.port == STANDARD_PORT else f":{target.port}"
+    via = ", ".join(format_route(jump) for jump in target.jumps)
+    via = via or ("a proxy command" if target.proxy_command else "")
+    return f"{target.user}@{address}{port}" + f" via {via}" * bool(via)
 
 
-def brief(proof: str) -> str:
-    """Return what opened a door without the key's fingerprint: its file says enough."""
-    return re.sub(r" SHA256:[^\s)]+", "", proof)
+def without_fingerprint(credential: str) -> str:
+    """Return a credential without the key's fingerprint: the name of its file is enough."""
+    return re.sub(r" SHA256:[^\s)]+", "", credential)

@@ -1,7 +1,7 @@
-"""What an SSH transport reads from and writes to: a TCP connection, a jump's channel, a command.
+"""Byte streams for an SSH transport: a TCP connection, a channel of a jump host, a proxy command.
 
-`Stream` reads ahead and notices silence; `Command` makes a process look like a socket, the same way
-on every system.
+`Stream` reads ahead and detects silence; `ProxyProcess` makes a process look like a socket, in the
+same way on every system.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AHEAD = 1 << 18  # bytes read at once: Paramiko asks for 16, then for a packet's rest
-GREETING = 4096  # of what came first, to say what answers where it is no SSH server
-_TAIL = 4096
-_QUICK_ACK = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
+READ_SIZE = 1 << 18  # bytes per read: Paramiko asks for 16, then for the remainder of a packet
+GREETING_BYTES = 4096  # first bytes to keep, for the error about a server that does not speak SSH
+_STDERR_TAIL = 4096  # characters of a proxy command's stderr to keep
+_QUICK_ACK = getattr(socket, "TCP_QUICKACK", None)  # Linux only
 
 
-class Under(Protocol):
-    """The part of a socket that is used. `recv` and `send` raise TimeoutError when time is up."""
+class SocketLike(Protocol):
+    """The socket methods in use. `recv` and `send` raise TimeoutError after the timeout."""
 
     def recv(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, none at the end."""
+        """Return up to `size` bytes, none at the end of the stream."""
         ...
 
     def send(self, data: bytes, /) -> int:
@@ -36,117 +36,118 @@ class Under(Protocol):
         ...
 
     def settimeout(self, seconds: float | None, /) -> None:
-        """Set how long recv and send wait."""
+        """Set the timeout of recv and send."""
         ...
 
     def close(self) -> None:
-        """Close it; recv and send elsewhere end."""
+        """Close it; recv and send in other threads return."""
         ...
 
 
 class Stream:
-    """Bytes both ways, with reading ahead. Dead after `limit` seconds in which nothing came."""
+    """A duplex byte stream with a read buffer; fails after `silence_limit` seconds of silence."""
 
-    def __init__(self, under: Under) -> None:
-        self.limit: float | None = None
-        self.heard = time.monotonic()
-        self.first = b""
-        self.ended = False  # by the other side
-        self._under = under
-        self._acknowledges = _QUICK_ACK is not None and isinstance(under, socket.socket)
-        self._ahead = memoryview(b"")
-        self._closed = False  # Paramiko looks at it, as sockets have it
+    def __init__(self, raw: SocketLike) -> None:
+        self.silence_limit: float | None = None
+        self.last_received = time.monotonic()
+        self.greeting = b""
+        self.closed_by_peer = False
+        self._raw = raw
+        self._acknowledges = _QUICK_ACK is not None and isinstance(raw, socket.socket)
+        self._buffer = memoryview(b"")
+        self._closed = False  # Paramiko reads this attribute of a socket
 
     def settimeout(self, seconds: float | None) -> None:
-        """Set how long recv and send wait."""
-        self._under.settimeout(seconds)
+        """Set the timeout of recv and send."""
+        self._raw.settimeout(seconds)
 
     def recv(self, size: int) -> bytes:
-        """Return up to `size` bytes, none at the end. Raises OSError."""
-        if not self._ahead:
-            self._ahead = memoryview(self._receive())
-        data = bytes(self._ahead[:size])
-        self._ahead = self._ahead[size:]
+        """Return up to `size` bytes, none at the end of the stream. Raises OSError."""
+        if not self._buffer:
+            self._buffer = memoryview(self._receive())
+        data = bytes(self._buffer[:size])
+        self._buffer = self._buffer[size:]
         return data
 
     def _receive(self) -> bytes:
         try:
-            data = self._under.recv(AHEAD)
+            data = self._raw.recv(READ_SIZE)
         except TimeoutError:
-            silence = time.monotonic() - self.heard
-            if self.limit is not None and silence > self.limit:
-                # no TimeoutError: Paramiko would go on waiting
+            silence = time.monotonic() - self.last_received
+            if self.silence_limit is not None and silence > self.silence_limit:
+                # not TimeoutError: Paramiko would continue to wait
                 raise ConnectionError(errno.ETIMEDOUT, f"no answer for {silence:.0f} s") from None
             raise
         except OSError:
-            self.ended = True
+            self.closed_by_peer = True
             raise
         if self._acknowledges:
             self._acknowledge()
-        self.ended = not data
-        self.heard = time.monotonic()
-        if len(self.first) < GREETING:
-            self.first += data[: GREETING - len(self.first)]
+        self.closed_by_peer = not data
+        self.last_received = time.monotonic()
+        if len(self.greeting) < GREETING_BYTES:
+            self.greeting += data[: GREETING_BYTES - len(self.greeting)]
         return data
 
     def _acknowledge(self) -> None:
-        """Acknowledge what came at once; the system forgets the wish, so it is told each time.
+        """Acknowledge received data at once; the kernel resets TCP_QUICKACK, so set it each time.
 
-        OpenSSH's sshd holds back a small packet behind another until that one is acknowledged,
-        which takes 40 ms otherwise: after each login, for one.
+        OpenSSH's sshd holds back a small packet until the packet before it is acknowledged, which
+        takes 40 ms otherwise: after each login, for example.
         """
         with contextlib.suppress(OSError):
-            self._under.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)  # type: ignore[attr-defined]
+            self._raw.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)  # type: ignore[attr-defined]
 
     def send(self, data: bytes) -> int:
         """Send some bytes, and return how many. Raises OSError."""
-        return self._under.send(data)
+        return self._raw.send(data)
 
     def close(self) -> None:
-        """Close it; a thread that reads or writes ends at once."""
+        """Close it; a blocked read or write in another thread ends at once."""
         self._closed = True
         with contextlib.suppress(Exception):
-            if isinstance(self._under, socket.socket):
-                self._under.shutdown(socket.SHUT_RDWR)  # closing alone wakes nobody
+            if isinstance(self._raw, socket.socket):
+                self._raw.shutdown(socket.SHUT_RDWR)  # close() alone wakes no blocked thread
         with contextlib.suppress(Exception):
-            self._under.close()
+            self._raw.close()
 
 
-class Command:
-    """A process whose stdin and stdout are the connection, such as a ProxyCommand."""
+class ProxyProcess:
+    """A ProxyCommand: a process whose stdin and stdout are the connection."""
 
-    def __init__(self, command: str, say: Callable[[str], None]) -> None:
-        """Start it. `say` gets each line of its stderr. Raises OSError."""
-        # as OpenSSH does: the words are the user's own, with his shell's quoting
-        words: Any = ["/bin/sh", "-c", f"exec {command}"] if os.name == "posix" else command
+    def __init__(self, command: str, notify: Callable[[str], None]) -> None:
+        """Start the process. `notify` gets each line of its stderr. Raises OSError."""
+        # OpenSSH also runs the user's text, with its shell quoting, through a shell
+        argv: Any = ["/bin/sh", "-c", f"exec {command}"] if os.name == "posix" else command
         self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
         self._timeout: float | None = None
         self._data = bytearray()
         self._ended = False
         self._closed = False
-        self._came = threading.Condition()
-        self._say = say
-        self.told = ""  # the end of its stderr
+        self._changed = threading.Condition()
+        self._notify = notify
+        self.stderr_tail = ""
         self._threads = [
-            threading.Thread(target=work, daemon=True) for work in (self._pump, self._listen)
+            threading.Thread(target=target, daemon=True)
+            for target in (self._read_stdout, self._read_stderr)
         ]
         for thread in self._threads:
             thread.start()
 
     def settimeout(self, seconds: float | None) -> None:
-        """Set how long recv waits; send waits for the process."""
+        """Set the timeout of recv; send waits for the process."""
         self._timeout = seconds
 
     def recv(self, size: int) -> bytes:
-        """Return up to `size` bytes, none at the end. Raises TimeoutError."""
-        with self._came:
-            if not self._came.wait_for(lambda: self._data or self._ended, self._timeout):
+        """Return up to `size` bytes, none at the end of the stream. Raises TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._data or self._ended, self._timeout):
                 raise TimeoutError
             data = bytes(self._data[:size])
             del self._data[:size]
-            self._came.notify_all()
+            self._changed.notify_all()
             return data
 
     def send(self, data: bytes) -> int:
@@ -154,22 +155,22 @@ class Command:
         stdin = self._process.stdin
         try:
             return (stdin.write(data) or 0) if stdin else 0
-        except ValueError as e:  # closed meanwhile
+        except ValueError as e:  # closed by another thread
             raise BrokenPipeError(errno.EPIPE, "the command's stdin is closed") from e
 
     def code(self) -> int | None:
-        """Return the exit code once it has ended; waits a moment for one whose stdout is closed."""
+        """Return the exit code, waiting up to 1 s for the process to exit; None if it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         return self._process.poll()
 
     def close(self) -> None:
-        """End the process and what is read from it."""
-        with self._came:
+        """Stop the process and the threads that read from it."""
+        with self._changed:
             if self._closed:
                 return
             self._closed = self._ended = True
-            self._came.notify_all()
+            self._changed.notify_all()
         with contextlib.suppress(OSError):
             self._process.terminate()
         try:
@@ -185,24 +186,24 @@ class Command:
                 if file:
                     file.close()
 
-    def _pump(self) -> None:
+    def _read_stdout(self) -> None:
         stdout = self._process.stdout
         while stdout is not None:
             try:
-                data = stdout.read(AHEAD)
+                data = stdout.read(READ_SIZE)
             except (OSError, ValueError):
                 data = b""
-            with self._came:
+            with self._changed:
                 self._data += data or b""
                 self._ended = self._ended or not data
-                self._came.notify_all()
-                # a command that is faster than we read must not fill the memory
-                self._came.wait_for(lambda: len(self._data) < 8 * AHEAD or self._ended)
+                self._changed.notify_all()
+                # a command that writes faster than we read must not fill the memory
+                self._changed.wait_for(lambda: len(self._data) < 8 * READ_SIZE or self._ended)
                 if self._ended:
                     return
 
-    def _listen(self) -> None:
+    def _read_stderr(self) -> None:
         for line in self._process.stderr or ():
             text = line.decode("utf-8", "replace").rstrip()
-            self.told = (self.told + text + "\n")[-_TAIL:]
-            self._say(text)
+            self.stderr_tail = (self.stderr_tail + text + "\n")[-_STDERR_TAIL:]
+            self._notify(text)

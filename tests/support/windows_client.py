@@ -81,8 +81,8 @@ def python(
 _RUN = """
 import ctypes, paramiko, safelaunch.cli.main
 from safelaunch.ssh.config import local_user
-Local = local_user.Local
-local_user.here = lambda environ: Local(environ["HOME"], environ.get("USER", "me"), environ)
+Local = local_user.LocalUser
+local_user.current_user = lambda environ: Local(environ["HOME"], environ.get("USER", "me"), environ)
 sys.platform = "win32"
 safelaunch.cli.main.main()
 """

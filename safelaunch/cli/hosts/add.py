@@ -15,26 +15,26 @@ from safelaunch.errors import ConfigError, HostError
 from safelaunch.remote.hosts.new_entry import HostRequest, HostsFileEdit
 from safelaunch.runs import store
 from safelaunch.ssh import errors, install_key
-from safelaunch.ssh.config.local_user import here
-from safelaunch.ssh.config.target import target
+from safelaunch.ssh.config.local_user import current_user
+from safelaunch.ssh.config.target import resolve_target
 from safelaunch.ssh.keys import agent, identities
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe
-from safelaunch.ssh.prompt import asker
-from safelaunch.ssh.route_text import brief, way_there
+from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe_key
+from safelaunch.ssh.prompt import terminal_prompter
+from safelaunch.ssh.route_text import format_route, without_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.model import Host
-    from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.config.target import Target
     from safelaunch.ssh.connection import Connection
-    from safelaunch.ssh.login import Ask
+    from safelaunch.ssh.login import Prompter
 
 
 def run(request: HostRequest) -> int:
     """Add a host; nothing is written unless a key opens it. Raises SafelaunchError."""
-    file = HostsFileEdit(request, here(os.environ), store.home(os.environ))
+    file = HostsFileEdit(request, current_user(os.environ), store.home(os.environ))
     workdir = file.fields.get("workdir")
     if workdir is not None and workdir != posixpath.normpath(request.workdir or ""):
         say(f"workdir: {workdir}, the home folder there")
@@ -60,14 +60,14 @@ def _write(file: HostsFileEdit) -> bool:
         raise ConfigError(f"cannot be written: {e.strerror}", where=file.shown) from e
 
 
-def _with_usual_keys(found: Target, host: Host, local: Local) -> Target:
+def _with_usual_keys(found: Target, host: Host, local: LocalUser) -> Target:
     """Return the same way with all keys: a usual one may let in the one that the entry names."""
-    usual = target(host.name, replace(host, identity=None), local)
+    usual = resolve_target(host.name, replace(host, identity=None), local)
     ways = [
         replace(
             way,
             identities=tuple(dict.fromkeys((*way.identities, *plain.identities))),
-            identities_given=plain.identities_given,
+            identities_configured=plain.identities_configured,
             identities_only=plain.identities_only,
         )
         for way, plain in zip((found, *found.others), (usual, *usual.others), strict=True)
@@ -97,27 +97,27 @@ class _Key(NamedTuple):
 class KeyInstaller:
     """The host's login: tries the keys there are, else lets a new one in."""
 
-    def __init__(self, host: Host, local: Local) -> None:
+    def __init__(self, host: Host, local: LocalUser) -> None:
         self.name = host.name
-        self.target = target(host.name, host, local)
+        self.target = resolve_target(host.name, host, local)
         _check_keys_are_used(self.target)
         self.first = _with_usual_keys(self.target, host, local)  # before its key is in
         self.local = local
         self.is_named = host.identity is not None
-        terminal = asker()
+        terminal = terminal_prompter()
         self.ask = None if terminal is None else _Memory(terminal)
 
     def open(self) -> None:
         """Make sure that a key opens the host. Raises HostError, ConfigError."""
-        say(f"{self.name}: connecting to {way_there(self.target)}")
+        say(f"{self.name}: connecting to {format_route(self.target)}")
         with self._connected(self.first) as connection:
-            proof = connection.proof
+            proof = connection.credential
             if proof.startswith("no proof"):
-                say(f"{self.name}: lets everybody in as {connection.way.user}: no key is needed")
+                say(f"{self.name}: lets everybody in as {connection.target.user}: no key is needed")
                 return
             key = self._key()
             if self._is_enough(proof, key):
-                say(f"{self.name}: is opened by {brief(proof)}: nothing to install")
+                say(f"{self.name}: is opened by {without_fingerprint(proof)}: nothing to install")
                 return
             say(f"{self.name}: logged in with {proof}")
             warning = self._install(connection, key)
@@ -127,8 +127,8 @@ class KeyInstaller:
         """Whether a key opened the door: the one that was named, if one was."""
         if "SHA256:" not in proof:
             return False
-        known = identities.public_line(key.line) if key.line else None
-        return not self.is_named or (known is not None and describe(*known) in proof)
+        known = identities.parse_public_key(key.line) if key.line else None
+        return not self.is_named or (known is not None and describe_key(*known) in proof)
 
     @contextlib.contextmanager
     def _connected(self, way: Target) -> Iterator[Connection]:
@@ -151,23 +151,23 @@ class KeyInstaller:
         from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
 
         try:
-            return connect(way, ask=self.ask, say=say)
+            return connect(way, ask=self.ask, notify=say)
         except errors.TooManyKeys:
             if way is not self.first or way.identities_only:
                 raise
             # the named key, or the password, may not have had its turn
             say(f"{self.name}: hung up after too many keys of the agent; again without them")
-            return connect(_changed(way, identities_only=True), ask=self.ask, say=say)
+            return connect(_changed(way, identities_only=True), ask=self.ask, notify=say)
 
     def _hint(self, error: HostError) -> str | None:
         """Return the hint of an error, where it would lead back to this command."""
-        if isinstance(error, errors.Unknown) and self.target.address == self.name:
+        if isinstance(error, errors.UnknownHostName) and self.target.address == self.name:
             return f"where is it? safelaunch hosts add {self.name} USER@ADDRESS"
         if "safelaunch hosts " not in (error.hint or ""):
             return error.hint
-        if self.ask is None and isinstance(error, errors.Untrusted):
+        if self.ask is None and isinstance(error, errors.UntrustedHostKey):
             return "run this in a terminal, compare the fingerprint with the machine's and say yes"
-        if "only asked for at a terminal" in (error.hint or ""):
+        if "only at a terminal" in (error.hint or ""):
             return (
                 "nobody is there to type a password: run this in a terminal, or install a key by "
                 f"hand first: ssh-copy-id {self.name if self.target.jumps else self._by_hand()}"
@@ -200,19 +200,19 @@ class KeyInstaller:
             if line is not None:
                 return _Key(self.local.shown(path), path, line)
         usual = str(self.local.path.join(self.local.ssh_folder, "id_ed25519"))
-        path = paths[0] if self.target.identities_given else usual
+        path = paths[0] if self.target.identities_configured else usual
         held = None if self.is_named else self._of_agent()
         return held or _Key(self.local.shown(path), path, None)
 
     def _public_line(self, path: str) -> str | None:
         shown = self.local.shown(path)
         try:
-            found = identities.from_file(path, shown)[-1]
+            found = identities.read_identities(path, shown)[-1]
         except FileNotFoundError:
             return None
-        except identities.Locked:
+        except identities.PassphraseRequired:
             found = None
-        except identities.Unreadable as e:
+        except identities.UnusableKey as e:
             if self.is_named:
                 raise ConfigError(f"this key cannot be used: {e}", where=shown) from e
             return None
@@ -225,7 +225,7 @@ class KeyInstaller:
         return _line(found.kind, found.blob, self._comment())
 
     def _of_agent(self) -> _Key | None:
-        with agent.agent(self.target, warn) as held:
+        with agent.agent_keys(self.target, warn) as held:
             for key in held:
                 line = _line(key.kind, key.blob, self._comment())
                 if not key.kind.endswith(identities.CERTIFICATE):
@@ -250,13 +250,13 @@ class KeyInstaller:
                     os.unlink(path)
             raise
         state = "installed" if done.added else "there already"
-        say(f"{self.name}: the key {key.label} is {state}, for {connection.way.user}")
+        say(f"{self.name}: the key {key.label} is {state}, for {connection.target.user}")
         return done.warning
 
     def _made(self, path: str) -> str:
         shown = self.local.shown(path)
         try:
-            line = install_key.make_key(path, comment=self._comment())
+            line = install_key.generate_key(path, comment=self._comment())
         except OSError as e:
             raise ConfigError(f"no key can be made: {e.strerror}", where=shown) from e
         say(f"{self.name}: made the key {shown}, without a passphrase")
@@ -267,7 +267,7 @@ class KeyInstaller:
         way = _changed(self.target, authentications=("publickey",))
         try:
             with self._connected(way) as connection:
-                say(f"{self.name}: is opened by {brief(connection.proof)} alone")
+                say(f"{self.name}: is opened by {without_fingerprint(connection.credential)} alone")
         except errors.LoginFailed as e:
             raise errors.LoginFailed(
                 f"the key {key.label} is installed, and is not enough: {e.message}",
@@ -300,7 +300,7 @@ def _changed(found: Target, **changes: Any) -> Target:
 class _Memory:
     """Asks a person, and answers a jump host's question again at the second connection."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Prompter) -> None:
         self._ask = ask
         self._answers: dict[str, str] = {}
         self._asked: set[str] = set()

@@ -14,13 +14,13 @@ from safelaunch.config.hosts_file.reader import file_of
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.runs import store
 from safelaunch.ssh.config import reader as ssh_config
-from safelaunch.ssh.config.local_user import here
-from safelaunch.ssh.config.target import target
-from safelaunch.ssh.route_text import way_there
+from safelaunch.ssh.config.local_user import current_user
+from safelaunch.ssh.config.target import resolve_target
+from safelaunch.ssh.route_text import format_route
 
 if TYPE_CHECKING:
     from safelaunch.model import Host
-    from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.config.target import Target
 
 _GAP = "  "
@@ -144,8 +144,8 @@ class _Row(NamedTuple):
         if not self.ways:
             return "this machine"
         alias = f" (ssh {self.host.ssh})" if self.host.ssh else ""
-        more = f", or {', '.join(map(way_there, self.ways[1:]))}" if self.ways[1:] else ""
-        return way_there(self.ways[0]) + alias + more
+        more = f", or {', '.join(map(format_route, self.ways[1:]))}" if self.ways[1:] else ""
+        return format_route(self.ways[0]) + alias + more
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
@@ -154,7 +154,7 @@ class _Row(NamedTuple):
 
 
 def _list(hosts_path: str | None, as_json: bool) -> int:
-    local = here(os.environ)
+    local = current_user(os.environ)
     path = file_of(store.home(os.environ), hosts_path)
     shown = local.shown(path)
     is_there = hosts_path is not None or os.path.lexists(path)
@@ -178,20 +178,20 @@ def _list(hosts_path: str | None, as_json: bool) -> int:
     return 0
 
 
-def _row(host: Host, local: Local) -> _Row:
+def _row(host: Host, local: LocalUser) -> _Row:
     if host.name == hosts_file.LOCAL:
         return _Row(host, (), None)
     try:
-        found = target(host.name, host, local)
+        found = resolve_target(host.name, host, local)
     except ConfigError as e:
         return _Row(host, (), e)
     return _Row(host, (found, *found.others), None)
 
 
-def _others(hosts: hosts_file.Hosts, local: Local) -> list[str]:
+def _others(hosts: hosts_file.Hosts, local: LocalUser) -> list[str]:
     """Return the names of ~/.ssh/config that no entry uses."""
     used = {*hosts.machines, *(host.ssh for host in hosts.machines.values())}
-    return [name for name in ssh_config.names(local) if name not in used]
+    return [name for name in ssh_config.declared_hosts(local) if name not in used]
 
 
 def _table(rows: list[_Row], columns: int) -> list[str]:
@@ -237,7 +237,7 @@ def _row_json(row: _Row, hosts: hosts_file.Hosts) -> dict[str, Any]:
                 "user": way.user,
                 "address": way.address,
                 "port": way.port,
-                "jumps": [way_there(jump) for jump in way.jumps],
+                "jumps": [format_route(jump) for jump in way.jumps],
                 "proxy_command": way.proxy_command,
             }
             for way in row.ways

@@ -18,7 +18,7 @@ from safelaunch.remote.hosts.host_test import HostTest, one_at_a_time
 from safelaunch.remote.session import HostResolver
 from safelaunch.runs import store
 from safelaunch.ssh.config import local_user
-from safelaunch.ssh.prompt import asker
+from safelaunch.ssh.prompt import terminal_prompter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +32,8 @@ def run(
     names: Sequence[str], hosts_path: str | None, *, as_json: bool, patience: float = 45.0
 ) -> int:
     """Test hosts, print what there is, and return the exit code. Raises ConfigError."""
-    home, user = store.home(os.environ), local_user.here(os.environ)
-    ask = one_at_a_time(asker())
+    home, user = store.home(os.environ), local_user.current_user(os.environ)
+    ask = one_at_a_time(terminal_prompter())
     resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
     agent_files, file = agent_bootstrap.bundle(), file_of(home, hosts_path)
     tests = [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from safelaunch.cli.connections import resolver
 from safelaunch.cli.output import say
 from safelaunch.errors import RunError
-from safelaunch.ssh.config.address import place
+from safelaunch.ssh.config.address import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def attach(run: RemoteRun, command: str, node: int) -> int:
 
 def plain_ssh(host: Host, command: str) -> str:
     """Return the line that runs a command on a host in a terminal, by OpenSSH alone."""
-    at = place((host.addresses or (host.ssh or host.name,))[0], host.name)
+    at = parse_address((host.addresses or (host.ssh or host.name,))[0], host.name)
     user, port = at.user or host.user, at.port or host.port
     words = ["ssh", "-t"]
     words += ["-p", str(port)] if port else []

@@ -64,10 +64,10 @@ def add_hints(
     environ: Mapping[str, str],
 ) -> None:
     """Let the error of a host that nobody knows say what makes it known. Raises ConfigError."""
-    from safelaunch.ssh.errors import Unknown
+    from safelaunch.ssh.errors import UnknownHostName
 
     for error in answers:
-        if isinstance(error, Unknown):
+        if isinstance(error, UnknownHostName):
             error.hint = _hint(str(error.where), home, hosts_path, environ)
 
 
@@ -76,13 +76,13 @@ def _hint(name: str, home: str, hosts_path: str | None, environ: Mapping[str, st
     from safelaunch.remote.session import known_hosts
     from safelaunch.ssh.config import local_user, reader
 
-    hosts, user = known_hosts(home, hosts_path), local_user.here(environ)
+    hosts, user = known_hosts(home, hosts_path), local_user.current_user(environ)
     file = hosts_path or user.shown(os.path.join(home, hosts_file.FILE))
     host = hosts.machines.get(name)
     if host is not None:
         key = "ssh" if host.ssh else "address"
         return f"correct `{key}:` of `{name}` in {file}, or bring the VPN up that knows it"
-    known = dict.fromkeys((*hosts.machines, *hosts.groups, *reader.names(user)))
+    known = dict.fromkeys((*hosts.machines, *hosts.groups, *reader.declared_hosts(user)))
     option = f" --hosts {quote(hosts_path)}" if hosts_path else ""
     added = f"`safelaunch hosts add {name} USER@ADDRESS{option}`"
     near = did_you_mean(name, known)

@@ -10,8 +10,8 @@ from safelaunch.remote import agent_bootstrap
 from safelaunch.runtime import backends, units
 from safelaunch.runtime.packages import TRAINING
 from safelaunch.ssh.keys import known_hosts
-from safelaunch.ssh.keys.known_hosts import describe
-from safelaunch.ssh.route_text import brief
+from safelaunch.ssh.keys.known_hosts import describe_key
+from safelaunch.ssh.route_text import without_fingerprint
 from safelaunch.start.preflight import OLDEST_PYTHON
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import Interpreter
     from safelaunch.runtime.commands import CommandResult
-    from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.connection import Connection
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -73,26 +73,28 @@ class HostProbe(NamedTuple):
 # -- the connection --------------------------------------------------------------------------------
 
 
-def host_key(connection: Connection, user: Local) -> HostProbe:
+def host_key(connection: Connection, user: LocalUser) -> HostProbe:
     """Tell the key that the host has shown, and where it is kept."""
     kind, blob = connection.host_key
-    way = connection.way
-    lines = known_hosts.read((*way.known_hosts, *way.system_known_hosts))
+    way = connection.target
+    lines = known_hosts.read_entries((*way.known_hosts, *way.system_known_hosts))
     place = next((user.shown(line.where) for line in lines if line.blob == blob), None)
     if place is None:
         hint = f"it could not be kept in {way.known_hosts[0]}" if way.known_hosts else None
-        return HostProbe("host key", WARN, f"{describe(kind, blob)}, in no known_hosts file", hint)
-    return HostProbe("host key", OK, f"{describe(kind, blob)}, in {place}")
+        return HostProbe(
+            "host key", WARN, f"{describe_key(kind, blob)}, in no known_hosts file", hint
+        )
+    return HostProbe("host key", OK, f"{describe_key(kind, blob)}, in {place}")
 
 
 def login(connection: Connection) -> HostProbe:
     """Tell what opened the door; a password would be asked for each time."""
-    if "SHA256:" in connection.proof:
-        return HostProbe("login", OK, f"with {brief(connection.proof)}")
-    if connection.proof.startswith("no proof"):
-        return HostProbe("login", WARN, connection.proof)
+    if "SHA256:" in connection.credential:
+        return HostProbe("login", OK, f"with {without_fingerprint(connection.credential)}")
+    if connection.credential.startswith("no proof"):
+        return HostProbe("login", WARN, connection.credential)
     hint = f"safelaunch hosts add {connection.name} installs a key: it is the last time you type it"
-    return HostProbe("login", WARN, f"with {connection.proof}, each time anew", hint)
+    return HostProbe("login", WARN, f"with {connection.credential}, each time anew", hint)
 
 
 def shell(connection: Connection) -> HostProbe:

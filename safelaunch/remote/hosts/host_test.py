@@ -19,23 +19,23 @@ from safelaunch.remote.project_dir import FOLDER
 from safelaunch.runtime import backends
 from safelaunch.runtime.commands import CommandResult
 from safelaunch.ssh import errors
-from safelaunch.ssh.route_text import way_there
+from safelaunch.ssh.route_text import format_route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.remote.agent_client import Agent
     from safelaunch.remote.session import HostResolver
-    from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.connection import Connection
-    from safelaunch.ssh.login import Ask
+    from safelaunch.ssh.login import Prompter
 
 _ROUND_TRIPS = 3
 _POLL = 0.1  # seconds
 _WSL = "/usr/lib/wsl/lib/nvidia-smi"  # not on the PATH of a login without a terminal
 
 
-def one_at_a_time(ask: Ask | None) -> Ask | None:
+def one_at_a_time(ask: Prompter | None) -> Prompter | None:
     """Return a prompter that asks for one host after the other, while the host's time stands."""
     if ask is None:
         return None
@@ -58,7 +58,7 @@ class HostTest(threading.Thread):
         name: str,
         agent_files: tuple[str, bytes],
         hosts_path: str,
-        user: Local,
+        user: LocalUser,
     ) -> None:
         super().__init__(daemon=True)
         self.host = resolver.host(name)
@@ -149,7 +149,7 @@ class HostTest(threading.Thread):
         what, told, hint = self._doing[0], error.message, error.hint
         if not isinstance(error, HostError):
             told = str(error)
-        elif isinstance(error, errors.Untrusted):
+        elif isinstance(error, errors.UntrustedHostKey):
             what = "host key"
         elif isinstance(error, errors.LoginFailed):
             what = "login"
@@ -157,7 +157,7 @@ class HostTest(threading.Thread):
 
     def _look(self, checks: list[HostProbe]) -> None:
         connection = self._connection = self._resolver.connect(self.host.name)
-        self.address = way_there(connection.way)
+        self.address = format_route(connection.target)
         checks.append(HostProbe("reached", OK, self._reached(connection)))
         checks += [host_probes.host_key(connection, self._user), host_probes.login(connection)]
         self._doing = ("shell", "the login shell")
@@ -181,7 +181,7 @@ class HostTest(threading.Thread):
     def _reached(self, connection: Connection) -> str:
         count = len(self.host.addresses)
         which = f" (one of its {count} addresses)" if count > 1 else ""
-        return way_there(connection.way) + which
+        return format_route(connection.target) + which
 
     def _latency(self, agent: Agent) -> str:
         trips = []

@@ -20,14 +20,14 @@ from safelaunch.config.yaml_io.reader import parse, read_text
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin
 from safelaunch.ssh.config import reader as ssh_config
-from safelaunch.ssh.config.address import place
+from safelaunch.ssh.config.address import parse_address
 from safelaunch.ssh.keys.known_hosts import STANDARD_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.model import Host
-    from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.local_user import LocalUser
 
 _REACHED = ("ssh", "address", "port")
 
@@ -61,7 +61,7 @@ class _Difference(NamedTuple):
 class HostsFileEdit:
     """The hosts file, and what a request makes of it."""
 
-    def __init__(self, request: HostRequest, local: Local, home: str) -> None:
+    def __init__(self, request: HostRequest, local: LocalUser, home: str) -> None:
         self.request = request
         self.local = local
         self.path = file_of(home, request.hosts_path)
@@ -141,7 +141,7 @@ def _says_something(text: str) -> bool:
 # -- what the entry says ---------------------------------------------------------------------------
 
 
-def _fields(request: HostRequest, local: Local) -> dict[str, str | None]:
+def _fields(request: HostRequest, local: LocalUser) -> dict[str, str | None]:
     """Return the keys that the entry is to have, in their order; None: it is to have it not."""
     fields = _reached(request, local)
     if request.identity is not None:
@@ -156,22 +156,22 @@ def _fields(request: HostRequest, local: Local) -> dict[str, str | None]:
     return fields
 
 
-def _reached(request: HostRequest, local: Local) -> dict[str, str | None]:
+def _reached(request: HostRequest, local: LocalUser) -> dict[str, str | None]:
     port = None if request.port is None else str(request.port)
     if request.address is None:
         return {"port": port} if port else {}
-    at = place(request.address, "ADDRESS")
+    at = parse_address(request.address, "ADDRESS")
     if at.port is not None and request.port not in (None, at.port):
         raise ConfigError(f"`{request.address}` and `--port {port}`: which port is it?")
     port = str(at.port) if at.port is not None else port
-    is_alias = at.host in ssh_config.names(local) and at.port is None
+    is_alias = at.host in ssh_config.declared_hosts(local) and at.port is None
     fields: dict[str, str | None] = {"ssh" if is_alias else "address": at.host}
     if at.user is not None:
         fields["user"] = at.user
     return {**fields, "port": port} if port else fields
 
 
-def _workdir(said: str, local: Local) -> str:
+def _workdir(said: str, local: LocalUser) -> str:
     """Return the folder there; a `~/` that the shell here has expanded is one again."""
     if said == local.home or said.startswith(local.home.rstrip("/\\") + "/"):
         said = "~" + said[len(local.home.rstrip("/\\")) :]
@@ -210,7 +210,7 @@ def _is_reached_so(host: Host, fields: Mapping[str, str | None]) -> bool:
     """Whether an entry leads to where the fields do; they may name one address of several."""
     port = fields.get("port")
     if "address" in fields:
-        ways = [place(address) for address in host.addresses]
+        ways = [parse_address(address) for address in host.addresses]
         found = {(way.host, str(way.port or host.port or STANDARD_PORT)) for way in ways}
         return (fields["address"], port or str(STANDARD_PORT)) in found or (
             port is None and fields["address"] in {way.host for way in ways}

@@ -1,4 +1,4 @@
-"""`[user@]host[:port]` in its parts, checked before any of it comes near a shell."""
+"""Parse `[user@]host[:port]`, and reject characters that are unsafe in a shell."""
 
 from __future__ import annotations
 
@@ -7,47 +7,52 @@ from typing import NamedTuple
 
 from safelaunch.errors import ConfigError
 
-PORT = 22
+STANDARD_PORT = 22
 _BRACKETED = re.compile(r"\[(?P<host>[^\[\]]+)\](:(?P<port>[0-9]*))?")
-# What OpenSSH refuses as well: it would reach the shell that runs a ProxyCommand.
+# OpenSSH refuses these too: they would reach the shell that runs a ProxyCommand.
 _UNSAFE_HOST = re.compile(r"^-|[\s/@\[\]\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
 _UNSAFE_USER = re.compile(r"^-|[\x00-\x1f\x7f'\"`;&<>|(){}]|\\$")
 
 
-class Place(NamedTuple):
-    """A machine as a command line names it."""
+class Address(NamedTuple):
+    """The host, user and port of an address on the command line."""
 
     host: str
     user: str | None = None
     port: int | None = None
 
 
-def place(text: str, where: object = None) -> Place:
+def parse_address(text: str, where: object = None) -> Address:
     """Return the parts of `[user@]host[:port]` or of an ssh:// address.
 
-    An IPv6 address stands in brackets where a port follows. Raises ConfigError where it is none.
+    An IPv6 address with a port must be in brackets. Raises ConfigError if it is not valid.
     """
     rest = text.removeprefix("ssh://").removesuffix("/") if text.startswith("ssh://") else text
-    user, at, host = rest.rpartition("@")
+    user, separator, host = rest.rpartition("@")
     port = ""
-    found = _BRACKETED.fullmatch(host)
-    if found is not None:
-        host, port = found["host"], found["port"] or ""
+    bracketed = _BRACKETED.fullmatch(host)
+    if bracketed is not None:
+        host, port = bracketed["host"], bracketed["port"] or ""
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
     if ":" in user:
         raise ConfigError(
-            "a password does not belong into an address",
+            "an address must not contain a password",
             where=where,
-            hint="leave it out: `safelaunch hosts add` asks for it once and installs a key",
+            hint="remove it: `safelaunch hosts add` asks for it once and installs a key",
         )
-    if not host or (at and not user) or _UNSAFE_HOST.search(host) or _UNSAFE_USER.search(user):
-        raise ConfigError(f"`{text}` is no host", where=where, hint="write [user@]host[:port]")
-    return Place(host, user or None, port_number(port, where) if port else None)
+    if (
+        not host
+        or (separator and not user)
+        or _UNSAFE_HOST.search(host)
+        or _UNSAFE_USER.search(user)
+    ):
+        raise ConfigError(f"`{text}` is not a host", where=where, hint="write [user@]host[:port]")
+    return Address(host, user or None, parse_port(port, where) if port else None)
 
 
-def port_number(text: str, where: object) -> int:
-    """Return the number of a port. Raises ConfigError."""
+def parse_port(text: str, where: object) -> int:
+    """Return a port number. Raises ConfigError if it is not valid."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or not 0 < int(text) < 1 << 16:
-        raise ConfigError(f"`{text}` is no port", where=where, hint="a number from 1 to 65535")
+        raise ConfigError(f"`{text}` is not a port", where=where, hint="a number from 1 to 65535")
     return int(text)

@@ -1,4 +1,4 @@
-"""An ssh_config file as lines: keyword, the rest as it stands, and the rest in words."""
+"""Parse an ssh_config file into lines of a keyword and its arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLANK = " \t\r\n\f"
 _LINE = re.compile(
     rf'[{_BLANK}]*(?:"([^"]*)"|([^{_BLANK}"=]+))[{_BLANK}]*=?[{_BLANK}]*(.*)', re.DOTALL
 )
-_PART = re.compile(
+_TOKEN = re.compile(
     r"""(?P<blank>[ \t]+) | \\(?P<escaped>['"\\ ]) | (?P<quoted>
     "(?:[^"\\]|\\['"\\]|\\(?!['"\\]))*" | '(?:[^'\\]|\\['"\\]|\\(?!['"\\]))*')
     | (?P<open>["']) | (?P<plain>.)""",
@@ -26,34 +26,34 @@ _PART = re.compile(
 )
 
 
-class Line(NamedTuple):
-    """One line of a file. `keyword` is in lower case, `where` is `file:line`."""
+class ConfigLine(NamedTuple):
+    """One line of a file. `keyword` is lower case, `where` is `file:line`."""
 
     keyword: str
     text: str
     where: str
 
     def words(self) -> tuple[str, ...]:
-        """Return the arguments as OpenSSH splits them: quotes, backslashes, a comment at the end.
+        """Return the arguments, split as OpenSSH does: quotes, backslashes, a final comment.
 
-        Raises ConfigError where a quote is left open.
+        Raises ConfigError for an unterminated quote.
         """
         words: list[str] = []
         word: str | None = None
-        for part in _PART.finditer(self.text):
-            if part["blank"]:
+        for token in _TOKEN.finditer(self.text):
+            if token["blank"]:
                 words += [] if word is None else [word]
                 word = None
-            elif word is None and part["plain"] == "#":
+            elif word is None and token["plain"] == "#":
                 break
-            elif part["open"]:
-                raise ConfigError(f"`{self.keyword}`: a quote is left open", where=self.where)
+            elif token["open"]:
+                raise ConfigError(f"`{self.keyword}`: unterminated quote", where=self.where)
             else:
-                word = (word or "") + _unquoted(part)
+                word = (word or "") + _unquote(token)
         return tuple(words if word is None else [*words, word])
 
     def word(self) -> str:
-        """Return the only argument. Raises ConfigError where there are several."""
+        """Return the only argument. Raises ConfigError if there are several."""
         words = self.words()
         if len(words) != 1 or not words[0]:
             what = "nothing" if not any(words) else f"{len(words)} words"
@@ -61,27 +61,28 @@ class Line(NamedTuple):
         return words[0]
 
 
-def _unquoted(part: re.Match[str]) -> str:
-    if part["quoted"]:
-        return re.sub(r"""\\(['"\\])""", r"\1", part["quoted"][1:-1])
-    return part["escaped"] or part["plain"]
+def _unquote(token: re.Match[str]) -> str:
+    if token["quoted"]:
+        return re.sub(r"""\\(['"\\])""", r"\1", token["quoted"][1:-1])
+    return token["escaped"] or token["plain"]
 
 
-def read_lines(path: str, shown: str, *, careful: bool) -> Iterator[Line]:
-    """Yield the lines of a file that say something. `shown` names the file in messages.
+def read_lines(path: str, shown: str, *, check_owner: bool) -> Iterator[ConfigLine]:
+    """Yield the lines of a file that are not blank or comments. `shown` is its name in messages.
 
-    Raises OSError where it cannot be read and ConfigError where it must not: with `careful`, a file
-    that somebody else may write to, as OpenSSH has it: it could hold a ProxyCommand.
+    Raises OSError if it cannot be read, ConfigError if it is too large or UTF-16, or, with
+    `check_owner`, if somebody else may write to it: it could hold a ProxyCommand. OpenSSH also
+    refuses such a file.
     """
     with open(path, "rb", opener=_opener) as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
             return
-        if careful:
+        if check_owner:
             _check_owner(info, shown)
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise ConfigError("a file of this kind has at most 1 MiB", where=shown)
+        raise ConfigError("the file is larger than 1 MiB", where=shown)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError(
             "this file is UTF-16 (PowerShell's `>` writes it)",
@@ -91,7 +92,7 @@ def read_lines(path: str, shown: str, *, careful: bool) -> Iterator[Line]:
     for number, text in enumerate(data.decode("utf-8-sig", "surrogateescape").split("\n"), 1):
         line = text.strip(_BLANK)
         if line and not line.startswith("#"):
-            yield _line(line, f"{shown}:{number}")
+            yield _parse_line(line, f"{shown}:{number}")
 
 
 def _opener(path: str, flags: int) -> int:
@@ -99,22 +100,22 @@ def _opener(path: str, flags: int) -> int:
 
 
 def _check_owner(info: os.stat_result, shown: str) -> None:
-    if sys.platform == "win32":  # access lists say it there, and the home folder's are tight
+    if sys.platform == "win32":  # access lists apply, and those of the home folder are strict
         return
     foreign = info.st_uid not in (0, os.getuid())
     if foreign or info.st_mode & 0o022:
         raise ConfigError(
-            "it belongs to somebody else" if foreign else "others may write to it",
+            "the file belongs to another user" if foreign else "other users may write to the file",
             where=shown,
-            hint=f"ssh refuses it too; chown it to you, and: chmod go-w {shown}",
+            hint=f"ssh refuses it too; make yourself the owner, and: chmod go-w {shown}",
         )
 
 
-def _line(text: str, where: str) -> Line:
-    found = _LINE.fullmatch(text)
-    if found is None:
+def _parse_line(text: str, where: str) -> ConfigLine:
+    match = _LINE.fullmatch(text)
+    if match is None:
         raise ConfigError("no keyword at the start of the line", where=where)
-    keyword = (found[1] if found[1] is not None else found[2]).lower()
-    if not found[3]:
+    keyword = (match[1] if match[1] is not None else match[2]).lower()
+    if not match[3]:
         raise ConfigError(f"`{keyword}` without a value", where=where)
-    return Line(keyword, found[3], where)
+    return ConfigLine(keyword, match[3], where)

@@ -1,4 +1,4 @@
-"""What the settings depend on of this machine and its user; made once, at the command line."""
+"""The local machine and user on which SSH settings depend; read once, by the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class Local(NamedTuple):
+class LocalUser(NamedTuple):
     """This machine and its user."""
 
     home: str
@@ -25,12 +25,12 @@ class Local(NamedTuple):
 
     @property
     def path(self) -> ModuleType:
-        """How paths are written here: ntpath or posixpath."""
+        """The path module of this system: ntpath or posixpath."""
         return ntpath if self.windows else posixpath
 
     @property
     def ssh_folder(self) -> str:
-        """The user's folder of OpenSSH, where a relative Include starts as well."""
+        """The user's OpenSSH folder, to which a relative Include refers as well."""
         return str(self.path.join(self.home, ".ssh"))
 
     @property
@@ -40,37 +40,37 @@ class Local(NamedTuple):
 
     @property
     def system_folder(self) -> str:
-        """The system's folder of OpenSSH."""
+        """The system's OpenSSH folder."""
         if self.windows:
             return ntpath.join(self.environ.get("PROGRAMDATA", r"C:\ProgramData"), "ssh")
         return "/etc/ssh"
 
     def shown(self, path: str) -> str:
-        """Return a path for a message: `~` for the home folder."""
+        """Return a path for a message, with `~` for the home folder."""
         for start in (self.home + "/", self.home + "\\"):
             if path.startswith(start):
                 return "~/" + path[len(start) :].replace("\\", "/" if self.windows else "\\")
         return path
 
 
-def here(environ: Mapping[str, str]) -> Local:
-    """Return what is known of this machine and its user.
+def current_user(environ: Mapping[str, str]) -> LocalUser:
+    """Return the current user of this machine.
 
-    HOME goes before the home folder of the account, other than in OpenSSH: where the two differ,
-    as in a container or a test, the user has said so.
+    HOME takes precedence over the home folder of the account, other than in OpenSSH: if the two
+    differ, as in a container or a test, the user has set it on purpose.
     """
-    import socket  # noqa: PLC0415 - only who connects pays for it
+    import socket  # noqa: PLC0415 - only commands that connect pay for it
 
     hostname = socket.gethostname()
     if sys.platform == "win32":
         home = environ.get("USERPROFILE") or os.path.expanduser("~")
-        return Local(home, environ.get("USERNAME", ""), environ, "", hostname, windows=True)
+        return LocalUser(home, environ.get("USERNAME", ""), environ, "", hostname, windows=True)
     account = _account()
     home = environ.get("HOME", "")
     if not os.path.isabs(home):
         home = account[1] if account else "/"
     user = account[0] if account else environ.get("USER") or environ.get("LOGNAME", "")
-    return Local(home, user, environ, str(os.getuid()), hostname)
+    return LocalUser(home, user, environ, str(os.getuid()), hostname)
 
 
 def _account() -> tuple[str, str] | None:
@@ -81,6 +81,6 @@ def _account() -> tuple[str, str] | None:
 
     try:
         entry = pwd.getpwuid(os.getuid())
-    except KeyError:  # a container that runs under a number
+    except KeyError:  # a container that runs under a uid without an account
         return None
     return entry.pw_name, entry.pw_dir

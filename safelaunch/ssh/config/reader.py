@@ -1,7 +1,7 @@
-"""What ssh_config files say about one name, evaluated as OpenSSH does: the first value wins.
+"""Evaluate ssh_config files for one host name as OpenSSH does: the first value wins.
 
-Covers Host, Match, Include and the order of files; what a value means is settings' matter.
-`Match exec` is the exception: no command is run while settings are read.
+Handles Host, Match, Include and the order of files; values.py interprets the values. The exception
+is `Match exec`: reading the files runs no command.
 """
 
 from __future__ import annotations
@@ -11,53 +11,53 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.ssh.config.lines import Line, read_lines
-from safelaunch.ssh.config.tokens import Unset, file_name, tokens
+from safelaunch.ssh.config.lines import ConfigLine, read_lines
+from safelaunch.ssh.config.tokens import UnsetVariable, expand_path, expand_percent_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.local_user import LocalUser
 
 MAX_DEPTH = 16  # of Include, as in OpenSSH
-_SEVERAL = ("identityfile", "certificatefile")  # these add up
+_ACCUMULATING = ("identityfile", "certificatefile")  # all values count, not only the first
 _PLAIN_CRITERIA = ("canonical", "final")
 _CRITERIA = ("host", "originalhost", "user", "localuser")
-# what only a command, a network or a flag of ssh could answer
-_UNANSWERED = ("exec", "localnetwork", "tagged", "version", "sessiontype", "command")
+# criteria that depend on a command, a network or a flag of ssh
+_UNSUPPORTED_CRITERIA = ("exec", "localnetwork", "tagged", "version", "sessiontype", "command")
 
 
-class _File(NamedTuple):
-    """A file to read: `of_user` decides where a relative Include starts."""
+class _ConfigFile(NamedTuple):
+    """A file to read; `is_user_file` decides the folder of a relative Include."""
 
     path: str
     shown: str
-    of_user: bool
-    careful: bool
+    is_user_file: bool
+    check_owner: bool
     depth: int = 0
 
 
 class Options:
-    """The lines that apply to one name, by keyword."""
+    """The lines that apply to one host name, by keyword."""
 
     def __init__(self, name: str, user: str | None) -> None:
         self.name = name
-        self.given_user = user
+        self.explicit_user = user
         self.notes: dict[str, None] = {}  # in order, each once
-        self._lines: dict[str, list[Line]] = {}
+        self._lines: dict[str, list[ConfigLine]] = {}
 
-    def line(self, keyword: str) -> Line | None:
+    def line(self, keyword: str) -> ConfigLine | None:
         """Return the line that sets a keyword, or None."""
-        found = self._lines.get(keyword)
-        return found[0] if found else None
+        lines = self._lines.get(keyword)
+        return lines[0] if lines else None
 
-    def lines(self, keyword: str) -> list[Line]:
-        """Return all lines of a keyword whose values add up."""
+    def lines(self, keyword: str) -> list[ConfigLine]:
+        """Return all lines of a keyword that may have several values."""
         return self._lines.get(keyword, [])
 
-    def take(self, line: Line) -> None:
-        """Take a line, unless an earlier one has said it."""
-        if line.keyword in _SEVERAL:
+    def add_line(self, line: ConfigLine) -> None:
+        """Add a line, unless an earlier line has set its keyword."""
+        if line.keyword in _ACCUMULATING:
             self._lines.setdefault(line.keyword, []).append(line)
             return
         if line.keyword in ("proxyjump", "proxycommand") and self._is_proxied():
@@ -65,67 +65,67 @@ class Options:
         self._lines.setdefault(line.keyword, [line])
 
     def _is_proxied(self) -> bool:
-        """Whether one of the two that exclude each other is set; `ProxyJump none` is no proxy."""
+        """Whether ProxyCommand or ProxyJump is set, which exclude each other; `none` is not."""
         jump = self.line("proxyjump")
         return "proxycommand" in self._lines or (jump is not None and not is_none(jump.text))
 
 
 def is_none(text: str) -> bool:
-    """Whether the value is `none`, comment or not."""
+    """Whether the value is `none`, with or without a comment."""
     return text.split("#", maxsplit=1)[0].strip().strip('"').lower() == "none"
 
 
-def options_of(
-    name: str, local: Local, *, config: str | None = None, user: str | None = None
+def effective_options(
+    name: str, local: LocalUser, *, config: str | None = None, user: str | None = None
 ) -> Options:
-    """Return what the files say about a name; `user` goes before what they say.
+    """Return the options of the files for a host name; `user` takes precedence over theirs.
 
-    `config` is read instead of the user's and the system's file, as with `ssh -F`. Raises
-    ConfigError with file and line.
+    `config` replaces the user's and the system's file, as with `ssh -F`. Raises ConfigError with
+    file and line.
     """
-    reader = _Reader(name, local, user)
+    reader = _ConfigReader(name, local, user)
     files = _files(local, config)
     for file in files:
         reader.read(file)
-    if reader.wants_final:
-        reader.begin_final()
+    if reader.needs_final_pass:
+        reader.start_final_pass()
         for file in files:
             reader.read(file)
     return reader.options
 
 
-def _files(local: Local, config: str | None) -> tuple[_File, ...]:
+def _files(local: LocalUser, config: str | None) -> tuple[_ConfigFile, ...]:
     if config is not None:
         if config.lower() == "none":
             return ()
-        return (_File(config, local.shown(config), of_user=True, careful=False),)
+        return (_ConfigFile(config, local.shown(config), is_user_file=True, check_owner=False),)
     system = str(local.path.join(local.system_folder, "ssh_config"))
     return (
-        _File(local.config, local.shown(local.config), of_user=True, careful=True),
-        _File(system, system, of_user=False, careful=False),
+        _ConfigFile(local.config, local.shown(local.config), is_user_file=True, check_owner=True),
+        _ConfigFile(system, system, is_user_file=False, check_owner=False),
     )
 
 
-class _Reader:
-    """Goes through the files once or, where `Match final` asks for it, twice."""
+class _ConfigReader:
+    """Reads the files once, or twice if they contain `Match final`."""
 
-    def __init__(self, name: str, local: Local, user: str | None) -> None:
+    def __init__(self, name: str, local: LocalUser, user: str | None) -> None:
         self.local = local
         self.options = Options(name, user)
-        self.host = name  # what Host patterns are matched against
-        self.is_final = False
-        self.wants_final = False
+        self.host = name  # the name that Host patterns are compared with
+        self.final_pass = False
+        self.needs_final_pass = False
 
-    def begin_final(self) -> None:
-        """From here on patterns see the host name that the first pass found."""
+    def start_final_pass(self) -> None:
+        """Start the second pass, in which patterns match the host name of the first pass."""
         self.host = host_name(self.options)
-        self.is_final = True
-        self.options.take(Line("hostname", quoted(self.host), ""))
+        self.final_pass = True
+        self.options.add_line(ConfigLine("hostname", quoted(self.host), ""))
 
-    def read(self, file: _File, *, active: bool = True) -> None:
-        """Take the lines of a file that apply; none at all where the Include does not.
+    def read(self, file: _ConfigFile, *, active: bool = True) -> None:
+        """Add the lines of a file that apply; none with `active` False.
 
-        Such a file is read all the same, as in OpenSSH: its `Match final` asks for the second pass.
+        OpenSSH also reads an Include that does not apply: its `Match final` causes a second pass.
         """
         reached = active
         for line in self._lines(file):
@@ -137,27 +137,27 @@ class _Reader:
                 for included in self._included(line, file):
                     self.read(included, active=active)
             elif active:
-                self.options.take(line)
+                self.options.add_line(line)
 
-    def _lines(self, file: _File) -> Iterator[Line]:
+    def _lines(self, file: _ConfigFile) -> Iterator[ConfigLine]:
         try:
-            yield from read_lines(file.path, file.shown, careful=file.careful)
+            yield from read_lines(file.path, file.shown, check_owner=file.check_owner)
         except FileNotFoundError:
-            if file.of_user and not file.careful:  # asked for by name
+            if file.is_user_file and not file.check_owner:  # the user named this file
                 raise ConfigError("no such file", where=file.shown) from None
         except OSError as e:
             self.options.notes[f"{file.shown} cannot be read: {e.strerror}"] = None
 
-    def _is_host(self, line: Line) -> bool:
-        found = False
+    def _is_host(self, line: ConfigLine) -> bool:
+        matched = False
         for word in line.words():
             if matches(word.removeprefix("!"), self.host):
                 if word.startswith("!"):
                     return False
-                found = True
-        return found
+                matched = True
+        return matched
 
-    def _is_match(self, line: Line, *, reached: bool) -> bool:
+    def _is_match(self, line: ConfigLine, *, reached: bool) -> bool:
         words = iter(_criteria(line.text))
         result, unanswered = reached, []
         for word in words:
@@ -166,131 +166,132 @@ class _Reader:
                 result = result and not word.startswith("!")
                 continue
             if name in _PLAIN_CRITERIA:
-                self.wants_final = self.wants_final or name == "final"
-                result = result and self.is_final is not word.startswith("!")
+                self.needs_final_pass = self.needs_final_pass or name == "final"
+                result = result and self.final_pass is not word.startswith("!")
                 continue
             argument = next(words, None)
-            if argument is None or name not in (*_CRITERIA, *_UNANSWERED):
+            if argument is None or name not in (*_CRITERIA, *_UNSUPPORTED_CRITERIA):
                 raise _bad_criterion(name, argument, line)
-            if name in _UNANSWERED:
+            if name in _UNSUPPORTED_CRITERIA:
                 unanswered.append(name)
-            elif self._meets(name, argument) is word.startswith("!"):
+            elif self._criterion_matches(name, argument) is word.startswith("!"):
                 result = False
         if result and unanswered:
-            said = f"{line.where}: `Match {unanswered[0]}` is not evaluated, its lines are left out"
-            self.options.notes[said] = None
+            note = f"{line.where}: `Match {unanswered[0]}` is not evaluated, its lines are ignored"
+            self.options.notes[note] = None
         return result and not unanswered
 
-    def _meets(self, criterion: str, patterns: str) -> bool:
+    def _criterion_matches(self, criterion: str, patterns: str) -> bool:
         options = self.options
         if criterion == "localuser":
             return matches_list(patterns, self.local.user)
         if criterion == "user":
-            said = options.line("user")
-            user = options.given_user or (said.word() if said else self.local.user)
+            line = options.line("user")
+            user = options.explicit_user or (line.word() if line else self.local.user)
             return matches_list(patterns, user)
         name = options.name if criterion == "originalhost" else host_name(options, self.host)
         return matches_list(patterns.lower(), name.lower())
 
-    def _included(self, line: Line, file: _File) -> Iterator[_File]:
+    def _included(self, line: ConfigLine, file: _ConfigFile) -> Iterator[_ConfigFile]:
         if file.depth >= MAX_DEPTH:
             raise ConfigError(
                 f"`Include` nested deeper than {MAX_DEPTH} files",
                 where=line.where,
                 hint="does a file include itself?",
             )
-        for path in included_files(line, self.local, of_user=file.of_user):
-            yield _File(
+        for path in included_files(line, self.local, is_user_file=file.is_user_file):
+            yield _ConfigFile(
                 path,
                 self.local.shown(path),
-                of_user=file.of_user,
-                careful=True,
+                is_user_file=file.is_user_file,
+                check_owner=True,
                 depth=file.depth + 1,
             )
 
 
-def included_files(line: Line, local: Local, *, of_user: bool) -> Iterator[str]:
-    """Yield the files that an Include names, sorted within each of its patterns."""
+def included_files(line: ConfigLine, local: LocalUser, *, is_user_file: bool) -> Iterator[str]:
+    """Yield the files that an Include matches, sorted within each pattern."""
     for word in line.words():
         try:
-            pattern = file_name(word, {"d": local.home, "u": local.user}, local, line.where)
-        except Unset:
-            continue  # OpenSSH: a pattern that names nothing
-        folder = local.ssh_folder if of_user else local.system_folder
+            pattern = expand_path(word, {"d": local.home, "u": local.user}, local, line.where)
+        except UnsetVariable:
+            continue  # OpenSSH treats it as a pattern without matches
+        folder = local.ssh_folder if is_user_file else local.system_folder
         yield from sorted(glob.glob(local.path.join(folder, pattern)))
 
 
 def host_name(options: Options, host: str | None = None) -> str:
-    """Return the real host name as far as the lines taken so far say it."""
+    """Return the host name to connect to, according to the lines read so far."""
     line = options.line("hostname")
     name = options.name if host is None else host
     if line is None:
         return name if ":" in name else name.lower()
-    found = tokens(line.word(), {"h": name}, line.where) if line.where else line.word()
-    return found if ":" in found else found.lower()
+    word = line.word()
+    expanded = expand_percent_tokens(word, {"h": name}, line.where) if line.where else word
+    return expanded if ":" in expanded else expanded.lower()
 
 
 def quoted(text: str) -> str:
-    """Return a word as it would stand in a file."""
+    """Return a word with quotes, as a config file would contain it."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _criteria(text: str) -> list[str]:
-    found = []
-    for word in re.finditer(r'"([^"]*)"|([^\s="]+)', text):
-        if word[0].startswith("#"):
+    words = []
+    for match in re.finditer(r'"([^"]*)"|([^\s="]+)', text):
+        if match[0].startswith("#"):
             break
-        found.append(word[2] if word[1] is None else word[1])
-    return found
+        words.append(match[2] if match[1] is None else match[1])
+    return words
 
 
-def _bad_criterion(name: str, argument: str | None, line: Line) -> ConfigError:
-    known = ("all", *_PLAIN_CRITERIA, *_CRITERIA, *_UNANSWERED)
-    if name in known and argument is None:
+def _bad_criterion(name: str, argument: str | None, line: ConfigLine) -> ConfigError:
+    supported = ("all", *_PLAIN_CRITERIA, *_CRITERIA, *_UNSUPPORTED_CRITERIA)
+    if name in supported and argument is None:
         return ConfigError(f"`Match {name}` without a value", where=line.where)
     return ConfigError(
         f"unknown criterion `{name}` of Match",
         where=line.where,
-        hint=did_you_mean(name, known) or "known: " + ", ".join(known),
+        hint=did_you_mean(name, supported) or "known: " + ", ".join(supported),
     )
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern with `*` and `?` fits the whole text; brackets mean themselves."""
+    """Whether a pattern with `*` and `?` matches the whole text; brackets are literal."""
     parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
 def matches_list(patterns: str, text: str) -> bool:
-    """Whether one of the patterns behind commas fits, and none that begins with `!` does."""
-    found = False
+    """Whether one of the comma-separated patterns matches, and none that begins with `!` does."""
+    matched = False
     for pattern in patterns.split(","):
         if matches(pattern.removeprefix("!"), text):
             if pattern.startswith("!"):
                 return False
-            found = True
-    return found
+            matched = True
+    return matched
 
 
-def names(local: Local, *, config: str | None = None) -> list[str]:
-    """Return the host names that the files spell out, in order: for completion and suggestions."""
-    found: dict[str, None] = {}
-    waiting, seen = list(_files(local, config)), set[str]()
-    while waiting:
-        file = waiting.pop(0)
-        if file.path in seen:
+def declared_hosts(local: LocalUser, *, config: str | None = None) -> list[str]:
+    """Return the Host names without wildcards, in order, for completion and suggestions."""
+    hosts: dict[str, None] = {}
+    pending, visited = list(_files(local, config)), set[str]()
+    while pending:
+        file = pending.pop(0)
+        if file.path in visited:
             continue
-        seen.add(file.path)
+        visited.add(file.path)
         try:
-            for line in read_lines(file.path, file.shown, careful=file.careful):
+            for line in read_lines(file.path, file.shown, check_owner=file.check_owner):
                 if line.keyword == "host":
                     plain = (word for word in line.words() if not re.search(r"[*?!]", word))
-                    found.update(dict.fromkeys(plain))
+                    hosts.update(dict.fromkeys(plain))
                 elif line.keyword == "include":
-                    waiting += [
+                    pending += [
                         file._replace(path=path, shown=path)
-                        for path in included_files(line, local, of_user=file.of_user)
+                        for path in included_files(line, local, is_user_file=file.is_user_file)
                     ]
         except (OSError, ConfigError):
-            continue  # whoever connects is told
-    return list(found)
+            continue  # a command that connects reports the error
+    return list(hosts)

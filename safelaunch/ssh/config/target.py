@@ -1,7 +1,7 @@
-"""From a name and what the hosts file says of it to a Target: how a machine is reached.
+"""Resolve a host name and its entry in the hosts file to a Target: how to connect to a machine.
 
-The hosts file wins over ~/.ssh/config, that one over the system's. Reads these ssh_config files
-and nothing else: connects to nothing, asks nobody, looks up no name.
+The hosts file takes precedence over ~/.ssh/config, which takes precedence over the system's file.
+Only reads files: connects to nothing, prompts nobody, resolves no name.
 """
 
 from __future__ import annotations
@@ -13,130 +13,137 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.errors import ConfigError
 from safelaunch.ssh.config import reader as ssh_config
 from safelaunch.ssh.config import values
-from safelaunch.ssh.config.address import Place, place
-from safelaunch.ssh.config.tokens import Unset, file_name, home, tokens
+from safelaunch.ssh.config.address import Address, parse_address
+from safelaunch.ssh.config.tokens import (
+    UnsetVariable,
+    expand_home,
+    expand_path,
+    expand_percent_tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.model import Host
-    from safelaunch.ssh.config.lines import Line
-    from safelaunch.ssh.config.local_user import Local
+    from safelaunch.ssh.config.lines import ConfigLine
+    from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.config.reader import Options
 
-# IdentityAgent's own word for "the socket that SSH_AUTH_SOCK names"; on Windows the usual pipe
-USUAL_AGENT = "SSH_AUTH_SOCK"
+# IdentityAgent's keyword for the socket in SSH_AUTH_SOCK; on Windows the agent's standard pipe
+DEFAULT_AGENT = "SSH_AUTH_SOCK"
 _MAX_HOPS = 16
-_IDENTITIES = ("id_ed25519", "id_ecdsa", "id_rsa")  # of those that OpenSSH tries
+_DEFAULT_IDENTITIES = ("id_ed25519", "id_ecdsa", "id_rsa")  # OpenSSH tries these and others
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One way to a machine. Paths are this machine's, `~` and tokens expanded.
+    """How to connect to a machine over one address. Paths are local, `~` and tokens expanded.
 
-    `jumps` lead to it, the first to connect to first; they have none of their own, and only the
-    first can have a proxy command. `others` are further ways to the same machine, to be tried in
-    order: its host key must be the same on each.
+    `jumps` are the jump hosts in the order of connection; they have no jumps of their own, and only
+    the first can have a proxy command. `others` are the other addresses of the same machine, to be
+    tried in order: its host key must be the same on each.
     """
 
-    name: str  # as the user calls it
+    name: str  # the name that the user typed
     address: str
     port: int
     user: str
     identities: tuple[str, ...]  # key files in order
-    identities_given: bool = False  # else the usual files, most of which need not exist
-    identities_only: bool = False  # keys of the agent that are not among them are not offered
+    identities_configured: bool = False  # else the default files, which may not exist
+    identities_only: bool = False  # do not offer other keys of the agent
     certificates: tuple[str, ...] = ()
-    agent: str | None = USUAL_AGENT  # None: none is asked; else USUAL_AGENT or a socket's path
+    agent: str | None = DEFAULT_AGENT  # DEFAULT_AGENT or the path of a socket; None: no agent
     jumps: tuple[Target, ...] = ()
-    proxy_command: str | None = None  # for a shell on this machine, tokens expanded
-    host_key_alias: str | None = None  # the name to look for in known_hosts, instead of address
-    known_hosts: tuple[str, ...] = ()  # the user's; new keys go into the first
+    proxy_command: str | None = None  # for a local shell, tokens expanded
+    host_key_alias: str | None = None  # the name to search in known_hosts, instead of address
+    known_hosts: tuple[str, ...] = ()  # the user's files; new keys go into the first
     system_known_hosts: tuple[str, ...] = ()
     strict: str = "ask"  # StrictHostKeyChecking: ask, yes, no, accept-new
     family: str = "any"  # any, inet, inet6
     connect_timeout: float | None = None  # seconds
-    alive_interval: float | None = None  # seconds, 0: off; None: the files say nothing
+    alive_interval: float | None = None  # seconds, 0: off; None: not configured
     alive_count: int | None = None
     authentications: tuple[str, ...] = values.METHODS
-    notes: tuple[str, ...] = ()  # what of the files is not followed: for a failed login
+    notes: tuple[str, ...] = ()  # unsupported settings of the files, shown if the login fails
     others: tuple[Target, ...] = ()
 
 
-class _Wish(NamedTuple):
-    """One machine to be looked up: what goes before the files, and what led here."""
+class _Query(NamedTuple):
+    """One machine to resolve: its address, and settings that override the files."""
 
     name: str
-    place: Place
+    parsed: Address
     identity: str | None = None
-    via: str | None = None  # ProxyJump that goes before the files' own
-    via_where: str | None = None  # the line that says it
+    proxy_jump: str | None = None  # overrides ProxyJump of the files
+    proxy_jump_where: str | None = None  # file and line of `proxy_jump`
     hops: int = 0
 
 
-def target(name: str, host: Host | None, local: Local, *, config: str | None = None) -> Target:
-    """Return how the machine is reached that the user calls `name`.
+def resolve_target(
+    name: str, host: Host | None, local: LocalUser, *, config: str | None = None
+) -> Target:
+    """Return the Target of the machine `name`.
 
-    `host` is its entry in the hosts file, if it has one; `config` goes before the user's and the
-    system's ssh_config, as with `ssh -F`. Raises ConfigError with file and line.
+    `host` is its entry in the hosts file, if any; `config` replaces the user's and the system's
+    ssh_config, as with `ssh -F`. Raises ConfigError with file and line.
     """
     if host is None:
-        return _way(_Wish(name, place(name)), local, config)
-    ways = []
+        return _resolve(_Query(name, parse_address(name)), local, config)
+    routes = []
     for text in host.addresses or (host.ssh or name,):
-        at = place(text, name)
-        at = at._replace(user=at.user or host.user, port=at.port or host.port)
-        ways.append(_way(_Wish(name, at, host.identity), local, config))
-    return replace(ways[0], others=tuple(ways[1:]))
+        parsed = parse_address(text, name)
+        parsed = parsed._replace(user=parsed.user or host.user, port=parsed.port or host.port)
+        routes.append(_resolve(_Query(name, parsed, host.identity), local, config))
+    return replace(routes[0], others=tuple(routes[1:]))
 
 
-def _way(wish: _Wish, local: Local, config: str | None) -> Target:
-    at = wish.place
-    options = ssh_config.options_of(at.host, local, config=config, user=at.user)
+def _resolve(query: _Query, local: LocalUser, config: str | None) -> Target:
+    parsed = query.parsed
+    options = ssh_config.effective_options(parsed.host, local, config=config, user=parsed.user)
     address = ssh_config.host_name(options)
-    port = at.port or values.port(options)
-    user = at.user or values.word(options, "user") or local.user
+    port = parsed.port or values.port(options)
+    user = parsed.user or values.word(options, "user") or local.user
     alias = (values.word(options, "hostkeyalias") or "").lower() or None
-    known = {"h": address, "n": at.host, "p": str(port), "r": user}
-    files = _Files(options, local, _file_tokens(known, local, alias))
-    jumps, command = _proxies(options, wish, local, config, known)
-    given = [] if wish.identity is None else [home(wish.identity, local)]
-    identities = [*given, *files.of_lines("identityfile")]
-    usual = [str(local.path.join(local.ssh_folder, file)) for file in _IDENTITIES]
-    is_given = bool(given or options.lines("identityfile"))
-    values.note_what_is_not_followed(options)
+    tokens = {"h": address, "n": parsed.host, "p": str(port), "r": user}
+    files = _Files(options, local, _file_tokens(tokens, local, alias))
+    jumps, command = _proxies(options, query, local, config, tokens)
+    explicit = [] if query.identity is None else [expand_home(query.identity, local)]
+    identities = [*explicit, *files.from_lines("identityfile")]
+    defaults = [str(local.path.join(local.ssh_folder, file)) for file in _DEFAULT_IDENTITIES]
+    is_configured = bool(explicit or options.lines("identityfile"))
+    values.note_unsupported_options(options)
     return Target(
-        name=wish.name,
+        name=query.name,
         address=address,
         port=port,
         user=user,
-        identities=tuple(dict.fromkeys(identities if is_given else usual)),
-        identities_given=is_given,
-        # many keys of an agent would use up the server's patience before the one that is named
-        identities_only=bool(given) or values.is_on(options, "identitiesonly"),
-        certificates=tuple(dict.fromkeys(files.of_lines("certificatefile"))),
+        identities=tuple(dict.fromkeys(identities if is_configured else defaults)),
+        identities_configured=is_configured,
+        # many keys of an agent could reach the server's MaxAuthTries before the configured one
+        identities_only=bool(explicit) or values.is_on(options, "identitiesonly"),
+        certificates=tuple(dict.fromkeys(files.from_lines("certificatefile"))),
         agent=files.agent(),
         jumps=jumps,
         proxy_command=command,
         host_key_alias=alias,
-        known_hosts=files.several("userknownhostsfile", _user_files(local)),
-        system_known_hosts=files.several("globalknownhostsfile", _system_files(local)),
+        known_hosts=files.from_words("userknownhostsfile", _user_known_hosts(local)),
+        system_known_hosts=files.from_words("globalknownhostsfile", _system_known_hosts(local)),
         strict=values.strictness(options),
         family=values.choice(options, "addressfamily", ("any", "inet", "inet6")),
-        connect_timeout=values.span(options, "connecttimeout"),
-        alive_interval=values.span(options, "serveraliveinterval"),
+        connect_timeout=values.duration(options, "connecttimeout"),
+        alive_interval=values.duration(options, "serveraliveinterval"),
         alive_count=values.count(options, "serveralivecountmax"),
-        authentications=values.authentications(options),
+        authentications=values.auth_methods(options),
         notes=tuple(options.notes),
     )
 
 
-def _file_tokens(known: dict[str, str], local: Local, alias: str | None) -> dict[str, str]:
+def _file_tokens(tokens: dict[str, str], local: LocalUser, alias: str | None) -> dict[str, str]:
     return {
-        **known,
+        **tokens,
         "d": local.home,
         "i": local.uid,
-        "k": alias or known["n"],
+        "k": alias or tokens["n"],
         "L": local.hostname.split(".")[0],
         "l": local.hostname,
         "u": local.user,
@@ -144,92 +151,96 @@ def _file_tokens(known: dict[str, str], local: Local, alias: str | None) -> dict
 
 
 class _Files(NamedTuple):
-    """Settings that name files."""
+    """Reads the options whose values are paths."""
 
     options: Options
-    local: Local
-    known: dict[str, str]
+    local: LocalUser
+    tokens: dict[str, str]
 
-    def of_lines(self, keyword: str) -> list[str]:
-        """Return the files of a setting whose lines add up."""
+    def from_lines(self, keyword: str) -> list[str]:
+        """Return the files of an option that may have several lines."""
         lines = self.options.lines(keyword)
-        return self._expanded((line.word(), line) for line in lines)
+        return self._expand((line.word(), line) for line in lines)
 
-    def several(self, keyword: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the files of a setting that names several in one line."""
+    def from_words(self, keyword: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the files of an option with several files in one line."""
         line = self.options.line(keyword)
         if line is None:
             return default
-        return tuple(self._expanded((word, line) for word in line.words()))
+        return tuple(self._expand((word, line) for word in line.words()))
 
     def agent(self) -> str | None:
-        """Return the socket of the agent, USUAL_AGENT, or None where none is to be asked."""
+        """Return the socket of the agent, DEFAULT_AGENT, or None for no agent."""
         line = self.options.line("identityagent")
-        word = USUAL_AGENT if line is None else line.word()
-        if line is None or word == USUAL_AGENT:
-            return USUAL_AGENT
+        word = DEFAULT_AGENT if line is None else line.word()
+        if line is None or word == DEFAULT_AGENT:
+            return DEFAULT_AGENT
         if re.fullmatch(r"\$[A-Za-z0-9_]+", word):
             return self.local.environ.get(word[1:]) or None
-        found = self._expanded([(word, line)])
-        return found[0] if found else None
+        resolved = self._expand([(word, line)])
+        return resolved[0] if resolved else None
 
-    def _expanded(self, words: Iterable[tuple[str, Line]]) -> list[str]:
-        found = []
+    def _expand(self, words: Iterable[tuple[str, ConfigLine]]) -> list[str]:
+        resolved = []
         for word, line in words:
             if word.lower() == "none":
                 continue
             try:
-                found.append(file_name(word, self.known, self.local, line.where))
-            except Unset as e:
-                said = f"{line.where}: `{word}` is left out, ${e} is not set"
-                self.options.notes[said] = None
-        return found
+                resolved.append(expand_path(word, self.tokens, self.local, line.where))
+            except UnsetVariable as e:
+                note = f"{line.where}: `{word}` is ignored, ${e} is not set"
+                self.options.notes[note] = None
+        return resolved
 
 
-def _user_files(local: Local) -> tuple[str, ...]:
+def _user_known_hosts(local: LocalUser) -> tuple[str, ...]:
     names = ("known_hosts", "known_hosts2")
     return tuple(str(local.path.join(local.ssh_folder, name)) for name in names)
 
 
-def _system_files(local: Local) -> tuple[str, ...]:
+def _system_known_hosts(local: LocalUser) -> tuple[str, ...]:
     names = ("ssh_known_hosts", "ssh_known_hosts2")
     return tuple(str(local.path.join(local.system_folder, name)) for name in names)
 
 
-# -- the way there ---------------------------------------------------------------------------------
+# -- jump hosts and proxy commands -----------------------------------------------------------------
 
 
 def _proxies(
-    options: Options, wish: _Wish, local: Local, config: str | None, known: dict[str, str]
+    options: Options, query: _Query, local: LocalUser, config: str | None, tokens: dict[str, str]
 ) -> tuple[tuple[Target, ...], str | None]:
-    """Return the hops, and the command that makes the first connection."""
-    if wish.via is not None:
-        return _hops(wish.via, wish.via_where, wish, local, config), None
+    """Return the jump hosts, and the proxy command of the first connection."""
+    if query.proxy_jump is not None:
+        return _hops(query.proxy_jump, query.proxy_jump_where, query, local, config), None
     jump = options.line("proxyjump")
     if jump is not None and not ssh_config.is_none(jump.text):
         text = jump.text.split("#")[0].strip().strip('"')
-        return _hops(tokens(text, known, jump.where), jump.where, wish, local, config), None
+        return _hops(
+            expand_percent_tokens(text, tokens, jump.where), jump.where, query, local, config
+        ), None
     command = options.line("proxycommand")
     if command is None or command.text.lower() == "none":
         return (), None
-    return (), tokens(command.text, known, command.where)
+    return (), expand_percent_tokens(command.text, tokens, command.where)
 
 
 def _hops(
-    text: str, where: str | None, wish: _Wish, local: Local, config: str | None
+    text: str, where: str | None, query: _Query, local: LocalUser, config: str | None
 ) -> tuple[Target, ...]:
-    """Return the hops of a ProxyJump, the first to connect to first, and what leads to that one.
+    """Return the jump hosts of a ProxyJump, in the order of connection.
 
-    As `ssh -J` does it: only for the first hop the files' own ProxyJump counts.
+    Only for the first one the ProxyJump of the files counts, as with `ssh -J`.
     """
-    if wish.hops >= _MAX_HOPS:
+    if query.hops >= _MAX_HOPS:
         raise ConfigError(
-            f"`{wish.place.host}` is reached through itself",
+            f"`{query.parsed.host}` is its own jump host",
             where=where,
-            hint="leave the jump host out of its own block: Host * !jumphost",
+            hint="exclude the jump host from its own block: Host * !jumphost",
         )
-    before, _, last = text.rpartition(",")
-    at = place(last.strip(), where)
-    hop = _Wish(at.host, at, via=before or None, via_where=where, hops=wish.hops + 1)
-    found = _way(hop, local, config)
-    return (*found.jumps, replace(found, jumps=()))
+    earlier, _, last = text.rpartition(",")
+    parsed = parse_address(last.strip(), where)
+    hop = _Query(
+        parsed.host, parsed, proxy_jump=earlier or None, proxy_jump_where=where, hops=query.hops + 1
+    )
+    resolved = _resolve(hop, local, config)
+    return (*resolved.jumps, replace(resolved, jumps=()))

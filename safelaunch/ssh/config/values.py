@@ -1,4 +1,4 @@
-"""What the lines of an ssh_config mean: words, switches, times, and what is not followed."""
+"""Typed values of ssh_config options: words, switches, times, and unsupported options."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.ssh.config.address import PORT, port_number
-from safelaunch.ssh.config.tokens import seconds
+from safelaunch.ssh.config.address import STANDARD_PORT, parse_port
+from safelaunch.ssh.config.tokens import parse_seconds
 
 if TYPE_CHECKING:
     from safelaunch.ssh.config.reader import Options
@@ -19,9 +19,10 @@ _SWITCHES = {
     "challengeresponseauthentication": "keyboard-interactive",  # its name until OpenSSH 8.7
     "passwordauthentication": "password",
 }
-# Settings that would change the connection, and the values that ask for nothing. Not GSSAPI and
-# host-based login, which Debian asks for everywhere: they count where a server offers them.
-_NOT_FOLLOWED = {
+# Unsupported options that would change the connection, with the values that have no effect. GSSAPI
+# and host-based login are not among them: Debian enables them by default, and they only matter
+# where a server offers them.
+_UNSUPPORTED = {
     "pkcs11provider": ("none",),
     "knownhostscommand": ("none",),
     "canonicalizehostname": ("no",),
@@ -35,46 +36,46 @@ _STRICT = {
 
 
 def word(options: Options, keyword: str) -> str | None:
-    """Return the word that a keyword is set to, or None."""
+    """Return the value of a keyword with one argument, or None."""
     line = options.line(keyword)
     return None if line is None else line.word()
 
 
-def choice(options: Options, keyword: str, known: tuple[str, ...]) -> str:
-    """Return one of the known words; the first is the default. Raises ConfigError."""
+def choice(options: Options, keyword: str, allowed: tuple[str, ...]) -> str:
+    """Return one of the allowed words; the first is the default. Raises ConfigError."""
     line = options.line(keyword)
     if line is None:
-        return known[0]
-    found = line.word().lower()
-    if found not in known:
+        return allowed[0]
+    value = line.word().lower()
+    if value not in allowed:
         raise ConfigError(
-            f"`{keyword}` cannot be `{line.word()}`", where=line.where, hint=", ".join(known)
+            f"`{keyword}` cannot be `{line.word()}`", where=line.where, hint=", ".join(allowed)
         )
-    return found
+    return value
 
 
 def is_on(options: Options, keyword: str) -> bool:
-    """Whether a switch that is off by default is on."""
+    """Whether a switch is on; the default is off."""
     return choice(options, keyword, ("no", "false", "yes", "true")) in ("yes", "true")
 
 
 def strictness(options: Options) -> str:
-    """Return StrictHostKeyChecking: ask, yes, no or accept-new."""
+    """Return the value of StrictHostKeyChecking: ask, yes, no or accept-new."""
     return _STRICT[choice(options, "stricthostkeychecking", ("ask", *_STRICT))]
 
 
 def port(options: Options) -> int:
-    """Return the port that the files say, or the usual one."""
+    """Return the port of the files, or 22."""
     line = options.line("port")
     if line is None or line.word() == "ssh":
-        return PORT
-    return port_number(line.word(), line.where)
+        return STANDARD_PORT
+    return parse_port(line.word(), line.where)
 
 
-def span(options: Options, keyword: str) -> float | None:
+def duration(options: Options, keyword: str) -> float | None:
     """Return a time in seconds, or None."""
     line = options.line(keyword)
-    return None if line is None else seconds(line.word(), line.where)
+    return None if line is None else parse_seconds(line.word(), line.where)
 
 
 def count(options: Options, keyword: str) -> int | None:
@@ -83,29 +84,31 @@ def count(options: Options, keyword: str) -> int | None:
     if line is None:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", line.word()):
-        raise ConfigError(f"`{keyword}`: no number `{line.word()}`", where=line.where)
+        raise ConfigError(f"`{keyword}`: `{line.word()}` is not a number", where=line.where)
     return int(line.word())
 
 
-def authentications(options: Options) -> tuple[str, ...]:
-    """Return the ways to log in that are wanted and known here, in order."""
+def auth_methods(options: Options) -> tuple[str, ...]:
+    """Return the login methods that are enabled and supported, in order of preference."""
     line = options.line("preferredauthentications")
-    wanted = METHODS if line is None else tuple(line.word().lower().split(","))
-    off = {
+    preferred = METHODS if line is None else tuple(line.word().lower().split(","))
+    disabled = {
         method
         for switch, method in _SWITCHES.items()
         if (word(options, switch) or "").lower() in ("no", "false")
     }
-    return tuple(method for method in wanted if method in METHODS and method not in off)
+    return tuple(method for method in preferred if method in METHODS and method not in disabled)
 
 
-def note_what_is_not_followed(options: Options) -> None:
-    """Add a note for each setting that asks for what this client does not do."""
-    for keyword, nothing in _NOT_FOLLOWED.items():
+def note_unsupported_options(options: Options) -> None:
+    """Add a note for each option in use that this client does not support."""
+    for keyword, inactive in _UNSUPPORTED.items():
         line = options.line(keyword)
-        if line is not None and line.text.lower() not in nothing:
-            options.notes[f"{line.where}: `{keyword}` is not supported here"] = None
+        if line is not None and line.text.lower() not in inactive:
+            options.notes[f"{line.where}: safelaunch does not support `{keyword}`"] = None
     line = options.line("preferredauthentications")
     if line is not None and not set(line.word().lower().split(",")) & set(METHODS):
-        said = f"{line.where}: none of `{line.word()}` is supported here: {', '.join(METHODS)} are"
-        options.notes[said] = None
+        note = (
+            f"{line.where}: safelaunch supports none of `{line.word()}`, only {', '.join(METHODS)}"
+        )
+        options.notes[note] = None

@@ -1,4 +1,4 @@
-"""ssh-agent: the keys that it holds, and their signatures. Its socket, on Windows a named pipe."""
+"""Client of ssh-agent, over its socket or its named pipe on Windows: list keys, and sign."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.ssh import paramiko_patches
-from safelaunch.ssh.config.target import USUAL_AGENT
+from safelaunch.ssh.config.target import DEFAULT_AGENT
 from safelaunch.ssh.keys import identities
 
 if TYPE_CHECKING:
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 _LIST, _LISTED, _SIGN, _SIGNED = 11, 12, 13, 14
 _FLAGS = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}
-_LONGEST = 1 << 22
+_MAX_MESSAGE = 1 << 22
 
 
-class Agent:
-    """An ssh-agent. Not for several threads at once."""
+class SshAgent:
+    """A connection to an ssh-agent; not thread-safe."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def identities(self) -> list[identities.Identity]:
-        """Return its keys. Raises OSError, ValueError."""
-        answer = self._ask(bytes([_LIST]))
-        if answer[0] != _LISTED:
-            raise ValueError("it does not tell its keys")
-        (count,) = struct.unpack_from(">I", answer, 1)
-        fields = identities.strings(answer[5:], 2 * count)
-        found = []
+        """Return the keys of the agent. Raises OSError, ValueError."""
+        reply = self._ask(bytes([_LIST]))
+        if reply[0] != _LISTED:
+            raise ValueError("it refused to list its keys")
+        (count,) = struct.unpack_from(">I", reply, 1)
+        fields = identities.unpack_strings(reply[5:], 2 * count)
+        keys = []
         for blob, comment in zip(fields[::2], fields[1::2], strict=True):
-            kind = identities.strings(blob, 1)[0].decode()
+            kind = identities.unpack_strings(blob, 1)[0].decode()
             label = f"agent: {comment.decode('utf-8', 'replace') or 'a key'}"
-            found.append(identities.Identity(label, kind, blob, self._signer(blob), held=True))
-        return found
+            keys.append(identities.Identity(label, kind, blob, self._signer(blob), in_agent=True))
+        return keys
 
     def close(self) -> None:
         """Close the connection to it."""
@@ -50,19 +50,23 @@ class Agent:
     def _signer(self, blob: bytes) -> Signer:
         def sign(data: bytes, algorithm: str) -> bytes:
             flags = _FLAGS.get(algorithm.removesuffix(identities.CERTIFICATE), 0)
-            fields = identities.string(blob) + identities.string(data) + struct.pack(">I", flags)
-            answer = self._ask(bytes([_SIGN]) + fields)
-            if answer[0] != _SIGNED:
+            fields = (
+                identities.pack_string(blob)
+                + identities.pack_string(data)
+                + struct.pack(">I", flags)
+            )
+            reply = self._ask(bytes([_SIGN]) + fields)
+            if reply[0] != _SIGNED:
                 raise ValueError("the agent refused to sign")
-            return identities.strings(answer[1:], 1)[0]
+            return identities.unpack_strings(reply[1:], 1)[0]
 
         return sign
 
     def _ask(self, request: bytes) -> bytes:
-        self._connection.send(identities.string(request))
+        self._connection.send(identities.pack_string(request))
         (length,) = struct.unpack(">I", self._exactly(4))
-        if not 0 < length < _LONGEST:
-            raise ValueError("it speaks another protocol")
+        if not 0 < length < _MAX_MESSAGE:
+            raise ValueError("it does not use the ssh-agent protocol")
         return self._exactly(length)
 
     def _exactly(self, length: int) -> bytes:
@@ -70,39 +74,41 @@ class Agent:
         while len(data) < length:
             part = self._connection.recv(length - len(data))
             if not part:
-                raise ValueError("it hung up")
+                raise ValueError("it closed the connection")
             data += part
         return data
 
 
 @contextlib.contextmanager
-def agent(target: Target, complain: Callable[[str], None]) -> Iterator[list[identities.Identity]]:
-    """Yield the keys of the target's agent, to be used inside; none where there is no agent."""
+def agent_keys(
+    target: Target, complain: Callable[[str], None]
+) -> Iterator[list[identities.Identity]]:
+    """Yield the keys of the target's agent, valid inside the context; [] without an agent."""
     if target.agent is None:
         yield []
         return
-    found: Agent | None = None
-    held: list[identities.Identity] = []
+    agent: SshAgent | None = None
+    keys: list[identities.Identity] = []
     try:
         connection = _connect(target.agent)
         if connection is not None:
-            found = Agent(connection)
-            held = found.identities()
+            agent = SshAgent(connection)
+            keys = agent.identities()
     except (OSError, ValueError, IndexError, struct.error) as e:
-        complain(f"the agent gives no keys: {e}")
+        complain(f"cannot list the keys of the agent: {e}")
     try:
-        yield held
+        yield keys
     finally:
-        if found is not None:
-            found.close()
+        if agent is not None:
+            agent.close()
 
 
 def _connect(where: str) -> Any:
-    """Return a connection to an agent, or None where there is none. Raises OSError."""
-    if where == USUAL_AGENT:
+    """Return a connection to an agent, or None if there is no agent. Raises OSError."""
+    if where == DEFAULT_AGENT:
         return paramiko_patches.paramiko().agent.get_agent_connection()
     if not hasattr(socket, "AF_UNIX"):
-        return _Pipe(where)
+        return _NamedPipe(where)
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(where)
@@ -112,8 +118,8 @@ def _connect(where: str) -> Any:
     return connection
 
 
-class _Pipe:
-    """A named pipe of Windows, as OpenSSH's agent there has one."""
+class _NamedPipe:
+    """A named pipe of Windows, used by OpenSSH's agent there."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 - closed by close

@@ -1,8 +1,9 @@
-"""The keys that can prove who we are: key files, certificates, and in which order they are tried.
+"""Load key files and certificates, and decide the order in which a login tries the keys.
 
-Paramiko's own classes decrypt before they know what a key is, take the agent's socket from the
+Paramiko's own classes decrypt before they know the type of a key, take the agent's socket from the
 environment only, and change their arguments between versions; the formats are few and stable.
 """
+# ruff: noqa: PLC0415 - cryptography is imported where it is used: 20 ms
 
 from __future__ import annotations
 
@@ -26,123 +27,122 @@ CERTIFICATE = "-cert-v01@openssh.com"
 _OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
 _PUTTY = b"PuTTY-User-Key-File"
-_LONGEST = 1 << 22
+_MAX_FILE = 1 << 22
 
 
-class Unreadable(Exception):  # noqa: N818 - reads as what happened
-    """A key file cannot be used; its text is the reason, for people."""
+class UnusableKey(Exception):  # noqa: N818 - reads as what happened
+    """A key file cannot be used; the message is the reason, for the user."""
 
 
-class Locked(Exception):  # noqa: N818 - reads as what happened
-    """A key needs a passphrase: none was given, or a wrong one."""
+class PassphraseRequired(Exception):  # noqa: N818 - reads as what happened
+    """A key needs a passphrase: it is missing, or wrong."""
 
 
 class Signer(Protocol):
-    """A private key. `algorithm` says how an RSA key is to sign."""
+    """Signs with a private key. `algorithm` selects the hash of an RSA signature."""
 
     def __call__(self, data: bytes, algorithm: str) -> bytes:
-        """Return the signature as it goes over the wire."""
+        """Return the signature in its wire format."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A key to be offered. `kind` and `blob` are of its public half or of its certificate."""
+    """A key to offer. `kind` and `blob` are those of its public key or of its certificate."""
 
-    label: str  # for people: where it is
+    label: str  # its location, for messages
     kind: str
     blob: bytes
-    sign: Signer | None = None  # None: `path` is to be opened first
+    sign: Signer | None = None  # None: `path` must be decrypted first
     path: str | None = None
-    held: bool = False  # by an agent, which may ask its user at each signature
+    in_agent: bool = False  # signed by an agent, which may ask its user at each signature
 
     @property
-    def shown(self) -> str:
-        """Return it in short, for messages."""
-        return f"{self.label} ({known_hosts.describe(self.kind, self.blob)})"
+    def description(self) -> str:
+        """The label and fingerprint, for messages."""
+        return f"{self.label} ({known_hosts.describe_key(self.kind, self.blob)})"
 
 
-# -- parts of messages
+# -- wire format
 
 
-def string(data: bytes) -> bytes:
-    """Return data with its length before it."""
+def pack_string(data: bytes) -> bytes:
+    """Return data with its length as a prefix."""
     return struct.pack(">I", len(data)) + data
 
 
-def strings(data: bytes, count: int) -> list[bytes]:
-    """Return the first fields of a message. Raises ValueError."""
-    found = []
+def unpack_strings(data: bytes, count: int) -> list[bytes]:
+    """Return the first `count` fields of a message. Raises ValueError."""
+    fields = []
     for _ in range(count):
         if len(data) < 4:  # noqa: PLR2004 - the length
             raise ValueError("too short")
         (length,) = struct.unpack_from(">I", data)
         if length > len(data) - 4:
             raise ValueError("too short")
-        found.append(data[4 : 4 + length])
+        fields.append(data[4 : 4 + length])
         data = data[4 + length :]
-    return found
+    return fields
 
 
 # -- files
 
 
-def public_line(text: str) -> tuple[str, bytes] | None:
-    """Return type and key of a line as in id_ed25519.pub; None where it is none."""
+def parse_public_key(text: str) -> tuple[str, bytes] | None:
+    """Return type and key of a line such as in id_ed25519.pub; None if it is not valid."""
     words = text.split()
     if len(words) < 2:  # noqa: PLR2004 - type and key
         return None
     with contextlib.suppress(binascii.Error, ValueError):
         blob = base64.b64decode(words[1], validate=True)
-        if strings(blob, 1)[0].decode() == words[0]:
+        if unpack_strings(blob, 1)[0].decode() == words[0]:
             return words[0], blob
     return None
 
 
-def read_public(path: str) -> tuple[str, bytes] | None:
-    """Return type and key of a .pub or certificate file; None where there is none."""
+def read_public_key(path: str) -> tuple[str, bytes] | None:
+    """Return type and key of a .pub or certificate file; None if missing or not valid."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return public_line(file.readline(1 << 16))
+            return parse_public_key(file.readline(1 << 16))
     except OSError:
         return None
 
 
-def from_file(path: str, label: str) -> list[Identity]:
-    """Return the identities of a key file: its certificate's beside it, and its own.
+def read_identities(path: str, label: str) -> list[Identity]:
+    """Return the identities of a key file: its certificate, if there is one, and the key.
 
-    None where its public half cannot be known without the passphrase. Raises Unreadable, Locked,
-    FileNotFoundError.
+    Raises UnusableKey, FileNotFoundError; PassphraseRequired if even the public key needs it.
     """
-    known = _public_half(path)
+    public = _public_half(path)
     sign: Signer | None = None
-    if known is None or not _encrypted(path):
-        known, sign = open_file(path, None)
-    found = [Identity(label, *known, sign, path)]
-    certificate = read_public(f"{path.removesuffix('.pub')}-cert.pub")
+    if public is None or not _is_encrypted(path):
+        public, sign = load_private_key(path, None)
+    identities = [Identity(label, *public, sign, path)]
+    certificate = read_public_key(f"{path.removesuffix('.pub')}-cert.pub")
     if certificate is not None:
-        found.insert(0, Identity(f"{label}-cert.pub", *certificate, sign, path))
-    return found
+        identities.insert(0, Identity(f"{label}-cert.pub", *certificate, sign, path))
+    return identities
 
 
-def certified(certificate: str, identities: Iterable[Identity]) -> Identity | None:
-    """Return the identity of a certificate file, signed for by the one of its key."""
-    found = read_public(certificate)
-    if found is None:
+def certificate_identity(certificate: str, identities: Iterable[Identity]) -> Identity | None:
+    """Return the identity of a certificate file, with the signer of the key it certifies."""
+    public = read_public_key(certificate)
+    if public is None:
         return None
     with contextlib.suppress(ValueError, ImportError):
-        plain = _certified_key(found[1])
+        certified = _certified_key(public[1])
         for identity in identities:
-            if identity.blob == plain:
+            if identity.blob == certified:
                 label = os.path.basename(certificate)
-                return Identity(label, *found, identity.sign, identity.path, identity.held)
+                return Identity(label, *public, identity.sign, identity.path, identity.in_agent)
     return None
 
 
 def _certified_key(blob: bytes) -> bytes:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - 20 ms
+    from cryptography.hazmat.primitives import serialization
 
-    kind = strings(blob, 1)[0]
+    kind = unpack_strings(blob, 1)[0]
     line = kind + b" " + base64.b64encode(blob)
     loaded = serialization.load_ssh_public_identity(line)
     key = loaded.public_key() if isinstance(loaded, serialization.SSHCertificate) else loaded
@@ -150,87 +150,87 @@ def _certified_key(blob: bytes) -> bytes:
     return base64.b64decode(key.public_bytes(encoding, form).split()[1])
 
 
-def _content(path: str) -> bytes:
+def _read_key_file(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
                 _check_owner(file.fileno())
-            return file.read(_LONGEST)
+            return file.read(_MAX_FILE)
     except FileNotFoundError:
         raise
     except OSError as e:
-        raise Unreadable(e.strerror or str(e)) from e
+        raise UnusableKey(e.strerror or str(e)) from e
 
 
 def _check_owner(descriptor: int) -> None:
-    # as OpenSSH: what others could have read is no secret; files of others are their matter
+    # OpenSSH also refuses a key that others could have read, unless it belongs to another user
     if sys.platform != "win32" and os.fstat(descriptor).st_uid == os.geteuid():
-        raise Unreadable("others can read it, so it is not used (chmod 600)")
+        raise UnusableKey("other users can read it: protect it with chmod 600")
 
 
-def _unarmoured(content: bytes) -> bytes:
+def _decode_armor(content: bytes) -> bytes:
     lines = content.strip().splitlines()
     try:
         raw = base64.b64decode(b"".join(lines[1:-1]))
     except binascii.Error as e:
-        raise Unreadable("it is damaged") from e
+        raise UnusableKey("it is damaged") from e
     if not raw.startswith(_MAGIC):
-        raise Unreadable("it is damaged")
+        raise UnusableKey("it is damaged")
     return raw[len(_MAGIC) :]
 
 
 def _public_half(path: str) -> tuple[str, bytes] | None:
-    content = _content(path)
+    content = _read_key_file(path)
     if content.startswith(_PUTTY):
-        raise Unreadable("it is in PuTTY's format: export it as OpenSSH key with puttygen")
+        raise UnusableKey("it is in PuTTY's format: export it as an OpenSSH key with puttygen")
     if content.startswith(_OPENSSH):
-        raw = _unarmoured(content)
+        raw = _decode_armor(content)
         try:
-            head = strings(raw, 3)
-            rest = raw[sum(len(part) + 4 for part in head) + 4 :]
-            blob = strings(rest, 1)[0]
-            return strings(blob, 1)[0].decode(), blob
+            header = unpack_strings(raw, 3)
+            remainder = raw[sum(len(field) + 4 for field in header) + 4 :]
+            blob = unpack_strings(remainder, 1)[0]
+            return unpack_strings(blob, 1)[0].decode(), blob
         except (ValueError, UnicodeDecodeError) as e:
-            raise Unreadable("it is damaged") from e
-    return read_public(f"{path}.pub")
+            raise UnusableKey("it is damaged") from e
+    return read_public_key(f"{path}.pub")
 
 
-def _encrypted(path: str) -> bool:
-    content = _content(path)
+def _is_encrypted(path: str) -> bool:
+    content = _read_key_file(path)
     if content.startswith(_OPENSSH):
-        return strings(_unarmoured(content), 1)[0] != b"none"
+        return unpack_strings(_decode_armor(content), 1)[0] != b"none"
     return b"ENCRYPTED" in content[:400]
 
 
-def open_file(path: str, passphrase: str | None) -> tuple[tuple[str, bytes], Signer]:
-    """Return type, public key and signer of a key file. Raises Unreadable, Locked."""
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - 20 ms
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - 20 ms
+def load_private_key(path: str, passphrase: str | None) -> tuple[tuple[str, bytes], Signer]:
+    """Return type, public key and signer. Raises UnusableKey, PassphraseRequired."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
 
-    content = _content(path)
+    content = _read_key_file(path)
     openssh = content.startswith(_OPENSSH)
     load = serialization.load_ssh_private_key if openssh else serialization.load_pem_private_key
     try:
         private = load(content, passphrase.encode() if passphrase else None)
     except TypeError as e:  # a passphrase is missing
-        raise Locked from e
+        raise PassphraseRequired from e
     except UnsupportedAlgorithm as e:
-        raise Unreadable(f"its type or cipher is not supported ({e})") from e
+        raise UnusableKey(f"its type or cipher is not supported ({e})") from e
     except ValueError as e:
-        if passphrase or _encrypted(path):
-            raise Locked from e
-        raise Unreadable("it is no private key") from e
+        if passphrase or _is_encrypted(path):
+            raise PassphraseRequired from e
+        raise UnusableKey("it is not a private key") from e
     form, encoding = serialization.PublicFormat.OpenSSH, serialization.Encoding.OpenSSH
     line = private.public_key().public_bytes(encoding, form).decode()
-    known = public_line(line)
-    if known is None or known[0] == "ssh-dss":
-        raise Unreadable("DSA keys are not supported any more")
-    return known, _signer(private)
+    public = parse_public_key(line)
+    if public is None or public[0] == "ssh-dss":
+        raise UnusableKey("DSA keys are not supported")
+    return public, _signer(private)
 
 
 def _signer(private: Any) -> Signer:
-    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - 20 ms
-    from cryptography.hazmat.primitives.asymmetric import (  # noqa: PLC0415 - 20 ms
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import (
         ec,
         ed25519,
         padding,
@@ -248,72 +248,76 @@ def _signer(private: Any) -> Signer:
         elif isinstance(private, ec.EllipticCurvePrivateKey):
             sizes = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
             der = private.sign(data, ec.ECDSA(sizes[private.curve.key_size]))
-            raw = b"".join(map(_integer, utils.decode_dss_signature(der)))
+            raw = b"".join(map(_pack_integer, utils.decode_dss_signature(der)))
         else:
-            raise Unreadable(f"{type(private).__name__} is not supported")
-        return string(name.encode()) + string(raw)
+            raise UnusableKey(f"{type(private).__name__} is not supported")
+        return pack_string(name.encode()) + pack_string(raw)
 
     return sign
 
 
-def _integer(number: int) -> bytes:
-    return string(number.to_bytes(number.bit_length() // 8 + 1, "big"))
+def _pack_integer(number: int) -> bytes:
+    return pack_string(number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
 
-# -- which are offered
+# -- order of the keys
 
 
-def candidates(
-    target: Target, held: list[Identity], complain: Callable[[str, str], None]
+def identities_to_try(
+    target: Target, agent_keys: list[Identity], complain: Callable[[str, str], None]
 ) -> Iterator[Identity]:
-    """Yield what is to be offered, in OpenSSH's order: certificates, named keys, the others.
+    """Yield the keys to offer, in OpenSSH's order: certificates, configured keys, other keys.
 
-    `complain(label, why)` hears of key files that cannot be offered.
+    `complain(label, reason)` is called for key files that cannot be offered.
     """
     files: list[Identity] = []
     for path in target.identities:
-        files += _signed_by_agent(_of_file(path, target, held, complain), held)
-    with_file = [key for file in files for key in held if key.blob == file.blob]
-    others = [] if target.identities_only else [key for key in held if key not in with_file]
-    own = [file for file in files if all(file.blob != key.blob for key in held)]
-    extra = (certified(path, [*held, *own]) for path in target.certificates)
-    order = [*(key for key in extra if key is not None), *with_file, *others, *own]
+        identities = _configured_identities(path, target, agent_keys, complain)
+        files += _signed_by_agent(identities, agent_keys)
+    with_file = [key for file in files for key in agent_keys if key.blob == file.blob]
+    others = [] if target.identities_only else [key for key in agent_keys if key not in with_file]
+    file_only = [file for file in files if all(file.blob != key.blob for key in agent_keys)]
+    certificates = (
+        certificate_identity(path, [*agent_keys, *file_only]) for path in target.certificates
+    )
+    order = [*(key for key in certificates if key is not None), *with_file, *others, *file_only]
     order.sort(key=lambda key: not key.kind.endswith(CERTIFICATE))
     offered = set()
     for key in order:
-        if not key.blob or key.blob not in offered:  # without one, its passphrase comes first
+        if not key.blob or key.blob not in offered:  # no blob: the passphrase is needed first
             offered.add(key.blob)
             yield key
 
 
-def _signed_by_agent(files: list[Identity], held: list[Identity]) -> list[Identity]:
-    """Let the agent sign for the certificate of a key that it holds."""
+def _signed_by_agent(files: list[Identity], agent_keys: list[Identity]) -> list[Identity]:
+    """Return the identities of a key file, signed by the agent if it has the key."""
     for file in files:
-        for key in held:
+        for key in agent_keys:
             if key.blob == file.blob:
-                return [replace(other, sign=key.sign, held=True) for other in files]
+                return [replace(other, sign=key.sign, in_agent=True) for other in files]
     return files
 
 
-def _of_file(
-    path: str, target: Target, held: list[Identity], complain: Callable[[str, str], None]
+def _configured_identities(
+    path: str, target: Target, agent_keys: list[Identity], complain: Callable[[str, str], None]
 ) -> list[Identity]:
     label = _label(path)
     try:
-        return from_file(path, label)
+        return read_identities(path, label)
     except FileNotFoundError:
-        # the public half is enough to choose a key of the agent
-        known = read_public(path) or read_public(f"{path}.pub")
-        if known is not None and any(key.blob == known[1] for key in held):
-            return [Identity(label, *known)]
-        if target.identities_given:
-            complain(label, "there is no such file")
-    except Locked:
+        # the public key is enough to select a key of the agent
+        public = read_public_key(path) or read_public_key(f"{path}.pub")
+        if public is not None and any(key.blob == public[1] for key in agent_keys):
+            return [Identity(label, *public)]
+        if target.identities_configured:
+            complain(label, "no such file")
+    except PassphraseRequired:
         return [Identity(label, "", b"", None, path)]
-    except Unreadable as e:
-        known = read_public(path)  # IdentityFile may name the .pub of a key of the agent
-        if known is not None:
-            return [Identity(label, *known)] if any(k.blob == known[1] for k in held) else []
+    except UnusableKey as e:
+        public = read_public_key(path)  # IdentityFile may be the .pub of a key of the agent
+        if public is not None:
+            in_agent = any(key.blob == public[1] for key in agent_keys)
+            return [Identity(label, *public)] if in_agent else []
         complain(label, str(e))
     return []
 

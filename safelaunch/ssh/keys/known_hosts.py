@@ -1,6 +1,6 @@
-"""OpenSSH's known_hosts files: which host keys are known for a name, and adding one.
+"""Read OpenSSH's known_hosts files, and append a host key.
 
-Reads and appends; never rewrites. What to do about an unknown or a changed key is trust.py's.
+Never rewrites a line. verify_host_key.py decides about an unknown or a changed key.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SHA2 = ("rsa-sha2-512", "rsa-sha2-256")  # how a key of type ssh-rsa signs
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A key in a file. `hosts` is its first field: patterns, or a hash of one name."""
+class KnownHost:
+    """A line with a host key. `hosts` is its first field: patterns, or a hash of one name."""
 
     file: str
     number: int
@@ -35,45 +35,45 @@ class Line:
 
     @property
     def where(self) -> str:
-        """Return the place as file:line."""
+        """The location as file:line."""
         return f"{self.file}:{self.number}"
 
-    def names(self, name: str) -> bool:
-        """Tell whether the line is about a host, named as `host_name` does."""
+    def matches_name(self, name: str) -> bool:
+        """Whether the line is for a host, whose name has the form of `known_hosts_name`."""
         if self.hosts.startswith("|"):
-            return _hashed_is(self.hosts, name)
-        found = False
+            return _hash_matches(self.hosts, name)
+        matched = False
         for pattern in self.hosts.lower().split(","):
-            if pattern.startswith("!") and _fits(pattern[1:], name):
+            if pattern.startswith("!") and _matches(pattern[1:], name):
                 return False
-            found = found or _fits(pattern, name)
-        return found
+            matched = matched or _matches(pattern, name)
+        return matched
 
 
-def host_name(address: str, port: int) -> str:
-    """Return the name under which known_hosts has an address."""
+def known_hosts_name(address: str, port: int) -> str:
+    """Return the name of an address in known_hosts."""
     address = address.lower()
     return address if port == STANDARD_PORT else f"[{address}]:{port}"
 
 
 def fingerprint(blob: bytes) -> str:
-    """Return a key's fingerprint as OpenSSH shows it."""
+    """Return the fingerprint of a key in OpenSSH's format."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
-def describe(kind: str, blob: bytes) -> str:
-    """Return a key in short: `ED25519 SHA256:...`."""
-    return f"{short(kind)} {fingerprint(blob)}"
+def describe_key(kind: str, blob: bytes) -> str:
+    """Return the type and fingerprint of a key: `ED25519 SHA256:...`."""
+    return f"{key_type_name(kind)} {fingerprint(blob)}"
 
 
-def short(kind: str) -> str:
-    """Return a key type as people and OpenSSH call it: ED25519, RSA, ECDSA-SK."""
+def key_type_name(kind: str) -> str:
+    """Return the short name of a key type: ED25519, RSA, ECDSA-SK."""
     name = next((name for name in ("ed25519", "ecdsa", "rsa", "dss") if name in kind), kind)
     return (name + "-sk" * kind.startswith("sk-") + "-cert" * ("-cert-" in kind)).upper()
 
 
-def read(files: Iterable[str]) -> list[Line]:
-    """Return the keys of some files; what is not there, and lines without one, are passed."""
+def read_entries(files: Iterable[str]) -> list[KnownHost]:
+    """Return the keys of the files; skip missing files, and lines without a key."""
     lines = []
     for file in files:
         try:
@@ -82,34 +82,34 @@ def read(files: Iterable[str]) -> list[Line]:
         except OSError:
             continue
         for number, line in enumerate(text.splitlines(), 1):
-            found = _parse(file, number, line)
-            if found is not None:
-                lines.append(found)
+            entry = _parse(file, number, line)
+            if entry is not None:
+                lines.append(entry)
     return lines
 
 
-def about(lines: Iterable[Line], names: Iterable[str]) -> list[Line]:
-    """Return the lines about a host that has these names."""
-    wanted = list(names)
-    return [line for line in lines if any(line.names(name) for name in wanted)]
+def entries_for(lines: Iterable[KnownHost], names: Iterable[str]) -> list[KnownHost]:
+    """Return the lines for a host with these names."""
+    host_names = list(names)
+    return [line for line in lines if any(line.matches_name(name) for name in host_names)]
 
 
-def algorithms(lines: Iterable[Line]) -> list[str]:
-    """Return the host key algorithms for which lines have a key, in their order, each once."""
-    found: dict[str, None] = {}
+def host_key_algorithms(lines: Iterable[KnownHost]) -> list[str]:
+    """Return the host key algorithms of the keys in lines, in order, each once."""
+    algorithms: dict[str, None] = {}
     for line in lines:
         if line.marker is None:
-            found |= dict.fromkeys(_SHA2 if line.kind == "ssh-rsa" else (line.kind,))
-    return list(found)
+            algorithms |= dict.fromkeys(_SHA2 if line.kind == "ssh-rsa" else (line.kind,))
+    return list(algorithms)
 
 
-def add(file: str, names: Sequence[str], kind: str, blob: bytes) -> None:
-    """Append a key to a file, hashed where all names in it are. Raises OSError."""
+def add_entry(file: str, names: Sequence[str], kind: str, blob: bytes) -> None:
+    """Append a key to a file; hash the names if the file has only hashed ones. Raises OSError."""
     folder = os.path.dirname(file)
     if folder:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-    known = read([file])
-    hashed = bool(known) and all(line.hosts.startswith("|") for line in known)
+    entries = read_entries([file])
+    hashed = bool(entries) and all(line.hosts.startswith("|") for line in entries)
     fields = [_hash(name) for name in names] if hashed else [",".join(names)]
     key = base64.b64encode(blob).decode()
     text = "".join(f"{field} {kind} {key}\n" for field in fields)
@@ -122,7 +122,7 @@ def add(file: str, names: Sequence[str], kind: str, blob: bytes) -> None:
         appended.write(text.encode())
 
 
-def _parse(file: str, number: int, line: str) -> Line | None:
+def _parse(file: str, number: int, line: str) -> KnownHost | None:
     words = line.split()
     if not words or words[0].startswith("#"):
         return None
@@ -133,16 +133,16 @@ def _parse(file: str, number: int, line: str) -> Line | None:
         blob = base64.b64decode(words[2], validate=True)
     except (binascii.Error, ValueError):
         return None
-    return Line(file, number, marker, words[0], words[1], blob)
+    return KnownHost(file, number, marker, words[0], words[1], blob)
 
 
-def _fits(pattern: str, name: str) -> bool:
-    """Tell whether a name fits a pattern: `*` and `?` are wild, brackets are not."""
+def _matches(pattern: str, name: str) -> bool:
+    """Whether a name matches a pattern: `*` and `?` are wildcards, brackets are literal."""
     parts = ({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in pattern)
     return re.fullmatch("".join(parts), name, re.DOTALL) is not None
 
 
-def _hashed_is(field: str, name: str) -> bool:
+def _hash_matches(field: str, name: str) -> bool:
     try:
         _, scheme, salt, digest = field.split("|")
         raw = base64.b64decode(salt)

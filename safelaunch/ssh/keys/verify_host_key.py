@@ -1,4 +1,4 @@
-"""Is this the machine that is meant? Its host key against known_hosts, and a question."""
+"""Verify a host key against known_hosts, and prompt for confirmation of an unknown one."""
 
 from __future__ import annotations
 
@@ -8,71 +8,83 @@ from typing import TYPE_CHECKING
 from safelaunch.script import quote
 from safelaunch.ssh import errors
 from safelaunch.ssh.keys import known_hosts
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe, host_name
+from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe_key, known_hosts_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from safelaunch.errors import HostError
     from safelaunch.ssh.config.target import Target
-    from safelaunch.ssh.keys.known_hosts import Line
-    from safelaunch.ssh.login import Ask
+    from safelaunch.ssh.keys.known_hosts import KnownHost
+    from safelaunch.ssh.login import Prompter
 
 _ANSWERS = "yes, no or the fingerprint"
 
 
-class Known:
-    """What known_hosts says of a machine: under each of its addresses, since it is one machine."""
+class HostKeyVerifier:
+    """Verifies the host key of a machine; a key known for any of its addresses is accepted."""
 
-    def __init__(self, target: Target, ways: Sequence[Target]) -> None:
-        """`target` is the way that is taken now, `ways` are all."""
+    def __init__(self, target: Target, routes: Sequence[Target]) -> None:
+        """Read known_hosts. `target` is the current target, `routes` are all of the machine."""
         self.target = target
-        self.names = list(dict.fromkeys(_name(way) for way in (target, *ways)))
-        lines = known_hosts.read((*target.known_hosts, *target.system_known_hosts))
-        found = known_hosts.about(lines, self.names)
-        self.lines = [line for line in found if line.marker is None]
-        self._authorities = [line for line in found if line.marker == known_hosts.AUTHORITY]
-        self._revoked = [line for line in found if line.marker == known_hosts.REVOKED]
-        # as OpenSSH: a key known for the usual port is one of the machine's
-        bare = () if target.host_key_alias else {way.address.lower() for way in (target, *ways)}
-        other = known_hosts.about(lines, bare) if target.port != STANDARD_PORT else []
-        self._elsewhere = [line for line in other if line.marker is None]
+        self.host_names = list(dict.fromkeys(_entry_name(route) for route in (target, *routes)))
+        lines = known_hosts.read_entries((*target.known_hosts, *target.system_known_hosts))
+        entries = known_hosts.entries_for(lines, self.host_names)
+        self.lines = [line for line in entries if line.marker is None]
+        self._authorities = [line for line in entries if line.marker == known_hosts.AUTHORITY]
+        self._revoked = [line for line in entries if line.marker == known_hosts.REVOKED]
+        # OpenSSH also accepts the key that is known for the same host at the standard port
+        bare = (
+            () if target.host_key_alias else {route.address.lower() for route in (target, *routes)}
+        )
+        other = known_hosts.entries_for(lines, bare) if target.port != STANDARD_PORT else []
+        self._standard_port_lines = [line for line in other if line.marker is None]
 
     def algorithms(self, supported: Sequence[str]) -> list[str]:
-        """Return the host key algorithms to ask for: first those for which a key is known."""
-        first = [a for a in known_hosts.algorithms(self.lines + self._elsewhere) if a in supported]
-        return list(dict.fromkeys([*first, *supported]))
+        """Return the host key algorithms to request: first those of the known keys."""
+        known_first = [
+            a
+            for a in known_hosts.host_key_algorithms(self.lines + self._standard_port_lines)
+            if a in supported
+        ]
+        return list(dict.fromkeys([*known_first, *supported]))
 
-    def check(self, kind: str, blob: bytes, ask: Ask | None, say: Callable[[str], None]) -> None:
-        """Accept the key that was shown, or raise Untrusted."""
+    def check(
+        self, kind: str, blob: bytes, ask: Prompter | None, notify: Callable[[str], None]
+    ) -> None:
+        """Return if the server's key is accepted. Raises UntrustedHostKey."""
         for line in self._revoked:
             if line.blob == blob:
                 raise self._error(f"its host key is revoked in {line.where}", None)
-        if any(line.blob == blob for line in (*self.lines, *self._elsewhere)):
+        if any(line.blob == blob for line in (*self.lines, *self._standard_port_lines)):
             return
-        same = [line for line in self.lines if line.kind == kind]
-        if same:
-            raise self._changed(same[0], kind, blob)
-        self._unknown(kind, blob, ask, say)
+        same_kind = [line for line in self.lines if line.kind == kind]
+        if same_kind:
+            raise self._changed_key_error(same_kind[0], kind, blob)
+        self._handle_unknown(kind, blob, ask, notify)
 
-    def _changed(self, line: Line, kind: str, blob: bytes) -> HostError:
-        name = next((name for name in self.names if line.names(name)), self.names[0])
+    def _changed_key_error(self, line: KnownHost, kind: str, blob: bytes) -> HostError:
+        names = (name for name in self.host_names if line.matches_name(name))
+        name = next(names, self.host_names[0])
         return self._error(
-            f"its host key has changed: it shows {describe(kind, blob)}, and {line.where} has "
+            f"its host key has changed: it shows {describe_key(kind, blob)}, but {line.where} has "
             f"{known_hosts.fingerprint(line.blob)}",
-            "this is another machine, one that was set up anew, or somebody in between. Where you "
-            f"know why: ssh-keygen -f {quote(line.file)} -R {quote(name)}",
+            "the machine was replaced or reinstalled, or somebody intercepts the connection. If "
+            f"you know the reason: ssh-keygen -f {quote(line.file)} -R {quote(name)}",
         )
 
-    def _unknown(self, kind: str, blob: bytes, ask: Ask | None, say: Callable[[str], None]) -> None:
+    def _handle_unknown(
+        self, kind: str, blob: bytes, ask: Prompter | None, notify: Callable[[str], None]
+    ) -> None:
         target = self.target
         other = self.lines[0] if self.lines else None
         if target.strict in ("no", "accept-new") and other is None:
-            self._add(kind, blob, say)
-            say(f"{target.name}: new host key {describe(kind, blob)}, kept in {self._file()}")
+            self._store(kind, blob, notify)
+            file = self._user_file()
+            notify(f"{target.name}: new host key {describe_key(kind, blob)}, stored in {file}")
             return
         notes = self._notes(other)
-        shown = f"its host key is not known: {describe(kind, blob)}{''.join(notes)}"
+        shown = f"its host key is not known: {describe_key(kind, blob)}{''.join(notes)}"
         if target.strict != "ask":
             raise self._error(
                 shown,
@@ -82,29 +94,29 @@ class Known:
         if ask is None:
             raise self._error(
                 shown,
-                "connect once from a terminal, compare the fingerprint and say yes: "
+                "connect once from a terminal, compare the fingerprint and answer yes: "
                 f"safelaunch hosts test {target.name}",
             )
-        if not self._agreed(kind, blob, ask, notes):
+        if not self._confirmed(kind, blob, ask, notes):
             raise self._error("its host key was not accepted", None)
-        self._add(kind, blob, say)
+        self._store(kind, blob, notify)
 
-    def _notes(self, other: Line | None) -> list[str]:
+    def _notes(self, other: KnownHost | None) -> list[str]:
         notes = []
         if other is not None:
-            key = f"{known_hosts.short(other.kind)} key"
-            notes.append(f"; {other.where} has its {key}, which it does not show")
+            key = f"{known_hosts.key_type_name(other.kind)} key"
+            notes.append(f"; {other.where} has its {key}, which the server does not offer")
         if self._authorities:
             line = self._authorities[0]
-            notes.append(f"; {line.where} trusts an authority for it, which safelaunch cannot use")
+            notes.append(f"; {line.where} has a certificate authority, which safelaunch ignores")
         return notes
 
-    def _agreed(self, kind: str, blob: bytes, ask: Ask, notes: Sequence[str]) -> bool:
-        place = f"{self.target.address} port {self.target.port}"
-        print_ = known_hosts.fingerprint(blob)
+    def _confirmed(self, kind: str, blob: bytes, ask: Prompter, notes: Sequence[str]) -> bool:
+        address = f"{self.target.address} port {self.target.port}"
+        key_fingerprint = known_hosts.fingerprint(blob)
         prompt = (
-            f"The authenticity of host '{self.target.name}' ({place}) can't be established.\n"
-            f"{known_hosts.short(kind)} key fingerprint is {print_}.\n"
+            f"The authenticity of host '{self.target.name}' ({address}) can't be established.\n"
+            f"{known_hosts.key_type_name(kind)} key fingerprint is {key_fingerprint}.\n"
             + "".join(f"{note.removeprefix('; ')}\n" for note in notes)
             + "Are you sure you want to continue connecting (yes/no/[fingerprint])? "
         )
@@ -113,28 +125,28 @@ class Known:
                 answer = ask(prompt, secret=False).strip()
             except EOFError:
                 return False
-            if answer.lower() == "yes" or answer == print_:
+            if answer.lower() == "yes" or answer == key_fingerprint:
                 return True
             if answer.lower() == "no":
                 return False
             prompt = f"Please type {_ANSWERS}: "
 
-    def _add(self, kind: str, blob: bytes, say: Callable[[str], None]) -> None:
-        file = self._file()
+    def _store(self, kind: str, blob: bytes, notify: Callable[[str], None]) -> None:
+        file = self._user_file()
         try:
             if file is not None:
-                known_hosts.add(file, self.names, kind, blob)
+                known_hosts.add_entry(file, self.host_names, kind, blob)
         except OSError as e:
-            say(f"{self.target.name}: its host key could not be kept in {file}: {e.strerror}")
+            notify(f"{self.target.name}: its host key could not be stored in {file}: {e.strerror}")
 
-    def _file(self) -> str | None:
+    def _user_file(self) -> str | None:
         with contextlib.suppress(IndexError):
             return self.target.known_hosts[0]
         return None
 
     def _error(self, message: str, hint: str | None) -> HostError:
-        return errors.Untrusted(message, where=self.target.name, hint=hint)
+        return errors.UntrustedHostKey(message, where=self.target.name, hint=hint)
 
 
-def _name(way: Target) -> str:
-    return way.host_key_alias or host_name(way.address, way.port)
+def _entry_name(route: Target) -> str:
+    return route.host_key_alias or known_hosts_name(route.address, route.port)

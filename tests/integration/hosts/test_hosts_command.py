@@ -485,7 +485,7 @@ def test_a_wrong_password_leaves_nothing_behind(desk: Desk, bare: Sshd) -> None:
     wrong = (("password: ", "wrong"),) * 3
     done = desk.type("add", "gpu1", f"alice@127.0.0.1:{bare.port}", answers=wrong)
     assert done.code == 4
-    assert "gpu1: alice@127.0.0.1 is not let in" in done.screen
+    assert "gpu1: login failed for alice@127.0.0.1" in done.screen
     assert desk.files() == before
 
 
@@ -495,7 +495,7 @@ def test_without_a_terminal_a_password_is_refused_with_what_to_do(desk: Desk, ba
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
     assert "run this in a terminal" in done.stderr
     told = " ".join(desk.cli("test", f"alice@127.0.0.1:{bare.port}", code=4).stdout.split())
-    assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` asks it once" in told
+    assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` there once" in told
     assert f"ssh-copy-id -p {bare.port} alice@127.0.0.1" in done.stderr
     (desk.user / ".ssh" / "known_hosts").unlink()
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
@@ -604,7 +604,7 @@ def test_a_server_that_wants_more_than_a_key_is_not_added(desk: Desk) -> None:
         )
         assert done.code == 4
         assert "is there already, for root" in done.screen
-        assert "is installed, and is not enough: root@127.0.0.1 is not let in" in done.screen
+        assert "is installed, and is not enough: login failed for root@127.0.0.1" in done.screen
         assert not desk.file.exists()
 
 
@@ -702,7 +702,7 @@ def test_another_hosts_file_can_be_named(desk: Desk, server: Sshd) -> None:
         (("localhost", "10.0.0.5"), "`localhost` is this machine"),
         (("lab", "10.0.0.5"), "`lab` is a group already"),
         (("a b", "10.0.0.5"), "is no host name"),
-        (("new", "me:secret@10.0.0.5"), "a password does not belong into an address"),
+        (("new", "me:secret@10.0.0.5"), "an address must not contain a password"),
         (("new", "10.0.0.5:22", "--port", "23"), "which port is it?"),
         (("new", "10.0.0.5", "--profile", "h10"), "did you mean `h100`?"),
         (("new", "10.0.0.5", "--python", "bin/python"), "is not absolute"),

@@ -81,7 +81,7 @@ def refusing(tmp_path: Path) -> Iterator[Target]:
             port=port,
             user="anybody",
             identities=(str(keygen(tmp_path / "id_ed25519")),),
-            identities_given=True,
+            identities_configured=True,
             agent=None,
             known_hosts=(str(known_hosts),),
         )

@@ -31,7 +31,13 @@ from support.workspace import wait_for
 
 from safelaunch.ssh import errors, handshake
 from safelaunch.ssh.connection import Connection, connect
-from safelaunch.ssh.errors import ConnectionLost, LoginFailed, Unreachable, Untrusted, Unusable
+from safelaunch.ssh.errors import (
+    ConnectionLost,
+    LoginFailed,
+    NoCommandSession,
+    Unreachable,
+    UntrustedHostKey,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,7 +192,7 @@ def test_another_user_is_another_user(server: Sshd) -> None:
 def test_the_next_address_is_taken_where_one_does_not_answer(server: Sshd) -> None:
     way = server.target()
     with connect(server.target(port=refused_port(), others=(way,))) as connection:
-        assert connection.way == way
+        assert connection.target == way
 
 
 def test_no_address_that_answers_is_told_with_each_reason(server: Sshd) -> None:
@@ -205,7 +211,7 @@ def test_another_machine_at_a_second_address_is_refused(server: Sshd, tmp_path: 
         )
         second = server.target(port=stranger.port, known_hosts=(str(kept),))
         target = server.target(port=ways[0], known_hosts=(str(kept),), others=(second,))
-        assert "has changed" in fails(Untrusted, target, ask=Person("yes")).message
+        assert "has changed" in fails(UntrustedHostKey, target, ask=Person("yes")).message
 
 
 def test_an_accepted_key_holds_for_all_addresses(server: Sshd, tmp_path: Path) -> None:
@@ -243,7 +249,7 @@ def test_errors_of_a_jump_host_are_told_as_its_own(
     server: Sshd, bastion: Sshd, tmp_path: Path
 ) -> None:
     unknown = bastion.target(name="bastion", known_hosts=(str(tmp_path / "known"),))
-    error = fails(Untrusted, server.target(jumps=(unknown,)))
+    error = fails(UntrustedHostKey, server.target(jumps=(unknown,)))
     assert error.message.startswith("jump host `bastion`: its host key is not known")
     keyless = bastion.target(name="bastion", identities=())
     assert fails(LoginFailed, server.target(jumps=(keyless,))).message.startswith("jump host `bas")
@@ -310,7 +316,7 @@ def children() -> set[str]:
 def test_a_proxy_command_that_fails_is_told_with_its_words(server: Sshd) -> None:
     said: list[str] = []
     target = server.target(proxy_command="sh -c 'echo cannot find the way >&2; exit 3'")
-    error = fails(Unreachable, target, say=said.append)
+    error = fails(Unreachable, target, notify=said.append)
     assert "opened no connection (exit code 3): cannot find the way" in error.message
     assert said == ["cannot find the way"]
 
@@ -369,7 +375,7 @@ def answering(words: bytes) -> contextlib.AbstractContextManager[int]:
 def test_a_server_that_speaks_another_protocol_is_told(server: Sshd) -> None:
     with answering(b"220 mail.example ESMTP\x1b[31m\r\n" * 101) as port:
         error = fails(Unreachable, server.target(port=port))
-    assert "is no SSH server: it said '220 mail.example ESMTP[31m'" in error.message
+    assert "is not an SSH server: it answered '220 mail.example ESMTP[31m'" in error.message
 
 
 def test_a_server_that_shares_no_method_is_told() -> None:
@@ -381,7 +387,7 @@ def test_a_server_that_shares_no_method_is_told() -> None:
 def test_a_server_that_says_nothing_is_told(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "GREETING", 1.2)
+    monkeypatch.setattr(handshake, "GREETING_TIMEOUT", 1.2)
     faults.stall(DOWN)
     error = fails(Unreachable, through(server, faults))
     assert "did not finish its greeting in 1.2 s" in error.message
@@ -390,8 +396,8 @@ def test_a_server_that_says_nothing_is_told(
 def test_a_server_that_stops_in_the_handshake_is_told(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "GREETING", 1.0)
-    monkeypatch.setattr(handshake, "EXCHANGE", 0.5)
+    monkeypatch.setattr(handshake, "GREETING_TIMEOUT", 1.0)
+    monkeypatch.setattr(handshake, "KEY_EXCHANGE_TIMEOUT", 0.5)
     faults.stall(UP)
     error = fails(Unreachable, through(server, faults))
     assert "did not finish the key exchange in 0.5 s" in error.message
@@ -401,13 +407,13 @@ def test_a_server_that_stops_in_the_handshake_is_told(
 def test_a_server_that_hangs_up_at_once_is_tried_again(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "PAUSES", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(handshake, "RETRY_DELAYS", (0.01, 0.02, 0.04))
     said: list[str] = []
     faults.hang_up(3)
-    connect(through(server, faults), say=said.append).close()
+    connect(through(server, faults), notify=said.append).close()
     assert faults.accepted == 4
     assert len(said) == 3
-    for word in ("sshd restarting", "MaxStartups", "fail2ban", "try 2 of 4"):
+    for word in ("sshd restarting", "MaxStartups", "fail2ban", "attempt 2 of 4"):
         assert word in said[0]
     faults.hang_up(100)
     error = fails(Unreachable, through(server, faults))
@@ -426,12 +432,12 @@ def test_a_server_with_too_many_logins_is_waited_for() -> None:
             assert "MaxStartups" in line
             other.close()
 
-        connect(server.target(), say=say).close()
+        connect(server.target(), notify=say).close()
         assert "drop connection" in server.log()
 
 
 def test_a_server_with_too_many_logins_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "PAUSES", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(handshake, "RETRY_DELAYS", (0.01, 0.02, 0.04))
     with Sshd({"MaxStartups": "1:100:1"}) as server:
         with socket.create_connection((server.address, server.port)) as other:
             assert other.recv(100).startswith(b"SSH-")
@@ -491,7 +497,7 @@ def test_a_reset_while_reading_is_told_at_once(server: Sshd, faults: Faults) -> 
 def test_a_server_that_goes_down_is_told_at_once(server: Sshd, faults: Faults) -> None:
     with connect(through(server, faults)) as connection, connection.exec("cat") as channel:
         faults.drop()
-        with pytest.raises(ConnectionLost, match="the other side closed it"):
+        with pytest.raises(ConnectionLost, match="closed by the other side"):
             channel.read(1)
 
 
@@ -530,7 +536,7 @@ def test_a_quiet_connection_that_lives_is_kept(server: Sshd, faults: Faults) -> 
 def test_a_cut_anywhere_in_the_login_is_an_error_of_ours(
     server: Sshd, faults: Faults, count: int, direction: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "PAUSES", (0.01,))
+    monkeypatch.setattr(handshake, "RETRY_DELAYS", (0.01,))
     faults.cut_after(count, direction)
     before = ours()
     with (
@@ -560,19 +566,22 @@ def test_an_account_without_a_shell_is_told(shell: str, said: str) -> None:
     ):
         out = everything(channel)
         code = channel.exit_code(20)
-        error = errors.no_answer("box", out, channel.stderr_tail(), code)
-    assert isinstance(error, Unusable)
+        error = errors.command_failed("box", out, channel.stderr_tail(), code)
+    assert isinstance(error, NoCommandSession)
     assert said in f"{error.message} {error.hint}"
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ("bash: line 1: python3: command not found\n", "there is no python3"),
-        ("sh: 1: python3: not found\n", "there is no python3"),
-        ("mkdir: cannot create directory 'x': No space left on device\n", "the disk is full"),
-        ("mkdir: cannot create directory '.safelaunch': Permission denied\n", "cannot be written"),
-        ("touch: Read-only file system\n", "cannot be written"),
+        ("bash: line 1: python3: command not found\n", "no python3 on the PATH"),
+        ("sh: 1: python3: not found\n", "no python3 on the PATH"),
+        (
+            "mkdir: cannot create directory 'x': No space left on device\n",
+            "the disk of the host is full",
+        ),
+        ("mkdir: cannot create directory '.safelaunch': Permission denied\n", "is not writable"),
+        ("touch: Read-only file system\n", "is not writable"),
         ("Segmentation fault\n", "exit code 3 before it answered: Segmentation fault"),
     ],
 )
@@ -583,14 +592,14 @@ def test_what_ends_a_command_before_it_answers_is_told(
         channel.write(told.encode())
         channel.close_stdin()
         out = everything(channel)
-        error = errors.no_answer("box", out, channel.stderr_tail(), channel.exit_code(20))
+        error = errors.command_failed("box", out, channel.stderr_tail(), channel.exit_code(20))
     assert said in error.message
     assert error.hint
 
 
 def test_a_server_without_sessions_is_told() -> None:
     with Sshd({"MaxSessions": "0"}) as server, connect(server.target()) as connection:
-        with pytest.raises(Unusable, match="opens no session") as caught:
+        with pytest.raises(NoCommandSession, match="refused to open a session") as caught:
             connection.exec("true")
         assert "MaxSessions" in str(caught.value.hint)
         assert connection.alive
@@ -599,7 +608,7 @@ def test_a_server_without_sessions_is_told() -> None:
 def test_a_user_whom_the_server_denies_is_told() -> None:
     with Sshd({"DenyUsers": "*"}) as server:
         error = fails(LoginFailed, server.target())
-    assert "is not let in: tried" in error.message
+    assert "login failed for" in error.message
 
 
 def test_what_a_server_says_before_the_login_is_told_where_it_fails(tmp_path: Path) -> None:
@@ -607,4 +616,4 @@ def test_what_a_server_says_before_the_login_is_told_where_it_fails(tmp_path: Pa
     banner.write_text("Only for\nmembers \x1b[31mof the lab\n")
     with Sshd({"Banner": str(banner)}) as server:
         error = fails(LoginFailed, server.target(identities=()))
-    assert "it says: Only for members [31mof the lab" in error.message
+    assert "its message: Only for members [31mof the lab" in error.message

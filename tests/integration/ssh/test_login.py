@@ -21,7 +21,7 @@ from support.ssh.sshd import PASSWORD, ROOT, Sshd, agent, keygen
 from safelaunch.errors import ConfigError
 from safelaunch.ssh import install_key
 from safelaunch.ssh.connection import connect
-from safelaunch.ssh.errors import LoginFailed, Untrusted, Unusable
+from safelaunch.ssh.errors import LoginFailed, NoCommandSession, UntrustedHostKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ def test_every_usual_kind_of_key_opens(
     server.authorize(key.with_suffix(".pub").read_text())
     key.with_suffix(".pub").unlink()
     with connect(server.target(identities=(str(key),))) as connection:
-        assert str(key) in connection.proof
+        assert str(key) in connection.credential
 
 
 @pytest.mark.parametrize("words", [(), ("-m", "PEM"), ("-m", "PKCS8")], ids=str)
@@ -95,7 +95,7 @@ def test_an_encrypted_key_without_a_terminal_says_what_to_do(server: Sshd, tmp_p
     key = keygen(tmp_path / "key", passphrase=SESAME)
     server.authorize(key.with_suffix(".pub").read_text())
     error = fails(LoginFailed, server.target(identities=(str(key),)))
-    assert "it has a passphrase, and nobody is there to type it" in error.message
+    assert "it has a passphrase, and there is no terminal to ask for it" in error.message
     assert f"ssh-add {key}" in str(error.hint)
 
 
@@ -103,7 +103,7 @@ def test_an_encrypted_key_without_a_terminal_says_what_to_do(server: Sshd, tmp_p
     ("content", "said"),
     [
         ("PuTTY-User-Key-File-3: ssh-ed25519\n", "puttygen"),
-        ("what is this\n", "no private key"),
+        ("what is this\n", "not a private key"),
         (
             "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n",
             "damaged",
@@ -130,15 +130,19 @@ def test_a_key_that_others_can_read_is_not_used(server: Sshd, tmp_path: Path) ->
 def test_a_given_key_that_is_not_there_is_named(server: Sshd, tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     told = fails(LoginFailed, server.target(identities=(gone,))).message
-    assert f"{gone}: there is no such file" in told
-    told = fails(LoginFailed, server.target(identities=(gone,), identities_given=False)).message
-    assert "there is no key here to try; the server offers publickey" in told
+    assert f"{gone}: no such file" in told
+    told = fails(
+        LoginFailed, server.target(identities=(gone,), identities_configured=False)
+    ).message
+    assert "this machine has no key to try; the server offers publickey" in told
 
 
 def test_a_refused_key_is_named_with_what_the_server_offers(server: Sshd, tmp_path: Path) -> None:
     key = keygen(tmp_path / "key")
     error = fails(LoginFailed, server.target(identities=(str(key),), notes=("GSSAPI is not done",)))
-    assert f"{server.user}@127.0.0.1 is not let in: tried {key} (ED25519 SHA256:" in error.message
+    assert (
+        f"login failed for {server.user}@127.0.0.1: tried {key} (ED25519 SHA256:" in error.message
+    )
     assert error.message.endswith("the server offers publickey")
     assert "authorized_keys" in str(error.hint)
     assert str(error.hint).endswith("GSSAPI is not done")
@@ -151,7 +155,7 @@ def test_a_key_of_the_agent_opens(server: Sshd, tmp_path: Path, kind: str) -> No
     with agent(tmp_path, key) as path:
         key.unlink()
         with connect(server.target(identities=(), agent=path)) as connection:
-            assert connection.proof.startswith("agent: me@laptop (")
+            assert connection.credential.startswith("agent: me@laptop (")
 
 
 def test_the_public_half_chooses_a_key_of_the_agent(server: Sshd, tmp_path: Path) -> None:
@@ -162,7 +166,7 @@ def test_the_public_half_chooses_a_key_of_the_agent(server: Sshd, tmp_path: Path
         for name in (str(keys[7]), f"{keys[7]}.pub"):
             target = server.target(identities=(name,), agent=path, identities_only=True)
             with connect(target) as connection:
-                assert connection.proof.startswith("agent: key7 (")
+                assert connection.credential.startswith("agent: key7 (")
 
 
 @pytest.mark.parametrize("named_only", [False, True])
@@ -205,7 +209,7 @@ def test_a_certificate_opens(tmp_path: Path, kind: str, held: bool) -> None:
         with contextlib.ExitStack() as stack:
             path = stack.enter_context(agent(tmp_path, key)) if held else None
             beside = connect(server.target(identities=(str(key),), agent=path))
-            assert "-CERT" in beside.proof
+            assert "-CERT" in beside.credential
             beside.close()
             certificate = tmp_path / "elsewhere.pub"
             (tmp_path / "key-cert.pub").rename(certificate)
@@ -213,7 +217,7 @@ def test_a_certificate_opens(tmp_path: Path, kind: str, held: bool) -> None:
                 identities=(str(key),), certificates=(str(certificate),), agent=path
             )
             with connect(target) as connection:
-                assert "-CERT" in connection.proof
+                assert "-CERT" in connection.credential
 
 
 # -- what a person types
@@ -269,7 +273,8 @@ from safelaunch.ssh.config.target import Target
 from safelaunch.ssh.connection import connect
 target = Target(name="box", address="127.0.0.1", port=int(sys.argv[1]), user="alice",
                 identities=(), agent=None, known_hosts=(sys.argv[2],))
-with connect(target, ask=prompt.asker()) as connection, connection.exec("echo I am in") as c:
+ask = prompt.terminal_prompter()
+with connect(target, ask=ask) as connection, connection.exec("echo I am in") as c:
     print(c.read(100).decode())
 """
 
@@ -306,7 +311,7 @@ def test_a_terminal_is_asked_and_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_there_is_nobody_to_ask() -> None:
-    program = "from safelaunch.ssh import prompt; print(prompt.asker())"
+    program = "from safelaunch.ssh import prompt; print(prompt.terminal_prompter())"
     root = REPOSITORY
     result = subprocess.run(
         [sys.executable, "-c", program],
@@ -324,7 +329,7 @@ def test_without_a_terminal_there_is_nobody_to_ask() -> None:
 
 def test_an_unknown_host_key_is_refused_where_nobody_is_asked(server: Sshd, tmp_path: Path) -> None:
     kept = tmp_path / "known"
-    error = fails(Untrusted, server.target(known_hosts=(str(kept),)))
+    error = fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)))
     shown = subprocess.run(
         ["ssh-keygen", "-l", "-f", server.host_keys[0]], capture_output=True, text=True, check=True
     ).stdout.split()[1]
@@ -358,8 +363,8 @@ def test_an_accepted_host_key_is_kept_for_us_and_for_openssh(
 
 def test_a_host_key_that_is_not_accepted_is_not_kept(server: Sshd, tmp_path: Path) -> None:
     kept = tmp_path / "known"
-    fails(Untrusted, server.target(known_hosts=(str(kept),)), ask=Person("no"))
-    fails(Untrusted, server.target(known_hosts=(str(kept),)), ask=Person())
+    fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)), ask=Person("no"))
+    fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)), ask=Person())
     assert not kept.exists()
 
 
@@ -367,8 +372,10 @@ def test_settings_may_accept_or_forbid_new_host_keys(server: Sshd, tmp_path: Pat
     said: list[str] = []
     kept = tmp_path / "known"
     strict = server.target(known_hosts=(str(kept),), strict="yes")
-    assert "StrictHostKeyChecking" in str(fails(Untrusted, strict, ask=Person("yes")).hint)
-    connect(server.target(known_hosts=(str(kept),), strict="accept-new"), say=said.append).close()
+    assert "StrictHostKeyChecking" in str(fails(UntrustedHostKey, strict, ask=Person("yes")).hint)
+    connect(
+        server.target(known_hosts=(str(kept),), strict="accept-new"), notify=said.append
+    ).close()
     assert "new host key ED25519 SHA256:" in said[0]
     connect(strict).close()
 
@@ -382,7 +389,7 @@ def test_a_changed_host_key_is_refused_with_the_line_to_look_at(
     kept = tmp_path / "known"
     kept.write_text(f"# mine\nelsewhere {other}{name} {other}")
     target = server.target(known_hosts=(str(kept),), strict=strict)
-    error = fails(Untrusted, target, ask=Person("yes"))
+    error = fails(UntrustedHostKey, target, ask=Person("yes"))
     assert "its host key has changed: it shows ED25519 SHA256:" in error.message
     assert f"{kept}:3 has SHA256:" in error.message
     command = str(error.hint).split(": ", 1)[1]
@@ -402,25 +409,29 @@ def test_the_kind_of_host_key_that_is_known_is_asked_for(tmp_path: Path) -> None
     with Sshd(host_keys=("ed25519",), port=server.port) as server:
         target = server.target(known_hosts=(str(kept),))
         person = Person("no")
-        fails(Untrusted, target, ask=person)
-        assert f"{kept}:1 has its ECDSA key, which it does not show" in person.prompts[0][0]
-        error = fails(Untrusted, server.target(known_hosts=(str(kept),), strict="accept-new"))
-        assert "which it does not show" in error.message
+        fails(UntrustedHostKey, target, ask=person)
+        assert (
+            f"{kept}:1 has its ECDSA key, which the server does not offer" in person.prompts[0][0]
+        )
+        error = fails(
+            UntrustedHostKey, server.target(known_hosts=(str(kept),), strict="accept-new")
+        )
+        assert "which the server does not offer" in error.message
 
 
 def test_a_revoked_host_key_is_refused(server: Sshd, tmp_path: Path) -> None:
     kept = tmp_path / "known"
     key = server.host_keys[0].with_suffix(".pub").read_text()
     kept.write_text(server.known_hosts.read_text() + f"@revoked * {key}")
-    error = fails(Untrusted, server.target(known_hosts=(str(kept),)))
+    error = fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)))
     assert error.message == f"its host key is revoked in {kept}:2"
 
 
 def test_an_authority_is_no_host_key_and_is_named(server: Sshd, tmp_path: Path) -> None:
     kept = tmp_path / "known"
     kept.write_text(f"@cert-authority * {server.key.with_suffix('.pub').read_text()}")
-    told = fails(Untrusted, server.target(known_hosts=(str(kept),))).message
-    assert f"{kept}:1 trusts an authority for it, which safelaunch cannot use" in told
+    told = fails(UntrustedHostKey, server.target(known_hosts=(str(kept),))).message
+    assert f"{kept}:1 has a certificate authority, which safelaunch ignores" in told
 
 
 def test_a_key_known_for_the_usual_port_is_the_machine_s(server: Sshd, tmp_path: Path) -> None:
@@ -443,7 +454,7 @@ def home(tmp_path: Path) -> Callable[[], str]:
     return keys
 
 
-def install(tmp_path: Path, line: str, before: str = "") -> install_key.Installed:
+def install(tmp_path: Path, line: str, before: str = "") -> install_key.InstallResult:
     forced = f'{before} export HOME={tmp_path}/home; eval "$SSH_ORIGINAL_COMMAND"'
     script = tmp_path / "forced"
     script.write_text(f"#!/bin/sh\n{forced}\n")
@@ -454,7 +465,7 @@ def install(tmp_path: Path, line: str, before: str = "") -> install_key.Installe
 
 def test_a_key_is_installed_once(tmp_path: Path, home: Callable[[], str]) -> None:
     line = keygen(tmp_path / "key").with_suffix(".pub").read_text()
-    assert install(tmp_path, line, "umask 000;") == install_key.Installed(True, None)
+    assert install(tmp_path, line, "umask 000;") == install_key.InstallResult(True, None)
     assert home() == line
     folder = tmp_path / "home" / ".ssh"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -495,7 +506,7 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         keys = home / ".ssh" / "authorized_keys"
         os.chown(keys, 0, 0)
         keys.chmod(0o644)
-        with pytest.raises(Unusable, match="cannot be written"):
+        with pytest.raises(NoCommandSession, match="is not writable"):
             install_key.install_key(connection, line)
 
 
@@ -503,15 +514,17 @@ def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_a_new_key_replaces_the_password() -> None:
     with Sshd(PASSWORDS) as server:
         path = str(server.folder / "mine" / "id_ed25519")
-        line = install_key.make_key(path, comment="me@laptop")
+        line = install_key.generate_key(path, comment="me@laptop")
         with connect(server.target("alice", identities=()), ask=Person(PASSWORD)) as connection:
-            assert install_key.install_key(connection, line) == install_key.Installed(True, None)
+            assert install_key.install_key(connection, line) == install_key.InstallResult(
+                True, None
+            )
         connect(server.target("alice", identities=(path,))).close()
 
 
 def test_a_made_key_is_one_of_openssh_and_private(tmp_path: Path) -> None:
     path = tmp_path / "ssh" / "id_ed25519"
-    line = install_key.make_key(str(path), comment="me@laptop")
+    line = install_key.generate_key(str(path), comment="me@laptop")
     assert re.fullmatch(r"ssh-ed25519 \S+ me@laptop", line)
     assert path.with_suffix(".pub").read_text() == line + "\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -521,13 +534,13 @@ def test_a_made_key_is_one_of_openssh_and_private(tmp_path: Path) -> None:
     ).stdout
     assert shown.split()[:2] == line.split()[:2]
     with pytest.raises(ConfigError):
-        install_key.make_key(str(path), comment="again")
+        install_key.generate_key(str(path), comment="again")
     assert path.with_suffix(".pub").read_text() == line + "\n"
 
 
 def test_a_made_key_can_have_a_passphrase(server: Sshd, tmp_path: Path) -> None:
     path = tmp_path / "key"
-    server.authorize(install_key.make_key(str(path), comment="me", passphrase=SESAME))
+    server.authorize(install_key.generate_key(str(path), comment="me", passphrase=SESAME))
     person = Person(SESAME)
     connect(server.target(identities=(str(path),)), ask=person).close()
     assert [secret for _, secret in person.prompts] == [True]

@@ -122,7 +122,7 @@ class Sshd:
             "port": self.port,
             "user": user or self.user,
             "identities": (str(self.key),),
-            "identities_given": True,
+            "identities_configured": True,
             "agent": None,
             "known_hosts": (str(self.known_hosts),),
         }

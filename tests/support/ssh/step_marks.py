@@ -57,7 +57,7 @@ class Marked(Agent):
 
 if __name__ == "__main__":
     NUMBER = int(sys.argv.pop(1))
-    handshake._greeted = marked("behind connect", handshake._greeted)
+    handshake._connect_with_retries = marked("behind connect", handshake._connect_with_retries)
     connection.connect = marked("behind auth", connection.connect)
     vars(agent_bootstrap)["Agent"] = Marked
     main()

@@ -14,8 +14,8 @@ import pytest
 from safelaunch.errors import ConfigError
 from safelaunch.model import Host
 from safelaunch.ssh.config import reader as ssh_config
-from safelaunch.ssh.config.local_user import Local, here
-from safelaunch.ssh.config.target import USUAL_AGENT, Target, target
+from safelaunch.ssh.config.local_user import LocalUser, current_user
+from safelaunch.ssh.config.target import DEFAULT_AGENT, Target, resolve_target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,14 +56,14 @@ def real(config: Path, name: str) -> dict[str, Any]:
 
 def ours(config: Path, name: str) -> dict[str, Any]:
     """Return the same of ours, in the form of `ssh -G`."""
-    local = here({})  # no HOME: the account's home folder, as ssh has it
-    reached = target(name, None, local, config=str(config))
+    local = current_user({})  # no HOME: the account's home folder, as ssh has it
+    reached = resolve_target(name, None, local, config=str(config))
     host = name.rpartition("@")[2].partition(":")[0]
     user = name.rpartition("@")[0] or None
-    options = ssh_config.options_of(host, local, config=str(config), user=user)
+    options = ssh_config.effective_options(host, local, config=str(config), user=user)
     said = {key: line.text for key in ("proxyjump", "proxycommand") if (line := options.line(key))}
     said = {key: text.replace("ssh://", "") for key, text in said.items() if text != "none"}
-    if reached.agent != USUAL_AGENT:
+    if reached.agent != DEFAULT_AGENT:
         said["identityagent"] = str(reached.agent)
     if reached.host_key_alias is not None:
         said["hostkeyalias"] = reached.host_key_alias
@@ -227,8 +227,8 @@ def test_identity_files_are_the_ones_that_ssh_opens(tmp_path: Path) -> None:
     )
     tried = [line.split() for line in done.stderr.splitlines() if "identity file" in line]
     files = [words[3] for words in tried if not words[3].endswith("-cert")]
-    local = here({"WHERE": "here"})
-    reached = target("gpu1", Host("gpu1", port=29), local, config=str(config))
+    local = current_user({"WHERE": "here"})
+    reached = resolve_target("gpu1", Host("gpu1", port=29), local, config=str(config))
     assert list(reached.identities) == files
 
 
@@ -236,35 +236,35 @@ def test_identity_files_are_the_ones_that_ssh_opens(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Local:
+def local(tmp_path: Path) -> LocalUser:
     """A user with a home folder of their own; the system's file is left to `reach`."""
     (tmp_path / ".ssh").mkdir(mode=0o700)
-    return Local(str(tmp_path), "me", {"SOCK": "/run/agent", "EMPTY": ""}, "1000", "desk.lan")
+    return LocalUser(str(tmp_path), "me", {"SOCK": "/run/agent", "EMPTY": ""}, "1000", "desk.lan")
 
 
-def reach(local: Local, text: str, name: str = "gpu1", host: Host | None = None) -> Target:
+def reach(local: LocalUser, text: str, name: str = "gpu1", host: Host | None = None) -> Target:
     config = os.path.join(local.home, "config")
     with open(config, "w", encoding="utf-8") as file:
         file.write(text)
-    return target(name, host, local, config=config)
+    return resolve_target(name, host, local, config=config)
 
 
-def refused(local: Local, text: str, name: str = "gpu1") -> ConfigError:
+def refused(local: LocalUser, text: str, name: str = "gpu1") -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         reach(local, text, name)
     return caught.value
 
 
-def test_without_any_file_the_name_is_the_address(local: Local) -> None:
-    found = target("gpu1.lan", None, local)
+def test_without_any_file_the_name_is_the_address(local: LocalUser) -> None:
+    found = resolve_target("gpu1.lan", None, local)
     assert (found.address, found.port, found.user) == ("gpu1.lan", 22, "me")
     assert found.identities[0] == f"{local.home}/.ssh/id_ed25519"
-    assert not found.identities_given
+    assert not found.identities_configured
     assert found.known_hosts[0] == f"{local.home}/.ssh/known_hosts"
-    assert found.agent == USUAL_AGENT
+    assert found.agent == DEFAULT_AGENT
 
 
-def test_user_and_port_of_the_name_go_before_the_files(local: Local) -> None:
+def test_user_and_port_of_the_name_go_before_the_files(local: LocalUser) -> None:
     found = reach(local, "Host gpu1\n  User bob\n  Port 9\n", "me@gpu1:2222")
     assert (found.address, found.user, found.port) == ("gpu1", "me", 2222)
 
@@ -278,7 +278,9 @@ def test_user_and_port_of_the_name_go_before_the_files(local: Local) -> None:
         ("ssh://gpu1:24/", "gpu1", 24),
     ],
 )
-def test_an_address_may_be_of_any_kind(name: str, address: str, port: int, local: Local) -> None:
+def test_an_address_may_be_of_any_kind(
+    name: str, address: str, port: int, local: LocalUser
+) -> None:
     found = reach(local, "", name)
     assert (found.address, found.port) == (address, port)
 
@@ -287,17 +289,17 @@ def test_an_address_may_be_of_any_kind(name: str, address: str, port: int, local
     "name",
     ["", "a b", "-oProxyCommand=x", "$(id)", "a;b", "a`b`", "x@", "@x", "a/b", "a:99999", "a:0"],
 )
-def test_what_could_reach_a_shell_is_no_host(name: str, local: Local) -> None:
+def test_what_could_reach_a_shell_is_no_host(name: str, local: LocalUser) -> None:
     assert refused(local, "ProxyCommand nc %h %p\n", name)
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated(local: Local) -> None:
+def test_a_password_in_an_address_is_refused_and_not_repeated(local: LocalUser) -> None:
     error = refused(local, "", "me:hunter2@gpu1")
     assert "password" in error.message
     assert "hunter2" not in f"{error} {error.hint}"
 
 
-def test_the_users_file_goes_before_the_systems(local: Local, tmp_path: Path) -> None:
+def test_the_users_file_goes_before_the_systems(local: LocalUser, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "config").write_text("Host gpu1\n  Port 4\n", encoding="utf-8")
     (tmp_path / "ssh").mkdir()
     (tmp_path / "ssh" / "ssh_config").write_text(
@@ -305,16 +307,16 @@ def test_the_users_file_goes_before_the_systems(local: Local, tmp_path: Path) ->
     )
     (tmp_path / "ssh" / "more").write_text("ServerAliveInterval 9\n", encoding="utf-8")
 
-    class Elsewhere(Local):
+    class Elsewhere(LocalUser):
         @property
         def system_folder(self) -> str:
             return str(tmp_path / "ssh")
 
-    found = target("gpu1", None, Elsewhere(*local))
+    found = resolve_target("gpu1", None, Elsewhere(*local))
     assert (found.port, found.user, found.alive_interval) == (4, "all", 9)
 
 
-def test_a_relative_include_starts_in_the_folder_of_ssh(local: Local, tmp_path: Path) -> None:
+def test_a_relative_include_starts_in_the_folder_of_ssh(local: LocalUser, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "conf.d").mkdir()
     (tmp_path / ".ssh" / "conf.d" / "b").write_text("Port 2\nUser b\n", encoding="utf-8")
     (tmp_path / ".ssh" / "conf.d" / "a").write_text("Port 1\n", encoding="utf-8")
@@ -323,7 +325,7 @@ def test_a_relative_include_starts_in_the_folder_of_ssh(local: Local, tmp_path: 
 
 
 def test_an_include_in_a_block_applies_with_it_and_does_not_end_it(
-    local: Local, tmp_path: Path
+    local: LocalUser, tmp_path: Path
 ) -> None:
     (tmp_path / ".ssh" / "lab").write_text("Host gpu1\n  Port 7\nHost other\n", encoding="utf-8")
     text = "Host gpu*\n  Include lab\n  User lab\n"
@@ -331,7 +333,7 @@ def test_an_include_in_a_block_applies_with_it_and_does_not_end_it(
     assert reach(local, "Host nobody\n  Include lab\n").port == 22
 
 
-def test_a_file_that_includes_itself_is_refused(local: Local, tmp_path: Path) -> None:
+def test_a_file_that_includes_itself_is_refused(local: LocalUser, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "loop").write_text("Include loop\n", encoding="utf-8")
     error = refused(local, "Include loop\n")
     assert error.where == "~/.ssh/loop:1"
@@ -341,75 +343,75 @@ def test_a_file_that_includes_itself_is_refused(local: Local, tmp_path: Path) ->
 @posix
 @pytest.mark.parametrize("mode", [0o666, 0o620])
 def test_a_file_that_others_may_write_to_is_refused(
-    mode: int, local: Local, tmp_path: Path
+    mode: int, local: LocalUser, tmp_path: Path
 ) -> None:
     (tmp_path / ".ssh" / "config").write_text("ProxyCommand evil\n", encoding="utf-8")
     (tmp_path / ".ssh" / "config").chmod(mode)
-    with pytest.raises(ConfigError, match="others may write"):
-        target("gpu1", None, local)
+    with pytest.raises(ConfigError, match="other users may write"):
+        resolve_target("gpu1", None, local)
 
 
 @posix
-def test_a_pipe_is_not_waited_for(local: Local, tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for(local: LocalUser, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".ssh" / "config", 0o600)
-    assert target("gpu1", None, local).port == 22
+    assert resolve_target("gpu1", None, local).port == 22
 
 
-def test_no_command_of_a_match_is_run(local: Local, tmp_path: Path) -> None:
+def test_no_command_of_a_match_is_run(local: LocalUser, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     found = reach(local, f'Match host gpu1 exec "touch {mark}"\n  User x\nMatch all\n  Port 6\n')
     assert (found.user, found.port) == ("me", 6)
-    assert found.notes == ("~/config:1: `Match exec` is not evaluated, its lines are left out",)
+    assert found.notes == ("~/config:1: `Match exec` is not evaluated, its lines are ignored",)
     assert not mark.exists()
 
 
-def test_a_command_that_does_not_matter_is_not_mentioned(local: Local) -> None:
+def test_a_command_that_does_not_matter_is_not_mentioned(local: LocalUser) -> None:
     assert reach(local, "Match host other exec true\n  User x\n").notes == ()
 
 
 BAD = {
     "Host gpu1\n  Port\n": ("~/config:2", "`port` without a value"),
     "Port 22 23\n": ("~/config:1", "takes one word, got 2 words"),
-    "\n\nPort abc\n": ("~/config:3", "`abc` is no port"),
-    'User "bob\n': ("~/config:1", "a quote is left open"),
-    "ProxyJump a,,b\n": ("~/config:1", "is no host"),
+    "\n\nPort abc\n": ("~/config:3", "`abc` is not a port"),
+    'User "bob\n': ("~/config:1", "unterminated quote"),
+    "ProxyJump a,,b\n": ("~/config:1", "is not a host"),
     "ProxyJump me:secret@a\n": ("~/config:1", "a password"),
-    "ProxyCommand nc %z\n": ("~/config:1", "`%z` cannot stand"),
-    "HostName %n\n": ("~/config:1", "`%n` cannot stand"),
+    "ProxyCommand nc %z\n": ("~/config:1", "`%z` is not supported"),
+    "HostName %n\n": ("~/config:1", "`%n` is not supported"),
     "Match hst gpu1\n": ("~/config:1", "unknown criterion `hst`"),
     "Match host\n": ("~/config:1", "without a value"),
     "StrictHostKeyChecking maybe\n": ("~/config:1", "cannot be `maybe`"),
     "AddressFamily inet4\n": ("~/config:1", "cannot be `inet4`"),
-    "ConnectTimeout soon\n": ("~/config:1", "`soon` is no time"),
-    "ServerAliveCountMax x\n": ("~/config:1", "no number `x`"),
+    "ConnectTimeout soon\n": ("~/config:1", "`soon` is not a time"),
+    "ServerAliveCountMax x\n": ("~/config:1", "`x` is not a number"),
     "= 5\n": ("~/config:1", "no keyword"),
 }
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_an_error_names_file_and_line(text: str, local: Local) -> None:
+def test_an_error_names_file_and_line(text: str, local: LocalUser) -> None:
     where, message = BAD[text]
     error = refused(local, text)
     assert error.where == where
     assert message in error.message
 
 
-def test_powershells_encoding_is_named(local: Local, tmp_path: Path) -> None:
+def test_powershells_encoding_is_named(local: LocalUser, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("Port 3\n", encoding="utf-16")
     with pytest.raises(ConfigError, match="UTF-16"):
-        target("gpu1", None, local, config=str(tmp_path / "config"))
+        resolve_target("gpu1", None, local, config=str(tmp_path / "config"))
 
 
-def test_a_byte_order_mark_is_no_keyword(local: Local) -> None:
+def test_a_byte_order_mark_is_no_keyword(local: LocalUser) -> None:
     assert reach(local, "\ufeffPort 3\n").port == 3
 
 
-def test_a_file_given_by_name_must_be_there(local: Local) -> None:
+def test_a_file_given_by_name_must_be_there(local: LocalUser) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        target("gpu1", None, local, config="/no/such/config")
+        resolve_target("gpu1", None, local, config="/no/such/config")
 
 
-def test_unknown_keywords_are_left_to_ssh(local: Local) -> None:
+def test_unknown_keywords_are_left_to_ssh(local: LocalUser) -> None:
     assert reach(local, "UseKeychain yes\nObscureKeystrokeTiming no\nPort 3\n").port == 3
 
 
@@ -420,7 +422,7 @@ def steps(found: Target) -> list[str]:
     return [f"{hop.user}@{hop.address}:{hop.port}" for hop in (*found.jumps, found)]
 
 
-def test_each_hop_is_looked_up_like_a_host(local: Local) -> None:
+def test_each_hop_is_looked_up_like_a_host(local: LocalUser) -> None:
     text = """
 Host gpu1
   ProxyJump bob@door:2200,inner
@@ -437,7 +439,7 @@ Host inner
     assert [hop.jumps for hop in found.jumps] == [(), ()]
 
 
-def test_the_first_hop_may_have_a_way_of_its_own(local: Local) -> None:
+def test_the_first_hop_may_have_a_way_of_its_own(local: LocalUser) -> None:
     text = """
 Host gpu1
   ProxyJump b,c
@@ -454,7 +456,7 @@ Host a
     assert found.proxy_command is None
 
 
-def test_the_user_of_the_host_is_not_the_user_of_its_jump(local: Local) -> None:
+def test_the_user_of_the_host_is_not_the_user_of_its_jump(local: LocalUser) -> None:
     found = reach(local, "Host gpu1\n  User bob\n  ProxyJump door\n")
     assert steps(found) == ["me@door:22", "bob@gpu1:22"]
 
@@ -462,37 +464,37 @@ def test_the_user_of_the_host_is_not_the_user_of_its_jump(local: Local) -> None:
 @pytest.mark.parametrize(
     "text", ["Host *\n  ProxyJump door\n", "Host gpu1\n  ProxyJump a,b\nHost a\n ProxyJump gpu1\n"]
 )
-def test_a_way_that_goes_round_is_refused(text: str, local: Local) -> None:
+def test_a_way_that_goes_round_is_refused(text: str, local: LocalUser) -> None:
     error = refused(local, text)
-    assert "is reached through itself" in error.message
+    assert "is its own jump host" in error.message
     assert error.where in ("~/config:2", "~/config:4")
 
 
 # -- files and the rest ----------------------------------------------------------------------------
 
 
-def test_a_variable_that_is_not_set_leaves_its_file_out(local: Local) -> None:
+def test_a_variable_that_is_not_set_leaves_its_file_out(local: LocalUser) -> None:
     found = reach(local, "IdentityFile ${NO}/id\nIdentityFile ${SOCK}/id\n")
     assert found.identities == ("/run/agent/id",)
-    assert found.notes == ("~/config:1: `${NO}/id` is left out, $NO is not set",)
+    assert found.notes == ("~/config:1: `${NO}/id` is ignored, $NO is not set",)
 
 
 @pytest.mark.parametrize(
     ("said", "agent"),
     [
         ("none", None),
-        ("SSH_AUTH_SOCK", USUAL_AGENT),
+        ("SSH_AUTH_SOCK", DEFAULT_AGENT),
         ("$SOCK", "/run/agent"),
         ("$UNSET", None),
         ("${SOCK}.2", "/run/agent.2"),
         ("/run/%u.sock", "/run/me.sock"),
     ],
 )
-def test_the_agent_is_the_one_named(said: str, agent: str | None, local: Local) -> None:
+def test_the_agent_is_the_one_named(said: str, agent: str | None, local: LocalUser) -> None:
     assert reach(local, f"IdentityAgent {said}\n").agent == agent
 
 
-def test_ways_to_log_in_keep_their_order_less_those_switched_off(local: Local) -> None:
+def test_ways_to_log_in_keep_their_order_less_those_switched_off(local: LocalUser) -> None:
     text = "PreferredAuthentications password,hostbased,publickey\n"
     assert reach(local, text).authentications == ("password", "publickey")
     assert reach(local, "PasswordAuthentication no\n").authentications == (
@@ -501,19 +503,19 @@ def test_ways_to_log_in_keep_their_order_less_those_switched_off(local: Local) -
     )
 
 
-def test_what_is_not_supported_is_noted_with_its_line(local: Local) -> None:
+def test_what_is_not_supported_is_noted_with_its_line(local: LocalUser) -> None:
     found = reach(local, "KnownHostsCommand /bin/keys\nCanonicalizeHostname no\n")
-    assert found.notes == ("~/config:1: `knownhostscommand` is not supported here",)
+    assert found.notes == ("~/config:1: safelaunch does not support `knownhostscommand`",)
 
 
-def test_what_debian_asks_for_everywhere_is_no_news_of_a_host(local: Local) -> None:
+def test_what_debian_asks_for_everywhere_is_no_news_of_a_host(local: LocalUser) -> None:
     assert reach(local, "Host *\n  GSSAPIAuthentication yes\n  SendEnv LANG LC_*\n").notes == ()
 
 
-def test_names_are_those_that_the_files_spell_out(local: Local, tmp_path: Path) -> None:
+def test_names_are_those_that_the_files_spell_out(local: LocalUser, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "more").write_text("Host c\nInclude more\n", encoding="utf-8")
     (tmp_path / "config").write_text("Host a b *.x !d\nInclude more\n", encoding="utf-8")
-    assert ssh_config.names(local, config=str(tmp_path / "config")) == ["a", "b", "c"]
+    assert ssh_config.declared_hosts(local, config=str(tmp_path / "config")) == ["a", "b", "c"]
 
 
 # -- entries of the hosts file ---------------------------------------------------------------------
@@ -521,19 +523,19 @@ def test_names_are_those_that_the_files_spell_out(local: Local, tmp_path: Path) 
 CONFIG = "Host lab-a\n  HostName 10.0.0.5\n  User bob\n  Port 2222\n  IdentityFile ~/lab\n"
 
 
-def test_an_entry_may_be_called_otherwise_in_ssh_config(local: Local) -> None:
+def test_an_entry_may_be_called_otherwise_in_ssh_config(local: LocalUser) -> None:
     found = reach(local, CONFIG, "gpu1", Host("gpu1", ssh="lab-a"))
     assert (found.name, found.address, found.port, found.user) == ("gpu1", "10.0.0.5", 2222, "bob")
 
 
-def test_an_entry_goes_before_ssh_config(local: Local) -> None:
+def test_an_entry_goes_before_ssh_config(local: LocalUser) -> None:
     entry = Host("gpu1", ssh="lab-a", user="me2", port=24, identity="~/keys/id")
     found = reach(local, CONFIG, "gpu1", entry)
     assert (found.user, found.port) == ("me2", 24)
     assert found.identities == (f"{local.home}/keys/id", f"{local.home}/lab")
 
 
-def test_each_address_of_an_entry_is_a_way_of_its_own(local: Local) -> None:
+def test_each_address_of_an_entry_is_a_way_of_its_own(local: LocalUser) -> None:
     text = "Host *.example.com\n  ProxyJump door\n  User outside\n"
     entry = Host("gpu1", addresses=("10.0.0.5", "lab.example.com:2201"), port=2200)
     found = reach(local, text, "gpu1", entry)
@@ -543,11 +545,11 @@ def test_each_address_of_an_entry_is_a_way_of_its_own(local: Local) -> None:
     ]
 
 
-def test_an_entry_without_an_address_is_looked_up_by_its_name(local: Local) -> None:
+def test_an_entry_without_an_address_is_looked_up_by_its_name(local: LocalUser) -> None:
     assert reach(local, CONFIG, "lab-a", Host("lab-a", profile="h100")).address == "10.0.0.5"
 
 
-def test_the_key_of_an_entry_is_offered_before_and_without_the_agents(local: Local) -> None:
+def test_the_key_of_an_entry_is_offered_before_and_without_the_agents(local: LocalUser) -> None:
     named = Host("gpu1", identity="~/.ssh/lab")
     text = "IdentityFile ~/.ssh/other\nIdentitiesOnly no\n"
     found = reach(local, text, host=named)
@@ -561,8 +563,8 @@ def test_the_key_of_an_entry_is_offered_before_and_without_the_agents(local: Loc
 
 
 def test_windows_has_its_own_folders() -> None:
-    local = Local(r"C:\Users\me", "me", {"PROGRAMDATA": r"D:\Data"}, windows=True)
-    found = target("gpu1", Host("gpu1", identity=r"~\.ssh\lab"), local)
+    local = LocalUser(r"C:\Users\me", "me", {"PROGRAMDATA": r"D:\Data"}, windows=True)
+    found = resolve_target("gpu1", Host("gpu1", identity=r"~\.ssh\lab"), local)
     assert found.identities == (r"C:\Users\me\.ssh\lab",)
     assert found.known_hosts[0] == r"C:\Users\me\.ssh\known_hosts"
     assert found.system_known_hosts[0] == r"D:\Data\ssh\ssh_known_hosts"
@@ -570,7 +572,7 @@ def test_windows_has_its_own_folders() -> None:
     assert local.shown(local.config) == "~/.ssh/config"
 
 
-def test_windows_paths_in_a_file_stay_as_they_are(local: Local) -> None:
+def test_windows_paths_in_a_file_stay_as_they_are(local: LocalUser) -> None:
     text = 'IdentityFile C:\\keys\\id\nIdentityFile "C:\\Program Files\\id"\nIdentityFile ~/id\n'
     found = reach(local._replace(windows=True), text)
     assert found.identities[:2] == (r"C:\keys\id", r"C:\Program Files\id")

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.ssh.keys import known_hosts
-from safelaunch.ssh.keys.known_hosts import about, add, algorithms, fingerprint, host_name, read
+from safelaunch.ssh.keys.known_hosts import (
+    add_entry,
+    entries_for,
+    fingerprint,
+    host_key_algorithms,
+    known_hosts_name,
+    read_entries,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +31,7 @@ def names(tmp_path: Path, text: str, name: str) -> list[int]:
     """Return the numbers of the lines of a file that are about a name."""
     path = tmp_path / "known_hosts"
     path.write_text(text)
-    return [line.number for line in about(read([str(path)]), [name])]
+    return [line.number for line in entries_for(read_entries([str(path)]), [name])]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +59,8 @@ def test_a_line_is_about_the_hosts_that_its_patterns_name(
 
 
 def test_a_name_has_its_port_unless_it_is_the_usual_one() -> None:
-    assert host_name("GPU1", 22) == "gpu1"
-    assert host_name("gpu1", 2222) == "[gpu1]:2222"
+    assert known_hosts_name("GPU1", 22) == "gpu1"
+    assert known_hosts_name("gpu1", 2222) == "[gpu1]:2222"
 
 
 def test_comments_empty_and_broken_lines_are_passed_over(tmp_path: Path) -> None:
@@ -65,7 +72,7 @@ def test_comments_empty_and_broken_lines_are_passed_over(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_not_there_has_no_keys(tmp_path: Path) -> None:
-    assert read([str(tmp_path / "none"), str(tmp_path)]) == []
+    assert read_entries([str(tmp_path / "none"), str(tmp_path)]) == []
 
 
 def test_markers_are_kept_apart_from_keys(tmp_path: Path) -> None:
@@ -74,9 +81,9 @@ def test_markers_are_kept_apart_from_keys(tmp_path: Path) -> None:
         f"@cert-authority *.lab ssh-ed25519 {KEY}\n@revoked * ssh-ed25519 {OTHER}\n"
         f"gpu.lab ssh-rsa {KEY}\n"
     )
-    lines = about(read([str(path)]), ["gpu.lab"])
+    lines = entries_for(read_entries([str(path)]), ["gpu.lab"])
     assert [line.marker for line in lines] == ["@cert-authority", "@revoked", None]
-    assert algorithms(lines) == ["rsa-sha2-512", "rsa-sha2-256"]
+    assert host_key_algorithms(lines) == ["rsa-sha2-512", "rsa-sha2-256"]
     assert lines[2].where == f"{path}:3"
 
 
@@ -88,8 +95,8 @@ def test_hashed_lines_and_fingerprints_are_those_of_openssh(tmp_path: Path) -> N
     subprocess.run(command, check=True, capture_output=True)
     assert "gpu" not in path.read_text()
     for name in ("gpu1", "[gpu2]:2222"):
-        assert [line.blob for line in about(read([str(path)]), [name])] == [BLOB]
-    assert about(read([str(path)]), ["gpu2"]) == []
+        assert [line.blob for line in entries_for(read_entries([str(path)]), [name])] == [BLOB]
+    assert entries_for(read_entries([str(path)]), ["gpu2"]) == []
     shown = subprocess.run(
         ["ssh-keygen", "-l", "-f", str(path)], check=True, capture_output=True, text=True
     ).stdout
@@ -104,7 +111,7 @@ def test_a_damaged_hash_is_about_nobody(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
 def test_what_is_added_openssh_finds(tmp_path: Path) -> None:
     path = tmp_path / "new" / "known_hosts"
-    add(str(path), ["gpu1", "[gpu2]:2222"], "ssh-ed25519", BLOB)
+    add_entry(str(path), ["gpu1", "[gpu2]:2222"], "ssh-ed25519", BLOB)
     assert path.read_text() == f"gpu1,[gpu2]:2222 ssh-ed25519 {KEY}\n"
     if os.name == "posix":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -116,8 +123,8 @@ def test_what_is_added_openssh_finds(tmp_path: Path) -> None:
 def test_adding_keeps_a_last_line_that_has_no_end(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     path.write_bytes(f"old ssh-ed25519 {OTHER} me".encode())
-    add(str(path), ["gpu1"], "ssh-ed25519", BLOB)
-    add(str(path), ["gpu2"], "ssh-ed25519", BLOB)
+    add_entry(str(path), ["gpu1"], "ssh-ed25519", BLOB)
+    add_entry(str(path), ["gpu2"], "ssh-ed25519", BLOB)
     assert path.read_text().splitlines() == [
         f"old ssh-ed25519 {OTHER} me",
         f"gpu1 ssh-ed25519 {KEY}",
@@ -129,12 +136,12 @@ def test_adding_to_a_hashed_file_tells_no_names(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     line = f"{known_hosts._hash('old')} ssh-ed25519 {OTHER}\n"
     path.write_text(line)
-    add(str(path), ["gpu1", "10.0.0.7"], "ssh-ed25519", BLOB)
+    add_entry(str(path), ["gpu1", "10.0.0.7"], "ssh-ed25519", BLOB)
     text = path.read_text()
     assert text.startswith(line)
     assert "gpu1" not in text
     for name in ("gpu1", "10.0.0.7"):
-        assert [found.blob for found in about(read([str(path)]), [name])] == [BLOB]
+        assert [found.blob for found in entries_for(read_entries([str(path)]), [name])] == [BLOB]
 
 
 @pytest.mark.parametrize(
@@ -149,4 +156,4 @@ def test_adding_to_a_hashed_file_tells_no_names(tmp_path: Path) -> None:
     ],
 )
 def test_key_types_are_called_as_openssh_calls_them(kind: str, shown: str) -> None:
-    assert known_hosts.short(kind) == shown
+    assert known_hosts.key_type_name(kind) == shown

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from safelaunch.ssh.config.target import Target
-from safelaunch.ssh.errors import Untrusted
+from safelaunch.ssh.errors import UntrustedHostKey
 from safelaunch.ssh.keys import known_hosts
-from safelaunch.ssh.keys.verify_host_key import Known
+from safelaunch.ssh.keys.verify_host_key import HostKeyVerifier
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def check(
         }
     )
     notes = person.notes if person else []
-    Known(target, [target]).check(kind, shown, person, notes.append)
+    HostKeyVerifier(target, [target]).check(kind, shown, person, notes.append)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_known_key_is_accepted_without_a_question(file: Path, strict: str) -> 
 @pytest.mark.parametrize("strict", STRICT)
 def test_a_revoked_key_is_refused_though_it_is_known_too(file: Path, strict: str) -> None:
     file.write_text(line(MINE) + line(MINE, marker="@revoked "))
-    with pytest.raises(Untrusted, match="is revoked in"):
+    with pytest.raises(UntrustedHostKey, match="is revoked in"):
         check(file, MINE, Person("yes"), strict=strict)
 
 
@@ -97,7 +97,7 @@ def test_a_revoked_key_takes_no_other_key_with_it(file: Path) -> None:
 def test_a_changed_key_is_refused_and_nobody_is_asked(file: Path, strict: str) -> None:
     file.write_text(line(MINE))
     person = Person("yes")
-    with pytest.raises(Untrusted, match="its host key has changed"):
+    with pytest.raises(UntrustedHostKey, match="its host key has changed"):
         check(file, OTHERS, person, strict=strict)
     assert (person.prompts, file.read_text()) == ([], line(MINE))
 
@@ -108,7 +108,7 @@ def test_accept_new_keeps_the_key_of_a_machine_without_any(file: Path, strict: s
     check(file, MINE, person, strict=strict)
     assert ["new host key" in note for note in person.notes] == [True]
     check(file, MINE, strict="yes")
-    with pytest.raises(Untrusted, match="has changed"):
+    with pytest.raises(UntrustedHostKey, match="has changed"):
         check(file, OTHERS, strict=strict)
 
 
@@ -117,13 +117,13 @@ def test_accept_new_is_not_for_a_machine_of_which_another_key_is_known(
     file: Path, strict: str
 ) -> None:
     file.write_text(line(MINE))
-    with pytest.raises(Untrusted, match=r"which it does not show"):
+    with pytest.raises(UntrustedHostKey, match=r"which the server does not offer"):
         check(file, key(3, OTHER), Person("yes"), kind=OTHER, strict=strict)
     assert file.read_text() == line(MINE)
 
 
 def test_strict_refuses_a_machine_that_is_not_known(file: Path) -> None:
-    with pytest.raises(Untrusted, match="not known"):
+    with pytest.raises(UntrustedHostKey, match="not known"):
         check(file, MINE, Person("yes"), strict="yes")
     assert not file.exists()
 
@@ -139,13 +139,13 @@ def test_a_person_may_accept_by_yes_or_by_the_fingerprint(file: Path) -> None:
 def test_what_a_person_does_not_accept_is_refused_and_not_kept(
     file: Path, answers: list[str]
 ) -> None:
-    with pytest.raises(Untrusted, match="was not accepted"):
+    with pytest.raises(UntrustedHostKey, match="was not accepted"):
         check(file, MINE, Person(*answers))
     assert not file.exists()
 
 
 def test_without_a_person_an_unknown_key_is_refused(file: Path) -> None:
-    with pytest.raises(Untrusted, match="not known"):
+    with pytest.raises(UntrustedHostKey, match="not known"):
         check(file, MINE)
 
 
@@ -156,7 +156,7 @@ def test_a_key_of_the_usual_port_is_known_at_another_port_too(file: Path) -> Non
 
 def test_a_key_of_the_address_is_not_known_for_an_alias(file: Path) -> None:
     file.write_text(line(MINE, "192.0.2.7") + line(MINE))
-    with pytest.raises(Untrusted, match="not known"):
+    with pytest.raises(UntrustedHostKey, match="not known"):
         check(file, MINE, strict="yes", host_key_alias="cluster")
 
 
