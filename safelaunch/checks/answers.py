@@ -23,7 +23,7 @@ class NotKnown(Exception):  # noqa: N818 - reads as what happened
 
 
 def ok(evidence: str) -> Answer:
-    """Return that all is well."""
+    """Return that the check passed."""
     return Answer(OK, evidence)
 
 

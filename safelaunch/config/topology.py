@@ -27,7 +27,7 @@ def read_topology(
     elif processes is None:
         if needs.COUNT_REQUIRED:
             raise ConfigError(
-                f"how many processes? {launcher} would guess",
+                f"number of processes missing: {launcher} would guess it",
                 where=origins.get("launcher"),
                 hint="give `processes: N` per node, or `gpus: auto`, `gpus: N`, `gpus: [0, 1]`",
             )

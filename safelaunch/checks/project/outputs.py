@@ -227,7 +227,8 @@ def live_runs(site: Site) -> Iterator[Answer]:
         same = _same(site, run)
         if same and run_id not in found:
             found[run_id] = warn(
-                f"run {run_id} lives, and {same}", f"safelaunch stop {run_id}, or another one here"
+                f"run {run_id} is still running, and {same}",
+                f"safelaunch stop {run_id}, or change that name in this job",
             )
     yield from found.values() or [ok("no other run uses its folders or names")]
 

@@ -75,7 +75,11 @@ def imports(site: Site) -> Answer | None:
     wanted = _required(site.case)
     missing = [one for one in wanted if not site.told("module", one.name)["found"]]
     if not missing:
-        return ok(f"all {len(wanted)} modules that the program imports are found")
+        return ok(
+            f"the {len(wanted)} modules that the script imports were found"
+            if len(wanted) > 1
+            else "the module that the script imports was found"
+        )
     shown = ", ".join(f"`{one.name}` ({_place(site.case, one)})" for one in missing[:_SHOWN])
     more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     return warn(f"the interpreter does not find {shown}{more}", _brought(site, missing))
@@ -204,7 +208,7 @@ def flags(case: Case) -> Iterable[Answer] | None:
         warn(f"{one.message} ({_place_text(case, str(one.location))})", f"{one.fix} ({where})")
         for one in found[:_SHOWN]
     ]
-    return said or [ok("the program takes all options that the job gives it")]
+    return said or [ok("the script knows all options of the job")]
 
 
 @check("settings-files", "project", once=True)

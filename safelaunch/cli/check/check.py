@@ -49,9 +49,11 @@ _LABEL = 22  # columns of a check's name
 )
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 @click.option("--smoke", is_flag=True, help="Check the job with its `smoke:` block laid over it.")
-@click.option("--deep", is_flag=True, help="Import torch there as well, and let it tell of itself.")
+@click.option(
+    "--deep", is_flag=True, help="Import torch there as well, and ask it for its versions and GPUs."
+)
 @click.option("--save", is_flag=True, help="Write what profiles are gated on into the hosts file.")
-@click.option("--all", "show_all", is_flag=True, help="Show also what is well, or was not checked.")
+@click.option("--all", "show_all", is_flag=True, help="Show passed and skipped checks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(job: tuple[str, ...], **options: Any) -> int:
     """Find what would keep a job from starting, on this machine or on hosts over SSH.
@@ -166,7 +168,7 @@ def _save(home: str, path: str | None, case: Case, answers: Sequence[Answers | H
 
 
 def _show(found: Sequence[Result], case: Case, *, show_all: bool) -> None:
-    """Print what is wrong, what matters most first; one line when all is well."""
+    """Print what is wrong, what matters most first; one line when all checks passed."""
     shown = [one for one in found if show_all or one.status in ("fail", "warn")]
     # of one machine all in one list: what matters most may be about it, or about the job
     several = len(case.sites) > 1
@@ -187,12 +189,12 @@ def summary(found: Sequence[Result], case: Case) -> str:
     count = Counter(one.status for one in found)
     where = "this machine" if case.is_here else ", ".join(site.name for site in case.sites)
     what = where if case.plan is None else f"{case.plan.name} on {where}"
-    skipped = f", {count['skip']} could not be made (--all says why)" if count["skip"] else ""
+    skipped = f", {count['skip']} skipped (--all says why)" if count["skip"] else ""
     if not count["fail"] and not count["warn"]:
-        made = f"{count['ok']} check{'' if count['ok'] == 1 else 's'}"
-        well = "all is well" if not skipped else "nothing is wrong"
-        return f"{what}: {well}, {made}{skipped}"
-    said = [f"{count['fail']} to cure before a start"] * bool(count["fail"])
-    said += [f"{count['warn']} to look at"] * bool(count["warn"])
-    well = f"{count['ok']} {'is' if count['ok'] == 1 else 'are'} well"
-    return f"{what}: {', '.join(said)}; {well}{skipped}"
+        return f"{what}: {count['ok']} check{'' if count['ok'] == 1 else 's'} passed{skipped}"
+    problems = [
+        f"{count[status]} {word}{'' if count[status] == 1 else 's'}"
+        for status, word in (("fail", "error"), ("warn", "warning"))
+        if count[status]
+    ]
+    return f"{what}: {', '.join(problems)}, {count['ok']} passed{skipped}"

@@ -29,5 +29,5 @@ def _where(result: Result, case: Case) -> str:
 
 
 def _hint(result: Result) -> str:
-    again = f"--no-check tries it all the same ({result.id})"
+    again = f"--no-check starts anyway ({result.id})"
     return f"{result.hint}; {again}" if result.hint else again

@@ -31,7 +31,9 @@ _UNREACHABLE = 4  # exit code
 @click.option(
     "--python", metavar="PATH", help="The job's interpreter there, instead of the host entry's."
 )
-@click.option("--deep", is_flag=True, help="Import torch as well, and let it tell of itself.")
+@click.option(
+    "--deep", is_flag=True, help="Import torch as well, and ask it for its versions and GPUs."
+)
 @click.option("--refresh", is_flag=True, help="Ask now, also where it was asked lately.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(

@@ -201,7 +201,7 @@ def _network(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for one in network["addresses"]:
         name, speed = one.get("interface"), one.get("speed")
         marks = [f"{speed / 1000:g} Gbit/s"] if speed else []
-        marks += ["the way out"] if name in out else []
+        marks += ["default route"] if name in out else []
         texts.append(f"{name} {one.get('address')}" + (f" ({', '.join(marks)})" if marks else ""))
     if texts:
         yield "network", "; ".join(texts)
@@ -242,7 +242,10 @@ def _software(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "nccl", f"{nccl['version']}{cuda}"
     if found["names"]:
         known = {n for names in found["names"].values() for n in names or ()}
-        yield "variables", f"{len(known)} names of NCCL and torch are known to these libraries"
+        yield (
+            "variables",
+            f"{len(known)} NCCL_ and TORCH_ variables are known to the installed versions",
+        )
     if python is not None:
         others = [f"{n} {v}" for n, v in python["training"].items() if n != "torch"]
         yield "packages", ", ".join(others)

@@ -37,7 +37,7 @@ def command(run: str | None, node: int | None) -> int:
         )
     if status.state != "running":
         raise RunError(
-            f"{access.id} does not run ({in_short(status)})", hint=f"safelaunch logs {access.id}"
+            f"{access.id} is not running: {in_short(status)}", hint=f"safelaunch logs {access.id}"
         )
     record = store.kept(access.record, number) if number else status
     backend, handle = backends.from_record(record)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--attempt", type=click.IntRange(1), metavar="N", help="This attempt instead of the newest."
 )
 def command(run: str | None, **options: Any) -> int:
-    """Print or follow a run's log. Ctrl-C ends the looking, never the job."""
+    """Print or follow a run's log. Ctrl-C stops following; the job keeps running."""
     access = catalog().find(run)
     record = access.record
     rank, launcher, follow = options["rank"], options["launcher"], options["follow"]

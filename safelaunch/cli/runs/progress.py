@@ -107,7 +107,9 @@ def _alarms(progress: ProgressReport) -> list[str]:
     ]
     if bad:
         named = ", ".join(_NAMES.get(n, n.replace("_", " ")) for n in bad)
-        found.append(f"{named} is no finite number: what is trained from here on is lost")
+        found.append(
+            f"{named} is not finite (NaN or infinite): weights trained from here on are useless"
+        )
     weight, clipped = metrics.get("importance_weight"), metrics.get("clip_ratio")
     if isinstance(weight, (int, float)) and not 0.9 <= weight <= 1.1:  # noqa: PLR2004
         found.append(f"importance weight {_number(weight)} is far from 1")

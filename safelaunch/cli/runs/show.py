@@ -105,8 +105,8 @@ def _progress(run: RunAccess, status: Status) -> list[str]:
     state = "waiting" if is_waiting(status) else status.state
     shown = progress.lines(status.progress, state, late=is_suspected(status))
     # the run's own warning tells since when
-    has_warning = "no finite number" in (status.warning or "")
-    shown = [line for line in shown if not (has_warning and "no finite number" in line)]
+    has_warning = "not finite" in (status.warning or "")
+    shown = [line for line in shown if not (has_warning and "not finite" in line)]
     if shown and status.as_of is not None:
         shown.append(f"as of {_moment(status.as_of)}: the supervisor tells no more")
     elif shown and is_waiting(status):

@@ -41,8 +41,8 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
             _say_how_to_look(started, run)
     except KeyboardInterrupt:
         say(
-            f"\n{run_id} goes on\n  look again: safelaunch logs -f {run_id}\n"
-            f"  end it:     safelaunch stop {run_id}"
+            f"\n{run_id} keeps running\n  follow   safelaunch logs -f {run_id}\n"
+            f"  stop     safelaunch stop {run_id}"
         )
         return 130
     return 0

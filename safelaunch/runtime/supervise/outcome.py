@@ -278,7 +278,7 @@ def _not_finite(outcome: Outcome, observer: Observer) -> str:
         return ""
     step = spell.get("step")
     since = "" if step is None else " since about step %s" % step
-    warning = "%s was no finite number%s: what was trained from there on is lost"
+    warning = "%s was not finite (NaN or infinite)%s: weights trained after that are useless"
     return warning % (", ".join(bad), since)
 
 

@@ -235,7 +235,7 @@ def test_interrupting_a_follower_in_a_terminal_leaves_the_job(place: Place) -> N
         os.execve(sys.executable, [sys.executable, "-m", "safelaunch", "run", "-f", job], place.env)  # noqa: S606
     read_until(fd, b"up")
     os.write(fd, b"\x03")
-    assert b"goes on" in read_until(fd, b"end it")
+    assert b"keeps running" in read_until(fd, b"stop  ")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     os.close(fd)
     assert place.json("show")["state"] == "running"

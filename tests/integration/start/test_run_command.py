@@ -96,7 +96,7 @@ def test_interrupting_a_follower_leaves_the_job_running(place: Place) -> None:
     _, said = client.communicate(timeout=DEADLINE)
     assert client.returncode == 130
     run = place.json("show")["id"]
-    assert f"{run} goes on" in said.decode()
+    assert f"{run} keeps running" in said.decode()
     assert place.status(run)["state"] == "running"
 
 

@@ -192,11 +192,16 @@ def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> No
 @pytest.mark.parametrize(
     ("statuses", "says"),
     [
-        (["ok"], "all is well, 1 check"),
-        (["ok", "ok"], "all is well, 2 checks"),
-        (["ok", "skip"], "nothing is wrong, 1 check, 1 could not be made (--all says why)"),
+        (["ok"], "1 check passed"),
+        (["ok", "ok"], "2 checks passed"),
+        (["ok", "skip"], "1 check passed, 1 skipped (--all says why)"),
+        (["fail", "ok"], "1 error, 1 passed"),
+        (
+            ["fail", "warn", "warn", "ok", "skip"],
+            "1 error, 2 warnings, 1 passed, 1 skipped (--all says why)",
+        ),
     ],
 )
-def test_what_could_not_be_told_is_not_called_well(statuses: list[str], says: str) -> None:
+def test_the_last_line_counts_what_passed_and_what_did_not(statuses: list[str], says: str) -> None:
     found = [Result("x", "project", None, status, "") for status in statuses]
     assert summary(found, Case()) == f"this machine: {says}"

@@ -135,7 +135,7 @@ BAD = {
     "no count": (
         "launcher: torchrun\nscript: train.py\n",
         "job.yaml:1:11",
-        "how many processes?",
+        "number of processes missing",
         "give `processes: N` per node",
     ),
     "repeated GPU": (

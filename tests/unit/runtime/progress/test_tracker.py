@@ -297,4 +297,7 @@ def test_nothing_is_told_of_a_run_without_progress() -> None:
 
 def test_show_names_a_loss_that_is_no_number() -> None:
     told = lines(ProgressReport(loss="nan", metrics={"loss": "nan"}), "running", NOW)
-    assert told == ["loss nan", "loss is no finite number: what is trained from here on is lost"]
+    assert told == [
+        "loss nan",
+        "loss is not finite (NaN or infinite): weights trained from here on are useless",
+    ]
