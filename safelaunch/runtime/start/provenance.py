@@ -6,7 +6,6 @@ Run by the job's own interpreter beside the job, which does not wait for it: a c
 network disk must not hold a start up.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 
 from safelaunch.runtime import SITE
 from safelaunch.runtime.packages import RECORDED
+from safelaunch.runtime.records import Checkout, Provenance
 
 LIMIT = 30.0  # seconds for one git command
 MOST_FILES = 200
@@ -59,18 +59,18 @@ def git(folder: str, *words: str) -> "str | None":
     return result.stdout.decode("utf-8", "replace") if result.returncode == 0 else None
 
 
-def checkout(folder: str) -> "dict[str, object] | None":
+def checkout(folder: str) -> "Checkout | None":
     """Return commit and changed files of the checkout around a folder, or None."""
     head = git(folder, "rev-parse", "HEAD")
     if head is None:
         return None
     changed = git(folder, "status", "--porcelain")
     files = changed.splitlines() if changed is not None else []
-    return {
-        "commit": head.strip(),
-        "changed": files[:MOST_FILES] if changed is not None else None,
-        "more_changed": max(0, len(files) - MOST_FILES),
-    }
+    return Checkout(
+        commit=head.strip(),
+        changed=files[:MOST_FILES] if changed is not None else None,
+        more_changed=max(0, len(files) - MOST_FILES),
+    )
 
 
 def _give_way() -> None:
@@ -97,19 +97,15 @@ def main(node_dir: str, cwd: str) -> None:
     """Write record.json: whole, or not at all."""
     _compile_hooks()
     _give_way()
-    found = {
-        "version": 1,
-        "cwd": cwd,
-        "interpreter": sys.executable,
-        "python": sys.version.split()[0],
-        "git": checkout(cwd),
-        "packages": versions(),
-    }
-    path = os.path.join(node_dir, "record.json")
-    fd = os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        json.dump(found, file, indent=1)
-    os.rename(path + ".part", path)
+    record = Provenance(
+        version=1,
+        cwd=cwd,
+        interpreter=sys.executable,
+        python=sys.version.split()[0],
+        git=checkout(cwd),
+        packages=versions(),
+    )
+    record.write(node_dir)
 
 
 if __name__ == "__main__":
