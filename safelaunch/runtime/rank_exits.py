@@ -116,9 +116,9 @@ class Exits(object):
             return
         self.fds[fd] = key
 
-    def ended(self, fd: int) -> None:
-        """Note the end of the rank behind a pidfd that has become readable."""
-        self._close(fd, time.time_ns())
+    def ended(self, fd: int, now: int) -> None:
+        """Note the end of the rank behind a pidfd that was seen to be readable at `now`, in ns."""
+        self._close(fd, now)
 
     def _close(self, fd: int, now: int) -> None:
         one = self.all[self.fds.pop(fd)]

@@ -158,10 +158,12 @@ def _before(end: End, failed: list[End], firm: list[End]) -> list[End]:
 
 def _is_first(end: End, others: list[End]) -> bool:
     """Whether no other failure was noted earlier; False where its own time is not known."""
-    if end.rough and end.signal in AT_ONCE and not end.named_first:
-        # within a second of torchrun's what it sent itself is no cause
+    if end.signal in AT_ONCE and not end.named_first:
+        # what an agent sends itself is no cause: within a second of torchrun's own times, or where
+        # a busy machine showed both ends at once
         others_own = [other for other in others if other.signal not in AT_ONCE]
-        if any(0 < other.time_ns < end.time_ns + SECOND for other in others_own):
+        slack = SECOND if end.rough else 1
+        if any(0 < other.time_ns < end.time_ns + slack for other in others_own):
             return False
     return end.time_ns > 0 and all(not 0 < other.time_ns < end.time_ns for other in others)
 

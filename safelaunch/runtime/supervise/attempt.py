@@ -184,9 +184,10 @@ class Attempt(object):
             self.watch.clear()
 
     def _note_ends(self, found: list[int]) -> None:
+        now = time.time_ns()  # of all of them: nobody knows which of two seen at once was first
         for fd in found:
             if fd in self.exits.fds:
-                self.exits.ended(fd)
+                self.exits.ended(fd, now)
 
     def _turn(self) -> None:
         self.last_look = time.monotonic()

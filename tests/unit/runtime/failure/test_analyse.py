@@ -173,6 +173,15 @@ def test_what_the_agent_ends_is_a_cascade(node: Node) -> None:
     assert roles == [(0, "cascade"), (1, "cascade")]
 
 
+def test_of_ends_that_were_seen_at_once_the_one_that_an_agent_sends_is_no_cause(
+    node: Node,
+) -> None:
+    node.ended(0, 10, signal="SIGTERM")
+    node.ended(1, 10, signal="SIGKILL")
+    found, _ = node.find()
+    assert (found["rank"], found["signal"]) == (1, "SIGKILL")
+
+
 def test_a_peer_that_nccls_watchdog_aborts_is_a_cascade(node: Node) -> None:
     node.ended(0, 10, code=7)
     node.ended(1, 5000, signal="SIGABRT")
