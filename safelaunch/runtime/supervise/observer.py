@@ -216,7 +216,7 @@ class Observer(object):
         ranks = attempt.exits.alive() or _pythons(attempt.seen)
         ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}
         self.evidence = evidence.Evidence(self.dir, self.run, attempt.number)
-        self.evidence.begin(self.hangs, ranks)
+        self.evidence.start(self.hangs, ranks)
 
     def _report_hang(self, report: HangReport) -> str:
         """Record the evidence; return "hang" where the attempt has to end by it."""
