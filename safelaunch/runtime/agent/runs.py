@@ -94,7 +94,7 @@ def notes(node_dir: str) -> list[str]:
     """Return what the samples of a run say."""
     from safelaunch.runtime.monitor import trends  # noqa: PLC0415 - only for one run at a time
 
-    return list(trends.notes(os.path.join(node_dir, "samples.csv")))
+    return list(trends.warnings(os.path.join(node_dir, "samples.csv")))
 
 
 def ranks(node_dir: str) -> dict[str, int]:

@@ -303,7 +303,7 @@ def _advice(
     if first.left:
         return advice.left()
     if first.name == "killed":
-        return advice.killed(kills.witness(first.end.pid if first.end is not None else None))
+        return advice.killed(kills.source(first.end.pid if first.end is not None else None))
     if first.name == "port-in-use":
         text = "%s\n%s" % (first.what, (first.error or {}).get("message") or "")
         number, fixed = around.port(text)

@@ -1,4 +1,4 @@
-"""What the kernel tells of a process that may be stuck. It only reads, and never raises."""
+"""Reads the kernel's view of a process that may be stuck, from /proc. Never raises."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import os
 
 from safelaunch.runtime import processes
 
-THREADS = 256  # of a process that are listed
+MAX_THREADS = 256  # threads of a process in a report
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Whether a process handles a signal: any other would be killed by it."""
-    for line in read("/proc/%d/status" % pid).splitlines():
+    """Return whether a process handles a signal: one without a handler would be killed."""
+    for line in read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
     return False
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used, in seconds; 0 if it is gone."""
-    fields = read("/proc/%d/stat" % pid).rpartition(b")")[2].split()
+    """Return the CPU time that a process has used, in seconds; 0 if it has ended."""
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 13:  # noqa: PLR2004 - proc(5): utime and stime are fields 14 and 15
         return 0.0
     return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
@@ -27,50 +27,50 @@ def cpu_seconds(pid: int) -> float:
 
 def report(pid: int) -> tuple[str, str, bytes]:
     """Return (state letter of the main thread, the kernel function it sleeps in, a report)."""
-    base = "/proc/%d" % pid
+    base = f"/proc/{pid}"
     status = read(base + "/status")
     wchan = _wchan(base)
     lines = [b"wchan: " + wchan.encode(), b"", b"threads: id, name, state, kernel function"]
-    for name in names(base + "/task")[:THREADS]:
-        task = "%s/task/%s" % (base, name)
+    for name in list_folder(base + "/task")[:MAX_THREADS]:
+        task = f"{base}/task/{name}"
         stat = read(task + "/stat")
         comm = stat[stat.find(b"(") + 1 : stat.rfind(b")")]
         letter = stat.rpartition(b")")[2].split()[:1] or [b"?"]
         lines.append(b" ".join([name.encode(), comm, letter[0], _wchan(task).encode()]))
     stack = read(base + "/stack")  # for root only
-    found = processes.stat_of(pid)
+    state = processes.stat_of(pid)
     text = b"\n".join([status, *lines, b"", b"kernel stack:", stack or b"not readable", b""])
-    return (found[0] if found else "X"), wchan, text
+    return (state[0] if state else "X"), wchan, text
 
 
 def _wchan(base: str) -> str:
-    found = read(base + "/wchan").decode("ascii", "replace").strip()
-    return "" if found == "0" else found
+    function = read(base + "/wchan").decode("ascii", "replace").strip()
+    return "" if function == "0" else function
 
 
-def environ(pid: int, wanted: tuple[str, ...]) -> dict[str, str]:
-    """Return those variables of a process; the others are none of our business.
+def environ(pid: int, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the named environment variables of a process.
 
-    Not to be asked of a process in D state: it may hold the lock that this needs.
+    Not for a process in D state: it may hold the lock that reading needs.
     """
-    found = {}
-    for item in read("/proc/%d/environ" % pid, 0, 1 << 20).split(b"\0"):
+    values = {}
+    for item in read(f"/proc/{pid}/environ", 0, 1 << 20).split(b"\0"):
         name, _, value = os.fsdecode(item).partition("=")
-        if name in wanted:
-            found[name] = value
-    return found
+        if name in names:
+            values[name] = value
+    return values
 
 
 def cwd(pid: int) -> str:
     """Return the working directory of a process."""
     try:
-        return os.readlink("/proc/%d/cwd" % pid)
+        return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         return "/"
 
 
-def names(folder: str) -> list[str]:
-    """Return the names in a folder; none where it cannot be read."""
+def list_folder(folder: str) -> list[str]:
+    """Return the names in a folder; [] where it cannot be read."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -85,12 +85,12 @@ def size(path: str) -> int:
         return 0
 
 
-def read(path: str, offset: int = 0, most: int = 65536) -> bytes:
-    """Return a part of a file; nothing where it cannot be read."""
+def read(path: str, offset: int = 0, limit: int = 65536) -> bytes:
+    """Return a part of a file; b"" where it cannot be read."""
     try:
         with open(path, "rb") as file:
             if offset:
                 file.seek(offset)
-            return file.read(most)
+            return file.read(limit)
     except OSError:
         return b""

@@ -1,7 +1,7 @@
-"""Asks nvidia-smi for the load of the cards, and others, without ever waiting for an answer.
+"""Runs nvidia-smi and other programs beside the supervisor's loop, without waiting for them.
 
 nvidia-smi may hang in the kernel for minutes or for ever, and may cost a second of CPU: it runs as
-a child beside the loop, never twice at once, and the less often the longer it takes.
+a child process, never twice at once, and the less often the longer it takes.
 """
 
 from __future__ import annotations
@@ -17,77 +17,81 @@ if TYPE_CHECKING:
 
 FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "power.draw")
 COLUMNS = ("util", "mem_mib", "mem_total_mib", "power_w")
-SHARE = 200  # at least so many times its own duration passes between two starts: 0.5 % of a core
-LONGEST_PAUSE = 3600.0  # seconds: a driver that hung once may be well again
-LATE = 20.0  # seconds: a healthy one takes 0.03 to 2, more with many cards without persistence mode
-DRIVER = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # the last one is WSL's
-AGAIN = 60.0  # seconds after which one that could not be started is tried again
-MOST_OUTPUT = 1 << 16  # fits a pipe, so that nvidia-smi never waits for us; 100 cards need 10 KB
+PAUSE_FACTOR = 200  # pause after a call, in multiples of its duration: at most 0.5 % of a core
+MAX_PAUSE = 3600.0  # seconds: a driver that hung once may have recovered
+TIMEOUT = (
+    20.0  # seconds: a normal call takes 0.03 to 2, more with many GPUs without persistence mode
+)
+DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # /dev/dxg is WSL's
+RETRY_AFTER = 60.0  # seconds after a failed start
+MAX_OUTPUT = (
+    1 << 16
+)  # bytes: fits a pipe, so that nvidia-smi never blocks on us; 100 GPUs need 10 KB
 
 
-class Question(object):
-    """A program that is asked now and then, beside the loop: never twice at once, never in a hurry.
+class AsyncCommand:
+    """A program that is run again and again beside the loop, never twice at once.
 
-    It may hang in the kernel. Then that is said once, as an event of this name with this note.
+    It may hang in the kernel. That is reported once, as an event with the given name and note.
     """
 
     def __init__(self, event: str, note: str) -> None:
         self.event = event
         self.note = note
         self.pid: int | None = None
-        self.due_at = 0.0  # monotonic seconds before which it is not asked again
+        self.due_at = 0.0  # monotonic seconds of the next allowed start
         self.events: list[dict[str, object]] = []
         self._fd = -1
-        self._began = 0.0
-        self._told = False
+        self._started_at = 0.0
+        self._late_reported = False
 
-    def ask(self, argv: list[str], now: float) -> bool:
-        """Ask, unless the last question is not answered or it is too early."""
+    def spawn(self, argv: list[str], now: float) -> bool:
+        """Start the program, unless it still runs or the pause is not over."""
         if self.pid is not None or now < self.due_at:
             return False
         try:
             self.pid, self._fd = _spawn(argv)
         except OSError:  # the program is gone, or there are too many processes or files
-            self.due_at = now + AGAIN
+            self.due_at = now + RETRY_AFTER
             return False
-        self._began = now
+        self._started_at = now
         return True
 
     def tick(self, now: float) -> None:
-        """Say once when an answer is late, and end who does not give it."""
-        if self.pid is None or now - self._began < LATE or self._told:
+        """Report once that the program is late, and kill it."""
+        if self.pid is None or now - self._started_at < TIMEOUT or self._late_reported:
             return
-        self._told = True
+        self._late_reported = True
         self.events.append({"event": self.event, "note": self.note, "pid": self.pid})
         try:
             os.kill(self.pid, signal.SIGKILL)  # in the kernel (state D) it takes effect later
         except OSError:
             pass
 
-    def reaped(self, pid: int, status: int, now: float) -> str | None:
-        """Take the end of a child; return the answer, None if the child was not ours."""
+    def collect(self, pid: int, status: int, now: float) -> str | None:
+        """Return the output of the child that has ended; None if it was not ours."""
         if pid != self.pid or self.pid is None:
             return None
         self.pid = None
         try:
-            data = os.read(self._fd, MOST_OUTPUT)
+            data = os.read(self._fd, MAX_OUTPUT)
         except OSError:
             data = b""
         self.close()
-        self.due_at = now + min((now - self._began) * SHARE, LONGEST_PAUSE)
+        self.due_at = now + min((now - self._started_at) * PAUSE_FACTOR, MAX_PAUSE)
         if status == 0:
-            self._told = False
+            self._late_reported = False
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Forget a question that has not been answered."""
+        """Close the pipe of the program that runs."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def _spawn(argv: list[str]) -> tuple[int, int]:
-    """Start a program; return its pid, and a descriptor of its output. Raises OSError."""
+    """Start a program; return its pid and a descriptor of its output. Raises OSError."""
     reader, writer = os.pipe()
     try:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -115,49 +119,52 @@ def _spawn(argv: list[str]) -> tuple[int, int]:
     return pid, reader
 
 
-class Gpus(Question):
-    """The cards of a run: `wanted` are indices or UUIDs (prefixes, as CUDA takes them), or None."""
+class GpuLoad(AsyncCommand):
+    """The load of a run's GPUs.
 
-    def __init__(self, wanted: list[str] | None, environ: dict[str, str]) -> None:
+    `devices` are indices or UUIDs (prefixes, as CUDA takes them); None means all GPUs.
+    """
+
+    def __init__(self, devices: list[str] | None, environ: dict[str, str]) -> None:
         note = "nvidia-smi does not answer: the driver may hang; see `dmesg`"
-        super(Gpus, self).__init__("nvidia-smi-late", note)
-        self.wanted = wanted
-        self.program = _find(environ)
-        self.rows: dict[str, list[float | None]] | None = None  # of the last answer
+        super().__init__("nvidia-smi-late", note)
+        self.devices = devices
+        self.program = _nvidia_smi(environ)
+        self.rows: dict[str, list[float | None]] | None = None  # of the last output
 
     def start(self, now: float) -> bool:
-        """Ask, unless nobody can be asked or the last question is not answered."""
+        """Start nvidia-smi, unless there is none, it still runs or the pause is not over."""
         query = "--query-gpu=" + ",".join(FIELDS)
         argv = [self.program, query, "--format=csv,noheader,nounits"]
-        return bool(self.program) and self.ask(argv, now)
+        return bool(self.program) and self.spawn(argv, now)
 
-    def answered(self, pid: int, status: int, now: float) -> bool:
-        """Take the end of a child; whether it was ours."""
-        answer = self.reaped(pid, status, now)
+    def child_exited(self, pid: int, status: int, now: float) -> bool:
+        """Read the output of the child that has ended; return whether it was ours."""
+        answer = self.collect(pid, status, now)
         if answer is not None:
-            self.rows = self._own(parse(answer)) or None
+            self.rows = self._select(parse(answer)) or None
         return answer is not None
 
-    def _own(self, found: dict[str, Row]) -> dict[str, list[float | None]]:
-        own = {}
-        for index, (uuid, values) in found.items():
-            names = self.wanted if self.wanted is not None else [index]
+    def _select(self, rows: dict[str, Row]) -> dict[str, list[float | None]]:
+        selection = {}
+        for index, (uuid, values) in rows.items():
+            names = self.devices if self.devices is not None else [index]
             if index in names or any(n and not n.isdigit() and uuid.startswith(n) for n in names):
-                own[index] = values
-        return own
+                selection[index] = values
+        return selection
 
 
 def parse(text: str) -> dict[str, Row]:
     """Return {index: (uuid, values of COLUMNS)}; None for `[N/A]`, `ERR!`, `[Unknown Error]`.
 
-    Lines that are no rows are passed over: a lost card puts a sentence in front of the others.
+    Other lines are skipped: a lost GPU puts a sentence in front of the rows.
     """
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) == len(FIELDS) and cells[0].isdigit():
-            found[cells[0]] = (cells[1], [_number(cell) for cell in cells[2:]])
-    return found
+            rows[cells[0]] = (cells[1], [_number(cell) for cell in cells[2:]])
+    return rows
 
 
 def _number(cell: str) -> float | None:
@@ -168,9 +175,9 @@ def _number(cell: str) -> float | None:
     return number if 0 <= number < 1e9 else None  # noqa: PLR2004 - also not nan
 
 
-def _find(environ: dict[str, str]) -> str:
-    """Return the program's path; empty where there is no NVIDIA driver to ask."""
-    if not any(os.path.exists(path) for path in DRIVER):
+def _nvidia_smi(environ: dict[str, str]) -> str:
+    """Return the path of nvidia-smi; empty where there is no NVIDIA driver."""
+    if not any(os.path.exists(path) for path in DRIVER_FILES):
         return ""
     for folder in environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, "nvidia-smi")

@@ -1,9 +1,11 @@
-"""Proof that the kernel ended a process for want of memory: cgroup counters and the kernel log.
+"""Evidence that the kernel killed a process for lack of memory: cgroup counters and kernel log.
 
 SIGKILL alone proves nothing: anybody may send it. Counters: `oom_kill` in memory.events (cgroup v2)
-and memory.oom_control (v1), since Linux 4.13, of a process's group and of those above it. The
-kernel log is read where it may be (/dev/kmsg: root, or kernel.dmesg_restrict=0).
+and memory.oom_control (v1), since Linux 4.13, of a process's group and of its parent groups. The
+kernel log is read where that is allowed (/dev/kmsg: root, or kernel.dmesg_restrict=0).
 """
+
+# ruff: noqa: PLC0415 - re is imported late: the start of the supervisor does not need it
 
 from __future__ import annotations
 
@@ -22,62 +24,62 @@ ROOT = "/sys/fs/cgroup"
 FILES = ("memory.events", "memory.oom_control")
 KMSG = "/dev/kmsg"
 KMSG_RECORD = 8192  # bytes: the kernel's own limit of one record (CONSOLE_EXT_LOG_MAX)
-KMSG_LIMIT = 20000  # records that are looked at: a full 1 MiB ring holds fewer
-PIDS = 20000  # processes that are remembered: the ranks come first, and memory is bounded
+KMSG_LIMIT = 20000  # records that are read: a full 1 MiB ring holds fewer
+PIDS = 20000  # processes that are recorded: the ranks come first, and memory is bounded
 
 
 class Kills(Listed):
-    """What was killed for memory, and who would have told of more."""
+    """The kills for lack of memory, and which sources would have shown more of them."""
 
     def __init__(
         self,
-        found: Iterable[dict[str, Any]] = (),
+        kills: Iterable[dict[str, Any]] = (),
         log: bool = False,
         counted: Iterable[int] = (),
     ) -> None:
-        Listed.__init__(self, found)
+        Listed.__init__(self, kills)
         self.log = log
         self.counted = frozenset(counted)
 
-    def witness(self, pid: int | None) -> str:
-        """Return who would have told that a process was killed for memory; "" if nobody."""
+    def source(self, pid: int | None) -> str:
+        """Return what would show that a process was killed for memory; "" if nothing."""
         if self.log:
             return "the kernel log"
         return "its memory group's counter" if pid in self.counted else ""
 
 
-class Snapshot(object):
-    """The counters of the groups that were seen, as they were when each was first seen."""
+class Snapshot:
+    """The kill counters of memory cgroups, as they were when each group was first read."""
 
     def __init__(self, root: str = ROOT, kmsg: str = KMSG) -> None:
         self.root = root
-        self.counts = {}  # type: dict[str, int]
-        self.members = {}  # type: dict[str, set[int]]
-        self.known = set()  # type: set[int]
+        self.counts: dict[str, int] = {}
+        self.members: dict[str, set[int]] = {}
+        self.pids: set[int] = set()
         self.log = _open(kmsg)
 
-    def take(self, pids: Iterable[int]) -> None:
-        """Remember the groups of processes; a group's counter is that of its first look."""
+    def add_processes(self, pids: Iterable[int]) -> None:
+        """Record the groups of processes, and the counter of each new group."""
         for pid in pids:
-            if pid in self.known:
+            if pid in self.pids:
                 continue
-            if len(self.known) < PIDS:
-                self.known.add(pid)
+            if len(self.pids) < PIDS:
+                self.pids.add(pid)
             for path in self._counters(pid):
                 members = self.members.setdefault(path, set())
-                if pid in self.known:
+                if pid in self.pids:
                     members.add(pid)
                 if path not in self.counts:
                     self.counts[path] = _oom_kills(path)
 
     def kills(self) -> Kills:
-        """Return what was killed since the last call: {text, pid (None: not told), pids (of it)}.
+        """Return the kills since the last call: {text, pid (None: unknown), pids (of the group)}.
 
         The kernel log comes first, it names the process; then the counters, narrowest group first.
-        A group that is gone tells nothing, but those above it do (v2 counts upwards).
+        A removed group has no counter any more, but its parents count its kills too (v2).
         """
-        found = Kills(_told(self.log), self.log is not None)
-        counted = set()  # type: set[int]
+        kills = Kills(_log_kills(self.log), self.log is not None)
+        counted: set[int] = set()
         for path, before in sorted(self.counts.items(), key=lambda item: -len(item[0])):
             now = _oom_kills(path)
             if now < 0:
@@ -86,10 +88,10 @@ class Snapshot(object):
             if before >= 0:
                 counted |= self.members[path]
             if now > before >= 0:
-                said = "oom_kill rose from %d to %d in %s" % (before, now, path)
-                found.append({"text": said, "pid": None, "pids": sorted(self.members[path])})
-        found.counted = frozenset(counted)
-        return found
+                text = f"oom_kill rose from {before} to {now} in {path}"
+                kills.append({"text": text, "pid": None, "pids": sorted(self.members[path])})
+        kills.counted = frozenset(counted)
+        return kills
 
     def close(self) -> None:
         """Close the kernel log."""
@@ -98,31 +100,31 @@ class Snapshot(object):
             self.log = None
 
     def _counters(self, pid: int) -> list[str]:
-        """Return the counter files of a process's memory group and of those above it."""
+        """Return the counter files of a process's memory group and of its parent groups."""
         try:
-            with open("/proc/%d/cgroup" % pid, "rb") as file:
+            with open(f"/proc/{pid}/cgroup", "rb") as file:
                 lines = file.read().decode("utf-8", "replace").split("\n")
         except OSError:
             return []
-        found = []
+        paths = []
         for line in lines:
-            number, _, rest = line.partition(":")
-            controllers, _, group = rest.partition(":")
+            number, _, fields = line.partition(":")
+            controllers, _, group = fields.partition(":")
             if number == "0" and not controllers:
                 for base in (self.root, os.path.join(self.root, "unified")):
-                    found += _upwards(base, group, FILES[0])
+                    paths += _with_parents(base, group, FILES[0])
             elif "memory" in controllers.split(","):
-                found += _upwards(os.path.join(self.root, "memory"), group, FILES[1])
-        return found
+                paths += _with_parents(os.path.join(self.root, "memory"), group, FILES[1])
+        return paths
 
 
 def proof(kills: list[dict[str, Any]], pid: int | None) -> str | None:
-    """Return what proves that a process (None: some child of a rank) was killed for memory.
+    """Return the evidence that a process (None: some child of a rank) was killed for memory.
 
     A line of the kernel log that names another process proves nothing about this one.
     """
-    told = [kill for kill in kills if kill.get("pid") is not None]
-    for kill in told:
+    named = [kill for kill in kills if kill.get("pid") is not None]
+    for kill in named:
         if pid is None or kill["pid"] == pid:
             return str(kill["text"])
     for kill in kills:
@@ -131,19 +133,19 @@ def proof(kills: list[dict[str, Any]], pid: int | None) -> str | None:
     return None
 
 
-def _upwards(base: str, group: str, name: str) -> list[str]:
-    """Return the files of a group and those above it that exist below a mount point.
+def _with_parents(base: str, group: str, name: str) -> list[str]:
+    """Return the existing files of a group and its parents below a mount point.
 
-    Inside a container the path in /proc may be the host's: then the mount's own top counts.
+    Inside a container the path in /proc may be the host's: then only the top of the mount exists.
     """
-    found = []
+    paths = []
     parts = [part for part in group.split("/") if part and part != ".."]
     while True:
         path = os.path.join(base, *parts, name)
         if os.path.exists(path):
-            found.append(path)
+            paths.append(path)
         if not parts:
-            return found
+            return paths
         parts.pop()
 
 
@@ -165,7 +167,7 @@ def _oom_kills(path: str) -> int:
 
 
 def _open(path: str) -> int | None:
-    """Open the kernel log behind its newest record; None where that is not allowed."""
+    """Open the kernel log after its newest record; None where that is not allowed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -178,9 +180,9 @@ def _open(path: str) -> int | None:
     return fd
 
 
-def _told(fd: int | None) -> Iterator[dict[str, Any]]:
-    """Yield the kills that the kernel log has named since it was opened or last read."""
-    import re  # noqa: PLC0415 - the supervisor's start does without
+def _log_kills(fd: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the kills that the kernel log has recorded since it was opened or last read."""
+    import re
 
     killed = re.compile(rb"[Kk]ill(?:ed)? process (\d+) \(([^)]*)\)")
     if fd is None:
@@ -189,13 +191,16 @@ def _told(fd: int | None) -> Iterator[dict[str, Any]]:
         try:
             record = os.read(fd, KMSG_RECORD)
         except BrokenPipeError:
-            continue  # records were overwritten meanwhile: it goes on with the oldest left
+            continue  # records were overwritten meanwhile: go on with the oldest that is left
         except OSError:
             return  # EAGAIN: no more
         hit = killed.search(record)
         if hit is not None:
             text = record.partition(b";")[2].partition(b"\n")[0].decode("utf-8", "replace")
-            said = "kernel log: %s" % text.strip()[:200]
-            yield {"text": said, "pid": int(hit.group(1)), "pids": []}
+            yield {
+                "text": f"kernel log: {text.strip()[:200]}",
+                "pid": int(hit.group(1)),
+                "pids": [],
+            }
         elif not record:
             return

@@ -1,7 +1,6 @@
-"""What the samples of a run say that its owner would want to know, in sentences.
+"""Turns the samples of a run into warnings for its owner, one sentence each.
 
-Read by whoever shows a run. A note is for what costs hours or ends the run: cards that wait, memory
-or a disk that will be full.
+A warning is for what costs hours or ends the run: idle GPUs, memory or a disk that fills up.
 """
 
 from __future__ import annotations
@@ -16,34 +15,35 @@ if TYPE_CHECKING:
 
     Series: TypeAlias = list[tuple[float, float]]
 
-IDLE = 5.0  # per cent: a desktop or a display on a card costs less
-WORKING = 20.0
+IDLE = 5.0  # per cent: a desktop or a display on a GPU costs less
+WORKING = 20.0  # per cent
 IDLE_FOR = 300.0  # seconds: longer than an evaluation on one rank, or a checkpoint, mostly takes
-ALL_IDLE_FOR = 600.0  # and longer than a model takes to load, or a data set to be read, mostly
+ALL_IDLE_FOR = 600.0  # seconds: longer than loading a model or reading a data set mostly takes
 LOW, LOW_FOR = 30.0, 1800.0  # per cent, seconds
-FIT_FOR, FIT_ROWS = 3600.0, 10  # seconds, rows: start-up is over, and noise does not tilt the line
+# seconds, rows of a fitted line: start-up is over, and noise does not tilt the line
+FIT_FOR, FIT_ROWS = 3600.0, 10
 STRAIGHT = 0.9  # R^2: memory that goes up and down with each batch stays far below
-GROWN = 0.02  # of the total: less is the page tables and the allocator
+MIN_GROWTH = 0.02  # of the total: the page tables and the allocator account for less
 MEMORY_HORIZON, DISK_HORIZON = 24 * 3600.0, 6 * 3600.0  # a leak kills overnight, a disk by evening
 LITTLE_MIB, LITTLE_SHARE = 5 * 1024, 0.01  # a checkpoint of 1e9 parameters with Adam has 12 GB
 
 
-def notes(path: str) -> list[str]:
-    """Return sentences about the samples in `samples.csv`; none where nothing is remarkable."""
+def warnings(path: str) -> list[str]:
+    """Return warnings about the samples in `samples.csv`; none where all is normal."""
     rows = _read(path)
     if len(rows) < 2:  # noqa: PLR2004
         return []
-    return _cards(rows) + _memory(rows) + _disks(rows)
+    return _gpus(rows) + _memory(rows) + _disks(rows)
 
 
 def _read(path: str) -> list[dict[str, float]]:
     rows = []
     try:
         with open(path, newline="", errors="replace") as file:
-            for line in csv.DictReader(file):  # one by one: those before a broken one are kept
+            for line in csv.DictReader(file):  # row by row: the rows before a broken one are used
                 rows += [{k: float(v) for k, v in line.items() if _is_number(k, v)}]
     except (OSError, ValueError, csv.Error):
-        pass  # half a row at the end, or none at all: what was read before counts
+        pass  # half a row at the end, or no file: use the rows that were read
     return [row for row in rows if "elapsed_s" in row]
 
 
@@ -54,8 +54,8 @@ def _is_number(key: object, value: object) -> bool:
 
 def _series(rows: list[dict[str, float]], name: str, seconds: float) -> Series:
     """Return (time, value) of the last `seconds`."""
-    begin = rows[-1]["elapsed_s"] - seconds
-    return [(r["elapsed_s"], r[name]) for r in rows if name in r and r["elapsed_s"] >= begin]
+    start = rows[-1]["elapsed_s"] - seconds
+    return [(r["elapsed_s"], r[name]) for r in rows if name in r and r["elapsed_s"] >= start]
 
 
 def _median(series: Series) -> float:
@@ -63,37 +63,41 @@ def _median(series: Series) -> float:
     return values[len(values) // 2]
 
 
-# -- cards -----------------------------------------------------------------------------------------
+# -- GPUs ------------------------------------------------------------------------------------------
 
 
-def _cards(rows: list[dict[str, float]]) -> list[str]:
+def _gpus(rows: list[dict[str, float]]) -> list[str]:
     names = sorted({n for row in rows for n in row if n.startswith("gpu") and n.endswith("_util")})
     idle = {name[3:-5]: _idle_for(rows, name) for name in names}
     if not idle:
         return []
     if min(idle.values()) >= ALL_IDLE_FOR:
-        who = "the card has" if len(idle) == 1 else "all %d cards have" % len(idle)
-        return ["%s been idle for %s" % (who, brief_duration(min(idle.values())))]
-    recent = {card: _series(rows, "gpu%s_util" % card, IDLE_FOR) for card in idle}
+        who = "the GPU has" if len(idle) == 1 else f"all {len(idle)} GPUs have"
+        return [f"{who} been idle for {brief_duration(min(idle.values()))}"]
+    recent = {gpu: _series(rows, f"gpu{gpu}_util", IDLE_FOR) for gpu in idle}
     if any(series and _median(series) >= WORKING for series in recent.values()):
-        lazy = [card for card, seconds in idle.items() if seconds >= IDLE_FOR]
-        if lazy:
-            since = brief_duration(min(idle[card] for card in lazy))
-            who = "card %s has" % lazy[0] if len(lazy) == 1 else "cards %s have" % ", ".join(lazy)
-            return ["%s been idle for %s while the others work" % (who, since)]
+        idle_gpus = [gpu for gpu, seconds in idle.items() if seconds >= IDLE_FOR]
+        if idle_gpus:
+            since = brief_duration(min(idle[gpu] for gpu in idle_gpus))
+            who = (
+                f"GPU {idle_gpus[0]} has"
+                if len(idle_gpus) == 1
+                else f"GPUs {', '.join(idle_gpus)} have"
+            )
+            return [f"{who} been idle for {since} while the others work"]
     return _low(rows, names)
 
 
 def _idle_for(rows: list[dict[str, float]], name: str) -> float:
-    """Return for how many seconds, to the last sample, a card has done nothing."""
-    begin = None
+    """Return for how many seconds, up to the last sample, a GPU has been idle."""
+    idle_since = None
     for row in reversed(rows):
         if name not in row:
             continue  # nvidia-smi did not answer
         if row[name] >= IDLE:
             break
-        begin = row["elapsed_s"]
-    return 0.0 if begin is None else rows[-1]["elapsed_s"] - begin
+        idle_since = row["elapsed_s"]
+    return 0.0 if idle_since is None else rows[-1]["elapsed_s"] - idle_since
 
 
 def _low(rows: list[dict[str, float]], names: list[str]) -> list[str]:
@@ -101,50 +105,48 @@ def _low(rows: list[dict[str, float]], names: list[str]) -> list[str]:
     span = rows[-1]["elapsed_s"] - min((at for at, _ in every), default=rows[-1]["elapsed_s"])
     if span < IDLE_FOR or _median(every) >= LOW or _median(every) < IDLE:
         return []
-    said = "low load: the cards do %.0f %% (median of %s); they may wait for data or for each other"
-    return [said % (_median(every), brief_duration(span))]
+    load = f"{_median(every):.0f} % (median of {brief_duration(span)})"
+    return [f"low GPU load: {load}; the GPUs may be waiting for data or for each other"]
 
 
-# -- what runs full --------------------------------------------------------------------------------
+# -- memory and disks ------------------------------------------------------------------------------
 
 
 def _memory(rows: list[dict[str, float]]) -> list[str]:
     series = _series(rows, "host_mem_used_mib", FIT_FOR)
     total = rows[-1].get("host_mem_total_mib", 0.0)
-    slope = _slope(series, GROWN * total)
+    slope = _slope(series, MIN_GROWTH * total)
     if slope is None or slope <= 0 or not total:
         return []
     left = max(0.0, total - series[-1][1]) / slope
     if left > MEMORY_HORIZON:
         return []
     rate = slope * 3600 / 1024
-    return [
-        "host memory grows by %.1f GiB an hour: full in about %s" % (rate, brief_duration(left))
-    ]
+    return [f"host memory grows by {rate:.1f} GiB an hour: full in about {brief_duration(left)}"]
 
 
 def _disks(rows: list[dict[str, float]]) -> list[str]:
-    found: list[str] = []
-    seen = set()
-    for place, words in (("cwd", "the job's folder"), ("run", "the run directory")):
-        free, total = rows[-1].get("%s_free_mib" % place), rows[-1].get("%s_total_mib" % place)
-        if free is None or not total or (free, total) in seen:
+    warnings: list[str] = []
+    checked = set()
+    for prefix, folder in (("cwd", "the job's folder"), ("run", "the run directory")):
+        free, total = rows[-1].get(f"{prefix}_free_mib"), rows[-1].get(f"{prefix}_total_mib")
+        if free is None or not total or (free, total) in checked:
             continue
-        seen.add((free, total))
-        series = _series(rows, "%s_free_mib" % place, FIT_FOR)
-        slope = _slope(series, min(GROWN * total, 1024.0))
+        checked.add((free, total))
+        series = _series(rows, f"{prefix}_free_mib", FIT_FOR)
+        slope = _slope(series, min(MIN_GROWTH * total, 1024.0))
         left = free / -slope if slope is not None and slope < 0 else DISK_HORIZON + 1
         if free < min(LITTLE_MIB, max(LITTLE_SHARE * total, 1024.0)):
-            found.append(
-                "the disk of %s is nearly full: %s left" % (words, size(free * BYTES["MiB"]))
+            warnings.append(
+                f"the disk of {folder} is nearly full: {size(free * BYTES['MiB'])} left"
             )
         elif left <= DISK_HORIZON:
-            found.append("the disk of %s will be full in about %s" % (words, brief_duration(left)))
-    return found
+            warnings.append(f"the disk of {folder} will be full in about {brief_duration(left)}")
+    return warnings
 
 
-def _slope(series: Series, least: float) -> float | None:
-    """Return the units per second of a series that goes steadily one way by at least `least`."""
+def _slope(series: Series, minimum: float) -> float | None:
+    """Return the slope per second of a straight series that changes by at least `minimum`."""
     if len(series) < FIT_ROWS:
         return None
     times, values = [at for at, _ in series], [value for _, value in series]
@@ -155,4 +157,4 @@ def _slope(series: Series, least: float) -> float | None:
     if not tt or not vv or tv * tv / (tt * vv) < STRAIGHT:
         return None
     slope = tv / tt
-    return slope if abs(slope) * (times[-1] - times[0]) >= least else None
+    return slope if abs(slope) * (times[-1] - times[0]) >= minimum else None

@@ -69,11 +69,11 @@ class Observer(object):
         self.watchdog = watchdog.Watchdog(self.run.hang)
         self.evidence = None
         self.not_finite = None
-        self.memory.take([os.getpid(), attempt.launcher])
+        self.memory.add_processes([os.getpid(), attempt.launcher])
 
     def started(self, processes: dict[int, int]) -> None:
         """Take note of processes that are new: each may live in a cgroup of its own."""
-        self.memory.take(list(processes))
+        self.memory.add_processes(list(processes))
 
     def feed(self, data: bytes) -> None:
         """Read the progress in what was written."""
@@ -216,7 +216,7 @@ class Observer(object):
         ranks = attempt.exits.alive() or _pythons(attempt.seen)
         ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}
         self.evidence = evidence.Evidence(self.dir, self.run, attempt.number)
-        self.evidence.begin(self.hangs, ranks)
+        self.evidence.start(self.hangs, ranks)
 
     def _report_hang(self, report: HangReport) -> str:
         """Record the evidence; return "hang" where the attempt has to end by it."""

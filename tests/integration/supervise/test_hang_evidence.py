@@ -80,7 +80,7 @@ class Ranks:
         self.processes.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        # said just before it begins to wait
+        # summary just before it begins to wait
         wait_for(lambda: processes.stat_of(process.pid)[0] == "S", "sleep")  # type: ignore[index]
         self.ranks[rank] = (process.pid, processes.start_time(process.pid) or 0)
         return process.pid
@@ -88,20 +88,20 @@ class Ranks:
     def gather(self, **run: Any) -> dict[str, Any]:
         """Gather to the end, reaping as a supervisor does."""
         run = {"roots": [str(self.root / "project")], "python": None, **run}
-        found = self.module.Evidence(str(self.node), RunRecord.from_json(run), 1)
-        found.begin(1, self.ranks)
+        collector = self.module.Evidence(str(self.node), RunRecord.from_json(run), 1)
+        collector.start(1, self.ranks)
 
-        def look() -> Any:
+        def poll() -> Any:
             before = time.perf_counter()
-            result = found.tick(time.monotonic())
+            result = collector.tick(time.monotonic())
             self.longest = max(self.longest, time.perf_counter() - before)
-            for pid in found.pids:
+            for pid in collector.pids:
                 self.helpers += 1
                 done, status = os.waitpid(pid, os.WNOHANG)
-                assert not done or found.reaped(done, status)
+                assert not done or collector.reaped(done, status)
             return result
 
-        report = wait_for(look, "evidence").to_json()
+        report = wait_for(poll, "evidence").to_json()
         assert isinstance(report, dict)
         return report
 
@@ -116,11 +116,11 @@ class Ranks:
 @pytest.fixture
 def hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
     monkeypatch.setattr(evidence, "PERIOD", 0.2)
-    found = Ranks(tmp_path, evidence)
+    ranks = Ranks(tmp_path, evidence)
     try:
-        yield found
+        yield ranks
     finally:
-        found.close()
+        ranks.close()
 
 
 def need_spy() -> str:
@@ -145,10 +145,10 @@ def test_the_result_says_what_each_rank_does(hung: Ranks) -> None:
     hung.start(REGISTER + TRAIN, 0)
     hung.start(REGISTER + TRAIN, 1)
     result = hung.gather()
-    seen = result["ranks"]["1"]
-    assert (result["rank"], seen["how"], seen["state"]) == (1, "faulthandler", "S")
-    assert seen["frame"]["function"] == "load"
-    assert seen["cpu"] < 0.5
+    rank_report = result["ranks"]["1"]
+    assert (result["rank"], rank_report["how"], rank_report["state"]) == (1, "faulthandler", "S")
+    assert rank_report["frame"]["function"] == "load"
+    assert rank_report["cpu"] < 0.5
 
 
 def test_the_result_names_the_frame_to_look_at(hung: Ranks) -> None:
@@ -161,9 +161,9 @@ def test_the_result_names_the_frame_to_look_at(hung: Ranks) -> None:
     assert result["advice"] == expected
 
 
-def record(hung: Ranks, rank: int, **known: Any) -> None:
+def record(hung: Ranks, rank: int, **fields: Any) -> None:
     """Write the record of a rank as its hooks do."""
-    text = json.dumps({"rank": rank, "time_ns": time.time_ns() - 4 * 10**9, **known})
+    text = json.dumps({"rank": rank, "time_ns": time.time_ns() - 4 * 10**9, **fields})
     (hung.node / "records" / f"rank-{rank}.1.0.json").write_text(f"{text}\n\0\0")
 
 
@@ -199,7 +199,7 @@ def test_a_rank_that_had_ended_by_itself_is_why_the_others_wait(hung: Ranks) -> 
     hung.start(REGISTER + TRAIN, 0)
     record(hung, 1, kind="exit")
     result = hung.gather()
-    assert result["summary"].startswith("rank 1 had ended by itself, 4 s before\nrank 0 waits")
+    assert result["summary"].startswith("rank 1 had already exited, 4 s before\nrank 0 waits")
     assert result["rank"] == 1
     assert "fewer batches" in result["advice"]
 
@@ -209,7 +209,7 @@ def test_ranks_that_are_done_are_no_reason_where_nobody_waits_for_them(hung: Ran
     for rank in (0, 2, 3):
         record(hung, rank, kind="exit")
     result = hung.gather()
-    assert result["summary"].startswith("ranks 0, 2, 3 had ended by themselves, 4 s before\n")
+    assert result["summary"].startswith("ranks 0, 2, 3 had already exited, 4 s before\n")
     assert result["rank"] is None
 
 
@@ -243,14 +243,16 @@ def test_a_process_without_the_handler_gets_no_signal(hung: Ranks) -> None:
     (hung.node / "records" / "rank-0.1.0.stacks").touch()
     result = hung.gather()
     assert hung.processes[0].poll() is None
-    assert result["ranks"]["0"]["how"] == "none: no py-spy; no handler of ours in it"
+    assert (
+        result["ranks"]["0"]["how"] == "none: no py-spy; no faulthandler registered in the process"
+    )
 
 
 def test_a_reused_pid_is_not_asked(hung: Ranks) -> None:
     pid = hung.start(REGISTER + TRAIN, 0)
     hung.ranks[0] = (pid, hung.ranks[0][1] - 1)
     result = hung.gather()
-    assert result["ranks"]["0"]["how"] == "none: it has ended"
+    assert result["ranks"]["0"]["how"] == "none: the process has ended"
     assert not (hung.node / "records" / "rank-0.1.0.stacks").stat().st_size
 
 
@@ -260,7 +262,7 @@ def test_a_stopped_rank_is_told_from_a_hung_one(hung: Ranks) -> None:
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: processes.stat_of(pid)[0] == "T", "stop")  # type: ignore[index]
     result = hung.gather()
-    assert f"rank 1 was stopped from outside: `kill -CONT {pid}`" in result["summary"]
+    assert f"rank 1 was stopped by a signal: resume with `kill -CONT {pid}`" in result["summary"]
 
 
 def test_py_spy_is_used_where_it_lies_on_the_job_s_path(hung: Ranks) -> None:
@@ -298,13 +300,13 @@ def test_a_cancelled_gathering_leaves_no_child_and_sends_no_signal(hung: Ranks) 
     spy.write_text("#!/bin/sh\nexec /bin/sleep 600\n")
     spy.chmod(0o755)
     hung.start(REGISTER + TRAIN, 0)
-    found = hung.module.Evidence(str(hung.node), RunRecord(), 1)
-    found.begin(1, hung.ranks)
-    found.tick(1.0)
-    (child,) = found.pids
-    found.cancel()
-    assert found.reaped(*os.waitpid(child, 0))
-    assert found.tick(2.0) is None
+    collector = hung.module.Evidence(str(hung.node), RunRecord(), 1)
+    collector.start(1, hung.ranks)
+    collector.tick(1.0)
+    (child,) = collector.pids
+    collector.cancel()
+    assert collector.reaped(*os.waitpid(child, 0))
+    assert collector.tick(2.0) is None
     assert not (hung.node / "records" / "rank-0.1.0.stacks").stat().st_size
 
 
@@ -352,45 +354,49 @@ def test_the_ranks_and_the_supervisor_mean_the_same_signal(hung: Ranks) -> None:
 # -- words
 
 
-def seen(file: str, line: int, function: str, call: str = "", **known: Any) -> dict[str, Any]:
+def rank_report(
+    file: str, line: int, function: str, call: str = "", **fields: Any
+) -> dict[str, Any]:
     frame = {"file": f"/p/{file}", "line": line, "function": function}
-    return {"frame": frame, "call": call, "waits": bool(call), "state": "S", "pid": 7, **known}
+    return {"frame": frame, "call": call, "waits": bool(call), "state": "S", "pid": 7, **fields}
 
 
 def test_all_ranks_in_one_collective_point_to_the_transport() -> None:
-    ranks = {rank: seen("train.py", 41, "step", "barrier") for rank in range(8)}
-    said, odd = stacks.summarise(ranks)
-    assert said.startswith("ranks 0-7 wait in barrier (train.py:41)\nnone is missing here")
+    ranks = {rank: rank_report("train.py", 41, "step", "barrier") for rank in range(8)}
+    summary, odd = stacks.summarise(ranks)
+    assert summary.startswith(
+        "ranks 0-7 wait in barrier (train.py:41)\nno rank of this machine is missing"
+    )
     assert odd is None
 
 
 def test_ranks_in_different_collectives_have_gone_different_ways() -> None:
-    ranks = {rank: seen("train.py", 41, "step", "all_reduce") for rank in range(3)}
-    ranks[3] = seen("eval.py", 9, "evaluate", "barrier")
-    said, odd = stacks.summarise(ranks)
-    assert (said.split("\n")[1], odd) == ("the ranks have gone different ways", 3)
+    ranks = {rank: rank_report("train.py", 41, "step", "all_reduce") for rank in range(3)}
+    ranks[3] = rank_report("eval.py", 9, "evaluate", "barrier")
+    summary, odd = stacks.summarise(ranks)
+    assert (summary.split("\n")[1], odd) == ("the ranks wait in different collectives", 3)
 
 
 def test_without_collectives_the_one_elsewhere_is_named() -> None:
-    ranks = {rank: seen("train.py", 41, "step", cpu=0.99) for rank in range(3)}
-    ranks[1] = seen("data.py", 17, "load", wchan="hrtimer_nanosleep")
-    said, odd = stacks.summarise(ranks)
-    assert "rank 1 is in load (data.py:17), asleep\nrank 1 is not where" in said
+    ranks = {rank: rank_report("train.py", 41, "step", cpu=0.99) for rank in range(3)}
+    ranks[1] = rank_report("data.py", 17, "load", wchan="hrtimer_nanosleep")
+    summary, odd = stacks.summarise(ranks)
+    assert "rank 1 is in load (data.py:17), asleep\nrank 1 is not where" in summary
     assert odd == 1
 
 
 def test_of_several_ranks_it_is_spoken_in_the_plural() -> None:
-    ranks = {rank: seen("train.py", 41, "step", "barrier") for rank in range(4)}
-    ranks[2] = ranks[3] = seen("data.py", 17, "load")
-    said, _ = stacks.summarise(ranks)
-    assert said.startswith("ranks 0, 1 wait in barrier (train.py:41); ranks 2, 3 are in load")
-    assert said.endswith("\nranks 2, 3 have not reached the collective")
+    ranks = {rank: rank_report("train.py", 41, "step", "barrier") for rank in range(4)}
+    ranks[2] = ranks[3] = rank_report("data.py", 17, "load")
+    summary, _ = stacks.summarise(ranks)
+    assert summary.startswith("ranks 0, 1 wait in barrier (train.py:41); ranks 2, 3 are in load")
+    assert summary.endswith("\nranks 2, 3 have not reached the collective")
 
 
 def test_a_rank_without_a_stack_is_told_with_what_the_kernel_says() -> None:
     none = {"frame": None, "call": "", "waits": False, "state": "D", "wchan": "nfs_wait"}
-    said, _ = stacks.summarise({0: seen("t.py", 1, "f", "barrier"), 1: none})
-    assert "rank 1 gives no Python stack, stuck in the kernel (nfs_wait)" in said
+    summary, _ = stacks.summarise({0: rank_report("t.py", 1, "f", "barrier"), 1: none})
+    assert "rank 1 has no Python stack, stuck in the kernel (nfs_wait)" in summary
 
 
 def test_the_user_s_own_frame_is_found_also_with_an_environment_in_the_project() -> None:
@@ -398,6 +404,6 @@ def test_the_user_s_own_frame_is_found_also_with_an_environment_in_the_project()
         'Current thread 0x00007f (most recent call first):\n  File "/p/.venv/lib/python3.11/'
         'site-packages/torch/utils/data.py", line 5 in fetch\n  File "/p/a b.py", line 3 in go\n'
     )
-    found = stacks.examine(text, ["/p"])
-    assert found["frame"] == {"file": "/p/a b.py", "line": 3, "function": "go"}
-    assert found["call"] == "fetch"
+    result = stacks.examine(text, ["/p"])
+    assert result["frame"] == {"file": "/p/a b.py", "line": 3, "function": "go"}
+    assert result["call"] == "fetch"

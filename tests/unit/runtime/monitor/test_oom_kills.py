@@ -39,7 +39,7 @@ def own_group(number: str) -> str:
         ("1", "memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"),
     ],
 )
-def test_a_counter_that_rose_is_told_with_how_much_and_where(
+def test_a_counter_that_rose_is_reported_with_how_much_and_where(
     tmp_path: Path, number: str, folder: str, name: str, text: str
 ) -> None:
     group = tmp_path / folder / own_group(number)
@@ -47,19 +47,19 @@ def test_a_counter_that_rose_is_told_with_how_much_and_where(
     counter = group / name
     counter.write_text(text.format(3))
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
-    snapshot.take([os.getpid()])
+    snapshot.add_processes([os.getpid()])
     counter.write_text(text.format(5))
     assert [kill["text"] for kill in snapshot.kills()] == [
         f"oom_kill rose from 3 to 5 in {counter}"
     ]
-    assert snapshot.kills() == []  # told once: the next attempt has its own
+    assert snapshot.kills() == []  # reported once: the next attempt has its own
 
 
 def test_the_groups_above_count_too(tmp_path: Path) -> None:
     (tmp_path / own_group("0")).mkdir(parents=True, exist_ok=True)
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
-    snapshot.take([os.getpid()])
+    snapshot.add_processes([os.getpid()])
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
     assert oom_kills.proof(snapshot.kills(), os.getpid())
 
@@ -68,7 +68,7 @@ def test_the_groups_above_count_too(tmp_path: Path) -> None:
 def test_a_counter_that_cannot_be_read_proves_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "memory.events").write_text(content)
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
-    snapshot.take([os.getpid(), 2**22 + 1])
+    snapshot.add_processes([os.getpid(), 2**22 + 1])
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
     assert snapshot.kills() == []
 
@@ -84,7 +84,7 @@ def test_a_kernel_log_that_can_be_read_would_have_told_of_any_kill(tmp_path: Pat
     log.touch()
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(log))
     try:
-        assert snapshot.kills().witness(7) == "the kernel log"
+        assert snapshot.kills().source(7) == "the kernel log"
     finally:
         snapshot.close()
 
@@ -92,17 +92,17 @@ def test_a_kernel_log_that_can_be_read_would_have_told_of_any_kill(tmp_path: Pat
 def test_a_counter_would_have_told_of_the_kill_of_a_member(tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
-    snapshot.take([os.getpid()])
-    found = snapshot.kills()
-    assert "counter" in found.witness(os.getpid())
-    assert found.witness(2**22 + 1) == ""
+    snapshot.add_processes([os.getpid()])
+    kills = snapshot.kills()
+    assert "counter" in kills.source(os.getpid())
+    assert kills.source(2**22 + 1) == ""
 
 
 def test_where_nothing_can_be_read_nobody_would_have_told(tmp_path: Path) -> None:
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
-    snapshot.take([os.getpid()])
+    snapshot.add_processes([os.getpid()])
     (tmp_path / "memory.events").write_text("rubbish\n")
-    assert snapshot.kills().witness(os.getpid()) == ""
+    assert snapshot.kills().source(os.getpid()) == ""
 
 
 def test_only_what_the_kernel_log_says_from_now_on_is_read(tmp_path: Path) -> None:
@@ -151,16 +151,16 @@ def test_a_real_memory_kill_in_a_small_group_is_proved(small_group: Path) -> Non
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         try:
             (small_group / "cgroup.procs").write_text(str(process.pid))
-            snapshot.take([process.pid])
+            snapshot.add_processes([process.pid])
             process.communicate(b"\n", timeout=20)
         finally:
             process.kill()
     kills = snapshot.kills()
     snapshot.close()
     assert process.returncode == -9
-    told = oom_kills.proof([kill for kill in kills if kill["pid"] is None], process.pid)
-    assert told is not None
-    assert small_group.name in told
+    evidence = oom_kills.proof([kill for kill in kills if kill["pid"] is None], process.pid)
+    assert evidence is not None
+    assert small_group.name in evidence
 
 
 def test_a_plain_kill_in_a_small_group_proves_nothing(small_group: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_plain_kill_in_a_small_group_proves_nothing(small_group: Path) -> None
     program = "import sys; sys.stdin.readline()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         (small_group / "cgroup.procs").write_text(str(process.pid))
-        snapshot.take([process.pid])
+        snapshot.add_processes([process.pid])
         process.kill()
     own = [kill for kill in snapshot.kills() if small_group.name in kill["text"]]
     snapshot.close()

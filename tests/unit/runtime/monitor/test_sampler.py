@@ -15,7 +15,7 @@ from support import DATA
 from safelaunch.runtime import processes
 from safelaunch.runtime.monitor import gpu_load
 from safelaunch.runtime.monitor import sampler as monitor_sampler
-from safelaunch.runtime.monitor.trends import notes
+from safelaunch.runtime.monitor.trends import warnings as trend_warnings
 from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ FOUR = "\n".join(f"{i}, GPU-{i}aaa, {90 + i}, 1000, 24564, 55.5" for i in range(
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return what puts a program named nvidia-smi on PATH, beside something like a driver."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpu_load, "DRIVER", (str(tmp_path),))
+    monkeypatch.setattr(gpu_load, "DRIVER_FILES", (str(tmp_path),))
 
     def install(script: str) -> None:
         path = tmp_path / "nvidia-smi"
@@ -49,18 +49,18 @@ def sampler(tmp_path: Path) -> Iterator[Callable[..., monitor_sampler.Samples]]:
         return made[-1]
 
     yield make
-    for one in made:
-        if one.pid is not None:
-            processes.send(one.pid, processes.start_time(one.pid) or 0, 9)
-            os.waitpid(one.pid, 0)
-        one.close()
+    for samples in made:
+        if samples.pid is not None:
+            processes.send(samples.pid, processes.start_time(samples.pid) or 0, 9)
+            os.waitpid(samples.pid, 0)
+        samples.close()
 
 
-def answered(one: monitor_sampler.Samples) -> bool:
+def answered(samples: monitor_sampler.Samples) -> bool:
     """Wait for the program's end, as the supervisor does."""
-    pid = one.pid or 0
+    pid = samples.pid or 0
     _, status = os.waitpid(pid, 0)
-    return one.reaped(pid, status)
+    return samples.reaped(pid, status)
 
 
 def rows(tmp_path: Path) -> list[dict[str, str]]:
@@ -88,9 +88,9 @@ def test_a_sample_tells_memory_disk_and_load(
 def test_nothing_is_written_before_it_is_due(
     sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
-    one = sampler()
+    samples = sampler()
     for moment in (100.0, 100.25, 129.9, 130.0):
-        one.tick(moment)
+        samples.tick(moment)
     assert [row["elapsed_s"] for row in rows(tmp_path)] == ["0", "30"]
 
 
@@ -98,23 +98,23 @@ def test_a_long_run_is_covered_from_its_start_in_a_bounded_file(
     sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor_sampler, "LIMIT", 20)
-    one = sampler()
+    samples = sampler()
     for turn in range(1000):
-        one.tick(turn * 30.0)
+        samples.tick(turn * 30.0)
     found = [float(row["elapsed_s"]) for row in rows(tmp_path)]
     assert len(found) < 20
     assert found[0] == 0
-    assert found[-1] >= 29970 - one.interval
+    assert found[-1] >= 29970 - samples.interval
     gaps = {after - before for before, after in itertools.pairwise(found)}
-    assert gaps == {one.interval}
+    assert gaps == {samples.interval}
 
 
 def test_a_folder_that_is_gone_does_not_matter(
     sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
-    one = sampler()
-    one.path = str(tmp_path / "gone" / "samples.csv")
-    one.tick(1.0)
+    samples = sampler()
+    samples.path = str(tmp_path / "gone" / "samples.csv")
+    samples.tick(1.0)
     assert not (tmp_path / "gone").exists()
 
 
@@ -133,11 +133,11 @@ def elsewhere(tmp_path: Path) -> str:
 def test_another_file_system_is_asked_by_a_process_of_its_own(
     sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path, elsewhere: str
 ) -> None:
-    one = sampler(cwd=elsewhere)
-    one.tick(1.0)
+    samples = sampler(cwd=elsewhere)
+    samples.tick(1.0)
     assert rows_or_none(tmp_path) is None
-    assert answered(one)
-    one.tick(1.25)
+    assert answered(samples)
+    samples.tick(1.25)
     (row,) = rows(tmp_path)
     assert int(row["cwd_total_mib"]) == monitor_sampler.space(elsewhere)[1] // monitor_sampler.MIB  # type: ignore[operator]
 
@@ -149,11 +149,11 @@ def test_the_cards_are_asked_when_the_disk_has_answered(
     elsewhere: str,
 ) -> None:
     smi(f"cat <<'END'\n{FOUR}\nEND")
-    one = sampler(cwd=elsewhere)
+    samples = sampler(cwd=elsewhere)
     for moment in (1.0, 1.25):
-        one.tick(moment)
-        assert answered(one)
-    one.tick(1.5)
+        samples.tick(moment)
+        assert answered(samples)
+    samples.tick(1.5)
     (row,) = rows(tmp_path)
     assert (row["gpu3_util"], int(row["cwd_free_mib"]) > 0) == ("93", True)
 
@@ -168,10 +168,10 @@ def test_a_disk_that_never_answers_holds_nobody_up_and_is_told_once(
     hangs.write_text("#!/bin/sh\nexec sleep 600\n")
     hangs.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(hangs))
-    one = sampler(cwd=elsewhere)
+    samples = sampler(cwd=elsewhere)
     for turn in range(400):
-        one.tick(turn / 4)
-    assert [event["event"] for event in one.take_events()] == ["disk-late"]
+        samples.tick(turn / 4)
+    assert [event["event"] for event in samples.take_events()] == ["disk-late"]
     found = rows(tmp_path)
     assert len(found) >= 3
     assert {row["cwd_free_mib"] for row in found} == {""}
@@ -181,15 +181,15 @@ def test_a_disk_that_never_answers_holds_nobody_up_and_is_told_once(
 def test_without_a_descriptor_left_the_sample_goes_without(
     sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path, elsewhere: str
 ) -> None:
-    one = sampler(cwd=elsewhere)
+    samples = sampler(cwd=elsewhere)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
-        one.tick(1.0)
+        samples.tick(1.0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert one.pid is None
-    one.tick(31.0)
+    assert samples.pid is None
+    samples.tick(31.0)
     assert len(rows(tmp_path)) == 1
 
 
@@ -206,26 +206,26 @@ def test_an_answer_becomes_columns_of_the_row(
     smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
     smi(f"cat <<'END'\n{FOUR}\nEND")
-    one = sampler()
-    one.tick(1.0)
-    assert answered(one)
-    one.tick(1.25)
+    samples = sampler()
+    samples.tick(1.0)
+    assert answered(samples)
+    samples.tick(1.25)
     (row,) = rows(tmp_path)
     assert [row[f"gpu{card}_util"] for card in range(4)] == ["90", "91", "92", "93"]
 
 
-@pytest.mark.parametrize("wanted", [["1", "3"], ["GPU-1", "GPU-3aaa"]])
+@pytest.mark.parametrize("devices", [["1", "3"], ["GPU-1", "GPU-3aaa"]])
 def test_only_the_cards_of_the_run_are_kept(
-    wanted: list[str],
+    devices: list[str],
     smi: Callable[[str], None],
     sampler: Callable[..., monitor_sampler.Samples],
     tmp_path: Path,
 ) -> None:
     smi(f"cat <<'END'\n{FOUR}\nEND")
-    one = sampler(gpus=wanted)
-    one.tick(1.0)
-    answered(one)
-    one.tick(1.25)
+    samples = sampler(gpus=devices)
+    samples.tick(1.0)
+    answered(samples)
+    samples.tick(1.25)
     assert [name for name in rows(tmp_path)[0] if name.endswith("util")] == [
         "gpu1_util",
         "gpu3_util",
@@ -236,32 +236,32 @@ def test_one_that_hangs_is_told_once_and_never_joined_by_a_second(
     smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples], tmp_path: Path
 ) -> None:
     smi("exec sleep 600")
-    one = sampler()
-    one.tick(0.0)
-    first = one.pid
+    samples = sampler()
+    samples.tick(0.0)
+    first = samples.pid
     for turn in range(1, 800):
-        one.tick(turn / 4)
-    assert one.pid == first
-    assert [event["event"] for event in one.take_events()] == ["nvidia-smi-late"]
+        samples.tick(turn / 4)
+    assert samples.pid == first
+    assert [event["event"] for event in samples.take_events()] == ["nvidia-smi-late"]
     assert len(rows(tmp_path)) >= 5  # the rest is sampled all the same
-    assert one.take_events() == []
+    assert samples.take_events() == []
 
 
 def test_the_slower_it_is_the_less_often_it_is_asked(
     smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples]
 ) -> None:
     smi("exit 0")
-    one = sampler()
-    one.tick(0.0)
-    pid = one.pid or 0
+    samples = sampler()
+    samples.tick(0.0)
+    pid = samples.pid or 0
     os.waitpid(pid, 0)
-    one.gpus.answered(pid, 0, 2.0)
+    samples.gpus.child_exited(pid, 0, 2.0)
     for moment in (30.0, 60.0, 390.0):
-        one.tick(moment)
-        one.tick(moment)
-    assert one.pid is None
-    one.tick(420.0)
-    assert one.pid is not None
+        samples.tick(moment)
+        samples.tick(moment)
+    assert samples.pid is None
+    samples.tick(420.0)
+    assert samples.pid is not None
 
 
 def test_a_child_of_somebody_else_is_not_taken(
@@ -276,22 +276,22 @@ def test_without_a_driver_nobody_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     smi("exit 0")
-    monkeypatch.setattr(gpu_load, "DRIVER", ("/nonexistent",))
-    one = sampler()
-    one.tick(1.0)
-    assert one.pid is None
+    monkeypatch.setattr(gpu_load, "DRIVER_FILES", ("/nonexistent",))
+    samples = sampler()
+    samples.tick(1.0)
+    assert samples.pid is None
 
 
 def test_a_run_without_cards_asks_nobody(
     smi: Callable[[str], None], sampler: Callable[..., monitor_sampler.Samples]
 ) -> None:
     smi("exit 0")
-    one = sampler(gpus=[])
-    one.tick(1.0)
-    assert one.pid is None
+    samples = sampler(gpus=[])
+    samples.tick(1.0)
+    assert samples.pid is None
 
 
-# -- notes -----------------------------------------------------------------------------------------
+# -- warnings --------------------------------------------------------------------------------------
 
 
 def written(tmp_path: Path, minutes: int, **columns: Callable[[int], object]) -> str:
@@ -307,17 +307,17 @@ def written(tmp_path: Path, minutes: int, **columns: Callable[[int], object]) ->
 
 def test_one_card_that_does_nothing_is_noted(tmp_path: Path) -> None:
     path = written(tmp_path, 20, gpu0_util=lambda _: 95, gpu1_util=lambda m: 90 if m < 8 else 0)
-    assert notes(path) == ["card 1 has been idle for 11 min while the others work"]
+    assert trend_warnings(path) == ["GPU 1 has been idle for 11 min while the others work"]
 
 
 def test_cards_that_all_do_nothing_are_noted(tmp_path: Path) -> None:
     path = written(tmp_path, 20, gpu0_util=lambda _: 0, gpu1_util=lambda _: 1)
-    assert notes(path) == ["all 2 cards have been idle for 19 min"]
+    assert trend_warnings(path) == ["all 2 GPUs have been idle for 19 min"]
 
 
 def test_low_load_is_noted(tmp_path: Path) -> None:
-    (note,) = notes(written(tmp_path, 20, gpu0_util=lambda m: 15 + m % 7))
-    assert note.startswith("low load: the cards do 18 %")
+    (note,) = trend_warnings(written(tmp_path, 20, gpu0_util=lambda m: 15 + m % 7))
+    assert note.startswith("low GPU load: 18 %")
 
 
 def test_memory_that_grows_steadily_is_noted_with_the_time_until_it_is_full(tmp_path: Path) -> None:
@@ -327,14 +327,14 @@ def test_memory_that_grows_steadily_is_noted_with_the_time_until_it_is_full(tmp_
         host_mem_used_mib=lambda m: 20000 + m * 100,
         host_mem_total_mib=lambda _: 44000,
     )
-    assert notes(path) == ["host memory grows by 5.9 GiB an hour: full in about 3 h"]
+    assert trend_warnings(path) == ["host memory grows by 5.9 GiB an hour: full in about 3 h"]
 
 
 def test_a_disk_that_fills_is_noted(tmp_path: Path) -> None:
     path = written(
         tmp_path, 60, cwd_free_mib=lambda m: 100000 - m * 1000, cwd_total_mib=lambda _: 900000
     )
-    assert notes(path) == ["the disk of the job's folder will be full in about 41 min"]
+    assert trend_warnings(path) == ["the disk of the job's folder will be full in about 41 min"]
 
 
 def test_a_disk_that_is_nearly_full_is_noted_once_for_both_folders(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_disk_that_is_nearly_full_is_noted_once_for_both_folders(tmp_path: Pat
         run_free_mib=lambda _: 700,
         run_total_mib=lambda _: 90000,
     )
-    assert notes(path) == ["the disk of the job's folder is nearly full: 700 MiB left"]
+    assert trend_warnings(path) == ["the disk of the job's folder is nearly full: 700 MiB left"]
 
 
 def test_a_healthy_run_has_no_notes(tmp_path: Path) -> None:
@@ -359,10 +359,10 @@ def test_a_healthy_run_has_no_notes(tmp_path: Path) -> None:
         cwd_total_mib=lambda _: 900000,
         gpu0_util=lambda m: 97 if m % 10 else 0,
     )
-    assert notes(path) == []
+    assert trend_warnings(path) == []
 
 
 @pytest.mark.parametrize("text", ["", "elapsed_s\n", "\0\xff", "elapsed_s,gpu0_util\n1,2\n2,"])
 def test_a_broken_file_has_no_notes(text: str, tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text(text, encoding="latin-1")
-    assert notes(str(tmp_path / "samples.csv")) == []
+    assert trend_warnings(str(tmp_path / "samples.csv")) == []
