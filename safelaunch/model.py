@@ -6,7 +6,8 @@ A plan holds words. A word is plain text, or text with slots: places that only t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -38,6 +39,8 @@ class Slot(Enum):
     PREFIX = "prefix"  # the interpreter's installation: the parent of its bin folder
     THREADS = "threads"  # usable cores / processes on this node, at least 1
     GPUS = "gpus"  # how many GPUs the machine shows
+    HOME = "home"  # the user's home folder on a host
+    PROJECT = "project"  # the project's folder on a host; the plan of a node has it bound
 
     def __str__(self) -> str:
         return f"<{self.value}>"
@@ -54,22 +57,59 @@ class Template:
 
 
 Word = str | Template
-Facts = Mapping[Slot, str]
+Facts = Mapping[Slot, Word]  # of a start: text; of a plan for a host: also where that begins
 
 
 def text(*parts: str | Slot) -> Template:
-    """Return a word made of text and slots."""
-    return Template(parts)
+    """Return a word made of text and slots; equal words have equal parts."""
+    merged: list[str | Slot] = []
+    for part in parts:
+        if not part:
+            continue
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return Template(tuple(merged))
 
 
 def bind_word(word: Word, facts: Facts) -> Word:
     """Return the word with the known slots filled; plain text once none is left."""
     if isinstance(word, str):
         return word
-    parts = tuple(facts.get(p, p) if isinstance(p, Slot) else p for p in word.parts)
-    if any(isinstance(p, Slot) for p in parts):
-        return Template(parts)
-    return "".join(str(p) for p in parts)
+    parts: list[str | Slot] = []
+    for part in word.parts:
+        value = facts.get(part, part) if isinstance(part, Slot) else part
+        parts += value.parts if isinstance(value, Template) else (value,)
+    if any(isinstance(part, Slot) for part in parts):
+        return text(*parts)
+    return "".join(map(str, parts))
+
+
+def join_words(separator: Word, words: Iterable[Word]) -> Word:
+    """Return words with a separator between them as one word."""
+    parts: list[str | Slot] = []
+    for at, word in enumerate(words):
+        for piece in (separator, word) if at else (word,):
+            parts += [piece] if isinstance(piece, str) else piece.parts
+    return bind_word(Template(tuple(parts)), {})
+
+
+def join_path(folder: Word, *names: str) -> Word:
+    """Return the path of `names` below a folder; an absolute name stands for itself."""
+    below = posixpath.join("", *names)
+    if below.startswith("/") or isinstance(folder, str):
+        return posixpath.join(str(folder), below)
+    return text(*folder.parts, "/" + below) if below else folder
+
+
+def parent_path(path: Word) -> Word:
+    """Return the folder of a path that does not end in a slot."""
+    if isinstance(path, str):
+        return posixpath.dirname(path)
+    *before, last = path.parts
+    above = posixpath.dirname(str(last))
+    return text(*before, above if above != "/" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +166,9 @@ class Topology:
 class Interpreter:
     """Which Python runs the job. `path` None: found at the start (active environment, python3)."""
 
-    path: str | None = None
+    path: Word | None = None
     kind: str = "auto"  # auto, python, venv, conda
-    prefix: str | None = None
+    prefix: Word | None = None
     origin: Origin = BUILT_IN
 
     @property
@@ -239,7 +279,7 @@ class Placed:
 
     name: str
     path: str
-    place: str  # on this machine the path itself
+    place: Word  # on this machine the path itself
     origin: Origin = BUILT_IN
 
 
@@ -330,8 +370,8 @@ class Job:
     hosts: tuple[str, ...]
     mixed_precision: str | None
     interpreter: Interpreter
-    workdir: str
-    pythonpath: tuple[str, ...]
+    workdir: Word
+    pythonpath: tuple[Word, ...]
     env: tuple[EnvVar, ...]
     env_from: tuple[str, ...]
     inherit: str | tuple[str, ...]
@@ -367,7 +407,7 @@ class NodePlan:
 
     host: str
     node_rank: int
-    cwd: str
+    cwd: Word
     argv: tuple[Word, ...]
     program: int  # where the job's own words begin in argv
     env: Mapping[str, EnvVar]

@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from safelaunch.environ import BASICS, PROXIES
-from safelaunch.model import EnvVar, NodePlan, Slot, Template, Topology, Word
+from safelaunch.model import EnvVar, NodePlan, Slot, Template, Topology, Word, bind_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +35,11 @@ def quote(word: Word) -> str:
 def _literal(text: str) -> str:
     # zsh replaces `=name` by the path of a program, also behind `NAME=`
     return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
+
+
+def with_home_as_text(word: Word) -> Word:
+    """Return a word with `<home>` as text, which whoever pastes it fills in."""
+    return bind_word(word, {Slot.HOME: str(Slot.HOME)})
 
 
 def launch_script(node: NodePlan, title: str) -> str:
@@ -193,7 +198,7 @@ def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]
     for var in node.env.values():
         if var.value is None or (var.computed and not var.soft):
             continue
-        if var.prepend and isinstance(var.value, Template):
+        if var.prepend and isinstance(var.value, Template) and Slot.PREFIX in var.value.parts:
             continue  # the folder of the python3 that PATH itself finds
         value = _expand(var.value, slots)
         if var.soft and isinstance(var.value, Template):
@@ -206,6 +211,7 @@ def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]
 
 def _expand(word: Word, slots: dict[Slot, str]) -> str:
     """Return a shell word in which unbound slots are worked out by the shell."""
+    word = with_home_as_text(word)
     if isinstance(word, str):
         return _literal(word)
     shown = ""

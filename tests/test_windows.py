@@ -14,9 +14,8 @@ from support import windows_client
 
 from safelaunch.cli.runs.attach_remote import plain_ssh
 from safelaunch.config import paths as paths_module
-from safelaunch.config.paths import Paths
+from safelaunch.config.paths import Paths, project_on_host
 from safelaunch.model import Host, Origin
-from safelaunch.remote import project_dir
 from safelaunch.runs import mirror
 from safelaunch.runtime.agent import runs as agent_runs
 
@@ -179,25 +178,25 @@ def on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("path", "planned"),
     [
-        (".", "<home>/llm"),
-        ("src/lib", "<home>/llm/src/lib"),
-        ("./a/../b", "<home>/llm/b"),
+        (".", "<project>"),
+        ("src/lib", "<project>/src/lib"),
+        ("./a/../b", "<project>/b"),
         ("/opt/conda/bin/python", "/opt/conda/bin/python"),
         ("/data/../x", "/x"),
     ],
 )
 def test_paths_of_a_project_on_windows_become_those_of_the_host(path: str, planned: str) -> None:
-    found = Paths.of(r"C:\Users\Me\llm\job.yaml", r"C:\Users\Me\llm", "<home>/llm")
+    found = Paths.from_job(r"C:\Users\Me\llm\job.yaml", r"C:\Users\Me\llm", remote=True)
     assert found.root == r"C:\Users\Me\llm"
-    assert found.planned(path, Origin("--set")) == planned
+    assert str(found.planned(path, Origin("--set"))) == planned
 
 
 @pytest.mark.usefixtures("on_windows")
 def test_the_case_of_a_path_on_windows_does_not_count() -> None:
-    found = Paths.of(r"c:\users\me\llm\job.yaml", r"C:\Users\Me\llm", "<home>/llm")
-    assert found.view(r"C:\Users\ME\llm\Src") == "<home>/llm/Src"
+    found = Paths.from_job(r"c:\users\me\llm\job.yaml", r"C:\Users\Me\llm", remote=True)
+    assert str(found.view(r"C:\Users\ME\llm\Src")) == "<project>/Src"
 
 
 def test_a_project_on_windows_has_its_folders_name_on_the_host() -> None:
-    place = project_dir.place(Host("gpu1"), "C:/Users/me/llm", "/home/me")
-    assert place == "/home/me/safelaunch/llm"
+    place = project_on_host(Host("gpu1"), "C:/Users/me/llm")
+    assert str(place) == "<home>/safelaunch/llm"

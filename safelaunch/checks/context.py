@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks.answers import NotKnown, Question
 from safelaunch.checks.project_files import Reading
-from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +29,10 @@ class Ways(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """All that a check may know. Without a job `resolved` and `plan` are None."""
+    """All that a check may know. Without a job `resolved` and `plan` are None.
+
+    In their paths `~/` stands for the home folder of a host.
+    """
 
     resolved: Resolved | None = None
     plan: Plan | None = None
@@ -56,6 +58,11 @@ class Case:
             raise NotKnown("there is no job")
         return self.resolved.job
 
+    @property
+    def pythonpath(self) -> tuple[str, ...]:
+        """The folders of the job's PYTHONPATH. Only for checks that have a job."""
+        return tuple(map(str, self.job.pythonpath))
+
     def here(self, path: str, rank: int = 0) -> str | None:
         """Return where a planned path lies on this machine; None for one of the host's own.
 
@@ -63,8 +70,8 @@ class Case:
         """
         if self.plan is None or self.project is None:
             return None
-        if not path.startswith(HOME):
-            path = posixpath.join(self.plan.nodes[rank].cwd, path)
+        if not path.startswith("~"):
+            path = posixpath.join(str(self.plan.nodes[rank].cwd), path)
         path = posixpath.normpath(path)
         if self.is_here:
             return path
@@ -106,7 +113,12 @@ class Site:
     def interpreter(self) -> str | None:
         """The path of the interpreter that runs the job there; None: the one that is found."""
         of = self.host.interpreter if self.node is None else self.node.interpreter
-        return None if of is None else of.path
+        return None if of is None or of.path is None else str(of.path)
+
+    @property
+    def cwd(self) -> str:
+        """The job's working directory there. Only for checks that have a job."""
+        return str(self.plan.cwd)
 
     def told(self, *question: Any) -> Any:
         """Return the answer to a question of `asks`. Raises NotKnown."""
@@ -141,11 +153,6 @@ class Site:
             return processes
         cards = self.known("gpus", "cards")
         return len(cards) if cards else None
-
-
-def asked(path: str) -> str:
-    """Return a planned path as the host understands it: `~/` stands for its home folder."""
-    return "~" + path[len(HOME) :] if path == HOME or path.startswith(HOME + "/") else path
 
 
 def unique(questions: Sequence[Question]) -> list[Question]:

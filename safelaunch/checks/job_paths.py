@@ -12,9 +12,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.analysis import option_roles
-from safelaunch.checks import context, job_options
+from safelaunch.checks import job_options
 from safelaunch.checks.answers import NotKnown
-from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,10 +107,19 @@ def is_glob(text: str) -> bool:
 
 
 def full(site: Site, path: str) -> str:
-    """Return a path of the job as the plan names it, from the root on."""
-    if path.startswith(("~/", HOME)):
-        return HOME + path.removeprefix("~").removeprefix(HOME)
-    return posixpath.normpath(posixpath.join(site.plan.cwd, path))
+    """Return a path of the job from the root on, or from `~/`, the home folder of a host."""
+    if path.startswith("~/"):
+        return path
+    return posixpath.normpath(posixpath.join(site.cwd, path))
+
+
+def on_machine(site: Site, path: str) -> str:
+    """Return a path of the job as its machine has it, as far as its home folder is known."""
+    return _expanded(full(site, path), str(site.known("system", "home") or "~"))
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path.startswith("~/") else path
 
 
 def travelling(site: Site, path: str) -> str | None:
@@ -128,16 +136,11 @@ def _roots(site: Site, path: str) -> tuple[str, str] | None:
     of, at = site.case, full(site, path)
     if of.is_here or of.project is None:
         return None
-    pairs = [(asset.path, asset.place) for asset in site.plan.assets]
+    pairs = [(asset.path, str(asset.place)) for asset in site.plan.assets]
     for here, there in (*pairs, (of.project, of.shown[site.rank])):
         if at == there or at.startswith(there.rstrip("/") + "/"):
             return here, there.rstrip("/")
     return None
-
-
-def asked(site: Site, path: str) -> str:
-    """Return a path for a message: from the root on, `~/` for the home folder of a host."""
-    return context.asked(full(site, path))
 
 
 def exists(path: str) -> bool:
@@ -160,7 +163,7 @@ def look(site: Site, kind: str, path: str) -> Any:
             found = None
         if found is not None and found.get("kind", "") is not None:
             return found
-    elif not path.startswith(("/", "~", HOME)):
+    elif not path.startswith(("/", "~")):
         check_workdir(site)
     return site.told(kind, path)
 
@@ -169,7 +172,7 @@ def check_workdir(site: Site) -> None:
     """Raise NotKnown where the folder that paths begin at is known to be missing: that is told."""
     told = site.answers.get(("path", "."), {}).get("value")
     if told is not None and told["kind"] is None:
-        raise NotKnown(f"{asked(site, '.')} does not exist, where the path begins")
+        raise NotKnown(f"{full(site, '.')} does not exist, where the path begins")
 
 
 def matches(site: Site, pattern: str) -> tuple[int, list[str]]:
@@ -177,7 +180,7 @@ def matches(site: Site, pattern: str) -> tuple[int, list[str]]:
     told = site.told("glob", pattern)
     roots, at = _roots(site, pattern), travelling(site, pattern)
     if roots is None or at is None:
-        return told["count"], [_below(path, site.plan.cwd) for path in told["found"]]
+        return told["count"], [_below(path, site.cwd) for path in told["found"]]
     from safelaunch.runtime.facts import commands, questions  # noqa: PLC0415
 
     try:
@@ -185,7 +188,7 @@ def matches(site: Site, pattern: str) -> tuple[int, list[str]]:
     except commands.Skip as e:
         raise NotKnown(str(e)) from e
     home = site.known("system", "home") or ""
-    there = roots[1].replace(HOME, home, 1)
+    there = _expanded(roots[1], home)
     names = {_below(path, roots[0]) for path in here["found"]}
     both = sorted(names | {_below(path, there) for path in told["found"]})
     return max(len(both), told["count"], here["count"]), both
@@ -215,7 +218,7 @@ def from_project(site: Site, path: str) -> str | None:
     None where it does not lie there, or paths begin there.
     """
     of, base = site.case, site.case.here(".", site.rank)
-    if base is None or of.project is None or path.startswith(("/", "~", HOME)):
+    if base is None or of.project is None or path.startswith(("/", "~")):
         return None
     import glob  # noqa: PLC0415 - where something is missing
 
@@ -247,11 +250,11 @@ def bring(site: Site, path: str) -> str:
 
 def _put(site: Site, path: str) -> str:
     if is_glob(path) and site.case.is_here:
-        return f"put a file there that fits {asked(site, path)}, or correct the path"
+        return f"put a file there that fits {full(site, path)}, or correct the path"
     if site.case.is_here:
-        return f"put it at {asked(site, path)}, or correct the path"
+        return f"put it at {full(site, path)}, or correct the path"
     if travelling(site, path) is not None:
         return f"put it into the project at {path}, or correct the path"
-    folder = posixpath.dirname(asked(site, path))
+    folder = posixpath.dirname(full(site, path))
     name = posixpath.basename(path)
     return f"safelaunch push {name} --host {site.name} --to {folder}, or correct the path"

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.checks import run
 from safelaunch.config import profiles
 from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.paths import project_on_host
 from safelaunch.errors import ConfigError, HostError
-from safelaunch.model import Host, Origin
+from safelaunch.model import Host, Origin, Slot, bind_word
+from safelaunch.plan.build import bind, bind_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,13 +20,6 @@ if TYPE_CHECKING:
     from safelaunch.checks.run import Case, Result, Site
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
-
-
-class ProjectLocation(NamedTuple):
-    """Where the project lies on this machine, and on each host; no hosts: nowhere else."""
-
-    project: str
-    places: tuple[str, ...] = ()
 
 
 class Answers(NamedTuple):
@@ -36,21 +31,23 @@ class Answers(NamedTuple):
 
 
 def for_plan(
-    resolved: Resolved,
-    plan: Plan,
-    location: ProjectLocation,
-    environ: Mapping[str, str],
-    *,
-    is_quick: bool = False,
+    resolved: Resolved, plan: Plan, environ: Mapping[str, str], *, is_quick: bool = False
 ) -> Case:
     """Return a job with its plan and its machines."""
+    places: tuple[str, ...] = ()
+    if resolved.flags.remote:
+        home = {Slot.HOME: "~"}  # as the machine itself understands it
+        folders = [project_on_host(host, resolved.project) for host in resolved.hosts]
+        places = tuple(str(bind_word(folder, home)) for folder in folders)
+        job = bind_job(resolved.job, {**home, Slot.PROJECT: places[0]})
+        resolved, plan = resolved._replace(job=job), bind(plan, home)
     case = run.Case(
         resolved,
         plan,
-        project=location.project,
-        shown=location.places,
+        project=resolved.project,
+        shown=places,
         environ=environ,
-        is_here=not location.places,
+        is_here=not resolved.flags.remote,
         is_quick=is_quick,
     )
     pairs = zip(resolved.hosts, plan.nodes, strict=True)

@@ -58,7 +58,7 @@ class Reading:
     @cached_property
     def roots(self) -> list[str]:
         """The folders of the job's PYTHONPATH that are on this machine."""
-        found = [self._here(path) for path in self._job.pythonpath]
+        found = [self._here(str(path)) for path in self._job.pythonpath]
         return [path for path in found if path is not None]
 
     @cached_property

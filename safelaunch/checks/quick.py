@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.checks.answers import Question
-    from safelaunch.checks.machines import ProjectLocation
     from safelaunch.checks.run import Case, Result, Site
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
@@ -38,7 +37,6 @@ class QuickChecks(NamedTuple):
 def start(
     resolved: Resolved,
     plan: Plan,
-    location: ProjectLocation,
     environ: Mapping[str, str],
     python: str | None,
 ) -> QuickChecks | None:
@@ -49,7 +47,7 @@ def start(
     if not sys.platform.startswith("linux") or len(plan.nodes) > 1:
         return None
     gc.freeze()  # nothing here is garbage yet: not to look through it again, nor the fork's child
-    case = machines.for_plan(resolved, plan, location, environ, is_quick=True)
+    case = machines.for_plan(resolved, plan, environ, is_quick=True)
     site = case.sites[0]
     from safelaunch.runtime.facts.probe import Probe  # noqa: PLC0415 - subprocess
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.checks import answers as checks_answers
 from safelaunch.checks import registry as checks
 from safelaunch.checks.answers import STATUSES, Answer, NotKnown, Question
-from safelaunch.checks.context import Case, Site, asked, unique
+from safelaunch.checks.context import Case, Site, unique
 from safelaunch.checks.registry import Check, Result
 from safelaunch.runtime.plain_text import printable
 
@@ -35,9 +35,8 @@ def request(site: Site, wanted: Sequence[Question]) -> dict[str, Any]:
     """Return what `facts.probe` is asked for these questions; paths as the machine has them."""
     node = site.node
     return {
-        "asks": [[kind, *(asked(w) if isinstance(w, str) else w for w in words)]
-                 for kind, *words in wanted],
-        "cwd": None if node is None else asked(node.cwd),
+        "asks": [list(question) for question in wanted],
+        "cwd": None if node is None else str(node.cwd),
         "pythonpath": [] if node is None else _pythonpath(site),
         "quick": site.case.is_quick,
     }  # fmt: skip
@@ -47,7 +46,7 @@ def _pythonpath(site: Site) -> list[str]:
     """Return the folders that the job's modules are looked for in, as Python orders them."""
     job = site.case.job
     first = "." if job.script is None else job.script.rpartition("/")[0] or "."
-    return [first, *map(asked, job.pythonpath)]
+    return [first, *site.case.pythonpath]
 
 
 def with_facts(

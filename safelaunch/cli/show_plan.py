@@ -15,7 +15,7 @@ from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
 from safelaunch.model import Hang
 from safelaunch.plan.build import make_plan
 from safelaunch.runtime.units import job_duration
-from safelaunch.script import paste_line, quote
+from safelaunch.script import paste_line, quote, with_home_as_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,8 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
         from safelaunch.plan.pasted_command import parse_line  # noqa: PLC0415 - only pasted lines pay for it
 
         tree = parse_line(line)
-        paths = Paths.of(os.path.join(cwd, "-"), cwd, flags.project_root)
+        at = os.path.join(cwd, "-")
+        paths = Paths.from_job(at, cwd, flags.project_root, remote=flags.remote)
         found = resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
         return found._replace(line=tuple(line))
     return resolve_file(files[0], flags, cwd)
@@ -201,7 +202,8 @@ def shown_value(var: EnvVar) -> str:
         return f"{var.name}: {var.computed}"
     if var.value is None:
         return f"{var.name} is removed"
-    value = quote(var.value) if isinstance(var.value, str) else str(var.value)
+    word = with_home_as_text(var.value)
+    value = quote(word) if isinstance(word, str) else str(word)
     return f"{var.name}={value}" + (" (before the target's own)" if var.prepend else "")
 
 

@@ -11,13 +11,13 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.config.paths import ASSETS
+from safelaunch.config.paths import ASSETS, host_path
 from safelaunch.config.schema.sync import AssetsType
 from safelaunch.config.schema.text_checks import shorten
 from safelaunch.config.schema.types import PathText
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
-from safelaunch.model import BUILT_IN, Placed
+from safelaunch.model import BUILT_IN, Placed, Word, join_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ _WINDOWS = re.compile(r"([A-Za-z]):[\\/]|\\\\")
 _WSL = re.compile(r"/mnt/([a-z])(/.*)?")
 
 
-def placed(tree: Node, paths: Paths, *, remote: bool, home: str) -> tuple[Placed, ...]:
-    """Return where the assets of a job lie. `home`: the user's home folder on its host.
+def placed(tree: Node, paths: Paths, *, remote: bool) -> tuple[Placed, ...]:
+    """Return where the assets of a job lie, on a host or here.
 
     Raises ConfigError; whether they are there is asked at the start.
     """
@@ -45,8 +45,8 @@ def placed(tree: Node, paths: Paths, *, remote: bool, home: str) -> tuple[Placed
     found = []
     for asset in assets:
         path = _here(asset, paths, remote=remote)
-        place = _place(asset, path, tree, paths, home) if remote else paths.view(path)
-        found.append(Placed(asset.name, path if remote else place, place, asset.origin))
+        place = _place(asset, path, tree, paths) if remote else paths.view(path)
+        found.append(Placed(asset.name, path if remote else str(place), place, asset.origin))
     if remote:
         _check_apart(found)
     return tuple(found)
@@ -80,9 +80,10 @@ def windows_path(said: str) -> str:
     return said if drive is None else f"{drive[1].upper()}:{drive[2] or '/'}"
 
 
-def _place(asset: Asset, path: str, tree: Node, paths: Paths, home: str) -> str:
+def _place(asset: Asset, path: str, tree: Node, paths: Paths) -> Word:
     if asset.to is not None:
-        return posixpath.normpath(posixpath.join(_workdir(tree, paths), asset.to))
+        below = posixpath.normpath(asset.to)
+        return join_path(_workdir(tree, paths), "" if below == "." else below)
     name = os.path.basename(path)
     if not name:
         raise ConfigError(
@@ -90,10 +91,10 @@ def _place(asset: Asset, path: str, tree: Node, paths: Paths, home: str) -> str:
             where=asset.origin,
             hint="name a file or folder in it, or give `to:`",
         )
-    return posixpath.join(home + ASSETS[1:], name)
+    return join_path(host_path(ASSETS), name)
 
 
-def _workdir(tree: Node, paths: Paths) -> str:
+def _workdir(tree: Node, paths: Paths) -> Word:
     node = tree.get("workdir")
     if node is None or node.is_null:
         return paths.planned(".", BUILT_IN)
@@ -102,7 +103,7 @@ def _workdir(tree: Node, paths: Paths) -> str:
 
 def _check_apart(found: Sequence[Placed]) -> None:
     """Refuse two assets for one place, unless they are the same: a model and its tokenizer."""
-    first: dict[str, Placed] = {}
+    first: dict[Word, Placed] = {}
     for asset in found:
         other = first.setdefault(asset.place, asset)
         if other.path != asset.path:
@@ -126,7 +127,7 @@ def fill(tree: Node, assets: Sequence[Placed]) -> Node:
 
     Raises ConfigError for names that no asset has, and where a key cannot hold a place.
     """
-    places = {asset.name: asset.place for asset in assets}
+    places = {asset.name: str(asset.place) for asset in assets}
     items = []
     for key, value in tree.items:
         filled = value

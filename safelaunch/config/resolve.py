@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config import profiles, remote_paths
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config.paths import HOME, Paths
+from safelaunch.config.paths import Paths, project_on_host
 from safelaunch.config.schema.files import JOB
 from safelaunch.config.schema.interpreter import read_interpreter
 from safelaunch.config.set_option import lay_setting
@@ -38,11 +38,15 @@ from safelaunch.model import (
     Origin,
     Placed,
     Profile,
+    Slot,
     Sync,
+    bind_word,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from safelaunch.model import Word
 
 _LOG_FIELDS = ("name", "time", "id")
 _EXTENDS = next(key.type for key in JOB.keys if key.name == "extends")
@@ -61,7 +65,6 @@ class Flags(NamedTuple):
     smoke: bool = False
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
-    home: str = HOME  # the home folder on them
     only_checked: bool = False  # a script that is missing is a finding, no error
 
 
@@ -77,6 +80,7 @@ class Resolved(NamedTuple):
     job_file: str  # as the user named it; empty for a pasted line
     line: tuple[str, ...] = ()
     profiles: Mapping[str, Profile] = MappingProxyType({})  # of the hosts that have different ones
+    project: str = ""  # the project's folder on this machine
 
     def profile_of(self, host: Host) -> Profile | None:
         """Return the profile that counts on a host."""
@@ -87,7 +91,7 @@ def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
     """Return the resolved job of a file; `shown` is the path as the user typed it."""
     path = os.path.join(cwd, shown)
     tree = read_job(path, shown, None, ())
-    paths = Paths.of(path, cwd, flags.project_root)
+    paths = Paths.from_job(path, cwd, flags.project_root, remote=flags.remote)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.path.splitext(os.path.basename(shown))[0])
     return resolve(tree, flags, paths, default_name=name.strip("-_")[:41] or "job", job_file=shown)
 
@@ -133,6 +137,7 @@ def resolve(
         origin = Origin("--host")
         named = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
         tree = overlay(tree, mapping({"hosts": named}, origin))
+    raw = tree
     tree, assets, outside = _with_assets(tree, flags, paths)
     values, origins = JOB.read(tree)
     if flags.remote:
@@ -140,7 +145,7 @@ def resolve(
     known = hosts_file.Hosts({}, {})
     if flags.hosts_file is not None:
         path = os.path.join(paths.cwd, flags.hosts_file)
-        known = hosts_file.load(path, flags.hosts_file, paths.planned)
+        known = hosts_file.load(path, flags.hosts_file, _absolute(flags, paths))
     if "hosts" in values:
         values["hosts"] = hosts_file.expand(known, values["hosts"])
     job = replace(
@@ -155,12 +160,27 @@ def resolve(
     )
     machines = _machines(job, known, remote=flags.remote)
     if not flags.only_checked and _lies_here(values, machines, paths, remote=flags.remote):
-        _check_script(values, origins, paths)
+        _check_script(values, origins, paths, remote=flags.remote)
     profile, profile_origin, several = _profile(values, origins, machines, known, paths)
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
     check_ladder(job.supervision.recovery, profile, tree)
-    return Resolved(job, profile, profile_origin, machines, flags, tree, job_file, profiles=several)
+    return Resolved(
+        job=job,
+        profile=profile,
+        profile_origin=profile_origin,
+        hosts=machines,
+        flags=flags,
+        tree=_with_places(raw, assets, machines[0], paths),
+        job_file=job_file,
+        profiles=several,
+        project=paths.root,
+    )
+
+
+def _absolute(flags: Flags, paths: Paths) -> Callable[[str, Origin], str]:
+    """Return what resolves a hosts file's paths of this machine."""
+    return paths.real if flags.remote else lambda path, origin: str(paths.planned(path, origin))
 
 
 def _with_assets(
@@ -171,9 +191,19 @@ def _with_assets(
         return tree, (), ()
     from safelaunch.config import assets  # noqa: PLC0415 - only jobs that have some
 
-    found = assets.placed(tree, paths, remote=flags.remote, home=flags.home)
+    found = assets.placed(tree, paths, remote=flags.remote)
     outside = assets.patterns(found, paths) if flags.remote else ()
     return assets.fill(tree, found), found, outside
+
+
+def _with_places(tree: Node, assets: tuple[Placed, ...], host: Host, paths: Paths) -> Node:
+    """Return the keys with the places of the assets on a host in them, to be shown."""
+    if not assets:
+        return tree
+    from safelaunch.config.assets import fill  # noqa: PLC0415 - only jobs that have some
+
+    facts = {Slot.PROJECT: project_on_host(host, paths.root)}
+    return fill(tree, [replace(asset, place=bind_word(asset.place, facts)) for asset in assets])
 
 
 def _sync(values: Mapping[str, Any], outside: tuple[str, ...]) -> Sync:
@@ -306,7 +336,9 @@ def _lies_here(
     return "workdir" in values or any(host.workdir is None for host in machines)
 
 
-def _check_script(values: dict[str, Any], origins: dict[str, Origin], paths: Paths) -> None:
+def _check_script(
+    values: dict[str, Any], origins: dict[str, Origin], paths: Paths, *, remote: bool
+) -> None:
     if "script" not in values:
         return
     workdir = paths.real(values.get("workdir", "."), origins.get("workdir", BUILT_IN))
@@ -316,26 +348,26 @@ def _check_script(values: dict[str, Any], origins: dict[str, Origin], paths: Pat
         raise ConfigError(
             f"script `{values['script']}` {what}",
             where=origins["script"],
-            hint=f"looked in {paths.view(workdir)} (workdir)",
+            hint=f"looked in {workdir if remote else paths.view(workdir)} (workdir)",
         )
 
 
-def _pythonpath(values: dict[str, Any], paths: Paths, tree: Node) -> tuple[str, ...]:
+def _pythonpath(values: dict[str, Any], paths: Paths, tree: Node) -> tuple[Word, ...]:
     if "pythonpath" not in values:
-        if ":" in os.path.splitdrive(paths.shown_root)[1]:
+        if ":" in os.path.splitdrive(str(paths.planned_root))[1]:
             raise ConfigError(
-                f"the project folder {paths.shown_root} cannot be part of PYTHONPATH: a colon",
+                f"the project folder {paths.planned_root} cannot be part of PYTHONPATH: a colon",
                 where=tree.origin,
                 hint="rename it, or say `pythonpath: []`",
             )
-        return (paths.shown_root,)
+        return (paths.planned_root,)
     node = tree.get("pythonpath")
     if node is None:
         return ()
     items = node.items if node.kind == "list" else (node,)
     found = tuple(paths.planned(item.text, item.origin) for item in items)
     for path, item in zip(found, items, strict=True):
-        if ":" in path:
+        if ":" in str(path):
             raise ConfigError("a colon cannot be part of a PYTHONPATH entry", where=item.origin)
     return found
 

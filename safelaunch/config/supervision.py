@@ -92,7 +92,7 @@ def _check_inside(item: Node, base: str, paths: Paths) -> None:
         raise ConfigError(
             f"`{item.text}` leads out of the project",
             where=item.origin,
-            hint=f"the project is {paths.shown_root}",
+            hint=f"the project is {paths.root}",
         )
 
 

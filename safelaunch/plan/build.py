@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import environ
+from safelaunch.config.paths import project_on_host
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
@@ -19,7 +19,11 @@ from safelaunch.model import (
     Plan,
     PlanWarning,
     Slot,
+    Template,
     bind_word,
+    join_path,
+    join_words,
+    parent_path,
     text,
 )
 from safelaunch.plan import gates
@@ -27,10 +31,10 @@ from safelaunch.plan import warnings as plan_warnings
 from safelaunch.plan.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Host, Interpreter, Job, Profile, Word
+    from safelaunch.model import Host, Interpreter, Job, Placed, Profile, Word
 
 _DEBUG = (
     ("NCCL_DEBUG", "INFO", "shows transports, versions and the failing call", "a longer log"),
@@ -115,35 +119,78 @@ def bind(plan: Plan, facts: Facts) -> Plan:
 
 
 def _bind_node(node: NodePlan, facts: Facts) -> NodePlan:
-    env = {
-        name: replace(var, value=None if var.value is None else bind_word(var.value, facts))
-        for name, var in node.env.items()
-    }
-    interpreter = node.interpreter
+    interpreter = _bind_interpreter(node.interpreter, facts)
     if interpreter.path is None and Slot.PYTHON in facts:
         interpreter = replace(
             interpreter, path=facts[Slot.PYTHON], prefix=facts.get(Slot.PREFIX, interpreter.prefix)
         )
     return replace(
-        node,
-        argv=_bound(node.argv, facts) or (),
-        env=env,
-        files=tuple((name, bind_word(body, facts)) for name, body in node.files),
+        _map_words(node, lambda word: bind_word(word, facts)),
+        cwd=bind_word(node.cwd, facts),
         interpreter=interpreter,
-        resume_argv=_bound(node.resume_argv, facts),
+        assets=_bind_assets(node.assets, facts),
     )
 
 
-def _bound(words: tuple[Word, ...] | None, facts: Facts) -> tuple[Word, ...] | None:
-    return None if words is None else tuple(bind_word(word, facts) for word in words)
+def bind_job(job: Job, facts: Facts) -> Job:
+    """Return the job with the slots of its paths filled from the facts."""
+    return replace(
+        job,
+        workdir=bind_word(job.workdir, facts),
+        pythonpath=tuple(bind_word(path, facts) for path in job.pythonpath),
+        interpreter=_bind_interpreter(job.interpreter, facts),
+        assets=_bind_assets(job.assets, facts),
+    )
+
+
+def _bind_interpreter(interpreter: Interpreter, facts: Facts) -> Interpreter:
+    path, prefix = interpreter.path, interpreter.prefix
+    return replace(
+        interpreter,
+        path=None if path is None else bind_word(path, facts),
+        prefix=None if prefix is None else bind_word(prefix, facts),
+    )
+
+
+def _bind_assets(assets: tuple[Placed, ...], facts: Facts) -> tuple[Placed, ...]:
+    return tuple(replace(asset, place=bind_word(asset.place, facts)) for asset in assets)
+
+
+def _map_words(node: NodePlan, change: Callable[[Word], Word]) -> NodePlan:
+    """Return a node with each word of its commands, variables and files changed."""
+    resumed = node.resume_argv
+    return replace(
+        node,
+        argv=tuple(map(change, node.argv)),
+        env={name: _map_variable(var, change) for name, var in node.env.items()},
+        files=tuple((name, change(body)) for name, body in node.files),
+        resume_argv=None if resumed is None else tuple(map(change, resumed)),
+    )
+
+
+def _map_variable(var: EnvVar, change: Callable[[Word], Word]) -> EnvVar:
+    beats = tuple(_map_variable(beaten, change) for beaten in var.beats)
+    return replace(var, value=None if var.value is None else change(var.value), beats=beats)
+
+
+def _place_assets(word: Word, places: Mapping[str, Word]) -> Word:
+    """Return a word with {printed place of an asset: its place} put into its text."""
+    for printed, place in places.items():
+        parts = word.parts if isinstance(word, Template) else (word,)
+        if any(isinstance(part, str) and printed in part for part in parts):
+            pieces = (_replace(part, printed, place) for part in parts)
+            word = join_words("", pieces)
+    return word
+
+
+def _replace(part: str | Slot, printed: str, place: Word) -> Word:
+    return join_words(place, part.split(printed)) if isinstance(part, str) else text(part)
 
 
 def _node(
     resolved: Resolved, host: Host, rank: int
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
-    # from afar the host's workdir is the project's place there, and all paths are mapped to it
-    placed = replace(host, workdir=None) if resolved.flags.remote else host
-    job, profile = _on_host(resolved.job, placed), resolved.profile_of(host)
+    job, profile = _on_host(resolved, host), resolved.profile_of(host)
     launch = Launch(job, profile.accelerator if profile else "cuda", rank)
     launcher = load_launcher(job.launcher)
     command, resumed = launcher.command(launch), None
@@ -198,17 +245,40 @@ def _node(
         rungs=rungs,
         assets=job.assets,
     )
+    if resolved.flags.remote and job.assets:
+        node = _map_words(node, lambda word: _place_assets(word, _places(resolved, job)))
     return node, warnings, notes
 
 
-def _on_host(job: Job, host: Host) -> Job:
+def _places(resolved: Resolved, job: Job) -> dict[str, Word]:
+    """Return {the place of an asset as the job's text has it: the one on a host}."""
+    pairs = zip(resolved.job.assets, job.assets, strict=True)
+    # the longest first: one may begin another
+    found = sorted(((str(asset.place), on_host.place) for asset, on_host in pairs), key=_length)
+    return {printed: place for printed, place in found if printed != place}
+
+
+def _length(pair: tuple[str, Word]) -> int:
+    return -len(pair[0])
+
+
+def _on_host(resolved: Resolved, host: Host) -> Job:
     """Return the job with the host's interpreter and workdir where the job names none."""
-    changes: dict[str, object] = {}
+    job = resolved.job
     if job.interpreter.path is None and host.interpreter is not None:
-        changes["interpreter"] = host.interpreter
+        job = replace(job, interpreter=host.interpreter)
+    if resolved.flags.remote:  # the host's workdir is the project's place there
+        place = project_on_host(host, resolved.project)
+        if ":" in str(place) and "pythonpath" not in job.origins:
+            raise ConfigError(
+                f"the project folder {place} cannot be part of PYTHONPATH: a colon",
+                where=host.name,
+                hint="rename it, or say `pythonpath: []`",
+            )
+        return bind_job(job, {Slot.PROJECT: place})
     if host.workdir is not None and "workdir" not in job.origins:
-        changes["workdir"] = host.workdir
-    return replace(job, **changes) if changes else job  # type: ignore[arg-type]
+        job = replace(job, workdir=host.workdir)
+    return job
 
 
 def _keep(job: Job) -> tuple[str, ...] | None:
@@ -243,7 +313,7 @@ def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar
     if job.pythonpath:
         yield EnvVar(
             "PYTHONPATH",
-            ":".join(job.pythonpath),
+            join_words(":", job.pythonpath),
             job.origin("pythonpath"),
             why="ranks inherit the environment, not the shell's sys.path",
             prepend=True,
@@ -273,20 +343,11 @@ def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar
 
 def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
     prefix, origin = interpreter.prefix_word, interpreter.origin
-    if isinstance(prefix, str):
-        assert interpreter.path is not None  # noqa: S101 - a prefix comes with a path
-        bin_folder = posixpath.dirname(interpreter.path)
-        yield EnvVar(
-            "PATH", bin_folder, origin, why="the interpreter's own programs first", prepend=True
-        )
-    else:
-        yield EnvVar(
-            "PATH",
-            text(*prefix.parts, "/bin"),
-            origin,
-            why="the interpreter's own programs first",
-            prepend=True,
-        )
+    path = interpreter.path
+    bin_folder = join_path(prefix, "bin") if path is None else parent_path(path)
+    yield EnvVar(
+        "PATH", bin_folder, origin, why="the interpreter's own programs first", prepend=True
+    )
     if interpreter.kind == "venv":
         yield EnvVar("VIRTUAL_ENV", prefix, origin)
         yield EnvVar("CONDA_PREFIX", None, origin)

@@ -60,7 +60,7 @@ def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:
     return {
         "host": node.host,
         "node_rank": node.node_rank,
-        "cwd": node.cwd,
+        "cwd": str(node.cwd),
         "argv": [str(word) for word in node.argv],
         "env": env,
         "unset": [*node.unset, *removed],
@@ -88,7 +88,7 @@ def _assets(node: NodePlan) -> dict[str, Any]:
     if not node.assets:
         return {}
     shown = [
-        {"name": a.name, "path": a.path, "place": a.place, "origin": str(a.origin)}
+        {"name": a.name, "path": a.path, "place": str(a.place), "origin": str(a.origin)}
         for a in node.assets
     ]
     return {"assets": shown}

@@ -35,7 +35,7 @@ def of_the_laptop(job: Job) -> Iterator[PlanWarning]:
     """Warn about values of a job on a host that look like paths of a Windows machine."""
     found = [
         *_words(job),
-        *(("pythonpath", p, str(job.origin("pythonpath"))) for p in job.pythonpath),
+        *(("pythonpath", str(p), str(job.origin("pythonpath"))) for p in job.pythonpath),
     ]
     for key, word, where in found:
         match = _OF_THE_LAPTOP.search(word)
@@ -66,8 +66,8 @@ def _words(job: Job) -> Iterator[tuple[str, str, str]]:
     places = [("args", word) for word in job.args.words]
     places += [("launcher_args", word) for word in job.launcher_args.words]
     places += [("command", word) for word in job.command]
-    places += [("workdir", job.workdir), ("script", job.script or ""), ("log", job.log or "")]
-    places += [("python", job.interpreter.path or "")]
+    places += [("workdir", str(job.workdir)), ("script", job.script or ""), ("log", job.log or "")]
+    places += [("python", str(job.interpreter.path or ""))]
     yield from ((key, word, str(job.origin(key))) for key, word in places)
     for var in job.env:
         if isinstance(var.value, str):

@@ -7,8 +7,6 @@ import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.config.paths import HOME
-from safelaunch.errors import StartError
 from safelaunch.remote.parallel import together
 from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runtime.units import quantity
@@ -39,13 +37,13 @@ def everywhere(
     report: Callable[[str], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Iterator[tuple[str, Summary]]:
-    """Bring the assets of each node to its machine, and yield the hosts and what was done there.
+    """Bring the assets of bound nodes to their machines; yield hosts and what was done there.
 
     Hosts that see one file system at an asset's place are sent it once. Raises as `bring`.
     """
     done = set()
     for assets in zip(*(node.assets for node in nodes), strict=True):
-        places = tuple(asset.place for asset in assets)
+        places = tuple(str(asset.place) for asset in assets)
         if places in done:
             continue  # two names for one
         done.add(places)
@@ -88,21 +86,20 @@ def _bring(
     progress: Callable[[Progress], None] | None,
     **options: Any,
 ) -> Summary:
-    if asset.place.startswith(HOME):  # the plan was made without a look at the host
-        raise StartError(f"the home folder of {agent.host} is not known", where=asset.origin)
+    place = str(asset.place)
 
     def tell(at: Progress) -> None:
         if progress is not None:
             progress(replace(at, what=f"{asset.name} to {agent.host}: {at.what}"))
 
     said = f"place: `{asset.name}: {{path: ..., to: ...}}`"
-    return _of_asset(push_file(agent, asset.path, asset.place, tell, place=said, **options), asset)
+    return _of_asset(push_file(agent, asset.path, place, tell, place=said, **options), asset)
 
 
 def _of_asset(found: Summary, asset: Placed) -> Summary:
     """Return the summary of an asset: nothing of it is ever removed there."""
     if not os.path.isdir(asset.path):  # its folder holds what others brought, too
-        whole = posixpath.join(found.target, posixpath.basename(asset.place))
+        whole = posixpath.join(found.target, posixpath.basename(str(asset.place)))
         return replace(found, target=whole)
     stay: tuple[str, ...] = ()
     if found.left:

@@ -107,7 +107,7 @@ class HostResolver:
         if self._digest is None:
             self._digest = agent_bootstrap.digest()
         own = host.interpreter.path if host.interpreter else None
-        pythons = [path for path in (python, own) if path]
+        pythons = [str(path) for path in (python, own) if path]
         connection = self.connect(name)
         execute = partial(connection.exec, wait=False)
         agent = agent_bootstrap.begin(name, execute, self._digest, pythons)

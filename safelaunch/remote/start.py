@@ -56,6 +56,7 @@ class HostReport(NamedTuple):
         """What a start needs of it."""
         probe, version = (CommandResult(*result) for result in self.about["results"])
         return MachineReport(
+            home=self.home,
             base=str(self.about["base"]),
             environ=self.about["environ"],
             python=str(self.about["python"]),

@@ -61,7 +61,8 @@ def _report(node: NodePlan, caller: Caller, run_id: str) -> MachineReport:
     works = probe.code == 0
     version = "" if works else commands.run([python, "-V"], environ=caller.environ).last_line
     bash = shutil.which("bash", path=caller.environ.get("PATH"))
-    return MachineReport(caller.home, caller.environ, python, bash, probe, version)
+    home = caller.environ.get("HOME", "")
+    return MachineReport(home, caller.home, caller.environ, python, bash, probe, version)
 
 
 def _only_node(plan: Plan) -> NodePlan:

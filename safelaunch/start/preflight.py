@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import environ
 from safelaunch.errors import ConfigError, StartError
-from safelaunch.model import NodePlan, Slot
+from safelaunch.model import NodePlan, Slot, bind_word
 from safelaunch.runtime import FOLDER, commands
 from safelaunch.runtime.start import run_dir
 
@@ -50,9 +50,8 @@ def check_assets(assets: Iterable[Placed]) -> None:
 
 def find_interpreter(node: NodePlan, environ_: Mapping[str, str]) -> str:
     """Return the absolute path of the job's interpreter: the job's, the active one, or python3."""
-    path = node.interpreter.path
-    where: object = node.interpreter.origin
-    if path is None:
+    path, where = str(node.interpreter.path or ""), str(node.interpreter.origin)
+    if not path:
         path, where = _active(environ_)
     try:
         mode = os.stat(path).st_mode
@@ -81,6 +80,7 @@ def _active(environ_: Mapping[str, str]) -> tuple[str, str]:
 class MachineReport(NamedTuple):
     """What a machine says before a start: of itself, and through the job's interpreter."""
 
+    home: str  # the user's home folder
     base: str  # safelaunch's folder
     environ: Mapping[str, str]
     python: str  # for a job that names no interpreter
@@ -100,7 +100,8 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
     """Return what a node's slots are filled with on its machine. Raises StartError."""
     if not report.bash:
         raise StartError("no `bash` on PATH: it runs the job's launch.sh", where=_place(node))
-    python, probe = node.interpreter.path or report.python, report.probe
+    path, probe = node.interpreter.path, report.probe
+    python = report.python if path is None else str(bind_word(path, {Slot.HOME: report.home}))
     values = dict(line.split(" ", 1) for line in probe.out.splitlines() if " " in line)
     if probe.code != 0 or not set(values) >= _PROBED:
         if re.fullmatch(r"Python (2|3\.[0-7])\..*", report.version):
@@ -117,6 +118,7 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         python = values["executable"]  # python3 on PATH may be a shim that asks which one anew
     gpus = _visible_gpus(node, report.environ, int(values["gpus"]))
     return {
+        Slot.HOME: report.home,
         Slot.RUN_ID: run_id,
         Slot.RUN_DIR: run_dir.node_dir(run_id, node.node_rank, report.base),
         Slot.PYTHON: python,

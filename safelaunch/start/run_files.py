@@ -18,7 +18,7 @@ from safelaunch.start import preflight, restart_scripts, resume
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.model import Facts, NodePlan, Plan
+    from safelaunch.model import NodePlan, Plan
     from safelaunch.start.caller import Caller
 
 
@@ -37,7 +37,7 @@ class StartRequest(NamedTuple):
 
 def start_request(
     plan: Plan,
-    facts: Facts,
+    facts: Mapping[Slot, str],
     caller: Caller,
     environ: Mapping[str, str],
     *,
@@ -95,9 +95,9 @@ def run_record(
         rank_logs=plan.ranks_log,
         ranks=node.processes,
         single=node.single,
-        cwd=node.cwd,
+        cwd=str(node.cwd),
         roots=_roots(node),
-        python=node.interpreter.path,
+        python=str(node.interpreter.path),
         gpus=_gpus(node, environ),
     )
     record.update(RunRecord.from_json(supervision))
@@ -114,8 +114,9 @@ def _roots(node: NodePlan) -> list[str]:
     """Return the folders of the user's own code: the working directory and PYTHONPATH."""
     path = node.env.get("PYTHONPATH")
     entries = str(path.value).split(":") if path is not None and path.value is not None else []
-    absolute = (posixpath.join(node.cwd, entry) for entry in entries if entry)
-    return list(dict.fromkeys([node.cwd, *map(posixpath.normpath, absolute)]))
+    cwd = str(node.cwd)
+    absolute = (posixpath.join(cwd, entry) for entry in entries if entry)
+    return list(dict.fromkeys([cwd, *map(posixpath.normpath, absolute)]))
 
 
 def _gpus(node: NodePlan, environ: Mapping[str, str]) -> list[str] | None:
@@ -134,4 +135,4 @@ def _log_path(plan: Plan, run_id: str, caller: Caller, node: NodePlan) -> str | 
     if node.node_rank > 0:  # the nodes may see one file system
         stem, ending = posixpath.splitext(path)
         path = f"{stem}.node-{node.node_rank}{ending}"
-    return posixpath.join(node.cwd, path)
+    return posixpath.join(str(node.cwd), path)

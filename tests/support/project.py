@@ -55,7 +55,7 @@ class Project:
     def line(self, tree: Node) -> Plan:
         """Plan the keys of a pasted line."""
         cwd = str(self.folder)
-        paths = Paths.of(f"{cwd}/-", cwd, None)
+        paths = Paths.from_job(f"{cwd}/-", cwd)
         return make_plan(resolve(tree, Flags(), paths, default_name="job", job_file=""))
 
     def node(self, text: str, flags: Flags | None = None) -> NodePlan:

@@ -11,7 +11,6 @@ from safelaunch.checks import job_needs
 from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.registry import check
-from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +63,7 @@ def _another(site: Site, found: dict[str, Any]) -> Answer | None:
     """Return what is wrong where the path leads to another installation than it says."""
     of = site.host.interpreter if site.node is None else site.node.interpreter
     wanted = site.interpreter
-    if of is None or wanted is None or wanted.startswith(HOME):
+    if of is None or wanted is None or wanted.startswith("~"):
         return None
     if of.kind in _KINDS and found["kind"] == "system":
         return warn(

@@ -187,15 +187,15 @@ def _written(site: Site) -> list[tuple[str, str]]:
     """Return where the job writes, and what is written there."""
     if site.node is None:
         return []
-    job, found = site.case.job, [("the working directory", site.node.cwd)]
+    job, found = site.case.job, [("the working directory", site.cwd)]
     if job.log:
         folder = posixpath.dirname(job.log.split("{")[0] + "x")
-        found.append(("the log", posixpath.join(site.node.cwd, folder)))
+        found.append(("the log", posixpath.join(site.cwd, folder)))
     options = job_options.options(job)
     for name in _OUTPUTS:
         output = job_options.one(options, name)
         if output is not None and "://" not in output:
-            found.append((name, posixpath.join(site.node.cwd, output)))
+            found.append((name, posixpath.join(site.cwd, output)))
     return found
 
 

@@ -65,12 +65,12 @@ def _file(site: Site) -> Answer | None:
     if told["kind"] is None:
         from safelaunch.checks.job_paths import bring  # noqa: PLC0415
 
-        where = job_paths.asked(site, site.plan.cwd)
+        where = job_paths.full(site, site.cwd)
         return answer(f"`command:` runs {name}, which is not in {where}", bring(site, name))
     if told["kind"] == "folder":
         return answer(f"`command:` runs {name}, which is a folder", "name a file in it")
     if must_run and not told.get("executable", True):
-        return answer(f"{name} is not executable", f"`chmod a+x {job_paths.asked(site, name)}`")
+        return answer(f"{name} is not executable", f"`chmod a+x {job_paths.full(site, name)}`")
     return ok(f"{name} is there")
 
 

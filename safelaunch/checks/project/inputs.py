@@ -11,7 +11,6 @@ from safelaunch.checks.answers import Answer, Question, fail, ok, warn
 from safelaunch.checks.job_paths import bring
 from safelaunch.checks.project import command
 from safelaunch.checks.registry import check
-from safelaunch.config.paths import HOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,13 +32,13 @@ def workdir(site: Site) -> Answer | None:
     """
     if job_paths.travelling(site, ".") is not None:
         return None
-    kind, folder = site.told("path", ".")["kind"], job_paths.asked(site, site.plan.cwd)
+    kind, folder = site.told("path", ".")["kind"], job_paths.full(site, site.cwd)
     if kind == "folder":
         return ok(f"{folder} is there")
     what = "does not exist" if kind is None else "is no folder"
     origin = site.case.job.origins.get("workdir")
     where = "of the host's entry" if origin is None else f"({origin})"
-    near = job_paths.near(site, site.plan.cwd) if site.case.is_here else None
+    near = job_paths.near(site, site.cwd) if site.case.is_here else None
     hint = f"did you mean `{near}`? else correct it" if near else "correct it"
     return fail(f"`workdir` {where}: {folder} {what}", f"{hint}, or `mkdir -p {folder}`")
 
@@ -58,7 +57,7 @@ def script(site: Site) -> Answer | None:
     told = job_paths.look(site, "path", name)
     if told["kind"] == "file" and told.get("readable", True):
         return _syntax(site) or ok(f"{name} is there")
-    where = job_paths.asked(site, site.plan.cwd)
+    where = job_paths.full(site, site.cwd)
     if told["kind"] == "folder":
         return fail(f"script `{name}` is a folder", "name a file in it, or use `module:`")
     if told["kind"] is None:
@@ -68,7 +67,7 @@ def script(site: Site) -> Answer | None:
         return fail(what, f"`script:` ({said_at}) is relative to `workdir:`; {bring(site, name)}")
     return fail(
         f"script `{name}` cannot be read",
-        f"`chmod a+r {job_paths.asked(site, name)}`, as its owner",
+        f"`chmod a+r {job_paths.full(site, name)}`, as its owner",
     )
 
 
@@ -106,7 +105,7 @@ def _files(module: str) -> list[str]:
 def _places(site: Site, module: str) -> list[tuple[str, str]]:
     """Return (name, path) of the files that `python -m` runs, as PYTHONPATH orders them."""
     at, main, _ = _files(module)
-    folders = ("", *site.case.job.pythonpath)
+    folders = ("", *site.case.pythonpath)
     return [(file, posixpath.join(folder, file)) for folder in folders for file in (at, main)]
 
 
@@ -138,10 +137,8 @@ def module(site: Site) -> Answer | None:
 
 def _is_projects(site: Site, package: str, where: str) -> bool:
     """Whether a package is found in the folder that the job runs in, or one of its PYTHONPATH."""
-    home = str(site.known("system", "home") or HOME)
-    folders = [job_paths.full(site, one).replace(HOME, home, 1)
-               for one in (".", *site.case.job.pythonpath)]  # fmt: skip
-    return any(where.startswith(posixpath.join(one, package) + "/") for one in folders)
+    folders = [job_paths.on_machine(site, path) for path in (".", *site.case.pythonpath)]
+    return any(where.startswith(posixpath.join(folder, package) + "/") for folder in folders)
 
 
 # -- configurations --------------------------------------------------------------------------------

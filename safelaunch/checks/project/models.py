@@ -56,7 +56,7 @@ def models(site: Site) -> Iterator[Answer]:
 def _wrong(site: Site, path: str, told: Mapping[str, Any]) -> Answer | None:
     """Return what is wrong with a folder of weights."""
     pointers, missing = told["pointers"], told["missing"]
-    at = job_paths.travelling(site, path) or job_paths.asked(site, path)
+    at = job_paths.travelling(site, path) or job_paths.full(site, path)
     if pointers:
         names = ", ".join(pointers[:_SHOWN])
         return warn(
@@ -74,7 +74,7 @@ def _wrong(site: Site, path: str, told: Mapping[str, Any]) -> Answer | None:
 
 def _incomplete(site: Site, path: str, told: Mapping[str, Any]) -> Answer | None:
     """Return what a folder of transformers lacks beside its weights."""
-    at = job_paths.travelling(site, path) or job_paths.asked(site, path)
+    at = job_paths.travelling(site, path) or job_paths.full(site, path)
     if not told["config"] and told["weights"]:
         return warn(f"{path} has weights but no config.json",
                     f"copy config.json of the model into {at}")  # fmt: skip

@@ -11,7 +11,6 @@ from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.registry import check
-from safelaunch.config.paths import HOME
 from safelaunch.model import Args
 from safelaunch.runtime.units import job_size
 
@@ -207,7 +206,7 @@ def leftovers(site: Site) -> Iterator[Answer]:
             shown = f"{told['count']} of an earlier evaluation fit {pattern}: {what}"
             cure = hint or "keep those of this evaluation there, move the others away"
             yield warn(
-                shown, f"{cure} (in {job_paths.asked(site, '.')})" if hint[:3] == "mv " else cure
+                shown, f"{cure} (in {job_paths.full(site, '.')})" if hint[:3] == "mv " else cure
             )
         else:
             yield ok(f"nothing fits {pattern}")
@@ -240,9 +239,9 @@ def _same(site: Site, run: Mapping[str, Any]) -> str:
     argv = tuple(str(word) for word in theirs.get("argv") or ())
     cwd = str(theirs.get("cwd") or "/")
     given, ours = job_options.of_words(argv), job_options.options(site.case.job)
-    home = str(site.known("system", "home") or HOME)
+    home = str(site.known("system", "home") or "~")
     own = job_paths.saved(job_options.all_words(site.case.job))
-    mine = {job_paths.full(site, path).replace(HOME, home, 1) for path in own}
+    mine = {job_paths.on_machine(site, path) for path in own}
     for path in job_paths.saved([Args(words=argv)]):
         at = posixpath.normpath(posixpath.join(cwd, path.replace("~", home, 1)))
         if at in mine:
@@ -252,7 +251,7 @@ def _same(site: Site, run: Mapping[str, Any]) -> str:
         return "has the same " + ", ".join(f"{name} {value}" for name, value in names.items())
     program = tuple(str(word) for word in site.plan.argv[site.plan.program :])
     is_whole = bool(program) and argv[-len(program) :] == program
-    if run.get("name") == site.case.job.name and is_whole and cwd == site.plan.cwd:
+    if run.get("name") == site.case.job.name and is_whole and cwd == site.cwd:
         return "is the same job with the same arguments"
     return ""
 

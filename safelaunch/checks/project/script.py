@@ -126,7 +126,7 @@ def _search_path(case: Case, folders: Iterable[str]) -> str:
     file = case.resolved.job_file if case.resolved is not None else ""
     is_file = bool(file) and os.path.isfile(file)
     base = os.path.dirname(os.path.abspath(file)) if is_file else case.here(".") or ""
-    kept = [case.here(path) or path for path in case.job.pythonpath]
+    kept = [case.here(path) or path for path in case.pythonpath]
     named = [os.path.relpath(one, base).replace(os.sep, "/") if os.path.isabs(one) else one
              for one in (*kept, *folders)]  # fmt: skip
     return f"[{', '.join(dict.fromkeys(named))}]"

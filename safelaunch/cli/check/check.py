@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.checks import machines, run
-from safelaunch.checks.machines import Answers, ProjectLocation
+from safelaunch.checks.machines import Answers
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli import table
 from safelaunch.cli.completion import complete_profile
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.show_plan import make_plan, resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config.paths import HOME, Paths
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError, HostError
 from safelaunch.hostfacts.saved import SavedFacts
@@ -115,21 +114,15 @@ def _case(
         smoke=options["smoke"],
         only_checked=True,
     )
+    files = () if file is None else (file,)
     if not names:
-        resolved = resolve_target(() if file is None else (file,), line, flags)
+        resolved = resolve_target(files, line, flags)
         if resolved.job.hosts in ((), (hosts_file.LOCAL,)):
-            root = Paths.of(file or "-", os.getcwd(), None).root
-            return machines.for_plan(
-                resolved, make_plan(resolved), ProjectLocation(root), os.environ
-            )
-    from safelaunch.cli.remote_job import Ordered  # noqa: PLC0415
-
+            return machines.for_plan(resolved, make_plan(resolved), os.environ)
     hosts_path = options["hosts_path"] or hosts_file.own(home)
-    ordered = Ordered(file, line, flags._replace(remote=True, hosts=names, hosts_file=hosts_path))
-    homes = [HOME] * len(ordered.hosts)
-    plan, resolved = ordered.plan(homes)
-    location = ProjectLocation(ordered.root, tuple(ordered.places(homes)))
-    return machines.for_plan(resolved, plan, location, os.environ)
+    flags = flags._replace(remote=True, hosts=names, hosts_file=hosts_path)
+    resolved = resolve_target(files, line, flags)
+    return machines.for_plan(resolved, make_plan(resolved), os.environ)
 
 
 def _save(home: str, path: str | None, case: Case, answers: Sequence[Answers | HostError]) -> None:

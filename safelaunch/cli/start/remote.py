@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.remote_job import Ordered
+from safelaunch.cli.show_plan import make_plan, resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError
 from safelaunch.plan.build import resume
-from safelaunch.remote import project_dir
 from safelaunch.runs import store
 
 if TYPE_CHECKING:
@@ -57,17 +56,17 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     own = hosts_file.own(home)
     flags = shared.flags_of(options)
     flags = flags._replace(remote=True, hosts=options["hosts"], hosts_file=flags.hosts_file or own)
-    ordered = Ordered(files[0] if files else None, line, flags)
     if shared.only_shows(options):
 
         def plan_of(_: str) -> tuple[Resolved, Plan]:
-            plan, resolved = ordered.plan([project_dir.HOME] * len(ordered.hosts))
+            resolved = resolve_target(files, line, flags)
+            plan = make_plan(resolved)
             return resolved, resume(plan) if shared.resumes(options) else plan
 
         return shared.show(("",), plan_of, options)
     from safelaunch.cli.start.start_remote import start  # noqa: PLC0415 - a dry-run must not pay for it
 
-    return start(ordered, options)
+    return start(resolve_target(files, line, flags), options)
 
 
 def _only_job() -> str:

@@ -72,10 +72,6 @@ def command(job: tuple[str, ...], **options: Any) -> int:
 
 def _start_checks(resolved: Resolved, plan: Plan) -> QuickChecks | None:
     from safelaunch.checks import quick
-    from safelaunch.checks.machines import ProjectLocation
-    from safelaunch.config.paths import Paths
     from safelaunch.remote.hosts.probe_facts import active_python
 
-    root = Paths.of(resolved.job_file or "-", os.getcwd(), None).root
-    python = active_python(os.environ)
-    return quick.start(resolved, plan, ProjectLocation(root), os.environ, python)
+    return quick.start(resolved, plan, os.environ, active_python(os.environ))

@@ -13,7 +13,6 @@ import click
 from safelaunch.checks import machines as check_machines
 from safelaunch.checks import quick
 from safelaunch.checks import run as checks_run
-from safelaunch.checks.machines import ProjectLocation
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool, resolver
@@ -22,8 +21,10 @@ from safelaunch.cli.show_plan import say_warnings
 from safelaunch.cli.start.after_start import check_output, show_started
 from safelaunch.cli.start.start_local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
-from safelaunch.model import Slot
-from safelaunch.remote import assets, project_dir
+from safelaunch.config.paths import project_on_host
+from safelaunch.model import Slot, bind_word
+from safelaunch.plan.build import bind, make_plan
+from safelaunch.remote import assets
 from safelaunch.remote import machine as remote_machine
 from safelaunch.remote import start as remote
 from safelaunch.remote.agent_client import EARLY, AgentError
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.checks.run import Case
-    from safelaunch.cli.remote_job import Ordered
-    from safelaunch.model import Plan
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import NodePlan, Plan
     from safelaunch.remote.agent_client import Pending
     from safelaunch.remote.machine import Machine
     from safelaunch.remote.routes import Routes
@@ -49,48 +50,48 @@ if TYPE_CHECKING:
     from safelaunch.sync import Begun
 
 
-def start(ordered: Ordered, options: dict[str, Any]) -> int:
-    """Start what is ordered on its hosts; return the exit code of the command."""
+def start(resolved: Resolved, options: dict[str, Any]) -> int:
+    """Start a job on its hosts; return the exit code of the command."""
     check_output(options, "remote")
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
-    homes = [project_dir.HOME] * len(ordered.hosts)
-    known, resolved = ordered.plan(homes)
+    plan = make_plan(resolved)
+    folders = [project_on_host(host, resolved.project) for host in resolved.hosts]
     if not options["no_sync"]:
-        assets.check(known)
+        assets.check(plan)
     case = None
     if not options["no_check"]:
-        location = ProjectLocation(ordered.root, tuple(ordered.places(homes)))
-        case = check_machines.for_plan(resolved, known, location, os.environ, is_quick=True)
-    begun = _Begun(known, [host.name for host in ordered.hosts], hosts_path, case)
-    sync = None if options["no_sync"] else _Sync(ordered, begun.machines, options)
-    if sync is not None and len(begun.machines) == 1:
-        sync.begin([0], ordered.places(["~"])[0])  # on its way with the look
-    begun.ask_checks()
-    homes = [about.home for about in begun.see()]
-    plan, _ = ordered.plan(homes)
+        case = check_machines.for_plan(resolved, plan, os.environ, is_quick=True)
+    pending = _PendingStart(plan, [host.name for host in resolved.hosts], hosts_path, case)
+    sync = None if options["no_sync"] else _Sync(resolved, pending.machines, options)
+    if sync is not None and len(folders) == 1:
+        # on its way with the question
+        sync.begin([0], str(bind_word(folders[0], {Slot.HOME: "~"})))
+    pending.ask_checks()
+    homes = [{Slot.HOME: report.home} for report in pending.await_reports()]
     if shared.resumes(options):
-        plan = of_run(plan, begun.caller.home, options["resume_from"])
+        plan = of_run(plan, pending.caller.home, options["resume_from"])
     say_warnings(plan)
-    begun.check()
-    begun.find_routes([host.interface for host in ordered.hosts])
+    pending.check()
+    pending.find_routes([host.interface for host in resolved.hosts])
     if sync is not None:
-        sync.finish(ordered.places(homes))
-        _bring(begun.machines, plan, options)
-    return begun.start(plan, options)
+        sync.finish([str(bind_word(*pair)) for pair in zip(folders, homes, strict=True)])
+        nodes = [bind(plan, home).nodes[rank] for rank, home in enumerate(homes)]
+        _bring(pending.machines, nodes, options)
+    return pending.start(plan, options)
 
 
 def again(plan: Plan, at: Pointer, options: dict[str, Any]) -> int:
     """Start a recorded plan again on its hosts, with the project as it lies there."""
     check_output(options, "rerun")
-    begun = _Begun(plan, [place.host for place in at.places], at.hosts_file)
-    begun.see()
+    pending = _PendingStart(plan, [place.host for place in at.places], at.hosts_file)
+    pending.await_reports()
     known = resolver(at.hosts_file, may_prompt=False)
-    begun.find_routes([known.host(place.host).interface for place in at.places])
-    return begun.start(plan, options)
+    pending.find_routes([known.host(place.host).interface for place in at.places])
+    return pending.start(plan, options)
 
 
-class _Begun:
-    """A start on its way: an id, connections, and what was seen of each host."""
+class _PendingStart:
+    """A start on its way: an id, connections, and the report of each host."""
 
     def __init__(
         self, plan: Plan, hosts: Sequence[str], hosts_path: str | None, case: Case | None = None
@@ -107,10 +108,11 @@ class _Begun:
         sites = case.sites if case is not None else ()
         self._wanted = [checks_run.questions(site.case, site) for site in sites]
         self._checks: list[Pending] = []
-        self._asked = together(self._look, range(len(hosts)))
+        self._asked = together(self._ask, range(len(hosts)))
 
-    def _look(self, rank: int) -> Pending:
-        python = self.plan.nodes[rank].interpreter.path
+    def _ask(self, rank: int) -> Pending:
+        path = self.plan.nodes[rank].interpreter.path
+        python = None if path is None else str(bind_word(path, {Slot.HOME: "~"}))
         if self._case is not None:
             asked = quick.request(self._case.sites[rank], self._wanted[rank], python)
             agent = self.machines[rank].agent
@@ -119,8 +121,8 @@ class _Begun:
             ask("facts.begin", **asked)
         return remote.ask_report(self.machines[rank], python, self.run_id)
 
-    def see(self) -> list[HostReport]:
-        """Wait until each host has told what a start needs to know. Raises HostError."""
+    def await_reports(self) -> list[HostReport]:
+        """Wait for the report of each host, and return them. Raises HostError."""
         self.reports = together(lambda asked: remote.HostReport(asked.result()), self._asked)
         return self.reports
 
@@ -163,10 +165,10 @@ class _Sync:
     """The project on its way to all hosts; to those that see one file system once."""
 
     def __init__(
-        self, ordered: Ordered, machines: Sequence[Machine], options: dict[str, Any]
+        self, resolved: Resolved, machines: Sequence[Machine], options: dict[str, Any]
     ) -> None:
-        sync = ordered.sync
-        self._rules = Rules(ordered.root, sync.include, sync.exclude)
+        sync = resolved.job.sync
+        self._rules = Rules(resolved.project, sync.include, sync.exclude)
         self._machines = machines
         self._options = options
         self._begun: dict[int, Begun] = {}  # by the first host of each group
@@ -202,13 +204,13 @@ class _Sync:
                 say(line)
 
 
-def _bring(machines: Sequence[Machine], plan: Plan, options: dict[str, Any]) -> None:
+def _bring(machines: Sequence[Machine], nodes: Sequence[NodePlan], options: dict[str, Any]) -> None:
     """Bring the assets to all hosts."""
     cache = os.path.join(store.home(os.environ), "cache")
     with Bar() as bar:
         brought = assets.everywhere(
             machines,
-            plan.nodes,
+            nodes,
             force=options["force"],
             cache=cache,
             report=say,

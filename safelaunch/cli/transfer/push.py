@@ -10,8 +10,8 @@ from safelaunch.cli.connections import host_pool
 from safelaunch.cli.hosts.hosts import complete_host
 from safelaunch.cli.output import say
 from safelaunch.cli.transfer.progress_bar import Bar
+from safelaunch.config.paths import ASSETS
 from safelaunch.errors import ConfigError
-from safelaunch.remote.project_dir import ASSETS
 from safelaunch.runs import store
 
 

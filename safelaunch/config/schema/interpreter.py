@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError
-from safelaunch.model import Interpreter, Origin
+from safelaunch.model import Interpreter, Origin, Word, join_path, parent_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 def read_interpreter(
     values: Mapping[str, Any],
     origins: Mapping[str, Origin],
-    absolute: Callable[[str, Origin], str],
+    absolute: Callable[[str, Origin], Word],
 ) -> Interpreter | None:
     """Return the interpreter that the keys name, or None. `absolute` resolves a path of a file."""
     given = [key for key in ("python", "venv", "conda") if key in values]
@@ -37,17 +36,17 @@ def read_interpreter(
                 hint="write it absolute, or ./relative",
             )
         path = absolute(value, origin)
-        return Interpreter(path, "python", posixpath.dirname(posixpath.dirname(path)), origin)
+        return Interpreter(path, "python", parent_path(parent_path(path)), origin)
     prefix = absolute(value, origin) if key == "venv" else _conda(value, values, origins, absolute)
-    return Interpreter(posixpath.join(prefix, "bin", "python"), key, prefix, origin)
+    return Interpreter(join_path(prefix, "bin", "python"), key, prefix, origin)
 
 
 def _conda(
     name: str,
     values: Mapping[str, Any],
     origins: Mapping[str, Origin],
-    absolute: Callable[[str, Origin], str],
-) -> str:
+    absolute: Callable[[str, Origin], Word],
+) -> Word:
     root = values.get("conda_root")
     if root is None:
         raise ConfigError(
@@ -56,4 +55,4 @@ def _conda(
             hint="for example `conda_root: /opt/conda`; or give `python:` with the whole path",
         )
     base = absolute(str(root), origins["conda_root"])
-    return base if name == "base" else posixpath.join(base, "envs", name)
+    return base if name == "base" else join_path(base, "envs", name)

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from safelaunch.checks import run
-from safelaunch.checks.context import Ways, asked
+from safelaunch.checks.context import Ways
 from safelaunch.checks.machines import Answers
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError, StartError, did_you_mean
@@ -123,7 +123,7 @@ def shared_folders(case: Case, pool: HostPool) -> dict[str, list[list[int]]]:
     machines = [Machine(site.name, pool) for site in case.sites]
     found = {}
     for path in outputs.shared_folders(case):
-        groups = remote.seen(machines, [asked(path)] * len(machines))
+        groups = remote.seen(machines, [path] * len(machines))
         if groups is not None:
             found[path] = groups
     return found

@@ -10,12 +10,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.config import profiles
+from safelaunch.config.paths import FOLDER
 from safelaunch.errors import ConfigError, HostError, SafelaunchError
 from safelaunch.model import Origin
 from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.hosts import host_probes
 from safelaunch.remote.hosts.host_probes import FAIL, OK, HostProbe
-from safelaunch.remote.project_dir import FOLDER
 from safelaunch.runtime import backends
 from safelaunch.runtime.commands import CommandResult
 from safelaunch.ssh import errors
@@ -174,7 +174,7 @@ class HostTest(threading.Thread):
 
     def _agent(self, connection: Connection) -> Agent:
         own = self.host.interpreter.path if self.host.interpreter else None
-        command = agent_bootstrap.command(self._digest, [own] if own else [])
+        command = agent_bootstrap.command(self._digest, [str(own)] if own else [])
         channel = connection.exec(command)
         return agent_bootstrap.start(self.host.name, channel, self._files)
 

@@ -180,7 +180,7 @@ def _workdir(said: str, local: LocalUser) -> str:
 
 def _differences(host: Host, fields: Mapping[str, str | None]) -> list[_Difference]:
     """Return what an entry says otherwise than asked for."""
-    python = host.interpreter.path if host.interpreter else None
+    python = str(host.interpreter.path) if host.interpreter else None
     has = {
         "ssh": host.ssh,
         "address": ", ".join(host.addresses) or None,

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def look(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Return what a start needs to know, and how each of `commands` ended.
 
-    A command is a list of words; the first may be null for the agent's own interpreter.
+    A command is a list of words; the first may be null for the agent's own interpreter, or begin
+    with `~/`.
     """
     del link
     names = request.get("environ") or []
@@ -35,8 +36,13 @@ def look(request: dict[str, Any], link: Link) -> dict[str, Any]:
         "environ": {n: v for n, v in os.environ.items() if _is_named(n, names)},
         "python": sys.executable,
         "bash": shutil.which("bash"),
-        "results": [commands.run([w or sys.executable for w in c]).to_json() for c in asked],
+        "results": [_run(command).to_json() for command in asked],
     }
+
+
+def _run(command: list[str | None]) -> commands.CommandResult:
+    program, *words = (word or sys.executable for word in command)
+    return commands.run([os.path.expanduser(program), *words])
 
 
 def _is_named(name: str, patterns: Iterable[str]) -> bool:

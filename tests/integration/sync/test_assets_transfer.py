@@ -57,9 +57,9 @@ def test_a_folder_and_a_file_arrive_whole(box: Box) -> None:
         there = f"{base.place}/{name}"
         with open(there, "rb") as a, open(f"{base.path}/{name}", "rb") as b:
             assert a.read() == b.read()
-    assert (brought.files, brought.target) == (3, base.place)
-    assert (sent.files, sent.target) == (1, data.place)
-    with open(data.place, "rb") as file:
+    assert (brought.files, brought.target) == (3, str(base.place))
+    assert (sent.files, sent.target) == (1, str(data.place))
+    with open(str(data.place), "rb") as file:
         assert file.read() == (box.project / "c4.bin").read_bytes()
 
 
@@ -78,7 +78,7 @@ def test_what_is_there_is_not_sent_again(box: Box) -> None:
 
 def test_what_was_pushed_is_not_sent_again(box: Box) -> None:
     base = model(box)
-    push_file(box.agent(), base.path, base.place, cache=box.cache)
+    push_file(box.agent(), base.path, str(base.place), cache=box.cache)
     (brought,) = bring(box.agent(), [base], cache=box.cache)
     assert brought.sent == 0
 
@@ -111,8 +111,8 @@ def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: Box, shared:
     found = everywhere(machines, nodes, cache=box.cache)
     told = [(hosts, summary.sent) for hosts, summary in found]
     assert told == ([("a, b", 3)] if shared else [("a", 3), ("b", 3)])
-    for place in {base.place, other.place}:
-        folder = os.path.dirname(place)
+    for place in {str(base.place), other.place}:
+        folder = os.path.dirname(str(place))
         assert os.listdir(folder) == ["Qwen"]
         assert os.path.getsize(f"{place}/model.safetensors") == 9 * MIB
 
@@ -124,11 +124,11 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
     agent.cut_after = 24 * MIB
     with pytest.raises(HostError, match="lost"):
         bring(agent, [big], cache=box.cache)
-    assert not os.path.exists(big.place)
+    assert not os.path.exists(str(big.place))
     told: list[Progress] = []
     agent = box.agent()
     bring(agent, [big], cache=box.cache, progress=told.append)
-    with open(big.place, "rb") as file:
+    with open(str(big.place), "rb") as file:
         assert file.read() == (box.project / "big.bin").read_bytes()
     assert agent.sent < 40 * MIB
     assert told[-1].what == "big to box: sending"
@@ -138,13 +138,13 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
 def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> None:
     box.write("c4.bin", b"new")
     data = asset(box, "c4.bin")
-    os.makedirs(os.path.dirname(data.place))
-    with open(data.place, "wb") as file:
+    os.makedirs(os.path.dirname(str(data.place)))
+    with open(str(data.place), "wb") as file:
         file.write(b"theirs")
     with pytest.raises(Refused, match="not overwritten"):
         bring(box.agent(), [data])
     bring(box.agent(), [data], force=True)
-    with open(data.place, "rb") as file:
+    with open(str(data.place), "rb") as file:
         assert file.read() == b"new"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import run
+from safelaunch.checks import machines, run
 from safelaunch.checks.run import Case, Result, Site
 from safelaunch.model import Host
 from safelaunch.plan.build import make_plan
@@ -41,11 +41,8 @@ def case_of(
     if job is not None:
         assert project is not None
         resolved = project.resolve(job, flags)
-        plan = make_plan(resolved)
-        made = Case(resolved, plan, project=str(project.folder), environ=environ or {},
-                    shown=(str(project.folder),) * len(plan.nodes), is_quick=is_quick)  # fmt: skip
-        pairs = zip(resolved.hosts, plan.nodes, strict=True)
-        sites = [Site(host, resolved.profile_of(host), node, case=made) for host, node in pairs]
+        made = machines.for_plan(resolved, make_plan(resolved), environ or {}, is_quick=is_quick)
+        sites = list(made.sites)
     made = run.joined(made, sites)
     known = facts if isinstance(facts, list) else [facts or {}] * len(sites)
     said = answers if isinstance(answers, list) else [answers or {}] * len(sites)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import run
-from safelaunch.checks.run import Case, Site
+from safelaunch.checks import machines, run
 from safelaunch.config.resolve import Flags
 from safelaunch.plan.build import make_plan
 from support.facts.check_cases import case_of
@@ -13,9 +13,10 @@ from support.facts.check_cases import case_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from safelaunch.checks.run import Case
     from support.project import Project
 
-ROOT = "<home>/llm"
+ROOT = "~/llm"
 _ASKED = ("path", "glob", "room", "home", "port", "model", "checkpoint", "hub", "size")
 _NOTHING = {
     "path": {"kind": None},
@@ -57,14 +58,12 @@ def away(
     **more: Any,
 ) -> Case:
     """Return a case for a job on hosts; nothing is there but what `answers` say, host by host."""
-    flags = Flags(remote=True, hosts=hosts, project_root=root, hosts_file=hosts_file)
+    flags = Flags(remote=True, hosts=hosts, hosts_file=hosts_file)
     resolved = project.resolve(job, flags)
-    plan = make_plan(resolved)
-    made = Case(resolved, plan, project=str(project.folder), shown=(root,) * len(plan.nodes),
-                is_here=False, is_quick=is_quick, **more)  # fmt: skip
-    pairs = zip(resolved.hosts, plan.nodes, strict=True)
-    sites = [Site(host, resolved.profile_of(host), node, case=made) for host, node in pairs]
-    made = run.joined(made, sites)
+    there = tuple(replace(host, workdir=root) for host in resolved.hosts)
+    resolved = resolved._replace(hosts=there)
+    made = machines.for_plan(resolved, make_plan(resolved), {}, is_quick=is_quick)
+    made = run.joined(made, made.sites, **more)
     told = []
     for rank, site in enumerate(made.sites):
         known = answers[rank] if rank < len(answers) else {}

@@ -170,22 +170,18 @@ def test_machines_that_all_told_nothing_are_not_judged(project: Project) -> None
 
 
 def test_a_host_is_asked_for_paths_below_its_home_folder(project: Project) -> None:
-    flags = Flags(remote=True, hosts=("gpu1",), project_root="<home>/safelaunch/project")
-    case = case_of(project, JOB, flags=flags)
+    case = case_of(project, JOB, flags=Flags(remote=True, hosts=("gpu1",)))
     request = run.request(case.sites[0], run.questions(case, case.sites[0]))
-    assert request["cwd"] == "~/safelaunch/project"
+    assert request["cwd"] == f"~/safelaunch/{project.folder.name}"
     assert "<home>" not in str(request)
 
 
 def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> None:
-    flags = Flags(remote=True, hosts=("gpu1",), project_root="<home>/safelaunch/project")
-    resolved = project.resolve(JOB, flags)
-    case = case_of(project, JOB, flags=flags)
-    there = "<home>/safelaunch/project"
-    far = Case(resolved, case.plan, project=str(project.folder), shown=(there,), is_here=False)
+    far = case_of(project, JOB, flags=Flags(remote=True, hosts=("gpu1",)))
+    there = f"~/safelaunch/{project.folder.name}"
     assert far.here("train.py") == str(project.folder / "train.py")
     assert far.here(f"{there}/train.py") == str(project.folder / "train.py")
-    assert far.here("<home>/data") is None
+    assert far.here("~/data") is None
     assert far.here("/data") is None
 
 

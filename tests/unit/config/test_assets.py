@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ntpath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pathspec import GitIgnoreSpec
@@ -16,15 +16,14 @@ from safelaunch.config.assets import windows_path
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.config.yaml_io.reader import parse
-from safelaunch.model import Host, Placed, Plan
-from safelaunch.plan.build import make_plan
+from safelaunch.model import Placed, Plan, Slot, text
+from safelaunch.plan.build import bind, make_plan
 from safelaunch.plan.serialize import freeze, plan_json, thaw
-from safelaunch.remote import project_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-AWAY = Flags(remote=True, hosts=("gpu1",), project_root="<home>/llm")
+AWAY = Flags(remote=True, hosts=("gpu1",))
 SCRIPT = "launcher: torchrun\nprocesses: 2\nscript: train.py\n"
 JOB = f"{SCRIPT}assets:\n  base: models/Qwen2-7B\n  data: {{path: /data/c4.bin, to: /big/c4.bin}}\n"
 PUSHED = "<home>/safelaunch/assets"
@@ -53,12 +52,13 @@ def test_on_this_machine_an_asset_is_used_where_it_lies(project: Project) -> Non
 def test_on_a_host_it_lies_where_push_puts_it_unless_the_job_says_where(project: Project) -> None:
     assets = placed(project, JOB)
     assert assets["base"].path == f"{project.folder}/models/Qwen2-7B"
-    assert assets["base"].place == f"{PUSHED}/Qwen2-7B"
+    assert str(assets["base"].place) == f"{PUSHED}/Qwen2-7B"
     assert assets["data"].place == "/big/c4.bin"
 
 
 @pytest.mark.parametrize(
-    ("workdir", "place"), [("", "<home>/llm/data/x"), ("workdir: sub\n", "<home>/llm/sub/data/x")]
+    ("workdir", "place"),
+    [("", "<home>/safelaunch/llm/data/x"), ("workdir: sub\n", "<home>/safelaunch/llm/sub/data/x")],
 )
 def test_a_relative_place_is_below_the_working_directory_there(
     project: Project, workdir: str, place: str
@@ -66,7 +66,7 @@ def test_a_relative_place_is_below_the_working_directory_there(
     (project.folder / "sub").mkdir()
     (project.folder / "sub" / "train.py").touch()
     text = f"{SCRIPT}{workdir}assets: {{x: {{path: x, to: data/x}}}}\n"
-    assert placed(project, text)["x"].place == place
+    assert str(placed(project, text)["x"].place) == place
 
 
 def test_a_path_starts_at_the_file_that_says_it(project: Project) -> None:
@@ -96,17 +96,11 @@ def test_a_flag_changes_one_part(project: Project) -> None:
 def test_assets_are_below_the_home_folder_of_each_host(project: Project) -> None:
     project.write(f'{JOB}args: {{m: "{{assets.base}}"}}\nnodes: 2\n')
     flags = Flags(remote=True, hosts=("a", "b"))
-
-    def resolve(flags: Flags) -> Any:
-        return resolve_file("job.yaml", flags, str(project.folder))
-
-    plan, _ = project_dir.plan(resolve, flags, ["/data/llm"] * 2, ["/home/me", "/root"])
-    assert [str(node.argv[-1]) for node in plan.nodes] == [
-        "/home/me/safelaunch/assets/Qwen2-7B",
-        "/root/safelaunch/assets/Qwen2-7B",
-    ]
-    shown, _ = project_dir.plan(resolve, flags, [project_dir.place(Host("a"), "/x/llm")] * 2)
-    assert shown.nodes[1].assets[0].place == f"{PUSHED}/Qwen2-7B"
+    plan = make_plan(resolve_file("job.yaml", flags, str(project.folder)))
+    assert str(plan.nodes[1].assets[0].place) == f"{PUSHED}/Qwen2-7B"
+    for rank, home in enumerate(("/home/me", "/root")):
+        node = bind(plan, {Slot.HOME: home}).nodes[rank]
+        assert node.argv[-1] == node.assets[0].place == f"{home}/safelaunch/assets/Qwen2-7B"
 
 
 @pytest.mark.parametrize(
@@ -139,10 +133,10 @@ def test_a_windows_machine_brings_what_its_paths_say(
     windows = SimpleNamespace(path=ntpath, sep="\\")
     monkeypatch.setattr(paths_module, "os", windows)
     monkeypatch.setattr(assets_module, "os", windows)
-    paths = Paths("C:\\llm", "C:\\llm", "C:\\llm", "<home>/llm")
+    paths = Paths("C:\\llm", "C:\\llm", "C:\\llm", text(Slot.PROJECT))
     tree = parse(f"assets: {{a: '{said}'}}", "job.yaml")
-    (found,) = assets_module.placed(tree, paths, remote=True, home="/home/me")
-    assert (found.path, found.place) == (path, f"/home/me/safelaunch/assets/{name}")
+    (found,) = assets_module.placed(tree, paths, remote=True)
+    assert (found.path, str(found.place)) == (path, f"<home>/safelaunch/assets/{name}")
     inside = said.startswith("models")
     assert assets_module.patterns([found], paths) == (("/models/Qwen",) if inside else ())
 
@@ -177,7 +171,7 @@ def test_a_name_is_replaced_in_the_other_keys(project: Project) -> None:
     assert f"{PUSHED}/Qwen2-7B/logs" in map(str, node.argv)
     assert str((node.resume_argv or ("",))[-1]) == f"{PUSHED}/Qwen2-7B"
     assert node.env["HF_HOME"].value == "/big/c4.bin/hf"
-    assert node.env["LD_LIBRARY_PATH"].value == f"{PUSHED}/Qwen2-7B/lib"
+    assert str(node.env["LD_LIBRARY_PATH"].value) == f"{PUSHED}/Qwen2-7B/lib"
 
 
 def test_a_name_is_replaced_in_a_command(project: Project) -> None:
@@ -282,7 +276,7 @@ def test_two_assets_for_one_place_are_refused(project: Project) -> None:
 
 def test_one_asset_may_have_two_names(project: Project) -> None:
     text = f"{SCRIPT}assets: {{model: m/q, tokenizer: m/q}}\n"
-    assert {asset.place for asset in placed(project, text).values()} == {f"{PUSHED}/q"}
+    assert {str(asset.place) for asset in placed(project, text).values()} == {f"{PUSHED}/q"}
 
 
 # -- what is said and kept
@@ -318,3 +312,13 @@ def test_an_asset_in_the_project_does_not_travel_with_it_too(project: Project) -
 
 def test_a_plan_is_made_where_an_asset_is_not_there_yet(project: Project) -> None:
     assert make_plan(project.resolve(JOB)).nodes[0].assets
+
+
+def test_a_relative_place_is_in_each_hosts_own_folder_of_the_project(project: Project) -> None:
+    project.write("hosts: {a: {workdir: /data/llm}, b: {workdir: ~/llm}}\n", "hosts.yaml")
+    text = f'{SCRIPT}nodes: 2\nassets: {{x: {{path: x, to: in}}}}\nargs: ["{{assets.x}}/y"]\n'
+    project.write(text)
+    flags = Flags(remote=True, hosts=("a", "b"), hosts_file="hosts.yaml")
+    plan = make_plan(resolve_file("job.yaml", flags, str(project.folder)))
+    assert [str(node.argv[-1]) for node in plan.nodes] == ["/data/llm/in/y", "<home>/llm/in/y"]
+    assert bind(plan, {Slot.HOME: "/root"}).nodes[1].argv[-1] == "/root/llm/in/y"

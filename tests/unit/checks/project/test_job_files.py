@@ -222,10 +222,10 @@ def test_all_that_fit_are_named_with_the_place_in_the_job_file(project: Project)
     assert "2 paths fit data/*11.csv: data/a_11.csv, data/b_11.csv" in evidence
 
 
-@pytest.mark.parametrize("root", ["<home>/llm", "/srv/llm"])
+@pytest.mark.parametrize("root", ["~/llm", "/srv/llm"])
 def test_a_file_here_and_on_the_host_is_one(project: Project, root: str) -> None:
     project.write("", "data/a_11.csv")
-    there = root.replace("<home>", "/home/me")
+    there = root.replace("~", "/home/me")
     facts = [{"system": {"home": "/home/me"}}]
     told = {("glob", "data/*11.csv"): {"count": 1, "found": [f"{there}/data/a_11.csv"]}}
     assert only(away(project, INPUTS, told, facts=facts, root=root), "inputs").status == "ok"
