@@ -129,6 +129,7 @@ def python(
     lines = result.out.splitlines()
     if result.code != 0 or len(lines) < 2:  # noqa: PLR2004 - version and path
         why = result.last_line or f"exit code {result.code}"
+        why = why.removeprefix(f"`{path}` cannot be run: ")
         return HostProbe("python", FAIL, f"{path} does not run: {why}", where), None
     number = {"path": lines[1] if not own else path, "version": lines[0]}
     oldest = ".".join(map(str, OLDEST_PYTHON))
