@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from safelaunch.model import NodePlan, Placed, Plan
     from safelaunch.remote.machine import Machine
     from safelaunch.sync import Progress, Summary
-    from safelaunch.sync.sender import Agent
+    from safelaunch.sync.sender import AgentCalls
 
 
 def check(plan: Plan) -> None:
@@ -60,7 +60,7 @@ def everywhere(
 
 
 def bring(
-    agent: Agent,
+    agent: AgentCalls,
     assets: Iterable[Placed],
     *,
     force: bool = False,
@@ -81,7 +81,7 @@ def bring(
 
 
 def _bring(
-    agent: Agent,
+    agent: AgentCalls,
     asset: Placed,
     progress: Callable[[Progress], None] | None,
     **options: Any,
@@ -90,10 +90,11 @@ def _bring(
 
     def tell(at: Progress) -> None:
         if progress is not None:
-            progress(replace(at, what=f"{asset.name} to {agent.host}: {at.what}"))
+            progress(replace(at, activity=f"{asset.name} to {agent.host}: {at.activity}"))
 
     said = f"place: `{asset.name}: {{path: ..., to: ...}}`"
-    return _of_asset(push_file(agent, asset.path, place, tell, place=said, **options), asset)
+    summary = push_file(agent, asset.path, place, tell, destination=said, **options)
+    return _of_asset(summary, asset)
 
 
 def _of_asset(found: Summary, asset: Placed) -> Summary:

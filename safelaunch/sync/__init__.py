@@ -1,23 +1,23 @@
-"""Brings a project to a host without rsync, large files too, and results back.
+"""Copy a project and large files to a host without rsync, and fetch results.
 
-Knows an agent (remote/agent.py) by what it can do, not the connection below it.
+Uses the agent on the host (remote/agent_client.py) only by its protocol in sender.py.
 """
 
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.pull import Pulled, pull
-from safelaunch.sync.push import LIMIT, Begun, begin_tree, push_file, push_tree
+from safelaunch.sync.pull import PullSummary, pull
+from safelaunch.sync.push import LIMIT, PendingPush, push_file, push_tree, start_push
 from safelaunch.sync.summary import Summary
 from safelaunch.sync.transfer_progress import Progress
 
 __all__ = [
     "LIMIT",
-    "Begun",
+    "PendingPush",
     "Progress",
-    "Pulled",
+    "PullSummary",
     "Rules",
     "Summary",
-    "begin_tree",
     "pull",
     "push_file",
     "push_tree",
+    "start_push",
 ]

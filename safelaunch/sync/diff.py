@@ -1,4 +1,4 @@
-"""What differs between a tree here and the folder on a host. Pure, but for hashes it asks for."""
+"""Compare a local tree with the folder on a host. No I/O."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from safelaunch.sync.project_tree import Item, Tree
+    from safelaunch.sync.project_tree import Entry, Tree
 
 _BLOCKED = "a folder of its path is a link, or a file, on the host"
 
 
-class Row(NamedTuple):
-    """What the host says of a path (runtime/tree.py)."""
+class RemoteEntry(NamedTuple):
+    """The state of a path on the host (runtime/transfer)."""
 
     path: str
     kind: str
@@ -27,102 +27,108 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Difference:
-    """What a sync does."""
+    """The changes that a sync makes."""
 
-    folders: list[Item] = field(default_factory=list)
-    links: list[Item] = field(default_factory=list)
-    files: list[Item] = field(default_factory=list)
-    adopted: list[Item] = field(default_factory=list)  # there and the same: on record from now on
-    conflicts: list[tuple[str, str]] = field(default_factory=list)  # path, why it stays
-    gone: list[Row] = field(default_factory=list)  # put by an earlier sync, no longer here
+    folders: list[Entry] = field(default_factory=list)
+    links: list[Entry] = field(default_factory=list)
+    files: list[Entry] = field(default_factory=list)
+    adopted: list[Entry] = field(default_factory=list)  # identical on the host: only recorded
+    conflicts: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # path, reason why it is not overwritten
+    deleted: list[RemoteEntry] = field(
+        default_factory=list
+    )  # synced earlier, no longer in the project
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has to travel."""
+        """Whether there is nothing to send."""
         return not (self.folders or self.links or self.files or self.adopted)
 
 
 def digest(tree: Tree) -> str:
-    """Return what stands for a whole tree whose hashes are known."""
+    """Return a digest of a tree whose hashes are all set."""
     lines = [f"{i.path}\0{i.kind}\0{i.mode}\0{i.content}" for i in tree.items.values()]
     text = "\n".join(sorted(lines))
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-def unknown(tree: Tree, rows: Mapping[str, Row]) -> list[Item]:
-    """Return what the host has no record of, or has lost."""
+def not_recorded(tree: Tree, rows: Mapping[str, RemoteEntry]) -> list[Entry]:
+    """Return the entries of which the host has no record."""
     return [i for i in tree.items.values() if i.path not in rows]
 
 
-def doubtful(tree: Tree, rows: Mapping[str, Row]) -> list[Item]:
-    """Return files whose hash decides whether they travel, and is not known yet."""
-    found = []
+def needs_hash(tree: Tree, rows: Mapping[str, RemoteEntry]) -> list[Entry]:
+    """Return the files without a hash that must be hashed for the comparison."""
+    entries = []
     for item in tree.files:
         row = rows.get(item.path)
         if row is None or item.hash or row.kind != "f" or row.state in ("g", "b"):
             continue
-        # a script that gets LF is smaller there; its hash is needed then
+        # a script whose CRLF became LF is smaller on the host, so only its hash can be compared
         if row.size == item.size or row.state == "c" or item.path.endswith("sh"):
-            found.append(item)
-    return found
+            entries.append(item)
+    return entries
 
 
 def compare(
-    tree: Tree, rows: Mapping[str, Row], recorded: Iterable[str], *, force: bool
+    tree: Tree, rows: Mapping[str, RemoteEntry], recorded: Iterable[str], *, force: bool
 ) -> Difference:
-    """Return what to do. `recorded`: the paths that an earlier sync put there."""
-    found = Difference()
-    known = set(recorded)
+    """Return the changes to make. `recorded`: the paths that an earlier sync created."""
+    changes = Difference()
+    recorded_paths = set(recorded)
     replaced: set[str] = set()  # folders that take the place of something else
     for item in tree.items.values():
         row = rows.get(item.path)
         if row is None or row.state == "g":
-            _send(found, item)
+            _add(changes, item)
         elif row.state == "b":
-            if force or any(above in replaced for above in _above(item.path)):
-                _send(found, item)
+            if force or any(above in replaced for above in _parents(item.path)):
+                _add(changes, item)
             else:
-                found.conflicts.append((item.path, _BLOCKED))
+                changes.conflicts.append((item.path, _BLOCKED))
         elif item.kind == "d":
-            if _folder(found, item, row, force=force):
+            if _plan_folder(changes, item, row, force=force):
                 replaced.add(item.path)
         elif (row.kind, row.content) == (item.kind, item.content) and item.content:
-            if row.state == "c" or row.mode != item.mode or item.path not in known:
-                found.adopted.append(item)
-        elif (item.path in known and row.state == "") or (force and row.kind != "d"):
-            _send(found, item)
+            if row.state == "c" or row.mode != item.mode or item.path not in recorded_paths:
+                changes.adopted.append(item)
+        elif (item.path in recorded_paths and row.state == "") or (force and row.kind != "d"):
+            _add(changes, item)
         else:
-            found.conflicts.append((item.path, _why(row, known)))
-    found.gone = [rows[path] for path in known if path in rows and path not in tree.items]
-    found.gone = [row for row in found.gone if row.state != "g"]
-    return found
+            changes.conflicts.append((item.path, _conflict_reason(row, recorded_paths)))
+    changes.deleted = [
+        rows[path] for path in recorded_paths if path in rows and path not in tree.items
+    ]
+    changes.deleted = [row for row in changes.deleted if row.state != "g"]
+    return changes
 
 
-def _folder(found: Difference, item: Item, row: Row, *, force: bool) -> bool:
-    """Plan a folder; whether it takes the place of something else."""
+def _plan_folder(changes: Difference, item: Entry, row: RemoteEntry, *, force: bool) -> bool:
+    """Plan a folder; return whether it replaces something else."""
     if row.kind == "d" and row.state == "":
         return False
-    # an earlier sync's file gives way
+    # a file of an earlier sync may be replaced
     if (row.kind != "d" and row.state == "") or (force and row.kind != "?"):
-        found.folders.append(item)
+        changes.folders.append(item)
         return True
-    found.conflicts.append((item.path, "is no folder on the host"))
+    changes.conflicts.append((item.path, "is not a folder on the host"))
     return False
 
 
-def _above(path: str) -> list[str]:
+def _parents(path: str) -> list[str]:
     names = path.split("/")
     return ["/".join(names[:count]) for count in range(1, len(names))]
 
 
-def _why(row: Row, known: set[str]) -> str:
+def _conflict_reason(row: RemoteEntry, recorded_paths: set[str]) -> str:
     if row.kind == "d":
         return "is a folder on the host"
-    if row.path in known:
+    if row.path in recorded_paths:
         return "was changed on the host"
-    return "is there, and no sync put it there"
+    return "exists on the host and was not created by a sync"
 
 
-def _send(found: Difference, item: Item) -> None:
-    kinds = {"d": found.folders, "l": found.links, "f": found.files}
+def _add(changes: Difference, item: Entry) -> None:
+    kinds = {"d": changes.folders, "l": changes.links, "f": changes.files}
     kinds[item.kind].append(item)

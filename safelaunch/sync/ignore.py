@@ -1,13 +1,13 @@
-"""Which files of a project travel: built-in rules, ignore files, and what the job says.
+"""Decide which files of a project are synced: built-in rules, ignore files, rules of the job.
 
-A later level beats an earlier one: built in, `.gitignore`, `.safelaunchignore`, `exclude`,
-`include`. Ignore files mean what they mean to git: also in folders further down, with negation, and
-nothing below a skipped folder comes back. `include` alone reaches into skipped folders, where its
-pattern is a path: `checkpoints/base/**`. Rules of the user (`core.excludesFile`) are not read: what
-a job runs with must not depend on whose laptop it was started from.
+A later level overrides an earlier one: built in, `.gitignore`, `.safelaunchignore`, `exclude`,
+`include`. Ignore files work as in git: also in nested folders, with negation, and nothing below a
+skipped folder can be included again. Only `include` reaches into skipped folders, if its pattern is
+a path: `checkpoints/base/**`. Rules of the user (`core.excludesFile`) are not read: what a job runs
+with must not depend on the laptop from which it was started.
 
-Weights (`*.safetensors`) are no rule: a small adapter in the project is meant, checkpoint folders
-are skipped by name, and the size guard stops what is too large.
+No rule skips weights (`*.safetensors`): a small adapter in the project should be synced, checkpoint
+folders are skipped by name, and the size limit stops large files.
 """
 
 from __future__ import annotations
@@ -29,53 +29,53 @@ _FOLDERS = frozenset(
         ".safelaunch",
     }
 )  # fmt: skip
-# what training leaves behind; a Python package of that name is code
+# folders of training results; a Python package with such a name is code
 _OUTPUTS = frozenset({"checkpoints", "wandb", "mlruns", "lightning_logs"})
 _OUTPUT = re.compile(r"checkpoint-[0-9]+")
 _FILES = frozenset({".git", ".DS_Store", "Thumbs.db", "desktop.ini"})  # `.git` of a worktree
-_ENDINGS = (".pyc", ".pyo")
-_PARTS = (".safelaunch-", ".part")  # what an interrupted transfer leaves
+_SUFFIXES = (".pyc", ".pyo")
+_PARTIAL_FILE = (".safelaunch-", ".part")  # what an interrupted transfer leaves
 
 
-class Verdict(NamedTuple):
-    """Whether a path is skipped, and which rule says so."""
+class IgnoreDecision(NamedTuple):
+    """Whether a path is skipped, and the rule that decided it."""
 
     skipped: bool
-    why: str
+    rule: str
 
 
 class Patterns:
-    """The lines of one ignore file or list. Raises nothing: git passes over what it cannot read."""
+    """The patterns of one ignore file or list. Invalid lines are skipped, as git does."""
 
     def __init__(self, lines: Iterable[str], source: str, *, fold: bool = False) -> None:
         from pathspec import GitIgnoreSpec  # noqa: PLC0415 - loaded already
 
         self.source = source
         self.fold = fold
-        self.lines = [line.lower() if fold else line for line in lines if _says(line)]
+        self.lines = [line.lower() if fold else line for line in lines if _is_rule(line)]
         try:
             self._spec = GitIgnoreSpec.from_lines(self.lines)
         except ValueError:
             self.lines = [line for line in self.lines if _is_pattern(line)]
             self._spec = GitIgnoreSpec.from_lines(self.lines)
-        found = [p.regex.pattern for p in self._spec.patterns if p.regex is not None]
+        match = [p.regex.pattern for p in self._spec.patterns if p.regex is not None]
         # most paths match nothing, which one expression says in a third of the time
-        self._any = re.compile("|".join(f"(?:{_anonymous(p)})" for p in found) or "(?!)")
+        self._any = re.compile("|".join(f"(?:{_anonymous(p)})" for p in match) or "(?!)")
 
-    def verdict(self, path: str, *, is_folder: bool) -> Verdict | None:
-        """Return what the last matching line says of a path, or None where none matches."""
-        asked = path + "/" if is_folder else path
+    def decision(self, path: str, *, is_folder: bool) -> IgnoreDecision | None:
+        """Return the decision of the last line that matches a path, or None."""
+        subject = path + "/" if is_folder else path
         if self.fold:
-            asked = asked.lower()
-        if self._any.match(asked) is None:
+            subject = subject.lower()
+        if self._any.match(subject) is None:
             return None
-        found = self._spec.check_file(asked)
-        if found.include is None or found.index is None:
+        match = self._spec.check_file(subject)
+        if match.include is None or match.index is None:
             return None
-        return Verdict(found.include, f"{self.source}: {self.lines[found.index]}")
+        return IgnoreDecision(match.include, f"{self.source}: {self.lines[match.index]}")
 
 
-def _says(line: str) -> bool:
+def _is_rule(line: str) -> bool:
     return bool(line.strip()) and not line.startswith("#")
 
 
@@ -94,27 +94,27 @@ def _anonymous(pattern: str) -> str:
 
 
 class Include:
-    """Patterns that bring back, also out of skipped folders."""
+    """Patterns of `include`, which also apply inside skipped folders."""
 
     def __init__(self, patterns: Sequence[str], *, fold: bool) -> None:
         self._patterns = Patterns(patterns, "include", fold=fold) if patterns else None
-        self._paths = [_names(p.lower() if fold else p) for p in patterns]
+        self._paths = [_path_parts(p.lower() if fold else p) for p in patterns]
         self._fold = fold
 
     def has(self, path: str, *, is_folder: bool) -> bool:
-        """Whether a path is brought back."""
+        """Whether a path is included."""
         if self._patterns is None:
             return False
-        return self._patterns.verdict(path, is_folder=is_folder) is not None
+        return self._patterns.decision(path, is_folder=is_folder) is not None
 
     def reaches_into(self, folder: str) -> bool:
-        """Whether something below a folder may be brought back: a pattern that is a path."""
+        """Whether a path pattern may include something below a folder."""
         names = (folder.lower() if self._fold else folder).split("/")
-        return any(_leads_to(path, names) for path in self._paths)
+        return any(_may_contain(path, names) for path in self._paths)
 
 
-def _names(pattern: str) -> list[str]:
-    """Return the names of a pattern that is a path; nothing for one that may be anywhere."""
+def _path_parts(pattern: str) -> list[str]:
+    """Return the parts of a pattern that is a path; [] for one that matches in any folder."""
     path = pattern.rstrip("/")
     if "/" not in path:
         return []
@@ -122,21 +122,21 @@ def _names(pattern: str) -> list[str]:
     return [] if names[0] == "**" else names
 
 
-def _leads_to(path: list[str], folder: list[str]) -> bool:
+def _may_contain(path: list[str], folder: list[str]) -> bool:
     from fnmatch import fnmatchcase  # noqa: PLC0415 - only jobs that include
 
-    for at, name in enumerate(folder):
-        if at >= len(path):
-            return False  # it named a folder above: that one was brought back whole
-        if path[at] == "**":
+    for index, name in enumerate(folder):
+        if index >= len(path):
+            return False  # the pattern is a parent folder, which is included completely
+        if path[index] == "**":
             return True
-        if not fnmatchcase(name, path[at]):
+        if not fnmatchcase(name, path[index]):
             return False
     return len(path) > len(folder)
 
 
 class Rules:
-    """What of a project travels. `root` is its folder; `everything` knows no rules at all."""
+    """The ignore rules of a project. `root` is its folder; `everything` disables all rules."""
 
     def __init__(
         self,
@@ -163,68 +163,70 @@ class Rules:
         for name in IGNORE_FILES:
             if name in names:
                 shown = f"{folder}/{name}" if folder else name
-                self._add(name, folder, "", _lines(os.path.join(self.root, shown)), shown)
+                self._add(name, folder, "", _read_lines(os.path.join(self.root, shown)), shown)
 
     def leave(self, folder: str) -> None:
-        """Forget the ignore files of a folder."""
-        for known in self._files.values():
-            while known and known[-1][0] == folder and folder:
-                known.pop()
+        """Discard the ignore files of a folder."""
+        for ignore_files in self._files.values():
+            while ignore_files and ignore_files[-1][0] == folder and folder:
+                ignore_files.pop()
 
-    def judge(self, path: str, *, is_folder: bool) -> Verdict | None:
-        """Return why a path is skipped, or None for one that travels."""
+    def decide(self, path: str, *, is_folder: bool) -> IgnoreDecision | None:
+        """Return the decision for a skipped path, or None for a path to sync."""
         if self.everything or self._include.has(path, is_folder=is_folder):
             return None
         if self._exclude is not None:
-            found = self._exclude.verdict(path, is_folder=is_folder)
-            if found is not None:
-                return found if found.skipped else None
+            match = self._exclude.decision(path, is_folder=is_folder)
+            if match is not None:
+                return match if match.skipped else None
         for name in reversed(IGNORE_FILES):
-            for folder, before, patterns in reversed(self._files[name]):
-                inside = before + (path[len(folder) + 1 :] if folder else path)
-                found = patterns.verdict(inside, is_folder=is_folder)
-                if found is not None:
-                    return found if found.skipped else None
+            for folder, prefix, patterns in reversed(self._files[name]):
+                inside = prefix + (path[len(folder) + 1 :] if folder else path)
+                match = patterns.decision(inside, is_folder=is_folder)
+                if match is not None:
+                    return match if match.skipped else None
         return self._built_in(path, is_folder=is_folder)
 
     def reaches_into(self, folder: str) -> bool:
-        """Whether something below a skipped folder travels all the same."""
+        """Whether `include` may match something below a skipped folder."""
         return self._include.reaches_into(folder)
 
     def brings_back(self, path: str, *, is_folder: bool) -> bool:
         """Whether `include` names a path below a skipped folder."""
         return self._include.has(path, is_folder=is_folder)
 
-    def _built_in(self, path: str, *, is_folder: bool) -> Verdict | None:
+    def _built_in(self, path: str, *, is_folder: bool) -> IgnoreDecision | None:
         name = path.rpartition("/")[2]
         if is_folder:
             skipped = name in _FOLDERS
             if not skipped and (name in _OUTPUTS or _OUTPUT.fullmatch(name)):
                 skipped = not os.path.exists(os.path.join(self.root, path, "__init__.py"))
         else:
-            skipped = name in _FILES or name.endswith(_ENDINGS)
-            skipped = skipped or (name.startswith(_PARTS[0]) and name.endswith(_PARTS[1]))
-        return Verdict(True, BUILT_IN) if skipped else None
+            skipped = name in _FILES or name.endswith(_SUFFIXES)
+            skipped = skipped or (
+                name.startswith(_PARTIAL_FILE[0]) and name.endswith(_PARTIAL_FILE[1])
+            )
+        return IgnoreDecision(True, BUILT_IN) if skipped else None
 
-    def _add(self, name: str, folder: str, before: str, lines: list[str], shown: str) -> None:
-        if any(_says(line) for line in lines):
-            self._files[name].append((folder, before, Patterns(lines, shown, fold=self.fold)))
+    def _add(self, name: str, folder: str, prefix: str, lines: list[str], shown: str) -> None:
+        if any(_is_rule(line) for line in lines):
+            self._files[name].append((folder, prefix, Patterns(lines, shown, fold=self.fold)))
 
     def _read_above(self) -> None:
         """Read the ignore files between the repository's root and a project inside it."""
-        above, at, before = [], os.path.abspath(self.root), ""
-        while not os.path.exists(os.path.join(at, ".git")):
-            parent = os.path.dirname(at)
-            if parent == at:
+        parents, index, prefix = [], os.path.abspath(self.root), ""
+        while not os.path.exists(os.path.join(index, ".git")):
+            parent = os.path.dirname(index)
+            if parent == index:
                 return  # no repository
-            before = f"{os.path.basename(at)}/{before}"
-            above.append((parent, before))
-            at = parent
-        for folder, inside in reversed(above):
+            prefix = f"{os.path.basename(index)}/{prefix}"
+            parents.append((parent, prefix))
+            index = parent
+        for folder, inside in reversed(parents):
             for name in IGNORE_FILES:
                 path = os.path.join(folder, name)
-                lines = _lines(path) if os.path.exists(path) else []
-                # who starts a job out of an ignored folder means that folder
+                lines = _read_lines(path) if os.path.exists(path) else []
+                # a job started in an ignored folder should sync that folder
                 if lines and not _hides(lines, inside, path):
                     self._add(name, "", inside, lines, path)
 
@@ -233,11 +235,11 @@ def _hides(lines: list[str], path: str, source: str) -> bool:
     patterns = Patterns(lines, source)
     names = path.rstrip("/").split("/")
     folders = ["/".join(names[: n + 1]) for n in range(len(names))]
-    found = [patterns.verdict(folder, is_folder=True) for folder in folders]
-    return any(verdict is not None and verdict.skipped for verdict in found)
+    match = [patterns.decision(folder, is_folder=True) for folder in folders]
+    return any(decision is not None and decision.skipped for decision in match)
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             return [line.rstrip("\r") for line in file.read().split("\n")]
@@ -246,7 +248,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _ignores_case(root: str) -> bool:
-    """Whether `A` and `a` are one name there; git's rules do not tell them apart then."""
+    """Whether the file system of a folder ignores case; git's rules then ignore it too."""
     folder, name = os.path.split(os.path.abspath(root))
     other = os.path.join(folder, name.swapcase())
     try:

@@ -1,4 +1,4 @@
-"""Work that runs ahead of the link that takes its results."""
+"""Produce items in a thread ahead of their consumer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ahead(source: Iterator[T], most: int) -> Generator[T, None, None]:
-    """Yield what a source yields, which runs in a thread, at most so many items ahead.
+def prefetch(source: Iterator[T], limit: int) -> Generator[T, None, None]:
+    """Yield the items of a source that runs in a thread, at most `limit` items ahead.
 
-    Reading, hashing and compressing leave other threads the interpreter: they need no time beside
-    a link that is slower. What the source raises is raised here.
+    Reading, hashing and compressing release the interpreter lock, so they cost no time beside a
+    slower network. Exceptions of the source are raised here.
     """
-    made: queue.Queue[T | BaseException | None] = queue.Queue(most)
+    results: queue.Queue[T | BaseException | None] = queue.Queue(limit)
     ended = threading.Event()
 
     def put(item: T | BaseException | None) -> bool:
         while not ended.is_set():
             with contextlib.suppress(queue.Full):
-                made.put(item, timeout=0.1)
+                results.put(item, timeout=0.1)
                 return True
         return False
 
@@ -39,7 +39,7 @@ def ahead(source: Iterator[T], most: int) -> Generator[T, None, None]:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        while (item := made.get()) is not None:
+        while (item := results.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item

@@ -1,4 +1,4 @@
-"""Walks a project: what travels, what is skipped and why. Reads no contents."""
+"""Scan a project: the entries to sync, and the skipped ones with the reason. Reads no contents."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ENCODED = sys.getfilesystemencoding().lower() not in ("utf-8", "utf8")
 _REPARSE = getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0x400)
 
 
-class Item:
-    """One path that travels; `hash`, and the real mode on Windows, are known once it was read."""
+class Entry:
+    """A path to sync; `hash`, and the real mode on Windows, are set when it is read."""
 
     __slots__ = ("hash", "key", "kind", "link", "local", "mode", "path", "size", "verbatim")
 
     def __init__(self, path: str, local: str, kind: str, info: os.stat_result) -> None:
-        self.path = path  # as it travels: `/` between names, stray bytes as lone surrogates
+        self.path = path  # wire format: `/` between names, undecodable bytes as lone surrogates
         self.local = local
         self.kind = kind  # f, d, l
         self.mode = _mode(kind, info)
@@ -32,11 +32,11 @@ class Item:
         self.key = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
         self.hash = ""
         self.link = ""
-        self.verbatim = False  # also a shell script with CRLF
+        self.verbatim = False  # do not convert CRLF in shell scripts
 
     @property
     def content(self) -> str:
-        """What stands for the contents: the hash, or what a link says."""
+        """The hash, or the target of a link."""
         return self.link if self.kind == "l" else self.hash
 
 
@@ -48,62 +48,62 @@ def _mode(kind: str, info: os.stat_result) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A path that does not travel, and the rule that says so."""
+    """A path that is not synced, and the rule that skips it."""
 
     path: str
     local: str
     why: str
     is_folder: bool
-    size: int  # of a file; a folder is measured when somebody asks
+    size: int  # of a file; total_sizes measures folders
 
 
 @dataclass(slots=True)
 class Tree:
-    """What was found below a root."""
+    """The entries of a project."""
 
     root: str
-    items: dict[str, Item] = field(default_factory=dict)
+    items: dict[str, Entry] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what cannot travel, for people
+    notes: list[str] = field(default_factory=list)  # entries that cannot be synced, for the user
 
     @property
-    def files(self) -> list[Item]:
+    def files(self) -> list[Entry]:
         """The files, in order."""
         return [item for item in self.items.values() if item.kind == "f"]
 
 
 def scan(rules: Rules) -> Tree:
-    """Return what travels of a project. Raises OSError where its root cannot be read."""
+    """Return the entries of a project to sync. Raises OSError if its root cannot be read."""
     tree = Tree(rules.root)
     with os.scandir(rules.root):
         pass
-    _Walk(tree, rules).folder("", rules.root, only_included=False)
+    _TreeWalker(tree, rules).folder("", rules.root, only_included=False)
     return tree
 
 
-class _Walk:
+class _TreeWalker:
     def __init__(self, tree: Tree, rules: Rules) -> None:
         self.tree = tree
         self.rules = rules
 
     def folder(self, folder: str, local: str, *, only_included: bool) -> None:
         try:
-            with os.scandir(local) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            with os.scandir(local) as scan_entries:
+                entries = sorted(scan_entries, key=lambda entry: entry.name)
         except OSError as e:
             self.tree.notes.append(f"{folder or '.'}: cannot be read ({e.strerror}): not sent")
             return
         self.rules.enter(folder, {entry.name for entry in entries})
-        before = folder + "/" if folder else ""
+        prefix = folder + "/" if folder else ""
         for entry in entries:
-            name = travelling(entry.name)
+            name = synced_path(entry.name)
             if name is None:
-                self.tree.notes.append(f"{before}{entry.name!r}: no name that Linux can hold")
+                self.tree.notes.append(f"{prefix}{entry.name!r}: not a valid file name on Linux")
                 continue
             try:
-                self._entry(before + name, entry, only_included=only_included)
+                self._entry(prefix + name, entry, only_included=only_included)
             except OSError as e:
-                self.tree.notes.append(f"{before}{name}: {e.strerror}: not sent")
+                self.tree.notes.append(f"{prefix}{name}: {e.strerror}: not sent")
         self.rules.leave(folder)
 
     def _entry(self, path: str, entry: os.DirEntry[str], *, only_included: bool) -> None:
@@ -112,8 +112,8 @@ class _Walk:
             skipped = not self.rules.brings_back(path, is_folder=is_folder)
             why = ""
         else:
-            verdict = self.rules.judge(path, is_folder=is_folder)
-            skipped, why = verdict is not None, verdict.why if verdict else ""
+            decision = self.rules.decide(path, is_folder=is_folder)
+            skipped, why = decision is not None, decision.rule if decision else ""
         if not skipped and is_folder and not self.rules.everything:
             skipped, why = _is_environment(entry.path), "an environment"
         if skipped:
@@ -121,41 +121,41 @@ class _Walk:
             return
         info = entry.stat(follow_symlinks=False)
         if is_folder and not _is_junction(info):
-            self.tree.items[path] = Item(path, entry.path, "d", info)
+            self.tree.items[path] = Entry(path, entry.path, "d", info)
             self.folder(path, entry.path, only_included=False)
         elif entry.is_symlink():
             self._link(path, entry, info)
         elif stat.S_ISREG(info.st_mode):
-            self.tree.items[path] = Item(path, entry.path, "f", info)
+            self.tree.items[path] = Entry(path, entry.path, "f", info)
         else:
             kind = "a junction" if is_folder else "no file, folder or link"
             self.tree.notes.append(f"{path}: {kind}: not sent")
 
     def _skip(self, path: str, entry: os.DirEntry[str], why: str, *, is_folder: bool) -> None:
         if is_folder and self.rules.reaches_into(path):
-            before = len(self.tree.items)
-            self.tree.items[path] = item = Item(
+            prefix = len(self.tree.items)
+            self.tree.items[path] = item = Entry(
                 path, entry.path, "d", entry.stat(follow_symlinks=False)
             )
             self.folder(path, entry.path, only_included=True)
-            if len(self.tree.items) == before + 1:
+            if len(self.tree.items) == prefix + 1:
                 del self.tree.items[item.path]
-        if why:  # what lies in a skipped folder is not told one by one
+        if why:  # entries inside a skipped folder are not listed
             size = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
             self.tree.skipped.append(Skipped(path, entry.path, why, is_folder, size))
 
     def _link(self, path: str, entry: os.DirEntry[str], info: os.stat_result) -> None:
         target = os.readlink(entry.path)
-        said = travelling(target.replace("\\", "/") if os.name == "nt" else target)
-        if said is None or not leads_inside(path, said):
+        link_target = synced_path(target.replace("\\", "/") if os.name == "nt" else target)
+        if link_target is None or not points_inside(path, link_target):
             if self.rules.everything and os.path.isfile(entry.path):
                 # a model folder of the Hugging Face cache holds links to its blobs
-                self.tree.items[path] = Item(path, entry.path, "f", entry.stat())
+                self.tree.items[path] = Entry(path, entry.path, "f", entry.stat())
                 return
             self.tree.notes.append(f"{path}: a link out of the project ({target}): not sent")
             return
-        item = self.tree.items[path] = Item(path, entry.path, "l", info)
-        item.link, item.mode = said, 0o777
+        item = self.tree.items[path] = Entry(path, entry.path, "l", info)
+        item.link, item.mode = link_target, 0o777
 
 
 def _is_environment(folder: str) -> bool:
@@ -167,8 +167,8 @@ def _is_junction(info: os.stat_result) -> bool:
     return bool(getattr(info, "st_file_attributes", 0) & _REPARSE)
 
 
-def travelling(name: str) -> str | None:
-    """Return a name as it travels, or None for one that no UTF-8 can stand for."""
+def synced_path(name: str) -> str | None:
+    """Return a name in its wire format, or None if UTF-8 cannot represent it."""
     try:
         if _ENCODED and os.name != "nt":
             name = os.fsencode(name).decode("utf-8", "surrogateescape")
@@ -179,8 +179,8 @@ def travelling(name: str) -> str | None:
     return name
 
 
-def leads_inside(path: str, target: str) -> bool:
-    """Whether a link at a path says a relative place inside the tree."""
+def points_inside(path: str, target: str) -> bool:
+    """Whether the target of a link is a relative path inside the tree."""
     if not target or target.startswith("/") or (len(target) > 1 and target[1] == ":"):
         return False
     depth = path.count("/")
@@ -191,30 +191,30 @@ def leads_inside(path: str, target: str) -> bool:
     return True
 
 
-def measure(skipped: list[Skipped], seconds: float) -> dict[str, tuple[int, bool]]:
+def total_sizes(skipped: list[Skipped], seconds: float) -> dict[str, tuple[int, bool]]:
     """Return {path: (bytes, whether that is all)} of skipped paths, within a time."""
     until = time.monotonic() + seconds
-    found = {}
+    scan_entries = {}
     for item in skipped:
         if not item.is_folder:
-            found[item.path] = (item.size, True)
+            scan_entries[item.path] = (item.size, True)
             continue
-        size, whole = 0, True
+        size, complete = 0, True
         for info in _sizes(item.local):
             size += info
             if time.monotonic() > until:
-                whole = False
+                complete = False
                 break
-        found[item.path] = (size, whole)
-    return found
+        scan_entries[item.path] = (size, complete)
+    return scan_entries
 
 
 def _sizes(folder: str) -> Iterator[int]:
     folders = [folder]
     while folders:
         try:
-            with os.scandir(folders.pop()) as found:
-                for entry in found:
+            with os.scandir(folders.pop()) as scan_entries:
+                for entry in scan_entries:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                     else:

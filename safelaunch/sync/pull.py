@@ -1,7 +1,7 @@
-"""Fetches files of a run or a working directory, from where an earlier try has got to.
+"""Fetch files of a run or a working directory, and resume interrupted transfers.
 
-A file that is here already is only replaced by one that begins with all that it holds (a log that
-grew), unless `force` says so.
+A local file is only replaced by a file that begins with the same content (a log that grew), unless
+`force` is set.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from safelaunch.errors import ConfigError, HostError, Refused, RunError
 from safelaunch.runtime.transfer import blocks
 from safelaunch.runtime.units import quantity, transfer_size
 from safelaunch.sync import transfer_progress
-from safelaunch.sync.sender import whole
+from safelaunch.sync.sender import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from safelaunch.sync.sender import Agent
+    from safelaunch.sync.sender import AgentCalls
     from safelaunch.sync.transfer_progress import Progress
 
 SMALL = 1 << 18  # bytes up to which files come together
 _BATCH = 8 << 20
-_TRIES = 2
-_PIECE = 1 << 20
+_ATTEMPTS = 2
+_CHUNK = 1 << 20
 # https://learn.microsoft.com/windows/win32/fileio/naming-a-file
-_WINDOWS = re.compile(
+_WINDOWS_UNSAFE = re.compile(
     r'[<>:"\\|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)', re.IGNORECASE
 )
 
 
-class File(NamedTuple):
-    """A file on the host: `name` is its place below `into`."""
+class RemoteFile(NamedTuple):
+    """A file on the host; `name` is its relative path below `into`."""
 
     name: str
     path: str
@@ -49,8 +49,8 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
-    """What a pull did."""
+class PullSummary:
+    """The result of a pull."""
 
     into: str
     files: tuple[str, ...]  # that matched
@@ -60,95 +60,99 @@ class Pulled:
     notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """Return what people want to know of it, a line each."""
+        """Return the lines of output."""
         how = f"{transfer_size(self.size)} in {self.seconds:.1f} s"
-        said = f"fetched {quantity(self.fetched, 'file')} ({how}) into {self.into}"
-        same = len(self.files) - self.fetched
-        if same:
-            said += f"; {quantity(same, 'file')} {'was' if same == 1 else 'were'} up to date"
-        return [said, *(f"note: {note}" for note in self.notes)]
+        message = f"fetched {quantity(self.fetched, 'file')} ({how}) into {self.into}"
+        identical = len(self.files) - self.fetched
+        if identical:
+            message += (
+                f"; {quantity(identical, 'file')} {'was' if identical == 1 else 'were'} up to date"
+            )
+        return [message, *(f"note: {note}" for note in self.notes)]
 
 
 def pull(
-    agent: Agent,
+    agent: AgentCalls,
     patterns: Sequence[str],
     into: str,
     progress: Callable[[Progress], None] | None = None,
     *,
     root: str | None = None,
     force: bool = False,
-) -> Pulled:
+) -> PullSummary:
     """Fetch the files that match, relative to `root` on the host or absolute.
 
-    Raises ConfigError where nothing matches, Refused where other files would be overwritten,
-    HostError, RunError where nothing can be written here.
+    Raises ConfigError if nothing matches, Refused if other files would be overwritten, HostError,
+    RunError if a local file cannot be written.
     """
-    begun = time.monotonic()
-    data, answer = whole(agent.stream("send.find", root=root, patterns=list(patterns)))
-    found = [File(*row) for row in blocks.read_rows(data)] if data else []
+    start_time = time.monotonic()
+    data, answer = read_all(agent.stream("send.find", root=root, patterns=list(patterns)))
+    remote_files = [RemoteFile(*row) for row in blocks.read_rows(data)] if data else []
     pulling = _Pull(agent, into, list(answer["notes"]))
-    files = pulling.placed(found)
+    files = pulling.with_valid_names(remote_files)
     if not files:
         where = f"{agent.host}:{root}" if root else agent.host
         shown = ", ".join(f"`{pattern}`" for pattern in patterns)
-        hint = "a glob is meant from that folder; `**/` stands for any folders below"
+        hint = "a glob is relative to that folder; `**/` matches folders of any depth"
         raise ConfigError(f"no file matches {shown}", where=where, hint=hint)
     try:
-        wanted = pulling.wanted(files, force=force)
+        files_to_fetch = pulling.files_to_fetch(files, force=force)
         pulling.meter = transfer_progress.Meter(
-            "fetching", sum(file.size for file in wanted), progress
+            "fetching", sum(file.size for file in files_to_fetch), progress
         )
-        pulling.fetch(wanted)
+        pulling.fetch(files_to_fetch)
     except OSError as e:
         raise RunError(f"cannot be written: {e.strerror}", where=e.filename or into) from e
-    return Pulled(
+    return PullSummary(
         into=into,
         files=tuple(file.name for file in files),
-        fetched=len(wanted) - pulling.missed,
+        fetched=len(files_to_fetch) - pulling.failed,
         size=pulling.size,
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - start_time,
         notes=tuple(pulling.notes),
     )
 
 
 class _Pull:
-    def __init__(self, agent: Agent, into: str, notes: list[str]) -> None:
+    def __init__(self, agent: AgentCalls, into: str, notes: list[str]) -> None:
         self.agent = agent
         self.into = into
         self.notes = notes
         self.meter = transfer_progress.Meter("", 0, None)
         self.size = 0
-        self.missed = 0
+        self.failed = 0
 
     # -- which, and where to
 
-    def placed(self, found: list[File]) -> list[File]:
-        """Return those that this machine can hold under their names."""
+    def with_valid_names(self, remote_files: list[RemoteFile]) -> list[RemoteFile]:
+        """Return the files whose names are valid and unique on this machine."""
         taken: dict[str, str] = {}
         files = []
-        for file in found:
+        for file in remote_files:
             if not _is_safe(file.name):
-                self.notes.append(f"{file.path}: no name that can be used here: not fetched")
+                self.notes.append(
+                    f"{file.path}: not a valid file name on this machine: not fetched"
+                )
                 continue
             name = file.name.lower() if os.name == "nt" else file.name
             if name in taken:
-                said = f"{file.path}: would stand where {taken[name]} does: not fetched"
-                self.notes.append(said)
+                message = f"{file.path}: has the same local name as {taken[name]}: not fetched"
+                self.notes.append(message)
                 continue
             taken[name] = file.path
             files.append(file)
         return files
 
-    def local(self, file: File) -> str:
-        """Return where a file goes."""
+    def local(self, file: RemoteFile) -> str:
+        """Return the local path of a file."""
         names = file.name.split("/")
         if os.name != "nt":
             names = [os.fsdecode(n.encode("utf-8", "surrogateescape")) for n in names]
         return os.path.join(self.into, *names)
 
-    def wanted(self, files: list[File], *, force: bool) -> list[File]:
-        """Return those that are not here as they are there. Raises Refused."""
-        here = [
+    def files_to_fetch(self, files: list[RemoteFile], *, force: bool) -> list[RemoteFile]:
+        """Return the files that are missing or different locally. Raises Refused."""
+        existing = [
             (file, os.path.getsize(p)) for file in files if os.path.isfile(p := self.local(file))
         ]
         folders = [file.name for file in files if os.path.isdir(self.local(file))]
@@ -156,45 +160,45 @@ class _Pull:
             raise Refused(
                 f"a folder is in the way: {transfer_progress.some(folders)}", where=self.into
             )
-        lengths = [(file, size, min(size, file.size)) for file, size in here]
-        theirs: list[str | None] = []
+        lengths = [(file, size, min(size, file.size)) for file, size in existing]
+        remote_hashes: list[str | None] = []
         if lengths:
-            asked = [[file.path, length] for file, _, length in lengths]
-            theirs = self.agent.call("send.hashes", files=asked)["hashes"]
-        same, other = set(), []
-        for (file, size, length), hash_ in zip(lengths, theirs, strict=True):
-            begins = _hash(self.local(file), length).hexdigest() == hash_
-            if begins and size == file.size:
-                same.add(file.name)
-            elif begins and size < file.size:
-                self._begin(file)
+            requests = [[file.path, length] for file, _, length in lengths]
+            remote_hashes = self.agent.call("send.hashes", files=requests)["hashes"]
+        identical, conflicting = set(), []
+        for (file, size, length), hash_ in zip(lengths, remote_hashes, strict=True):
+            is_prefix = _hash(self.local(file), length).hexdigest() == hash_
+            if is_prefix and size == file.size:
+                identical.add(file.name)
+            elif is_prefix and size < file.size:
+                self._seed_part(file)
             else:
-                other.append(file.name)
-        if other and not force:
+                conflicting.append(file.name)
+        if conflicting and not force:
             raise Refused(
-                f"not overwritten: {transfer_progress.some(other)}",
+                f"not overwritten: {transfer_progress.some(conflicting)}",
                 where=self.into,
                 hint="fetch into another folder, or --force",
             )
-        return [file for file in files if file.name not in same]
+        return [file for file in files if file.name not in identical]
 
-    def _begin(self, file: File) -> None:
-        """Let what is here be the beginning of what comes."""
+    def _seed_part(self, file: RemoteFile) -> None:
+        """Copy the local file to the partial file, to fetch only the remainder."""
         if file.size > SMALL and not os.path.exists(self._part(file)):
             shutil.copyfile(self.local(file), self._part(file))
 
-    def _part(self, file: File) -> str:
+    def _part(self, file: RemoteFile) -> str:
         folder, name = os.path.split(self.local(file))
         digest = hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
         return os.path.join(folder, f".safelaunch-{digest}.part")
 
     # -- fetching
 
-    def fetch(self, files: list[File]) -> None:
+    def fetch(self, files: list[RemoteFile]) -> None:
         """Fetch them all. Raises HostError, OSError."""
         for folder in {os.path.dirname(self.local(file)) for file in files}:
             os.makedirs(folder, exist_ok=True)
-        batch: list[File] = []
+        batch: list[RemoteFile] = []
         for file in files:
             if file.size > SMALL:
                 self._large(file)
@@ -206,25 +210,25 @@ class _Pull:
         if batch:
             self._small(batch)
 
-    def _small(self, files: list[File]) -> None:
-        asked = [[file.path, file.size] for file in files]
-        stream = self.agent.stream("send.small", files=asked)
+    def _small(self, files: list[RemoteFile]) -> None:
+        requests = [[file.path, file.size] for file in files]
+        stream = self.agent.stream("send.small", files=requests)
         for head, contents in blocks.unpack(stream):
-            begin = 0
+            position = 0
             for number, size in head.get("f", ()):
                 file = files[number]
                 with open(self._part(file), "wb") as part:
-                    part.write(contents[begin : begin + size])
+                    part.write(contents[position : position + size])
                 self._finish(file)
-                begin += size
+                position += size
                 self.size += size
                 self.meter.add(size)
-            for number, why in head.get("bad", ()):
-                self._miss(files[number], why)
+            for number, reason in head.get("bad", ()):
+                self._fail(files[number], reason)
 
-    def _large(self, file: File) -> None:
-        for _ in range(_TRIES):
-            answer = self._once(file)
+    def _large(self, file: RemoteFile) -> None:
+        for _ in range(_ATTEMPTS):
+            answer = self._fetch_part(file)
             if answer is None:
                 return
             if (
@@ -234,21 +238,21 @@ class _Pull:
                 self._finish(file)
                 return
             os.unlink(self._part(file))
-        self._miss(file, "changed while it was fetched, twice")
+        self._fail(file, "changed while it was fetched, twice")
 
-    def _once(self, file: File) -> Any:
-        """Fetch what is missing of a part; None for a file that cannot be read there."""
+    def _fetch_part(self, file: RemoteFile) -> Any:
+        """Fetch the remainder of a partial file; None if the host cannot read the file."""
         part = self._part(file)
-        have = os.path.getsize(part) if os.path.exists(part) else 0
-        have = min(have, file.size)
-        begun = _hash(part, have).hexdigest() if have else ""
-        stream = self.agent.stream("send.send", path=file.path, offset=have, hash=begun)
+        local_size = os.path.getsize(part) if os.path.exists(part) else 0
+        local_size = min(local_size, file.size)
+        prefix_hash = _hash(part, local_size).hexdigest() if local_size else ""
+        stream = self.agent.stream("send.send", path=file.path, offset=local_size, hash=prefix_hash)
         try:
             offset = int(next(stream))
         except HostError as e:
             if getattr(e, "errno", None) is None:
                 raise
-            self._miss(file, e.message.removesuffix(f" ({getattr(e, 'path', None)})"))
+            self._fail(file, e.message.removesuffix(f" ({getattr(e, 'path', None)})"))
             return None
         self.meter.skip(offset)
         with open(part, "r+b" if offset else "wb") as out:
@@ -266,7 +270,7 @@ class _Pull:
                 self.size += len(data)
                 self.meter.add(len(data))
 
-    def _finish(self, file: File) -> None:
+    def _finish(self, file: RemoteFile) -> None:
         part, local = self._part(file), self.local(file)
         if os.name != "nt" and file.mode & 0o111:
             os.chmod(part, os.stat(part).st_mode | 0o100)
@@ -274,27 +278,27 @@ class _Pull:
             os.utime(part, ns=(file.mtime, file.mtime))
         os.replace(part, local)
 
-    def _miss(self, file: File, why: str) -> None:
-        self.missed += 1
-        self.notes.append(f"{file.path}: {why}: not fetched")
+    def _fail(self, file: RemoteFile, reason: str) -> None:
+        self.failed += 1
+        self.notes.append(f"{file.path}: {reason}: not fetched")
 
 
 def _is_safe(name: str) -> bool:
     names = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in names):
         return False
-    return os.name != "nt" or not any(_WINDOWS.search(part) for part in names)
+    return os.name != "nt" or not any(_WINDOWS_UNSAFE.search(part) for part in names)
 
 
 def _hash(path: str, length: int | None) -> Any:
     """Return the hash of a file's first bytes, or of all."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     left = length
     with open(path, "rb", buffering=0) as file:
         while left is None or left:
-            data = file.read(_PIECE if left is None else min(_PIECE, left))
+            data = file.read(_CHUNK if left is None else min(_CHUNK, left))
             if not data:
                 break
-            found.update(data)
+            hasher.update(data)
             left = None if left is None else left - len(data)
-    return found
+    return hasher

@@ -1,7 +1,7 @@
-"""Brings a project, or a large file or folder, to a folder on a host; says what it did.
+"""Copy a project, or a large file or folder, to a folder on a host, and return a summary.
 
-Nothing is sent before every question is settled: files that were changed on the host, and more
-bytes than anybody expects.
+All checks come before the first file is sent: files that were changed on the host, and the size
+limit.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.runtime.units import quantity, transfer_size
 from safelaunch.sync import diff, file_hashes, transfer_progress
-from safelaunch.sync.diff import Difference, Row
+from safelaunch.sync.diff import Difference, RemoteEntry
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.project_tree import Item, Tree, measure, scan, travelling
-from safelaunch.sync.sender import Packed, Sender, in_batches, packed, whole
+from safelaunch.sync.project_tree import Entry, Tree, scan, synced_path, total_sizes
+from safelaunch.sync.sender import PackedBlock, Sender, batches, pack_header, read_all
 from safelaunch.sync.summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from safelaunch.sync.sender import Agent, Pending
+    from safelaunch.sync.sender import AgentCalls, PendingAnswer
     from safelaunch.sync.transfer_progress import Progress
 
-LIMIT = 500_000_000  # bytes above which a sync asks
-_PATIENCE = 15.0  # seconds of silence after which another sync counts as dead
-_PAUSE = 0.2
-_MEASURING = 0.3  # seconds for the sizes of what is skipped
+LIMIT = 500_000_000  # bytes above which a sync needs a confirmation
+_STALE_SYNC = 15.0  # seconds of silence after which another sync counts as dead
+_POLL = 0.2
+_MEASURE_TIME = 0.3  # seconds for the sizes of what is skipped
 _ROWS = 2000  # of links and folders in one block
 _ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def push_tree(
-    agent: Agent,
+    agent: AgentCalls,
     project_root: str,
     target: str,
     rules: Rules | None = None,
@@ -51,18 +51,20 @@ def push_tree(
     cache: str | None = None,
     limit: int | None = LIMIT,
 ) -> Summary:
-    """Make a folder on the host hold the project. `cache`: a folder of ours for hashes.
+    """Sync the project to a folder on the host. `cache`: the folder of the hash cache.
 
     `confirm` is asked above `limit` bytes; without it that is refused. Raises Refused for that and
     for files that were changed on the host, HostError, and ConfigError for a project that cannot
     be read.
     """
-    begun = begin_tree(agent, project_root, target, rules, delete=delete, force=force, cache=cache)
-    return begun.finish(confirm=confirm, report=report, progress=progress, limit=limit)
+    pending = start_push(
+        agent, project_root, target, rules, delete=delete, force=force, cache=cache
+    )
+    return pending.finish(confirm=confirm, report=report, progress=progress, limit=limit)
 
 
-def begin_tree(
-    agent: Agent,
+def start_push(
+    agent: AgentCalls,
     project_root: str,
     target: str,
     rules: Rules | None = None,
@@ -70,21 +72,21 @@ def begin_tree(
     delete: bool = False,
     force: bool = False,
     cache: str | None = None,
-) -> Begun:
-    """Look through the project, ask the host what it holds, and wait for nothing.
+) -> PendingPush:
+    """Scan the project and request the state of the host, without waiting for the answer.
 
     Raises ConfigError for a project that cannot be read, HostError. `push_tree` says the rest.
     """
-    begun = time.monotonic()
-    known = file_hashes.Cache(cache, project_root)
-    tree = _scanned(rules or Rules(project_root))
+    started = time.monotonic()
+    hash_cache = file_hashes.HashCache(cache, project_root)
+    tree = _scan(rules or Rules(project_root))
     push = _Push(agent, target, tree, force=force, delete=delete)
-    push.begin(known, begun)
-    return Begun(push)
+    push.request_state(hash_cache, started)
+    return PendingPush(push)
 
 
-class Begun:
-    """A sync whose first question is on its way to the host, or answered."""
+class PendingPush:
+    """A sync that has sent its first request to the host."""
 
     def __init__(self, push: _Push) -> None:
         self._push = push
@@ -97,15 +99,15 @@ class Begun:
         progress: Callable[[Progress], None] | None = None,
         limit: int | None = LIMIT,
     ) -> Summary:
-        """Do the rest; all is as `push_tree` says."""
+        """Complete the sync; parameters and errors are those of `push_tree`."""
         push = self._push
-        push.report = report or _silent
+        push.report = report or _no_report
         push.progress, push.confirm, push.limit = progress, confirm, limit
         return push.run()
 
 
 def push_file(
-    agent: Agent,
+    agent: AgentCalls,
     path: str,
     target: str,
     progress: Callable[[Progress], None] | None = None,
@@ -113,58 +115,60 @@ def push_file(
     force: bool = False,
     report: Callable[[str], None] | None = None,
     cache: str | None = None,
-    place: str = "place: --to DIR",
+    destination: str = "place: --to DIR",
 ) -> Summary:
-    """Bring a file, or a folder with all that is in it, to a path on the host, byte by byte.
+    """Copy a file, or a folder with all its files, to a path on the host, unchanged.
 
-    `place` says in hints how the user chooses that path.
+    `destination` tells in hints how the user sets that path.
 
-    A cut transfer goes on at the next call. What is there and the same is not sent again. Raises
-    Refused where something else is there, HostError, ConfigError.
+    The next call resumes an interrupted transfer. Identical files are not sent again.
+    Raises Refused if the path exists with other content, HostError, ConfigError.
     """
-    begun = time.monotonic()
-    known = file_hashes.Cache(cache, path)
+    started = time.monotonic()
+    hash_cache = file_hashes.HashCache(cache, path)
     if os.path.isdir(path):
-        tree, folder = _scanned(Rules(path, everything=True)), target
+        tree, folder = _scan(Rules(path, everything=True)), target
     else:
-        tree, folder = _alone(path, target)
+        tree, folder = _single_file(path, target)
     for item in tree.items.values():
         item.verbatim = True
     push = _Push(agent, folder, tree, force=force, delete=False)
-    push.report, push.progress, push.place = report or _silent, progress, place
-    push.begin(known, begun)
-    found = push.run()
-    # what lies beside a file is no matter of this one
-    return found if os.path.isdir(path) else dataclasses.replace(found, left=0)
+    push.report, push.progress, push.destination = report or _no_report, progress, destination
+    push.request_state(hash_cache, started)
+    summary = push.run()
+    # other files in the folder do not belong to this transfer
+    return summary if os.path.isdir(path) else dataclasses.replace(summary, left=0)
 
 
-def _silent(_: str) -> None:
-    """Tell nobody."""
+def _no_report(_: str) -> None:
+    """Discard a message."""
 
 
-def _scanned(rules: Rules) -> Tree:
+def _scan(rules: Rules) -> Tree:
     try:
         return scan(rules)
     except OSError as e:
         raise ConfigError(f"cannot be read: {e.strerror}", where=rules.root) from e
 
 
-def _alone(path: str, target: str) -> tuple[Tree, str]:
+def _single_file(path: str, target: str) -> tuple[Tree, str]:
     folder, _, name = target.rpartition("/")
-    name = name or travelling(os.path.basename(path)) or ""
+    name = name or synced_path(os.path.basename(path)) or ""
     try:
         info = os.stat(path)
     except OSError as e:
         raise ConfigError(f"cannot be read: {e.strerror}", where=path) from e
     if not os.path.isfile(path) or name in ("", ".", ".."):
-        raise ConfigError("is no file and no folder", where=path)
+        raise ConfigError("not a file or folder", where=path)
     tree = Tree(os.path.dirname(path))
-    tree.items[name] = Item(name, path, "f", info)
+    tree.items[name] = Entry(name, path, "f", info)
     return tree, folder or ("/" if target.startswith("/") else ".")
 
 
 class _Push:
-    def __init__(self, agent: Agent, target: str, tree: Tree, *, force: bool, delete: bool) -> None:
+    def __init__(
+        self, agent: AgentCalls, target: str, tree: Tree, *, force: bool, delete: bool
+    ) -> None:
         self.agent = agent
         self.target = target
         self.tree = tree
@@ -172,23 +176,23 @@ class _Push:
         self.delete = delete
         self.limit: int | None = None
         self.confirm: Callable[[str], bool] | None = None
-        self.report: Callable[[str], None] = _silent
+        self.report: Callable[[str], None] = _no_report
         self.progress: Callable[[Progress], None] | None = None
-        self.asked = False
-        self.place = "`workdir`"  # what says where it goes
+        self.confirmed = False
+        self.destination = "`workdir`"  # where the user sets the target, for hints
 
-    def begin(self, cache: file_hashes.Cache, begun: float) -> None:
-        """Ask the host what it holds."""
-        self.cache, self.begun = cache, begun
-        self.digest = diff.digest(self.tree) if cache.fill(self.tree.files) else ""
-        self.held = self._ask(take_over=False)
+    def request_state(self, cache: file_hashes.HashCache, started: float) -> None:
+        """Request the state of the folder on the host."""
+        self.cache, self.started = cache, started
+        self.digest = diff.digest(self.tree) if cache.fill_hashes(self.tree.files) else ""
+        self.pending = self._request_state(take_over=False)
 
     def run(self) -> Summary:
-        """Do what is left to do once the host has answered."""
+        """Complete the sync once the host has answered."""
         try:
             summary = self._run()
         except HostError as e:
-            raise self._explained(e) from e
+            raise self._with_hint(e) from e
         except Refused:
             self.agent.call("receive.release")
             raise
@@ -199,58 +203,58 @@ class _Push:
     def _run(self) -> Summary:
         tree = self.tree
         rows, answer = self._compare()
-        place = str(answer["target"])
+        destination = str(answer["target"])
         if answer["same"]:
-            return self._summary(place, left=int(answer["left"]))
+            return self._summary(destination, left=int(answer["left"]))
         recorded = list(rows)
-        self._look(rows, fresh=bool(answer["fresh"]))
+        self._check_unrecorded(rows, fresh=bool(answer["fresh"]))
         self._guard([i for i in tree.files if self._is_new(i, rows.get(i.path))])
-        self._hash(diff.doubtful(tree, rows))
-        found = diff.compare(tree, rows, recorded, force=self.force)
-        if found.conflicts:
-            raise self._conflict(found.conflicts)
-        self._guard(found.files)
-        if found.is_empty and not (found.gone and self.delete):
-            gone = [path for path in recorded if path not in tree.items]
-            if diff.digest(tree) == answer["digest"] and not gone:
+        self._hash(diff.needs_hash(tree, rows))
+        changes = diff.compare(tree, rows, recorded, force=self.force)
+        if changes.conflicts:
+            raise self._conflict(changes.conflicts)
+        self._guard(changes.files)
+        if changes.is_empty and not (changes.deleted and self.delete):
+            deleted = [path for path in recorded if path not in tree.items]
+            if diff.digest(tree) == answer["digest"] and not deleted:
                 self.agent.call("receive.release")
-                return self._summary(place)
-        return self._send(found, recorded, rows, place)
+                return self._summary(destination)
+        return self._send(changes, recorded, rows, destination)
 
-    # -- what is there
+    # -- state of the host
 
-    def _ask(self, *, take_over: bool) -> Pending:
+    def _request_state(self, *, take_over: bool) -> PendingAnswer:
         return self.agent.ask_first(
             "receive.compare",
             target=self.target, digest=self.digest, delete=self.delete, take_over=take_over,
         )  # fmt: skip
 
-    def _compare(self) -> tuple[dict[str, Row], Any]:
-        told = False
+    def _compare(self) -> tuple[dict[str, RemoteEntry], Any]:
+        reported = False
         while True:
-            data, answer = whole(self.held.pieces())
+            data, answer = read_all(self.pending.pieces())
             if "busy" not in answer:
-                return _rows(data), answer
-            if not told:
-                self.report(f"another sync of {self.target} is going on: waiting for it")
-                told = True
-            time.sleep(_PAUSE)
-            self.held = self._ask(take_over=answer["busy"] > _PATIENCE)
+                return _parse_entries(data), answer
+            if not reported:
+                self.report(f"another sync of {self.target} is in progress: waiting for it")
+                reported = True
+            time.sleep(_POLL)
+            self.pending = self._request_state(take_over=answer["busy"] > _STALE_SYNC)
 
-    def _look(self, rows: dict[str, Row], *, fresh: bool) -> None:
-        paths = [] if fresh else diff.unknown(self.tree, rows)
+    def _check_unrecorded(self, rows: dict[str, RemoteEntry], *, fresh: bool) -> None:
+        paths = [] if fresh else diff.not_recorded(self.tree, rows)
         if paths:
-            asked = transfer_blocks.rows([[item.path, item.size] for item in paths])
-            answer = self.agent.call("receive.look", data=[asked])
-            rows |= {row[0]: Row(*row) for row in answer["rows"]}
+            query = transfer_blocks.rows([[item.path, item.size] for item in paths])
+            answer = self.agent.call("receive.look", data=[query])
+            rows |= {row[0]: RemoteEntry(*row) for row in answer["rows"]}
 
     @staticmethod
-    def _is_new(item: Item, row: Row | None) -> bool:
+    def _is_new(item: Entry, row: RemoteEntry | None) -> bool:
         if row is None or row.state == "g" or row.kind != "f":
             return True
         return item.hash != row.content if item.hash else item.size != row.size
 
-    def _hash(self, items: list[Item]) -> None:
+    def _hash(self, items: list[Entry]) -> None:
         meter = transfer_progress.Meter("hashing", sum(item.size for item in items), self.progress)
         for item in items:
             try:
@@ -259,24 +263,24 @@ class _Push:
                 self.tree.notes.append(f"{item.path}: {e.strerror}: not sent")
                 del self.tree.items[item.path]
 
-    # -- what is asked first
+    # -- checks before the transfer
 
-    def _guard(self, items: list[Item]) -> None:
+    def _guard(self, items: list[Entry]) -> None:
         total = sum(item.size for item in items)
-        if self.limit is None or total <= self.limit or self.asked:
+        if self.limit is None or total <= self.limit or self.confirmed:
             return
-        self.asked = True
+        self.confirmed = True
         largest = sorted(items, key=lambda item: -item.size)[:5]
-        named = ", ".join(f"{printable(i.path)} ({transfer_size(i.size)})" for i in largest)
+        listed = ", ".join(f"{printable(i.path)} ({transfer_size(i.size)})" for i in largest)
         question = (
             f"{quantity(len(items), 'file')}, {transfer_size(total)}, would be "
-            f"sent to {self.agent.host}; the largest: {named}"
+            f"sent to {self.agent.host}; the largest: {listed}"
         )
         if self.confirm is not None and self.confirm(question):
             return
-        hint = "leave files out in .safelaunchignore or under `sync: {exclude: [...]}`"
+        hint = "exclude files in .safelaunchignore or under `sync: {exclude: [...]}`"
         if self.confirm is None:
-            hint = "--large sends them all the same; or " + hint
+            hint = "--large sends them anyway; or " + hint
         raise Refused(question, where=self.tree.root, hint=hint)
 
     def _conflict(self, conflicts: list[tuple[str, str]]) -> Refused:
@@ -288,32 +292,32 @@ class _Push:
             hint="fetch what you need with `safelaunch pull`; --force overwrites them",
         )
 
-    # -- what is sent
+    # -- transfer
 
     def _send(
         self,
-        found: Difference,
+        changes: Difference,
         recorded: list[str],
-        rows: dict[str, Row],
-        place: str,
+        rows: dict[str, RemoteEntry],
+        destination: str,
     ) -> Summary:
-        total = sum(item.size for item in found.files)
+        total = sum(item.size for item in changes.files)
         meter = transfer_progress.Meter("sending", total, self.progress)
         sender = Sender(self.agent, meter, force=self.force)
-        small = [item for item in found.files if item.size <= file_hashes.LARGE]
-        large = [item for item in found.files if item.size > file_hashes.LARGE]
-        removed = self._to_remove(found, rows)
+        small = [item for item in changes.files if item.size <= file_hashes.LARGE]
+        large = [item for item in changes.files if item.size > file_hashes.LARGE]
+        removed = self._to_remove(changes, rows)
         left = [path for path in recorded if path not in self.tree.items]
 
-        def finish() -> Packed:
+        def finish() -> PackedBlock:
             for item in sender.lost:
                 self.tree.items.pop(item.path, None)
-            bad = sender.lost or sender.conflicts
-            digest = "" if bad else diff.digest(self.tree)
-            return packed(x=removed, finish={"digest": digest, "left": left})
+            incomplete = sender.lost or sender.conflicts
+            digest = "" if incomplete else diff.digest(self.tree)
+            return pack_header(x=removed, finish={"digest": digest, "left": left})
 
-        def blocks() -> Iterator[Packed]:
-            yield from self._without_contents(found)
+        def blocks() -> Iterator[PackedBlock]:
+            yield from self._without_contents(changes)
             yield from sender.pack(small)
             if not large:
                 yield finish()
@@ -326,49 +330,49 @@ class _Push:
         self.tree.notes += sender.notes
         if sender.conflicts:
             raise self._conflict(sender.conflicts)
-        sent = [item for item in found.files if item not in sender.lost]
-        return self._summary(place, sent=sent, sender=sender, left=sender.left)
+        sent = [item for item in changes.files if item not in sender.lost]
+        return self._summary(destination, sent=sent, sender=sender, left=sender.left)
 
-    def _without_contents(self, found: Difference) -> Iterator[Packed]:
-        # what stood where a file or link is to stand now goes first
-        blocking = [r.path for r in found.gone if _is_blocking(r.path, self.tree)]
+    def _without_contents(self, changes: Difference) -> Iterator[PackedBlock]:
+        # first remove what blocks the path of a new file or link
+        blocking = [r.path for r in changes.deleted if _blocks_path(r.path, self.tree)]
         if blocking and self.delete:
-            yield packed(x=sorted(blocking, reverse=True))
+            yield pack_header(x=sorted(blocking, reverse=True))
         lists: tuple[tuple[str, list[list[Any]]], ...] = (
-            ("d", [[i.path, i.mode] for i in found.folders]),
-            ("l", [[i.path, i.link] for i in found.links]),
-            ("a", [[i.path, i.kind, i.mode, i.content] for i in found.adopted]),
+            ("d", [[i.path, i.mode] for i in changes.folders]),
+            ("l", [[i.path, i.link] for i in changes.links]),
+            ("a", [[i.path, i.kind, i.mode, i.content] for i in changes.adopted]),
         )
-        for kind, all_of_it in lists:
-            for some in in_batches(all_of_it, _ROWS):
-                yield packed(**{kind: some})
+        for kind, rows_ in lists:
+            for batch in batches(rows_, _ROWS):
+                yield pack_header(**{kind: batch})
 
-    def _to_remove(self, found: Difference, rows: dict[str, Row]) -> list[str]:
-        """Return what to remove, inner paths first; what is only ignored here now stays there."""
+    def _to_remove(self, changes: Difference, rows: dict[str, RemoteEntry]) -> list[str]:
+        """Return the paths to remove, inner paths first; paths that are now only ignored stay."""
         lost = [r.path for r in rows.values() if r.state == "g" and r.path not in self.tree.items]
         if not self.delete:
             return lost  # from the record
-        gone = [row.path for row in found.gone if not self._is_here(row.path)]
-        return sorted({*lost, *gone}, reverse=True)
+        deleted = [row.path for row in changes.deleted if not self._exists_locally(row.path)]
+        return sorted({*lost, *deleted}, reverse=True)
 
-    def _is_here(self, path: str) -> bool:
+    def _exists_locally(self, path: str) -> bool:
         names = path.split("/")
-        return not _is_blocking(path, self.tree) and os.path.lexists(
+        return not _blocks_path(path, self.tree) and os.path.lexists(
             os.path.join(self.tree.root, *names)
         )
 
     def _summary(
         self,
-        place: str,
+        destination: str,
         *,
-        sent: list[Item] | None = None,
+        sent: list[Entry] | None = None,
         sender: Sender | None = None,
         left: int = 0,
     ) -> Summary:
         files = self.tree.files
-        sizes = measure(self.tree.skipped, _MEASURING) if sent else {}
+        sizes = total_sizes(self.tree.skipped, _MEASURE_TIME) if sent else {}
         return Summary(
-            target=place,
+            target=destination,
             files=len(files),
             size=sum(item.size for item in files),
             sent=len(sent or ()),
@@ -376,38 +380,40 @@ class _Push:
             wire_size=sender.sent if sender else 0,
             removed=sender.removed if sender else 0,
             left=left,
-            kept=tuple(sender.kept) if sender else (),
+            not_removed=tuple(sender.not_removed) if sender else (),
             skipped=tuple(self.tree.skipped),
             skipped_sizes=sizes,
             notes=tuple(self.tree.notes),
-            seconds=time.monotonic() - self.begun,
+            seconds=time.monotonic() - self.started,
         )
 
-    def _explained(self, error: HostError) -> HostError:
-        """Return an error of the host in words that say what to do."""
+    def _with_hint(self, error: HostError) -> HostError:
+        """Return an error of the host with a hint."""
         number, path = getattr(error, "errno", None), getattr(error, "path", None)
         where = f"{self.agent.host}:{path or self.target}"
-        said = error.message.removesuffix(f" ({path})")
+        message = error.message.removesuffix(f" ({path})")
         if number in (errno.ENOSPC, errno.EDQUOT):
             return HostError(
-                said,
+                message,
                 where=where,
-                hint=f"free space there, or choose another {self.place}; what has arrived stays",
+                hint=f"free space there, or choose another {self.destination}; sent files remain",
             )
         if number in _ACCESS:
-            return HostError(said, where=where, hint=f"choose a {self.place} that you may write to")
+            return HostError(
+                message, where=where, hint=f"choose a {self.destination} that you may write to"
+            )
         if number in (errno.ENOTDIR, errno.EEXIST):
-            return HostError("is no folder", where=where, hint=f"choose another {self.place}")
+            return HostError("not a folder", where=where, hint=f"choose another {self.destination}")
         return error
 
 
-def _rows(data: bytes) -> dict[str, Row]:
-    found = transfer_blocks.read_rows(data) if data else []
-    return {row[0]: Row(*row) for row in found}
+def _parse_entries(data: bytes) -> dict[str, RemoteEntry]:
+    rows = transfer_blocks.read_rows(data) if data else []
+    return {row[0]: RemoteEntry(*row) for row in rows}
 
 
-def _is_blocking(path: str, tree: Tree) -> bool:
-    """Whether something that is no folder here stands on the way to a path."""
+def _blocks_path(path: str, tree: Tree) -> bool:
+    """Whether a local file or link occupies a parent folder of a path."""
     names = path.split("/")
     above = ("/".join(names[:count]) for count in range(1, len(names)))
     return any(

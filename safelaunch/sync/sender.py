@@ -1,4 +1,4 @@
-"""Sends what differs: small files together in blocks, large ones alone so that they can go on."""
+"""Send changed files: small ones together in blocks, large ones alone so that they can resume."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.sync import file_hashes
-from safelaunch.sync.prefetch import ahead
+from safelaunch.sync.prefetch import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from safelaunch.sync.project_tree import Item
+    from safelaunch.sync.project_tree import Entry
     from safelaunch.sync.transfer_progress import Meter
 
-TRIAL = 1 << 19  # bytes of contents in the block that tells how fast the link is
+TRIAL = 1 << 19  # bytes of contents in the block that measures the network speed
 BLOCK = 1 << 20  # bytes of contents in one block
-CALL = 16 << 20  # bytes after which the host's answer is heard: it may say that the disk is full
+CALL = 16 << 20  # bytes per call: the host's answer may be that the disk is full
 CHUNK = 4 * wire.PIECE  # of a large file, read and hashed at once
 LARGE_CALL = 16 * CHUNK
-_STEP = 64 << 20  # between digests of what has arrived of a large file
+_STEP = 64 << 20  # bytes between the digests by which a large file is resumed
 _MARK = struct.Struct(">Q")
 _SAMPLE = 1 << 11
-_SAMPLED = 1 << 14  # bytes of a file from which on a sample is worth its time
-_DENSE = 0.9  # of its size is left of a sample that is compressed already
-_TRIES = 2
+_SAMPLE_FROM = 1 << 14  # bytes of a file from which on a sample is worth its time
+_DENSE = 0.9  # compressed size of a sample, as a fraction, from which on compression is useless
+_ATTEMPTS = 2
 
 
-class Agent(Protocol):
-    """The client's side of an agent on a host (remote/agent.py)."""
+class AgentCalls(Protocol):
+    """The calls of the agent on a host (remote/agent_client.py)."""
 
     host: str
 
     def call(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Any: ...  # noqa: D102
     def stream(self, verb: str, **request: Any) -> Generator[bytes, None, Any]: ...  # noqa: D102
-    def ask(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Pending: ...  # noqa: D102
-    def ask_first(self, verb: str, **request: Any) -> Pending: ...  # noqa: D102
+    def ask(  # noqa: D102
+        self, verb: str, data: Iterable[bytes] | None = None, **request: Any
+    ) -> PendingAnswer: ...
+    def ask_first(self, verb: str, **request: Any) -> PendingAnswer: ...  # noqa: D102
 
 
-class Pending(Protocol):
-    """A request whose answer may still be on its way."""
+class PendingAnswer(Protocol):
+    """A request whose answer may not have arrived yet."""
 
     def result(self) -> Any: ...  # noqa: D102
     def pieces(self) -> Generator[bytes, None, Any]: ...  # noqa: D102
 
 
-def whole(stream: Generator[bytes, None, Any]) -> tuple[bytes, Any]:
+def read_all(stream: Generator[bytes, None, Any]) -> tuple[bytes, Any]:
     """Return all data of a stream, and its answer."""
     answers = []
 
@@ -63,66 +65,68 @@ def whole(stream: Generator[bytes, None, Any]) -> tuple[bytes, Any]:
     return b"".join(all_of_it()), answers[0]
 
 
-class Packed(NamedTuple):
-    """A block as it travels, and the size of the files in it."""
+class PackedBlock(NamedTuple):
+    """A block in its wire format, and the size of the files in it."""
 
     data: bytes
     size: int = 0
     is_trial: bool = False
 
 
-def packed(**head: Any) -> Packed:
+def pack_header(**head: Any) -> PackedBlock:
     """Return a block without files."""
-    return Packed(transfer_blocks.pack(head, [], 1))
+    return PackedBlock(transfer_blocks.pack(head, [], 1))
 
 
 class Sender:
-    """One sync's way to the host. Calls raise HostError."""
+    """Sends the files of one sync to the host. Calls raise HostError."""
 
-    def __init__(self, agent: Agent, meter: Meter, *, force: bool) -> None:
+    def __init__(self, agent: AgentCalls, meter: Meter, *, force: bool) -> None:
         self.agent = agent
         self.meter = meter
         self.force = force
-        self.speed = _Speed()
+        self.speed = _CompressionLevel()
         self._trying = False
         self._last = (0, 0.0)  # size of the last block, and when it went
         self.sent = 0  # bytes on the wire
         self.conflicts: list[tuple[str, str]] = []
-        self.kept: list[tuple[str, str]] = []
+        self.not_removed: list[tuple[str, str]] = []
         self.notes: list[str] = []
         self.removed = 0
         self.left = 0  # on the host, of earlier syncs
-        self.lost: list[Item] = []  # could not be read any more
+        self.lost: list[Entry] = []  # could not be read any more
 
     # -- small files
 
-    def blocks(self, blocks: Iterator[Packed], need: int) -> None:
+    def blocks(self, blocks: Iterator[PackedBlock], need: int) -> None:
         """Send blocks, in calls of a limited length."""
-        with contextlib.closing(ahead(blocks, 4)) as made:
+        with contextlib.closing(prefetch(blocks, 4)) as prefetched:
             try:
-                self._blocks(made, need)
+                self._blocks(prefetched, need)
             finally:
-                self.speed.give_up()  # nobody may wait for it now
+                self.speed.give_up()  # no thread may wait for it any longer
 
-    def _blocks(self, blocks: Iterator[Packed], need: int) -> None:
-        first = next(blocks, None)
-        while first is not None:
+    def _blocks(self, blocks: Iterator[PackedBlock], need: int) -> None:
+        first_block = next(blocks, None)
+        while first_block is not None:
             answer = self.agent.call(
-                "receive.put", data=self._one_call(first, blocks), force=self.force, need=need
+                "receive.put", data=self._one_call(first_block, blocks), force=self.force, need=need
             )
             if self._trying:
-                size, begun = self._last
-                self.speed.measured(size, time.perf_counter() - begun - answer["worked"])
+                size, sent_at = self._last
+                self.speed.measured(size, time.perf_counter() - sent_at - answer["worked"])
                 self._trying = False
             self.conflicts += map(tuple, answer["conflicts"])
-            self.kept += map(tuple, answer["kept"])
+            self.not_removed += map(tuple, answer["kept"])
             self.removed += answer["removed"]
             self.left = answer["left"]
-            need = 0  # said once, before anything is there
-            first = next(blocks, None)
+            need = 0  # checked once, before the first file
+            first_block = next(blocks, None)
 
-    def _one_call(self, first: Packed, rest: Iterator[Packed]) -> Iterator[bytes]:
-        sent, block = 0, first  # type: int, Packed | None
+    def _one_call(
+        self, first_block: PackedBlock, remaining: Iterator[PackedBlock]
+    ) -> Iterator[bytes]:
+        sent, block = 0, first_block  # type: int, PackedBlock | None
         while block is not None:
             self._last = (len(block.data), time.perf_counter())
             yield block.data
@@ -130,79 +134,83 @@ class Sender:
             sent += len(block.data)
             if block.is_trial:
                 self._trying = True
-            block = next(rest, None) if sent < CALL and not block.is_trial else None
+            block = next(remaining, None) if sent < CALL and not block.is_trial else None
         self.sent += sent
 
-    def pack(self, items: Iterable[Item]) -> Iterator[Packed]:
-        """Yield blocks of small files; what is compressed already is not compressed again."""
-        text, dense = _Block(0), _Block(0)
-        tried = False
+    def pack(self, items: Iterable[Entry]) -> Iterator[PackedBlock]:
+        """Yield blocks of small files; compressed files are not compressed again."""
+        text, dense = _BlockBuilder(0), _BlockBuilder(0)
+        trial_sent = False
         for item in items:
-            found = self._read(item)
-            if found is None:
+            content = self._read(item)
+            if content is None:
                 continue
-            block = dense if _is_dense(found.data) else text
-            block.add(item, found.data)
-            if not tried and block.size >= TRIAL:
-                tried = True
-                yield block.take(is_trial=True)
+            block = dense if _is_dense(content.data) else text
+            block.add(item, content.data)
+            if not trial_sent and block.size >= TRIAL:
+                trial_sent = True
+                yield block.build(is_trial=True)
             elif block.size >= BLOCK:
                 text.level = self.speed.level()
-                yield block.take()
-        text.level = self.speed.level() if tried else 1
+                yield block.build()
+        text.level = self.speed.level() if trial_sent else 1
         for block in (text, dense):
             if block.rows:
-                yield block.take()
+                yield block.build()
 
-    def _read(self, item: Item) -> file_hashes.Content | None:
+    def _read(self, item: Entry) -> file_hashes.FileContent | None:
         try:
-            found = file_hashes.read(item)
+            content = file_hashes.read(item)
         except OSError as e:
-            self._lose(item, e)
+            self._skip_unreadable(item, e)
             return None
-        if not found.settled:
-            self.notes.append(f"{item.path}: changed while it was read, twice: sent as it was then")
-        file_hashes.take(item, found)
-        return found
+        if not content.unchanged:
+            self.notes.append(
+                f"{item.path}: changed while it was read, twice: the last state was sent"
+            )
+        file_hashes.store_hash(item, content)
+        return content
 
-    def _lose(self, item: Item, error: OSError) -> None:
+    def _skip_unreadable(self, item: Entry, error: OSError) -> None:
         self.lost.append(item)
         self.notes.append(f"{item.path}: {error.strerror}: not sent")
 
     # -- large files
 
-    def large(self, item: Item) -> None:
-        """Send one file, from where an earlier try has got to."""
-        for turn in range(_TRIES):
+    def large(self, item: Entry) -> None:
+        """Send one file; resume an interrupted transfer."""
+        for turn in range(_ATTEMPTS):
             try:
-                settled = self._large(item, restart=turn > 0)
-            except _Unreadable as e:
-                self._lose(item, e.error)
+                unchanged = self._large(item, restart=turn > 0)
+            except _ReadFailed as e:
+                self._skip_unreadable(item, e.error)
                 return
-            if settled:
+            if unchanged:
                 return
         self.notes.append(f"{item.path}: changed while it was sent, twice: not sent")
         self.lost.append(item)
 
-    def _large(self, item: Item, *, restart: bool) -> bool:
-        """Send it; False if it changed meanwhile, or did not arrive as it was sent."""
-        with _opened(item) as file:
-            before = os.fstat(file.fileno())
-            item.size = before.st_size
+    def _large(self, item: Entry, *, restart: bool) -> bool:
+        """Send a file; return False if it changed meanwhile or arrived damaged."""
+        with _open(item) as file:
+            previous = os.fstat(file.fileno())
+            item.size = previous.st_size
             hasher = hashlib.sha256()
-            at = 0 if restart else self._resume(item, file, hasher)
-            if at == 0:  # nothing there, or the beginning of something else
+            offset = 0 if restart else self._resume(item, file, hasher)
+            if offset == 0:  # nothing there, or the beginning of something else
                 hasher = hashlib.sha256()
                 file.seek(0)
                 if self._prefix(item, restart=True) is None:
                     return True
-            elif at < 0:
+            elif offset < 0:
                 return True
-            self.meter.skip(at)
-            with contextlib.closing(ahead(_hashed(file, hasher, item.size - at), 4)) as pieces:
-                self._receive(item, pieces, item.size - at)
+            self.meter.skip(offset)
+            with contextlib.closing(
+                prefetch(_read_hashed(file, hasher, item.size - offset), 4)
+            ) as pieces:
+                self._receive(item, pieces, item.size - offset)
             after = os.fstat(file.fileno())
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        if (previous.st_size, previous.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             return False
         item.hash = hasher.hexdigest()
         answer = self.agent.call(
@@ -211,51 +219,51 @@ class Sender:
         self.conflicts += map(tuple, answer.get("conflicts", ()))
         return bool(answer.get("same", True))
 
-    def _receive(self, item: Item, pieces: Iterator[bytes], size: int) -> None:
-        """Send what is left. The host writes a call's data while the next one's is on its way."""
-        before: Pending | None = None
+    def _receive(self, item: Entry, pieces: Iterator[bytes], size: int) -> None:
+        """Send the remainder. The host writes the data of a call while the next one is sent."""
+        previous: PendingAnswer | None = None
         while size:
             count = min(LARGE_CALL, size)
             data = self._pieces(pieces, count)
-            asked = self.agent.ask("receive.receive", data=data, path=item.path)
-            if before is not None:
-                before.result()
-            before, size = asked, size - count
-        if before is not None:
-            before.result()
+            request = self.agent.ask("receive.receive", data=data, path=item.path)
+            if previous is not None:
+                previous.result()
+            previous, size = request, size - count
+        if previous is not None:
+            previous.result()
 
-    def _resume(self, item: Item, file: Any, hasher: Any) -> int:
-        """Return how much is there and the same: 0 for nothing, -1 for a conflict."""
+    def _resume(self, item: Entry, file: Any, hasher: Any) -> int:
+        """Return the length of the identical prefix on the host: 0 for none, -1 for a conflict."""
         stream = self._prefix(item, restart=False)
         if stream is None:
             return -1
-        at, same = 0, True
+        offset, matches = 0, True
         for mark in stream:
-            (there,) = _MARK.unpack_from(mark)
-            while same and at < there:
-                data = file.read(min(CHUNK, there - at))
+            (checked_length,) = _MARK.unpack_from(mark)
+            while matches and offset < checked_length:
+                data = file.read(min(CHUNK, checked_length - offset))
                 if not data:
                     break
                 hasher.update(data)
-                at += len(data)
-            same = same and at == there and hasher.digest() == mark[_MARK.size :]
-        return at if same else 0
+                offset += len(data)
+            matches = matches and offset == checked_length and hasher.digest() == mark[_MARK.size :]
+        return offset if matches else 0
 
-    def _prefix(self, item: Item, *, restart: bool) -> list[bytes] | Iterator[bytes] | None:
-        """Open the host's part; yield its marks. None where something stands in the way."""
+    def _prefix(self, item: Entry, *, restart: bool) -> list[bytes] | Iterator[bytes] | None:
+        """Open the partial file of the host; return its marks, None for a conflict."""
         stream = self.agent.stream(
             "receive.prefix",
             path=item.path, size=item.size, step=_STEP, restart=restart, force=self.force,
         )  # fmt: skip
-        first = None
+        first_mark = None
         try:
-            first = next(stream)
+            first_mark = next(stream)
         except StopIteration as e:
             if "conflicts" in e.value:
                 self.conflicts += map(tuple, e.value["conflicts"])
                 return None
             return []
-        return _chain(first, stream)
+        return _chain(first_mark, stream)
 
     def _pieces(self, chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
         while count:
@@ -266,65 +274,66 @@ class Sender:
             self.meter.add(len(chunk))
 
 
-class _Unreadable(Exception):  # noqa: N818 - reads as what happened
+class _ReadFailed(Exception):  # noqa: N818 - reads as what happened
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
         self.error = error
 
 
-def _hashed(file: Any, hasher: Any, size: int) -> Iterator[bytes]:
+def _read_hashed(file: Any, hasher: Any, size: int) -> Iterator[bytes]:
     while size:
         try:
             data = file.read(min(CHUNK, size))
         except OSError as e:
-            raise _Unreadable(e) from e
-        data = data or bytes(min(CHUNK, size))  # it got shorter: its size at the end will say so
+            raise _ReadFailed(e) from e
+        data = data or bytes(min(CHUNK, size))  # it got shorter: the size at the end will differ
         hasher.update(data)
         yield data
         size -= len(data)
 
 
-def _opened(item: Item) -> Any:
+def _open(item: Entry) -> Any:
     try:
         return open(item.local, "rb", buffering=0)
     except OSError as e:
-        raise _Unreadable(e) from e
+        raise _ReadFailed(e) from e
 
 
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
+def _chain(first_mark: bytes, remaining: Iterator[bytes]) -> Iterator[bytes]:
+    yield first_mark
+    yield from remaining
 
 
-class _Speed:
-    """Whether compressing is worth its time: not where the link takes more than zlib saves.
+class _CompressionLevel:
+    """Decides whether to compress: not on a network that is faster than zlib.
 
-    One block travels as it is, alone in its call; what the host did not work is the link's time.
+    One block is sent uncompressed, alone in its call; the network time is the time of the call
+    without the time that the host worked.
     """
 
     _FAST = 30e6  # bytes a second
 
     def __init__(self) -> None:
         self._level = 1
-        self._known = threading.Event()
+        self._decided = threading.Event()
 
     def measured(self, size: int, seconds: float) -> None:
-        """Take what the trial has shown."""
+        """Set the level from the result of the trial block."""
         self._level = 0 if size > self._FAST * seconds else 1
-        self._known.set()
+        self._decided.set()
 
     def give_up(self) -> None:
-        """Leave it at what is known."""
-        self._known.set()
+        """Keep the current level."""
+        self._decided.set()
 
     def level(self) -> int:
-        """Return zlib's level, once the trial is over."""
-        self._known.wait()
+        """Wait for the trial block and return the zlib level."""
+        self._decided.wait()
         return self._level
 
 
-class _Block:
-    """A block that is being filled."""
+class _BlockBuilder:
+    """Collects the files of a block."""
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -332,28 +341,28 @@ class _Block:
         self.contents: list[bytes] = []
         self.size = 0
 
-    def add(self, item: Item, data: bytes) -> None:
+    def add(self, item: Entry, data: bytes) -> None:
         self.rows.append([item.path, item.mode, item.hash, len(data)])
         self.contents.append(data)
         self.size += len(data)
 
-    def take(self, *, is_trial: bool = False) -> Packed:
-        """Return the block and the size of its contents, and begin a new one."""
+    def build(self, *, is_trial: bool = False) -> PackedBlock:
+        """Return the block, and start a new one."""
         data = transfer_blocks.pack({"f": self.rows}, self.contents, self.level)
-        packed = Packed(data, self.size, is_trial)
+        packed = PackedBlock(data, self.size, is_trial)
         self.rows, self.contents, self.size = [], [], 0
         return packed
 
 
 def _is_dense(data: bytes) -> bool:
-    if len(data) < _SAMPLED:
+    if len(data) < _SAMPLE_FROM:
         return False
     middle = len(data) // 2
     sample = data[middle : middle + _SAMPLE]
     return len(zlib.compress(sample, 1)) > _DENSE * len(sample)
 
 
-def in_batches(found: list[Any], length: int) -> Iterator[list[Any]]:
+def batches(items: list[Any], length: int) -> Iterator[list[Any]]:
     """Yield a list in parts of limited length."""
-    for begin in range(0, len(found), length):
-        yield found[begin : begin + length]
+    for start in range(0, len(items), length):
+        yield items[start : start + length]

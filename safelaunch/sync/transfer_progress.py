@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def some(paths: Sequence[str], most: int = 5) -> str:
+def some(paths: Sequence[str], limit: int = 5) -> str:
     """Return a few of the paths, and how many more there are."""
-    shown = ", ".join(map(printable, paths[:most]))
-    return shown if len(paths) <= most else f"{shown} and {len(paths) - most:,} more"
+    shown = ", ".join(map(printable, paths[:limit]))
+    return shown if len(paths) <= limit else f"{shown} and {len(paths) - limit:,} more"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a transfer is. `rate` in bytes a second; `eta` in seconds, None until it is known."""
 
-    what: str
+    activity: str
     done: int
     total: int
     rate: float
@@ -30,39 +30,43 @@ class Progress:
 
 
 class Meter:
-    """Tells of a transfer's progress, at most ten times a second."""
+    """Counts the bytes of a transfer, and reports its progress at most ten times a second."""
 
     _PAUSE = 0.1
     _WINDOW = 5.0  # seconds over which the rate is taken
 
-    def __init__(self, what: str, total: int, tell: Callable[[Progress], None] | None) -> None:
-        self.what = what
+    def __init__(
+        self, activity: str, total: int, report: Callable[[Progress], None] | None
+    ) -> None:
+        self.activity = activity
         self.total = total
         self.done = 0
-        self._tell = tell
-        self._told = 0.0
+        self._report = report
+        self._last_report = 0.0
         self._marks = [(time.monotonic(), 0)]
 
     def skip(self, count: int) -> None:
-        """Count bytes that need not travel: they are no rate."""
+        """Count bytes that need not be sent; they do not count for the rate."""
         self.done += count
         self._marks = [(time.monotonic(), self.done)]
 
     def add(self, count: int) -> None:
-        """Count bytes that have travelled."""
+        """Count bytes that were transferred."""
         self.done += count
-        if self._tell is None:
+        if self._report is None:
             return
         now = time.monotonic()
-        if now - self._told >= self._PAUSE or self.done >= self.total:
-            self._told = now
-            self._tell(self._state(now))
+        if now - self._last_report >= self._PAUSE or self.done >= self.total:
+            self._last_report = now
+            self._report(self._state(now))
 
     def _state(self, now: float) -> Progress:
         self._marks.append((now, self.done))
         while len(self._marks) > 2 and now - self._marks[1][0] > self._WINDOW:  # noqa: PLR2004
             self._marks.pop(0)
-        begun, first = self._marks[0]
-        rate = (self.done - first) / (now - begun) if now > begun else 0.0
-        left = max(0, self.total - self.done)
-        return Progress(self.what, self.done, self.total, rate, left / rate if rate else None)
+        start, start_bytes = self._marks[0]
+        rate = (self.done - start_bytes) / (now - start) if now > start else 0.0
+        remaining = max(0, self.total - self.done)
+        return Progress(
+            self.activity, self.done, self.total, rate, remaining / rate if rate else None
+        )

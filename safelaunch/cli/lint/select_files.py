@@ -87,7 +87,7 @@ def _walk_folder(root: str, inside: str, rules: Rules, ignore: _IgnoreFiles) -> 
     for entry in entries:
         path = f"{inside}/{entry.name}" if inside else entry.name
         is_folder = entry.is_dir(follow_symlinks=False)
-        if rules.judge(path, is_folder=is_folder) or ignore.contains(
+        if rules.decide(path, is_folder=is_folder) or ignore.contains(
             entry.path, is_folder=is_folder
         ):
             continue
@@ -130,7 +130,7 @@ class _IgnoreFiles:
             if patterns is None:
                 continue
             inside = os.path.relpath(absolute, folder).replace(os.sep, "/")
-            decision = patterns.verdict(inside, is_folder=is_folder)
+            decision = patterns.decision(inside, is_folder=is_folder)
             if decision is not None:
                 return decision.skipped
         return False

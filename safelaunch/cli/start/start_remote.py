@@ -34,7 +34,7 @@ from safelaunch.runs import store
 from safelaunch.start import preflight
 from safelaunch.start.caller import caller
 from safelaunch.start.resume import of_run
-from safelaunch.sync import LIMIT, Rules, begin_tree
+from safelaunch.sync import LIMIT, Rules, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.routes import Routes
     from safelaunch.remote.start import HostReport
     from safelaunch.runs.mirror import Pointer
-    from safelaunch.sync import Begun
+    from safelaunch.sync import PendingPush
 
 
 def start(resolved: Resolved, options: dict[str, Any]) -> int:
@@ -171,11 +171,11 @@ class _Sync:
         self._rules = Rules(resolved.project, sync.include, sync.exclude)
         self._machines = machines
         self._options = options
-        self._begun: dict[int, Begun] = {}  # by the first host of each group
+        self._begun: dict[int, PendingPush] = {}  # by the first host of each group
 
     def begin(self, group: Sequence[int], folder: str) -> None:
         """Ask what a group of hosts holds; `~/` is the home folder there."""
-        self._begun[group[0]] = begin_tree(
+        self._begun[group[0]] = start_push(
             self._machines[group[0]].agent,
             self._rules.root,
             folder,

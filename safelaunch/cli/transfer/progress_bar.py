@@ -28,7 +28,7 @@ class Bar:
 
     def show(self, at: Progress) -> None:
         """Show how far it is: `sending 1.2 GB of 4.0 GB, 110 MB/s, 25 s left`."""
-        said = f"{at.what} {transfer_size(at.done)} of {transfer_size(at.total)}"
+        said = f"{at.activity} {transfer_size(at.done)} of {transfer_size(at.total)}"
         if at.rate:
             said += f", {transfer_size(int(at.rate))}/s"
         if at.eta is not None:

@@ -10,7 +10,7 @@ from safelaunch.runtime.agent import runs
 from safelaunch.runtime.transfer import blocks
 
 if TYPE_CHECKING:
-    from safelaunch.sync.sender import Agent
+    from safelaunch.sync.sender import AgentCalls
 
 _LOG = re.compile(r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>[\w-]{1,64})\.log")
 _PATTERNS = ("*.json", "*.jsonl", "*.log", "*.sh", "*.csv", "*.yaml", "logs/*/*", "hang-*/*")
@@ -19,7 +19,7 @@ _PATTERNS = ("*.json", "*.jsonl", "*.log", "*.sh", "*.csv", "*.yaml", "logs/*/*"
 class RemoteFiles:
     """Files of a node on a host. Raises HostError."""
 
-    def __init__(self, agent: Agent, run_id: str, node: int, folder: str) -> None:
+    def __init__(self, agent: AgentCalls, run_id: str, node: int, folder: str) -> None:
         self.agent = agent
         self.folder = folder
         self._run = {"id": run_id, "node": node}

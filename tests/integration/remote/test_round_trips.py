@@ -17,7 +17,7 @@ from support.workspace import wait_for
 from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.agent_client import AgentError
 from safelaunch.ssh.connection import connect
-from safelaunch.sync import begin_tree, push_tree
+from safelaunch.sync import push_tree, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ def test_what_is_asked_together_is_one_round_trip(connection: Connection, tmp_pa
     with round_trips.counted() as counted:
         agent = begin(connection)
         seen = agent.ask_first("start.look")
-        sync = begin_tree(agent, str(project), "~/work", cache=cache)
+        sync = start_push(agent, str(project), "~/work", cache=cache)
         home = seen.result()["home"]
         assert sync.finish().target == f"{home}/work"
         assert counted.count == 2

@@ -242,7 +242,7 @@ def test_without_a_terminal_no_password_is_asked_for() -> None:
         error = fails(LoginFailed, server.target("alice", identities=()))
         assert "safelaunch hosts add" in str(error.hint)
         assert (
-            "given up"
+            "cancelled"
             in fails(LoginFailed, server.target("alice", identities=()), ask=Person()).message
         )
 

@@ -131,7 +131,7 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
     with open(str(big.place), "rb") as file:
         assert file.read() == (box.project / "big.bin").read_bytes()
     assert agent.sent < 40 * MIB
-    assert told[-1].what == "big to box: sending"
+    assert told[-1].activity == "big to box: sending"
     assert told[-1].done == told[-1].total
 
 

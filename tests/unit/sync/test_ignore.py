@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.project_tree import leads_inside, measure, scan
+from safelaunch.sync.project_tree import points_inside, scan, total_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,8 +142,8 @@ def test_skipped_folders_are_measured_within_a_time(tmp_path: Path) -> None:
     make(tmp_path, "wandb/a/b")
     (tmp_path / "wandb/a/b").write_bytes(b"x" * 1000)
     skipped = scan(Rules(str(tmp_path))).skipped
-    assert measure(skipped, 10.0) == {"wandb": (1000, True)}
-    assert measure(skipped, -1.0)["wandb"][1] is False
+    assert total_sizes(skipped, 10.0) == {"wandb": (1000, True)}
+    assert total_sizes(skipped, -1.0)["wandb"][1] is False
 
 
 def test_rules_ignore_case_where_the_file_system_does(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_links_stay_links_unless_they_lead_outside(tmp_path: Path) -> None:
     ],
 )
 def test_where_a_link_leads(path: str, target: str, inside: bool) -> None:
-    assert leads_inside(path, target) is inside
+    assert points_inside(path, target) is inside
 
 
 def test_special_files_are_named_and_left_out(tmp_path: Path) -> None:

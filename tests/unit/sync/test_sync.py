@@ -15,10 +15,10 @@ from safelaunch.model import Asset, Sync
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks, manifest
 from safelaunch.sync import file_hashes, transfer_progress
-from safelaunch.sync.diff import Row, compare, digest
+from safelaunch.sync.diff import RemoteEntry, compare, digest
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.prefetch import ahead
-from safelaunch.sync.project_tree import Item, Tree, scan
+from safelaunch.sync.prefetch import prefetch
+from safelaunch.sync.project_tree import Entry, Tree, scan
 from safelaunch.sync.pull import _is_safe
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # -- what is read
 
 
-def item(path: Path, name: str | None = None) -> Item:
-    return Item(name or path.name, str(path), "f", path.stat())
+def item(path: Path, name: str | None = None) -> Entry:
+    return Entry(name or path.name, str(path), "f", path.stat())
 
 
 @pytest.mark.parametrize(
@@ -75,37 +75,39 @@ def test_the_cache_knows_unchanged_files_only(tmp_path: Path) -> None:
         (project / name).write_text(name)
         old(project / name)
     first = scan(Rules(str(project))).files
-    known = file_hashes.Cache(cache, str(project))
-    known._begun += 10**10  # as if that were later: the ctime cannot be set back
-    assert not known.fill(first)
+    known = file_hashes.HashCache(cache, str(project))
+    known._started += 10**10  # as if that were later: the ctime cannot be set back
+    assert not known.fill_hashes(first)
     for found in first:
         file_hashes.hash_item(found, lambda _: None)
     known.save(first)
     again = scan(Rules(str(project))).files
-    assert file_hashes.Cache(cache, str(project)).fill(again)
+    assert file_hashes.HashCache(cache, str(project)).fill_hashes(again)
     assert [i.hash for i in again] == [i.hash for i in first]
     (project / "b").write_text("B")
     changed = scan(Rules(str(project))).files
-    assert not file_hashes.Cache(cache, str(project)).fill(changed)
+    assert not file_hashes.HashCache(cache, str(project)).fill_hashes(changed)
     assert [bool(i.hash) for i in changed] == [True, False]
 
 
 def test_the_cache_does_not_trust_a_file_that_was_just_written(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("1")
-    known = file_hashes.Cache(str(tmp_path / "cache"), str(tmp_path))
+    known = file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path))
     found = item(path)
     file_hashes.hash_item(found, lambda _: None)
-    known._begun = found.key[1] + 1
+    known._started = found.key[1] + 1
     known.save([found])
-    assert not file_hashes.Cache(str(tmp_path / "cache"), str(tmp_path)).fill([item(path)])
+    assert not file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path)).fill_hashes(
+        [item(path)]
+    )
 
 
 def test_a_broken_cache_counts_as_none(tmp_path: Path) -> None:
-    known = file_hashes.Cache(str(tmp_path), "/p")
+    known = file_hashes.HashCache(str(tmp_path), "/p")
     for text in ("", "{", "[]", '{"version": 1, "files": 3}'):
         (tmp_path / os.path.basename(str(known._path))).write_text(text)
-        assert file_hashes.Cache(str(tmp_path), "/p")._known == {}
+        assert file_hashes.HashCache(str(tmp_path), "/p")._hashes == {}
 
 
 # -- blocks
@@ -148,7 +150,7 @@ def test_what_runs_ahead_hands_its_error_on() -> None:
         yield 1
         raise ValueError("no")
 
-    made = ahead(source(), 2)
+    made = prefetch(source(), 2)
     assert next(made) == 1
     with pytest.raises(ValueError, match="no"):
         next(made)
@@ -163,7 +165,7 @@ def test_what_runs_ahead_ends_when_nobody_wants_more() -> None:
         finally:
             ended.append(True)
 
-    made = ahead(source(), 2)
+    made = prefetch(source(), 2)
     assert next(made) == 0
     made.close()
     assert next(made, None) is None
@@ -244,49 +246,55 @@ def tree(*names: str) -> Tree:
     for name in names:
         kind = "d" if name.endswith("/") else "f"
         path = name.rstrip("/")
-        found.items[path] = Item(path, path, kind, os.stat(__file__))
+        found.items[path] = Entry(path, path, kind, os.stat(__file__))
         found.items[path].hash = "h" if kind == "f" else ""
         found.items[path].mode = 0o644
     return found
 
 
-def plan(here: Tree, *rows: Row, force: bool = False, recorded: bool = True) -> Any:
+def plan(here: Tree, *rows: RemoteEntry, force: bool = False, recorded: bool = True) -> Any:
     known = [row.path for row in rows] if recorded else []
     return compare(here, {row.path: row for row in rows}, known, force=force)
 
 
 def test_what_is_gone_on_both_sides_is_not_gone_from_the_host_alone() -> None:
-    there, lost = Row("there", "f", 0o644, "h", 1, ""), Row("lost", "f", 0, "", 0, "g")
-    assert plan(tree("new"), there, lost).gone == [there]
+    there, lost = (
+        RemoteEntry("there", "f", 0o644, "h", 1, ""),
+        RemoteEntry("lost", "f", 0, "", 0, "g"),
+    )
+    assert plan(tree("new"), there, lost).deleted == [there]
 
 
 def test_new_changed_and_lost_files_are_sent() -> None:
     found = plan(
         tree("new", "changed", "same", "lost"),
-        Row("changed", "f", 0o644, "old", 1, ""),
-        Row("same", "f", 0o644, "h", 1, ""),
-        Row("lost", "f", 0o644, "h", 1, "g"),
+        RemoteEntry("changed", "f", 0o644, "old", 1, ""),
+        RemoteEntry("same", "f", 0o644, "h", 1, ""),
+        RemoteEntry("lost", "f", 0o644, "h", 1, "g"),
     )
     assert [i.path for i in found.files] == ["new", "changed", "lost"]
     assert found.conflicts == []
 
 
 def test_a_file_changed_there_is_a_conflict_unless_it_is_the_same_or_forced() -> None:
-    other, same = Row("a", "f", 0o644, "x", 1, "c"), Row("a", "f", 0o644, "h", 1, "c")
+    other, same = (
+        RemoteEntry("a", "f", 0o644, "x", 1, "c"),
+        RemoteEntry("a", "f", 0o644, "h", 1, "c"),
+    )
     assert plan(tree("a"), other).conflicts == [("a", "was changed on the host")]
     assert [i.path for i in plan(tree("a"), same).adopted] == ["a"]
     assert [i.path for i in plan(tree("a"), other, force=True).files] == ["a"]
 
 
 def test_what_no_sync_put_there_is_adopted_or_a_conflict() -> None:
-    other, same = Row("a", "f", 0o644, "x", 1, ""), Row("a", "f", 0o644, "h", 1, "")
+    other, same = RemoteEntry("a", "f", 0o644, "x", 1, ""), RemoteEntry("a", "f", 0o644, "h", 1, "")
     found = plan(tree("a"), other, recorded=False)
-    assert found.conflicts == [("a", "is there, and no sync put it there")]
+    assert found.conflicts == [("a", "exists on the host and was not created by a sync")]
     assert [i.path for i in plan(tree("a"), same, recorded=False).adopted] == ["a"]
 
 
 def test_a_folder_that_is_a_link_there_keeps_everything_below_from_being_sent() -> None:
-    rows = (Row("d", "d", 0o755, "", 0, "c"), Row("d/a", "f", 0o644, "h", 1, "b"))
+    rows = (RemoteEntry("d", "d", 0o755, "", 0, "c"), RemoteEntry("d/a", "f", 0o644, "h", 1, "b"))
     found = plan(tree("d/", "d/a"), *rows)
     assert [path for path, _ in found.conflicts] == ["d", "d/a"]
     assert found.files == []
