@@ -49,7 +49,7 @@ class Observer(object):
         self.began = time.monotonic()
         self.memory = oom_kills.Snapshot()
         self.samples = sampler.Samples(node_dir, run)
-        self.cap = size_cap.Cap(launch.libc(), run.log_cap or size_cap.LIMIT)
+        self.cap = size_cap.LogSizeCap(launch.libc(), run.log_cap or size_cap.LIMIT)
         self.progress = tracker.Progress(list(run.progress))
         self.watchdog = watchdog.Watchdog(run.hang)
         self.evidence: evidence.Evidence | None = None
