@@ -184,7 +184,7 @@ class LocalRun:
             on_status(status)
             return self.is_over(status)
 
-        pieces = reader.following(
+        pieces = reader.follow_attempts(
             self.record.node_dir,
             request.which,
             (request.attempt, position),

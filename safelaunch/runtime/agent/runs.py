@@ -138,7 +138,9 @@ def log(request: dict[str, Any], link: Link) -> dict[str, Any]:
         return is_over(run_state.judge(place))
 
     sent = time.monotonic()
-    for number, at, data in reader.following(place, which, (attempt, position), is_done, on=follow):
+    for number, at, data in reader.follow_attempts(
+        place, which, (attempt, position), is_done, on=follow
+    ):
         if data or time.monotonic() - sent > SIGN_OF_LIFE:
             sent = time.monotonic()
             link.data(AT.pack(number, at) + data)

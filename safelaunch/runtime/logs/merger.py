@@ -1,8 +1,10 @@
-"""Follows the files that the ranks and the launcher write, and merges whole lines of them.
+"""Follows the log files of the ranks and the launcher, and merges them by whole lines.
 
-Nothing stands between a process and its file; this only reads behind them. CR ends a line too, so
-progress bars move.
+The processes write straight into their files; this only reads the files. CR ends a line too, so
+that progress bars move.
 """
+
+# ruff: noqa: PLC0415 - framework_logs is imported late: most jobs have no `logs:`
 
 from __future__ import annotations
 
@@ -13,24 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from safelaunch.runtime.logs.framework_logs import Finder
+    from safelaunch.runtime.logs.framework_logs import GlobWatcher
 
-# The prefixed chunk must stay below malloc's 128 KiB: above it each one is mapped and faulted in
-# anew, and the same replace() takes three times as long (mallopt(3), M_MMAP_THRESHOLD; measured).
+# The prefixed chunk must stay below malloc's 128 KiB: above it each chunk is mapped and faulted in
+# again, and the same replace() takes three times as long (mallopt(3), M_MMAP_THRESHOLD; measured).
 CHUNK = 1 << 16
-LOOK = 16 * CHUNK  # bytes in one look: signals, ends of processes and limits must not wait for long
-LONGEST = 1 << 16  # a longer line is cut in the merged log; its own file has it whole
-ENDS = (b"\r", b"\n")
-SLICE, LAST = 0.002, 0.5  # seconds for a look at what `logs:` names; the last one may be long
-MOST_EXTRA = 64  # files of `logs:` that are followed at once: each costs a descriptor and a look
-MARK = 64  # bytes before the offset by which a file that was given up is known again
+MAX_POLL = 16 * CHUNK  # bytes of one poll: signals, exits and limits must not wait for long
+MAX_LINE = 1 << 16  # a longer line is cut in the merged log; its own file has it whole
+LINE_ENDS = (b"\r", b"\n")
+SCAN_SECONDS, FINAL_SCAN_SECONDS = (
+    0.002,
+    0.5,
+)  # seconds of a scan for files of `logs:`, and of the last scan
+MAX_EXTRA = 64  # files of `logs:` that are followed at once: each costs a descriptor and a poll
+MARK_SIZE = 64  # bytes before the offset that identify a file that is followed again
 
 IN_MODIFY, IN_CREATE = 0x2, 0x100  # inotify(7)
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would block the open
 
 
-class Source(object):
-    """One log file that grows; with `prefix` None its bytes pass as they are."""
+class LogSource:
+    """One log file that grows; with `prefix` None its bytes are not changed."""
 
     def __init__(
         self, path: str, prefix: bytes | None, offset: int = 0, is_extra: bool = False
@@ -39,22 +44,22 @@ class Source(object):
         self.prefix = prefix
         self.offset = offset
         self.is_extra = is_extra  # the job's own file, not the run's
-        self.is_echo = False  # what is written there comes from the merged log
-        self.grown = 0  # the look in which it had something new the last time
-        self.taken = 0  # the look in which it was found
+        self.is_echo = False  # whether it is written from the merged log
+        self.last_growth = 0  # number of the last poll in which it had new bytes
+        self.added_in = 0  # number of the poll in which it was added
         self.fd = -1
         self.key = (0, 0)  # device and inode of the file that is, or was, open
-        self.rest = b""
-        self.is_dry = False  # whether the last read brought nothing
+        self.partial = b""
+        self.is_idle = False  # whether the last read returned nothing
 
     def read(self) -> bytes:
-        """Return what has come since, a chunk at most: prefixed lines; a partial line waits."""
-        data = self._more()
-        was_dry, self.is_dry = self.is_dry, not data
+        """Return up to a chunk of new prefixed lines; a partial line is held back."""
+        data = self._read_chunk()
+        was_idle, self.is_idle = self.is_idle, not data
         if data:
-            return data if self.prefix is None else self.take(data, self.prefix)
-        # no LF has followed the CR by the next look either: it is a line of its own
-        return self.finish() if was_dry and self.rest.endswith(ENDS) else b""
+            return data if self.prefix is None else self.prefix_lines(data, self.prefix)
+        # no LF followed the CR in the next poll either: the CR ends the line
+        return self.finish() if was_idle and self.partial.endswith(LINE_ENDS) else b""
 
     def open(self) -> None:
         """Open the file. Raises OSError."""
@@ -62,7 +67,7 @@ class Source(object):
         info = os.fstat(self.fd)
         self.key = (info.st_dev, info.st_ino)
 
-    def _more(self) -> bytes:
+    def _read_chunk(self) -> bytes:
         if self.is_echo:
             return b""
         try:
@@ -70,18 +75,18 @@ class Source(object):
                 self.open()
             data = os.pread(self.fd, CHUNK, self.offset)
             if not data and os.fstat(self.fd).st_size < self.offset:
-                self.begin_anew()  # it was truncated
+                self.rewind()  # it was truncated
                 data = os.pread(self.fd, CHUNK, 0)
         except OSError:
-            self.close()  # or it would seem to hold more, and be asked again at once
+            self.close()  # an open file would seem to hold more, and be polled again at once
             return b""
         self.offset += len(data)
         return b"" if self.is_extra and self._repeats(data) else data
 
     def _repeats(self, data: bytes) -> bool:
-        """Whether the file gets our own lines: `run --follow > out.log`, or another run's copy.
+        """Return whether the file gets our own lines: `run --follow > out.log`, or a copy of it.
 
-        To follow it would let each line come back, longer each time, until the disk is full.
+        If it were followed, each line would come back, longer each time, until the disk is full.
         """
         mark = self.prefix or b""
         if data.startswith(mark) or b"\n" + mark in data or b"] " + mark in data:
@@ -89,86 +94,86 @@ class Source(object):
             self.close()
         return self.is_echo
 
-    def take(self, data: bytes, prefix: bytes) -> bytes:
-        """Prefix each line of new bytes; what may not be a whole line yet waits for more."""
-        if b"\r" in data or self.rest.endswith(ENDS):
-            return self._take_with_cr(data, prefix)
+    def prefix_lines(self, data: bytes, prefix: bytes) -> bytes:
+        """Prefix each whole line of new bytes; a partial line is held back."""
+        if b"\r" in data or self.partial.endswith(LINE_ENDS):
+            return self._prefix_cr_lines(data, prefix)
         end = data.rfind(b"\n")
         if end < 0:
-            self.rest += data
-            return b"" if len(self.rest) <= LONGEST else self.finish()
-        out = prefix + self.rest + data[:end].replace(b"\n", b"\n" + prefix) + b"\n"
-        self.rest = data[end + 1 :]
+            self.partial += data
+            return b"" if len(self.partial) <= MAX_LINE else self.finish()
+        out = prefix + self.partial + data[:end].replace(b"\n", b"\n" + prefix) + b"\n"
+        self.partial = data[end + 1 :]
         return out
 
-    def _take_with_cr(self, data: bytes, prefix: bytes) -> bytes:
-        lines = (self.rest + data).splitlines(True)
-        self.rest = b""
+    def _prefix_cr_lines(self, data: bytes, prefix: bytes) -> bytes:
+        lines = (self.partial + data).splitlines(True)
+        self.partial = b""
         # a CR at the very end may be the first half of CR LF
-        if lines[-1][-1:] != b"\n" and len(lines[-1]) <= LONGEST:
-            self.rest = lines.pop()
+        if lines[-1][-1:] != b"\n" and len(lines[-1]) <= MAX_LINE:
+            self.partial = lines.pop()
         elif lines[-1][-1:] not in b"\r\n":
             lines[-1] += b"\n"
         return prefix + prefix.join(lines) if lines else b""
 
     def finish(self) -> bytes:
-        """Return a last line that has no end, with one."""
-        rest, self.rest = self.rest, b""
-        if not rest:
+        """Return the partial line, ended by LF."""
+        line, self.partial = self.partial, b""
+        if not line:
             return b""
-        return (self.prefix or b"") + rest + (b"" if rest.endswith(ENDS) else b"\n")
+        return (self.prefix or b"") + line + (b"" if line.endswith(LINE_ENDS) else b"\n")
 
-    def begin_anew(self) -> None:
-        """Go back to the start of the file; a line that waits for its end has none."""
+    def rewind(self) -> None:
+        """Go back to the start of the file, and end the partial line."""
         self.offset = 0
-        if self.rest:
-            self.rest += b"\n"
+        if self.partial:
+            self.partial += b"\n"
 
     def size(self) -> int:
-        """Return how long the open file is, 0 where that cannot be told."""
+        """Return how long the open file is, 0 where that cannot be read."""
         try:
             return os.fstat(self.fd).st_size if self.fd >= 0 else 0
         except OSError:
             return 0
 
     def is_replaced(self) -> bool:
-        """Whether the path names another file now, or none."""
+        """Return whether the path names another file now, or none."""
         try:
             return self.fd < 0 or not os.path.samestat(os.fstat(self.fd), os.stat(self.path))
         except OSError:
             return True
 
     def is_removed(self) -> bool:
-        """Whether the open file has no name any more: its inode is another file's soon."""
+        """Return whether the open file was removed: its inode may soon be another file's."""
         try:
             return self.fd >= 0 and os.fstat(self.fd).st_nlink == 0
         except OSError:
             return False
 
     def mark(self) -> bytes:
-        """Return what stands just before the offset: another file of that inode has it not."""
-        begin = max(0, self.offset - MARK)
+        """Return the bytes just before the offset: another file of that inode has others."""
+        start = max(0, self.offset - MARK_SIZE)
         try:
-            return os.pread(self.fd, self.offset - begin, begin) if self.fd >= 0 else b""
+            return os.pread(self.fd, self.offset - start, start) if self.fd >= 0 else b""
         except OSError:
             return b""
 
     def close(self) -> None:
-        """Let the file go: one that was removed must not hold its space."""
+        """Close the file: a removed one must not keep its disk space."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
-class Merger(object):
+class Merger:
     """Merges the logs of one attempt: launcher.log, and rank-<r>.log as they appear.
 
     A job without ranks has one file only: its merged log is the same bytes. `extra` are globs
-    below `cwd` of the framework's own log files; those that are there already are followed from
-    their present end, new ones whole; `skip` are paths that they may not name: what is written
-    there comes from here. `since` is the attempt's start, in seconds since 1970. Of these files
-    MOST_EXTRA are followed at once; for another one that grows, the one that has not grown for the
-    longest time is given up. It comes back when it grows.
+    below `cwd` of the framework's own log files; existing files are followed from their present
+    end, new ones from their start; the paths in `skip` are never followed: they are written from
+    the merged log. `since` is the attempt's start, in seconds since 1970. Of these files
+    MAX_EXTRA are followed at once; when another one grows, the one that has not last_growth for the
+    longest time is dropped. It is followed again when it grows.
     """
 
     def __init__(  # noqa: PLR0917 - all but two are for jobs with `logs:`
@@ -182,57 +187,59 @@ class Merger(object):
     ) -> None:
         self.folder = folder
         self.prefixed = prefixed
-        self.sources: dict[str, Source] = {}
-        self.finder: Finder | None = None
+        self.sources: dict[str, LogSource] = {}
+        self.finder: GlobWatcher | None = None
         self.total = 0  # bytes read so far
         self.is_flooded = False
-        self.looks = 0
-        self.is_full = False  # whether `logs:` names more files than can be remembered
-        self.given_up: dict[tuple[int, int], tuple[int, bytes]] = {}  # key -> look, mark
-        self.said: list[bytes] = []  # lines that the next look gives first
+        self.polls = 0
+        self.is_full = False  # whether `logs:` matches more files than can be tracked
+        self.unfollowed: dict[tuple[int, int], tuple[int, bytes]] = {}  # key -> poll, mark
+        self.notices: list[bytes] = []  # lines that the next poll returns first
         if extra:
             # <home>/runs/<run-id>/node-0/logs/attempt-1: no run may follow another's logs
             runs = os.path.join(folder, *[os.pardir] * 4)
             try:
-                self.finder = _extra().Finder(extra, cwd, since, runs, skip)
-            except Exception as e:  # noqa: BLE001 - as above
-                self._cannot_look(e)
+                from safelaunch.runtime.logs import framework_logs
+
+                self.finder = framework_logs.GlobWatcher(extra, cwd, since, runs, skip)
+            except Exception as e:  # noqa: BLE001 - a fault in `logs:` must not end the job
+                self._disable_extra(e)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the next merged lines in pieces of a chunk; nothing when nothing new has come.
+        """Yield the next merged lines in pieces of a chunk; none if there are no new lines.
 
-        Each file gives a chunk in turn, so that a flood of one does not hide the others, and all
-        together not much more than LOOK bytes: whoever asks has other things to do as well.
+        Each file is read by a chunk in turn, so that a flood of one does not hide the others, and
+        all together not much more than MAX_POLL bytes: the supervisor has other work to do as well.
         """
-        # a flood must not pay for a look at the folder each time; the next dry look has it
+        # do not list the folder at each poll of a flood, but at the next poll that reads it all
         if not self.is_flooded:
             self._discover()
-            self._look_for_extra()
-        yield from self._told()
-        self.looks += 1
-        left, turn = LOOK, list(self.sources.values())
+            self._scan_extra()
+        yield from self._pop_notices()
+        self.polls += 1
+        left, turn = MAX_POLL, list(self.sources.values())
         while turn and left > 0:
-            still = []
+            growing = []
             for source in turn:
                 before = source.offset
                 piece = source.read()
                 if piece:
                     yield piece
-                got = max(0, source.offset - before)
-                if got:
-                    left -= got
-                    self.total += got
-                    source.grown = self.looks
-                    still.append(source)
-            turn = still
+                count = max(0, source.offset - before)
+                if count:
+                    left -= count
+                    self.total += count
+                    source.last_growth = self.polls
+                    growing.append(source)
+            turn = growing
         self.is_flooded = left <= 0 and not self.is_flooded
 
     def read(self) -> bytes:
-        """Return the next merged lines as one; empty when nothing new has come."""
+        """Return the next merged lines as one; empty if there are no new ones."""
         return b"".join(self.pieces())
 
     def is_behind(self) -> bool:
-        """Whether there is more to read at once."""
+        """Return whether there is more to read now."""
         return any(source.size() > source.offset for source in self.sources.values())
 
     def offsets(self) -> dict[str, int]:
@@ -240,21 +247,21 @@ class Merger(object):
         return {s.path: s.offset for s in self.sources.values() if not s.is_extra and s.fd >= 0}
 
     def remaining(self) -> Iterator[bytes]:
-        """Yield all that is left, in pieces, with last lines that have no end.
+        """Yield all that is left, in pieces, partial last lines too.
 
-        The writers are gone; one that is not does not keep us: what is there at the call counts.
+        The writers have ended; if one still writes, only its bytes up to this call are read.
         """
         self._discover()
-        yield from self._told()
+        yield from self._pop_notices()
         for source in list(self.sources.values()):
-            yield from self._rest_of(source)
-        # after these: then each may give its place to a new one
-        for source in self._last_extra():
-            yield from self._told()
-            yield from self._rest_of(source)
-        yield from self._told()
+            yield from self._drain_source(source)
+        # after the others: then each of them may be dropped for a new one
+        for source in self._final_scan():
+            yield from self._pop_notices()
+            yield from self._drain_source(source)
+        yield from self._pop_notices()
 
-    def _rest_of(self, source: Source) -> Iterator[bytes]:
+    def _drain_source(self, source: LogSource) -> Iterator[bytes]:
         before = source.offset
         piece = source.read()  # opens it
         self.total += max(0, source.offset - before)
@@ -266,20 +273,20 @@ class Merger(object):
             if source.offset == before:
                 break  # it cannot be read
             self.total += max(0, source.offset - before)
-            source.grown = self.looks
+            source.last_growth = self.polls
             yield piece
         yield source.finish()
 
-    def _told(self) -> Iterator[bytes]:
-        said, self.said = self.said, []
-        return iter(said)
+    def _pop_notices(self) -> Iterator[bytes]:
+        notices, self.notices = self.notices, []
+        return iter(notices)
 
     def drain(self) -> bytes:
         """Return all that is left as one; see `remaining`."""
         return b"".join(self.remaining())
 
     def close(self) -> None:
-        """Let all files go."""
+        """Close all files."""
         for source in self.sources.values():
             source.close()
 
@@ -291,139 +298,143 @@ class Merger(object):
         for name in sorted(names):
             if name in self.sources or not name.endswith(".log") or name == "combined.log":
                 continue
-            # with other files beside it, also a log without ranks must be merged by lines
+            # beside files of `logs:` even a log without ranks must be merged by lines
             prefix = b"" if self.prefixed or self.finder is not None else None
             if self.prefixed and name.startswith("rank-"):
-                prefix = ("[%s] " % name[len("rank-") : -len(".log")]).encode()
-            self.sources[name] = Source(os.path.join(self.folder, name), prefix)
+                prefix = f"[{name[len('rank-') : -len('.log')]}] ".encode()
+            self.sources[name] = LogSource(os.path.join(self.folder, name), prefix)
 
     # -- the job's own files -------------------------------------------------------------------
 
-    def _look_for_extra(self) -> None:
-        """Let go what has ended, take what has begun. It never raises."""
+    def _scan_extra(self) -> None:
+        """Drop files that were replaced, follow new ones. It never raises."""
         finder = self.finder
         if finder is None or not finder.is_due():
             return
         try:
-            self._let_go(finder)
-            found = self._news(finder, SLICE)
-            for path, key, offset in found[:MOST_EXTRA]:  # the others come with a later look
-                self._take(finder, path, key, offset)
-            if found:
-                self._name()
-        except Exception as e:  # noqa: BLE001 - as above
-            self._cannot_look(e)
+            self._drop_replaced(finder)
+            files = self._new_files(finder, SCAN_SECONDS)
+            for path, key, offset in files[:MAX_EXTRA]:  # the others come with a later poll
+                self._follow(finder, path, key, offset)
+            if files:
+                self._set_prefixes()
+        except Exception as e:  # noqa: BLE001 - a fault in `logs:` must not end the job
+            self._disable_extra(e)
 
-    def _last_extra(self) -> Iterator[Source]:
-        """Yield what has come to be since the last look, one after the other."""
+    def _final_scan(self) -> Iterator[LogSource]:
+        """Yield the files that are new or have grown since the last scan."""
         finder = self.finder
         if finder is None:
             return
         try:
-            finder.look_again()
-            self._let_go(finder)
-            for found in self._news(finder, LAST):
-                self.looks += 1
-                source = self._take(finder, *found)
+            finder.restart_walk()
+            self._drop_replaced(finder)
+            for file in self._new_files(finder, FINAL_SCAN_SECONDS):
+                self.polls += 1
+                source = self._follow(finder, *file)
                 if source is not None:
-                    self._name()
+                    self._set_prefixes()
                     yield source
-        except Exception as e:  # noqa: BLE001 - as above
-            self._cannot_look(e)
+        except Exception as e:  # noqa: BLE001 - a fault in `logs:` must not end the job
+            self._disable_extra(e)
 
-    def _cannot_look(self, error: Exception) -> None:
+    def _disable_extra(self, error: Exception) -> None:
         self.finder = None
-        said = "[safelaunch] `logs:` is followed no further: %s: %s\n"
-        self.said.append((said % (type(error).__name__, error)).encode("utf-8", "replace"))
+        why = f"{type(error).__name__}: {error}"
+        line = f"[safelaunch] files of `logs:` are no longer followed: {why}\n"
+        self.notices.append(line.encode("utf-8", "replace"))
 
-    def _followed(self) -> list[Source]:
+    def _followed(self) -> list[LogSource]:
         return [source for source in self.sources.values() if source.is_extra]
 
-    def _let_go(self, finder: Finder) -> None:
+    def _drop_replaced(self, finder: GlobWatcher) -> None:
         for source in self._followed():
             if source.is_echo:
                 finder.skip_file(source.key)
                 del self.sources[source.path]
             elif source.is_replaced() and source.size() <= source.offset:
-                self._give_up(finder, source)
+                self._unfollow(finder, source)
 
-    def _give_up(self, finder: Finder, source: Source) -> None:
-        """Follow a file no more; one that still has a name comes back when it grows."""
-        is_idle = source.grown < self.looks and source.size() <= source.offset
+    def _unfollow(self, finder: GlobWatcher, source: LogSource) -> None:
+        """Stop to follow a file; if it is not removed, it is followed again when it grows."""
+        is_idle = source.last_growth < self.polls and source.size() <= source.offset
         if is_idle or source.is_replaced():
-            self.said.append(source.finish())
+            self.notices.append(source.finish())
         else:
-            source.offset -= len(source.rest)  # its last line may go on: it is read again, whole
+            source.offset -= len(
+                source.partial
+            )  # its last line may go on: read it again from its start
         if source.is_removed():
             finder.offsets.pop(source.key, None)
         else:
             finder.offsets[source.key] = source.offset
-            self.given_up[source.key] = (self.looks, source.mark())
+            self.unfollowed[source.key] = (self.polls, source.mark())
         source.close()
         del self.sources[source.path]
 
-    def _news(self, finder: Finder, limit: float) -> list[tuple[str, tuple[int, int], int]]:
-        """Return files with something new that are not followed: first those that never were."""
+    def _new_files(
+        self, finder: GlobWatcher, limit: float
+    ) -> list[tuple[str, tuple[int, int], int]]:
+        """Return files with new bytes that are not followed: first those that never were."""
         followed = {source.key for source in self._followed()}
-        found = {}
+        files = {}
         for path, key, offset in finder.tick(limit):
             if path not in self.sources and key not in followed:
-                found[key] = (path, key, offset)
-        if len(self.given_up) > len(finder.offsets):  # the finder has forgotten some
-            self.given_up = {k: v for k, v in self.given_up.items() if k in finder.offsets}
+                files[key] = (path, key, offset)
+        if len(self.unfollowed) > len(finder.offsets):  # the watcher has dropped some
+            self.unfollowed = {k: v for k, v in self.unfollowed.items() if k in finder.offsets}
         never = (-1, b"")
-        return sorted(found.values(), key=lambda one: self.given_up.get(one[1], never)[0])
+        return sorted(files.values(), key=lambda file: self.unfollowed.get(file[1], never)[0])
 
-    def _has_room(self, finder: Finder) -> bool:
-        """Whether one more can be followed; the one that grew least recently makes room."""
+    def _make_room(self, finder: GlobWatcher) -> bool:
+        """Return whether one more can be followed; drop the one that grew least recently."""
         followed = self._followed()
-        if len(followed) < MOST_EXTRA:
+        if len(followed) < MAX_EXTRA:
             return True
-        # what was taken just now is to be read first
-        old = [source for source in followed if source.taken < self.looks]
-        for source in sorted(old, key=lambda one: (one.grown, one.taken)):
-            # what has no name any more could not come back
+        # a source that was added in this poll has not been read yet
+        old = [source for source in followed if source.added_in < self.polls]
+        for source in sorted(old, key=lambda source: (source.last_growth, source.added_in)):
+            # a replaced file could not be found again
             if source.size() <= source.offset or not source.is_replaced():
-                self._give_up(finder, source)
+                self._unfollow(finder, source)
                 return True
         return False
 
-    def _take(self, finder: Finder, path: str, key: tuple[int, int], offset: int) -> Source | None:
-        if not finder.remembers(key):
+    def _follow(
+        self, finder: GlobWatcher, path: str, key: tuple[int, int], offset: int
+    ) -> LogSource | None:
+        if not finder.can_track(key):
             if not self.is_full:
                 self.is_full = True
-                self.said.append(b"[safelaunch] `logs:` names too many files: not all are read\n")
+                self.notices.append(
+                    b"[safelaunch] `logs:` matches too many files: not all are read\n"
+                )
             return None
-        source = Source(path, b"", offset, is_extra=True)
+        source = LogSource(path, b"", offset, is_extra=True)
         try:
             source.open()
         except OSError:
             return None
-        if source.key != key or not self._has_room(finder):
+        if source.key != key or not self._make_room(finder):
             source.close()
             return None
-        _, mark = self.given_up.pop(key, (0, b""))
+        _, mark = self.unfollowed.pop(key, (0, b""))
         if mark and source.mark() != mark:
-            source.offset = 0  # another file of the same inode, or written anew
-        source.taken = source.grown = self.looks
+            source.offset = 0  # another file of the same inode, or rewritten
+        source.added_in = source.last_growth = self.polls
         self.sources[path] = source
         return source
 
-    def _name(self) -> None:
+    def _set_prefixes(self) -> None:
+        from safelaunch.runtime.logs import framework_logs
+
         extra = {source.path: source for source in self._followed()}
-        for path, name in _extra().short_names(list(extra)).items():
+        for path, name in framework_logs.short_names(list(extra)).items():
             extra[path].prefix = b"[" + os.fsencode(name) + b"] "
 
 
-def _extra() -> Any:
-    """Import what finds the job's own files: most jobs name none."""
-    from safelaunch.runtime.logs import framework_logs  # noqa: PLC0415
-
-    return framework_logs
-
-
-class Watch(object):
-    """Says at once when a log has grown, by inotify; where there is none, `fd` is -1."""
+class Watch:
+    """Wakes the supervisor when a log has grown, by inotify; `fd` is -1 where there is none."""
 
     def __init__(self, libc: Any) -> None:
         self.libc = libc
@@ -444,14 +455,14 @@ class Watch(object):
                 self.fd = -1
 
     def clear(self) -> None:
-        """Forget what was said; the files themselves are looked at."""
+        """Discard the pending events: the files themselves are polled."""
         try:
             os.read(self.fd, CHUNK)
         except OSError:
             pass
 
     def close(self) -> None:
-        """Watch no more."""
+        """Close the inotify descriptor."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,4 +1,4 @@
-"""Reading a log file: as it grows, its last lines, and across what log_cap has cut out."""
+"""Reads a log file: as it grows, its last lines, and across holes that log_cap has cut."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-TICK = 0.015  # seconds between two looks at a growing log
+TICK = 0.015  # seconds between two polls of a growing log
 _CHUNK = 1 << 16
 _BLOCK = 4096
-_NULS = bytes(_CHUNK)  # a hole that a copy has filled: nobody logs so many of them
+_NULS = bytes(_CHUNK)  # a hole that a copy has filled with zeros: no program logs so many
 
 
-def read_on(path: str, position: int) -> tuple[int, bytes]:
-    """Return the new position and what was read; a file that was begun anew is read anew.
+def read_from(path: str, position: int) -> tuple[int, bytes]:
+    """Return the new position and the data read; a truncated file is read from its start.
 
-    What has been cut out is named in a line of its own.
+    A hole that log_cap has cut is replaced by a line that says so.
     """
     try:
         with open(path, "rb", buffering=0) as file:
             if os.fstat(file.fileno()).st_size < position:
                 position = 0
-            begin, end = _data(file.fileno(), position)
-            file.seek(begin)
-            data = file.read(min(_CHUNK, end - begin))
+            start, end = _data(file.fileno(), position)
+            file.seek(start)
+            data = file.read(min(_CHUNK, end - start))
             if data.endswith(_NULS[:_BLOCK]):
-                data = data.rstrip(b"\0") or data  # what follows may be such a hole
+                data = data.rstrip(b"\0") or data  # a filled hole may follow
             while data == _NULS:
-                begin += len(data)
+                start += len(data)
                 data = file.read(_CHUNK)
     except OSError:
         return position, b""
-    if begin > position:
+    if start > position:
         data = (
-            f"\n[safelaunch: {size(begin - position)} left out here by log_cap]\n".encode() + data
+            f"\n[safelaunch: {size(start - position)} left out here by log_cap]\n".encode() + data
         )
-        return begin + len(data), data
+        return start + len(data), data
     return position + len(data), data
 
 
 def _data(fd: int, position: int) -> tuple[int, int]:
-    """Return begin and end of the next part that holds data; equal to each other at the end."""
+    """Return start and end of the next part that is no hole; equal at the end of the file."""
     end = os.fstat(fd).st_size
     if sys.platform == "win32":
         return position, end
     try:
-        begin = os.lseek(fd, position, os.SEEK_DATA)
-        return begin, os.lseek(fd, begin, os.SEEK_HOLE)
+        start = os.lseek(fd, position, os.SEEK_DATA)
+        return start, os.lseek(fd, start, os.SEEK_HOLE)
     except OSError as e:
         # ENXIO: no data behind it; EINVAL: a file system without holes
         return position, position if e.errno == errno.ENXIO else end
 
 
 def last_lines(path: str, count: int) -> int:
-    """Return the position at which the last lines of a file begin; 0 if it has no more."""
+    """Return the position where the last `count` lines start; 0 if the file has no more."""
     try:
         with open(path, "rb", buffering=0) as file:
             return _find_back(file.fileno(), os.fstat(file.fileno()).st_size, count)
@@ -72,18 +72,18 @@ def _find_back(fd: int, end: int, count: int) -> int:
     if count == 0:
         return end
     if end and _at(fd, end - 1, 1) == b"\n":
-        count += 1  # the end of the last line begins no other
+        count += 1  # the end of the last line starts no other line
     while end > 0:
-        begin = max(0, end - _CHUNK)
-        data = _at(fd, begin, end - begin)
-        found = data.count(b"\n")
-        if found >= count:
+        start = max(0, end - _CHUNK)
+        data = _at(fd, start, end - start)
+        newlines = data.count(b"\n")
+        if newlines >= count:
             cut = len(data)
             for _ in range(count):
                 cut = data.rindex(b"\n", 0, cut)
-            return begin + cut + 1
-        count -= found
-        end = begin
+            return start + cut + 1
+        count -= newlines
+        end = start
     return 0
 
 
@@ -92,24 +92,24 @@ def _at(fd: int, position: int, length: int) -> bytes:
     return os.read(fd, length)
 
 
-def growing(
+def follow_file(
     path: str, goes_on: Callable[[], bool], position: int = 0
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's bytes as they come, each piece with the position behind it.
+    """Yield a file's bytes as they come, each piece with the position after it.
 
-    Until `goes_on` says no and the end is reached; an empty piece at each pause.
+    Ends when `goes_on` returns False and the end is reached; yields b"" at each pause.
     """
-    last_look, going = 0.0, True
+    last_check, going = 0.0, True
     while True:
-        position, data = read_on(path, position)
+        position, data = read_from(path, position)
         if data:
             yield position, data
             continue
         if not going:
             return
         yield position, b""
-        if time.monotonic() - last_look > 4 * TICK:
-            last_look = time.monotonic()
+        if time.monotonic() - last_check > 4 * TICK:
+            last_check = time.monotonic()
             going = goes_on()
             if not going:
                 continue  # one more read: the end may have come with the last lines
@@ -126,31 +126,31 @@ def attempts(node_dir: str) -> list[int]:
 
 
 def log_path(node_dir: str, which: str | None, attempt: int) -> str:
-    """Return the path of the combined log, or of one rank's or the launcher's (`rank-3`)."""
+    """Return the path of the combined log, or of the log `which`: `rank-3`, `launcher`."""
     name = "combined.log" if which is None else which + ".log"
-    return os.path.join(node_dir, "logs", "attempt-%d" % attempt, name)
+    return os.path.join(node_dir, "logs", f"attempt-{attempt}", name)
 
 
-def following(
+def follow_attempts(
     node_dir: str,
     which: str | None,
-    begin: tuple[int, int],
+    start: tuple[int, int],
     is_done: Callable[[], bool],
     *,
     on: bool,
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Yield attempt, position behind it, and the log's bytes as they come, to the run's end.
+    """Yield (attempt, position after the piece, piece) of the log, to the end of the run.
 
-    `begin` is attempt and position. Without `on` only what is there of that attempt.
+    `start` is attempt and position. Without `on` only the existing bytes of that attempt.
     """
-    attempt, position = begin
+    attempt, position = start
     while True:
         number = attempt
 
         def goes_on(number: int = number) -> bool:
             return on and not is_done() and max(attempts(node_dir), default=1) <= number
 
-        for at, data in growing(log_path(node_dir, which, number), goes_on, position):
+        for at, data in follow_file(log_path(node_dir, which, number), goes_on, position):
             yield number, at, data
         later = [n for n in attempts(node_dir) if n > number]
         if not later or not on:

@@ -1,26 +1,26 @@
-"""What of a log is worth reading: all of it, and in a flood the lines that may tell a step.
+"""Selects the lines of a log that are parsed: all of them, or in a flood those with a keyword.
 
-To read a line costs a hundred times what it costs to see that it tells nothing. So there are two
-budgets. Out of the first, of a chunk only the lines with a telling word are read, and the rest
-waits; out of both the whole chunk waits. Of what waits the newest is kept, for each rank, and read
-as soon as that can be afforded, at the latest at the end: the last step is never lost.
+To parse a line costs a hundred times what it costs to search it for keywords. So there are two
+budgets. When the first is spent, only the lines with a keyword are parsed, and the others wait;
+when both are spent the whole chunk waits. The newest waiting lines of each rank are kept, and
+parsed as soon as the budget allows, at the latest at the end: the last step is never lost.
 """
 
 from __future__ import annotations
 
-# 128 KiB at once (50 ms of reading) and 32 KiB each second: some 400 lines a second, more than any
-# training needs to tell its steps, for about 1 % of a core
+# bytes: 128 KiB at once (50 ms of parsing) and 32 KiB each second: some 400 lines a second, more
+# than any training prints, for about 1 % of a core
 BURST, RATE = 1 << 17, 1 << 15
-# and as much time for looking through what is not read
-SIFT_BURST, SIFT_RATE = 1 << 22, 1 << 21
-LONGEST = 1 << 13  # verl's line has 3 KB; a user's pattern is never given more than this either
-KEPT = 1 << 15  # bytes that wait, for each rank
-LEAST = 1 << 13  # of these at the end, where there are many ranks
-MOST_LAST = 1 << 19  # bytes that are read at the end, of all ranks: a fifth of a second
-MOST_ORIGINS = 64  # ranks that are told apart
-MOST_HITS = 64  # lines of a chunk that one word may name
-# each line that tells a step, a loss or a checkpoint has one of these (in lower case)
-TELLING = (
+# bytes and bytes a second that are searched for keywords: they cost as much time again
+SEARCH_BURST, SEARCH_RATE = 1 << 22, 1 << 21
+MAX_LINE = 1 << 13  # bytes of a line that are parsed: verl's has 3 KB
+MAX_WAITING = 1 << 15  # bytes that wait, for each rank
+MIN_LAST = 1 << 13  # bytes of each rank that are parsed at the end, where there are many ranks
+MAX_LAST = 1 << 19  # bytes of all ranks that are parsed at the end: a fifth of a second
+MAX_RANKS = 64  # ranks with a buffer of their own
+MAX_HITS = 64  # lines of a chunk that one keyword may select
+# each line with a step, a loss or a checkpoint has one of these (in lower case)
+KEYWORDS = (
     b"step",
     b"loss",
     b"epoch",
@@ -36,141 +36,143 @@ TELLING = (
 )
 
 
-class Origin(object):
-    """What waits of one rank's log."""
+class RankBuffer:
+    """The waiting lines of one rank's log."""
 
     def __init__(self) -> None:
-        self.rest = b""  # a line that has no end yet
-        self.sifted: list[bytes] = []  # what lines with a telling word were taken from
-        self.waiting: list[bytes] = []  # what came after it, not looked at
+        self.partial = b""  # a line that has no end yet
+        self.without_keywords: list[
+            bytes
+        ] = []  # pieces without the keyword lines, which were parsed
+        self.waiting: list[bytes] = []  # later pieces, not searched yet
 
-    def whole(self, data: bytes) -> bytes:
-        """Return the whole lines of what has come; what follows them waits for its end."""
+    def whole_lines(self, data: bytes) -> bytes:
+        """Return the whole lines of new bytes; a partial last line is held back."""
         cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        lines = self.rest + data[:cut] if cut else b""
-        self.rest = (data[cut:] if cut else self.rest + data)[-LONGEST:]
+        lines = self.partial + data[:cut] if cut else b""
+        self.partial = (data[cut:] if cut else self.partial + data)[-MAX_LINE:]
         return lines
 
-    def kept(self, most: int) -> bytes:
-        """Return the newest of what waits, from the start of a line."""
-        data = b"".join(self.sifted + self.waiting)
-        return data if len(data) <= most else _from_line_start(data[-most:])
+    def newest(self, limit: int) -> bytes:
+        """Return the newest waiting bytes, from the start of a line."""
+        data = b"".join(self.without_keywords + self.waiting)
+        return data if len(data) <= limit else _from_line_start(data[-limit:])
 
     def trim(self) -> None:
-        """Let the oldest go, in whole pieces: to cut them would cost a flood more."""
-        left = sum(map(len, self.sifted)) + sum(map(len, self.waiting))
-        for pieces in (self.sifted, self.waiting):
-            while pieces and left - len(pieces[0]) >= KEPT:
+        """Drop the oldest pieces as a whole: to cut them would cost more in a flood."""
+        left = sum(map(len, self.without_keywords)) + sum(map(len, self.waiting))
+        for pieces in (self.without_keywords, self.waiting):
+            while pieces and left - len(pieces[0]) >= MAX_WAITING:
                 left -= len(pieces.pop(0))
 
     def clear(self) -> None:
-        """Forget what waits: it has been read."""
-        self.sifted, self.waiting = [], []
+        """Drop the waiting lines: they have been parsed."""
+        self.without_keywords, self.waiting = [], []
 
 
-class Windows(object):
-    """Cuts chunks of a merged log into what is read. Each chunk begins with its rank's `[3] `."""
+class FloodFilter:
+    """Selects what to parse of a merged log. Each chunk starts with a rank: `[3] `."""
 
     def __init__(self) -> None:
         self._credit = float(BURST)
-        self._sift_credit = float(SIFT_BURST)
-        self._at: float | None = None
-        self._origins: dict[bytes, Origin] = {b"": Origin()}
+        self._search_credit = float(SEARCH_BURST)
+        self._refilled_at: float | None = None
+        self._buffers: dict[bytes, RankBuffer] = {b"": RankBuffer()}
 
-    def cut(self, data: bytes, now: float) -> list[bytes]:
+    def select(self, data: bytes, now: float) -> list[bytes]:
         """Return pieces of whole lines, those of a rank in the order in which they were written."""
-        self._earn(now)
-        origin = self._origin(data)
-        lines = origin.whole(data)
-        waits = bool(origin.sifted or origin.waiting)
-        # a reserve stays: what has waited must not keep the next step from being seen
-        if len(lines) + (KEPT + LONGEST if waits else 0) <= self._credit:
-            return self._all(origin, lines)
+        self._refill(now)
+        buffer = self._buffer(data)
+        lines = buffer.whole_lines(data)
+        waits = bool(buffer.without_keywords or buffer.waiting)
+        # keep a reserve: waiting lines must not delay the next step
+        if len(lines) + (MAX_WAITING + MAX_LINE if waits else 0) <= self._credit:
+            return self._everything(buffer, lines)
         if lines:
-            origin.waiting.append(lines)
-        found = self._sifted(origin)
-        origin.trim()
-        return found
+            buffer.waiting.append(lines)
+        pieces = self._keyword_lines(buffer)
+        buffer.trim()
+        return pieces
 
-    def _all(self, origin: Origin, lines: bytes) -> list[bytes]:
-        lines = origin.kept(KEPT) + lines
-        origin.clear()
-        # a bar stands so until its next state comes; another line may have been cut in a number
-        bar = origin.rest if origin.rest[-1:] == b"]" else b""
+    def _everything(self, buffer: RankBuffer, lines: bytes) -> list[bytes]:
+        lines = buffer.newest(MAX_WAITING) + lines
+        buffer.clear()
+        # a bar without an end is complete; another line may be cut within a number
+        bar = buffer.partial if buffer.partial[-1:] == b"]" else b""
         self._credit -= len(lines) + len(bar)
         return [lines, bar]
 
     def last(self) -> list[bytes]:
-        """Return what still waits, also lines without an end: no more will come."""
-        most = max(LEAST, MOST_LAST // len(self._origins))
+        """Return the waiting lines, and partial ones, at the end of the log."""
+        limit = max(MIN_LAST, MAX_LAST // len(self._buffers))
         pieces = []
-        for origin in self._origins.values():
-            pieces.append(origin.kept(most) + origin.rest)
-            origin.clear()
-            origin.rest = b""
+        for buffer in self._buffers.values():
+            pieces.append(buffer.newest(limit) + buffer.partial)
+            buffer.clear()
+            buffer.partial = b""
         return [piece for piece in pieces if piece]
 
-    def _earn(self, now: float) -> None:
-        elapsed = max(0.0, now - self._at) if self._at is not None else 0.0
-        self._at = now
+    def _refill(self, now: float) -> None:
+        elapsed = max(0.0, now - self._refilled_at) if self._refilled_at is not None else 0.0
+        self._refilled_at = now
         self._credit = min(float(BURST), self._credit + elapsed * RATE)
-        self._sift_credit = min(float(SIFT_BURST), self._sift_credit + elapsed * SIFT_RATE)
+        self._search_credit = min(float(SEARCH_BURST), self._search_credit + elapsed * SEARCH_RATE)
 
-    def _origin(self, data: bytes) -> Origin:
+    def _buffer(self, data: bytes) -> RankBuffer:
         end = data.find(b"] ", 0, 12) if data[:1] == b"[" else -1
-        bare = self._origins[b""]
-        # a log that is not merged has no ranks: there, such a chunk may be the rest of a line
-        if end < 0 or bare.rest or not data[1:end].isdigit():
-            return bare
+        unprefixed = self._buffers[b""]
+        # a log that is not merged has no ranks: `[3] ` may be the second half of a line
+        if end < 0 or unprefixed.partial or not data[1:end].isdigit():
+            return unprefixed
         key = data[:end]
-        if key not in self._origins and len(self._origins) < MOST_ORIGINS:
-            self._origins[key] = Origin()
-        return self._origins.get(key, bare)
+        if key not in self._buffers and len(self._buffers) < MAX_RANKS:
+            self._buffers[key] = RankBuffer()
+        return self._buffers.get(key, unprefixed)
 
-    def _sifted(self, origin: Origin) -> list[bytes]:
-        """Return the newest lines of what waits that may tell a step, as far as can be afforded."""
-        size = sum(map(len, origin.waiting))
-        if not size or size > self._sift_credit or self._credit <= 0:
+    def _keyword_lines(self, buffer: RankBuffer) -> list[bytes]:
+        """Return the newest waiting lines with a keyword, as far as the budget allows."""
+        size = sum(map(len, buffer.waiting))
+        if not size or size > self._search_credit or self._credit <= 0:
             return []
-        self._sift_credit -= size
-        lines, others = sift(b"".join(origin.waiting))
+        self._search_credit -= size
+        lines, others = split_by_keyword(b"".join(buffer.waiting))
         first = len(lines)
-        while first > 0 and min(len(lines[first - 1]), LONGEST) <= self._credit:
+        while first > 0 and min(len(lines[first - 1]), MAX_LINE) <= self._credit:
             first -= 1
-            self._credit -= min(len(lines[first]), LONGEST)
+            self._credit -= min(len(lines[first]), MAX_LINE)
         if lines and first == len(lines):
-            return []  # not even the last one: later
-        origin.sifted.append(others)
-        origin.waiting = []
+            return []  # the budget does not allow even the last one
+        buffer.without_keywords.append(others)
+        buffer.waiting = []
         return [b"".join(lines[first:])] if lines else []
 
 
-def sift(data: bytes) -> tuple[list[bytes], bytes]:
-    """Return the lines with a telling word, and the others."""
+def split_by_keyword(data: bytes) -> tuple[list[bytes], bytes]:
+    """Return the lines with a keyword, and the others."""
     low = data.lower()
     spans: dict[int, int] = {}
-    for word in TELLING:
+    for word in KEYWORDS:
         end = len(low)
-        for _ in range(MOST_HITS):
+        for _ in range(MAX_HITS):
             at = low.rfind(word, 0, end)
             if at < 0:
                 break
-            begin, stop = _line_around(low, at)
-            spans[begin] = stop
-            end = begin
+            start, stop = _line_around(low, at)
+            spans[start] = stop
+            end = start
     lines, others, before = [], [], 0
-    for begin in sorted(spans):
-        lines.append(data[begin : spans[begin]])
-        others.append(data[before:begin])
-        before = spans[begin]
+    for start in sorted(spans):
+        lines.append(data[start : spans[start]])
+        others.append(data[before:start])
+        before = spans[start]
     return lines, b"".join([*others, data[before:]])
 
 
 def _line_around(data: bytes, at: int) -> tuple[int, int]:
-    begin = data.rfind(b"\n", 0, at) + 1
-    begin = max(begin, data.rfind(b"\r", begin, at) + 1)
+    start = data.rfind(b"\n", 0, at) + 1
+    start = max(start, data.rfind(b"\r", start, at) + 1)
     stop = data.find(b"\n", at) + 1 or len(data)
-    return begin, data.find(b"\r", at, stop) + 1 or stop
+    return start, data.find(b"\r", at, stop) + 1 or stop
 
 
 def _from_line_start(piece: bytes) -> bytes:

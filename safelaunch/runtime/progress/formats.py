@@ -1,7 +1,7 @@
 """What training programs print about their progress, one line at a time. All bytes, no state.
 
-A line is read into a dict: `kind` (how far it is to be believed, see below), `step`, and where it
-says so `total`, `epoch`, `epochs`, `eta` (seconds), `scope`. `scope` tells what `total` counts:
+A line is read into a dict: `kind` (how reliable it is: USER, NAMED ...), `step`, and if
+present `total`, `epoch`, `epochs`, `eta` (seconds), `scope`. `scope` is what `total` counts:
 "run", "epoch", or "bar" (a progress bar that may be the run or only a part of it). Nothing of this
 is imported before a line looks like progress: the patterns take time to compile.
 """
@@ -17,10 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
-    Found: TypeAlias = dict[str, Any]
+    LogRecord: TypeAlias = dict[str, Any]
 
 
-# The lower, the more a line is to be believed where several kinds tell different steps.
+# Kinds of lines: where several kinds report different steps, the lowest number wins.
 USER, NAMED, BAR, LINE, COUNT, EPOCH = range(6)
 
 
@@ -28,13 +28,13 @@ def clock(text: bytes) -> float | None:
     """Return the seconds of `05:23`, `1:01:46`, `29350.6`, `90s`; None for `?` and the like."""
     parts = text.strip().rstrip(b"s").split(b":")
     try:
-        numbers = [float(part) for part in parts]
+        new_metrics = [float(part) for part in parts]
     except ValueError:
         return None
-    if len(numbers) > 3:  # noqa: PLR2004 - days are not written so by any of these
+    if len(new_metrics) > 3:  # noqa: PLR2004 - days are not written so by any of these
         return None
     seconds = 0.0
-    for number in numbers:
+    for number in new_metrics:
         seconds = seconds * 60 + number
     return seconds if 0 <= seconds < 1e9 else None  # noqa: PLR2004 - 30 years: no such job
 
@@ -55,7 +55,7 @@ _UNBOUND = re.compile(  # `desc: 30it [00:10,  3.00it/s, loss=0.41]`
 _UNITS = frozenset(
     b"it step steps iter iters batch batches update updates epoch epochs ep episode".split()
 )
-# what is counted before, between and after training; a bar of these is activity, not progress
+# activities before, between and after training: their bars are not progress of the training
 _CHECKING = re.compile(rb"(?i)eval|valid|\bval\b|\btest|predict|sanity|infer")
 _OTHER = re.compile(
     rb"(?i)load|\bmap\b|filter|fetch|generat|token|convert|sav(?:e|ing)|writ|extract|process|comput"
@@ -74,37 +74,36 @@ _EPOCH = re.compile(
 _KERAS = re.compile(rb"^\s{0,9}(\d{1,12})/(\d{1,12}) (?:\[[=>.]{5,60}\]|(?:\xe2\x94\x81){5,60})")
 
 
-def bar(line: bytes) -> Found | None:
-    """Read the last progress bar of a line; `sure` tells whether it is a bar of training.
+def bar(line: bytes) -> LogRecord | None:
+    """Read the last progress bar of a line; `sure` is whether it is a bar of training.
 
-    `sure` is True, False (surely not), or None: a bar without a telling name, which only what else
-    is printed can explain.
+    `sure` is True, False, or None: its name does not say, only other lines can.
     """
-    found = None
+    last = None
     end = 0
     for match in _TQDM.finditer(line):
-        found, begin, end = match, end, match.end()
-    if found is not None:
-        _, step, total, elapsed, left, unit, rest = found.groups()
-        out = _bar(line[begin : found.start()], unit, rest)
+        last, start, end = match, end, match.end()
+    if last is not None:
+        _, step, total, elapsed, left, unit, postfix = last.groups()
+        out = _classify_bar(line[start : last.start()], unit, postfix)
         out.update(step=int(step), total=int(total), eta=clock(left), elapsed=clock(elapsed))
         return out
     match2 = _UNBOUND.search(line)
     if match2 is not None:
-        step, elapsed, unit, rest = match2.groups()
-        out = _bar(line[: match2.start()], unit, rest)
+        step, elapsed, unit, postfix = match2.groups()
+        out = _classify_bar(line[: match2.start()], unit, postfix)
         out.update(kind=COUNT, step=int(step), elapsed=clock(elapsed))
         return out
     return _keras(line)
 
 
-def _bar(before: bytes, unit: bytes, rest: bytes | None) -> Found:
-    """Judge a bar by its description, its unit and what it shows beside."""
+def _classify_bar(before: bytes, unit: bytes, postfix: bytes | None) -> LogRecord:
+    """Classify a bar by its description, its unit and its metrics."""
     name = before.rsplit(b"\r", 1)[-1].strip()
     name = name[:-1].strip()[-80:] if name[-1:] == b":" else b""
-    shown = metrics(rest or b"", loose=True)
-    out: Found = {"kind": BAR, "name": name, "scope": "bar", "metrics": shown, "eta": None}
-    out["sure"] = _is_training(name, unit, shown)
+    values = metrics(postfix or b"", loose=True)
+    out: LogRecord = {"kind": BAR, "name": name, "scope": "bar", "metrics": values, "eta": None}
+    out["sure"] = _is_training(name, unit, values)
     epoch = _EPOCH.search(name)
     if epoch is not None:
         out.update(scope="epoch", **_epochs(epoch.group(1), epoch.group(2)))
@@ -116,36 +115,36 @@ def _bar(before: bytes, unit: bytes, rest: bytes | None) -> Found:
     return out
 
 
-def _is_training(name: bytes, unit: bytes, shown: dict[str, float]) -> bool | None:
+def _is_training(name: bytes, unit: bytes, values: dict[str, float]) -> bool | None:
     counted = [word for word in unit.strip().split(b"/") if word.strip() not in (b"s", b"")]
     if not all(word.strip() in _UNITS for word in counted) or _CHECKING.search(name):
         return False
-    if "loss" in shown or "reward" in shown:
+    if "loss" in values or "reward" in values:
         return True
     if _OTHER.search(name):
         return False
     return True if _TRAINING.search(name) else None
 
 
-def _keras(line: bytes) -> Found | None:
+def _keras(line: bytes) -> LogRecord | None:
     match = _KERAS.search(line)
     if match is None:
         return None
     step, total = match.groups()
-    shown = metrics(line, loose=True)
+    values = metrics(line, loose=True)
     return {
         "kind": BAR,
         "name": b"keras",
         "scope": "epoch",
-        "sure": "loss" in shown,
+        "sure": "loss" in values,
         "step": int(step),
         "total": int(total),
-        "metrics": shown,
+        "metrics": values,
         "eta": None,
     }
 
 
-def _epochs(epoch: bytes, epochs: bytes | None) -> Found:
+def _epochs(epoch: bytes, epochs: bytes | None) -> LogRecord:
     return {"epoch": int(epoch), "epochs": int(epochs) if epochs else None}
 
 
@@ -183,24 +182,24 @@ _TRAINER = re.compile(rb"\{['\"]loss['\"]: .{0,400}['\"](?:learning_rate|epoch)[
 HEADER = re.compile(rb"^Epoch (\d{1,7})/(\d{1,7})\s*$")  # Keras, and many a loop of one's own
 
 
-def told(line: bytes) -> Found | None:
-    """Read a line that tells its step in words; None for any other."""
-    found = _named(line)
-    if found is not None:
-        shown = metrics(line, loose=True)
-        shown.pop("epoch", None)
-        return dict(found, metrics=shown)
+def step_line(line: bytes) -> LogRecord | None:
+    """Read a line with a step that is no bar; None for any other line."""
+    framework = _framework_line(line)
+    if framework is not None:
+        values = metrics(line, loose=True)
+        values.pop("epoch", None)
+        return dict(framework, metrics=values)
     loss = line.lower().find(b"loss")
     if _CHECKING.search(line, 0, loss if loss >= 0 else 200):
         return None  # `validation step 3: loss 0.5`; but `step 3: loss 0.5, valid loss 0.6` counts
-    shown = metrics(line, loose=True)
-    shown.pop("epoch", None)
-    if not shown or ("loss" not in shown and len(shown) < 2):  # noqa: PLR2004 - `step 2: acc 1`
+    values = metrics(line, loose=True)
+    values.pop("epoch", None)
+    if not values or ("loss" not in values and len(values) < 2):  # noqa: PLR2004 - `step 2: acc 1`
         return None  # `Step 2/5: build the image` is no training
-    return _plain(line, shown)
+    return _loop_line(line, values)
 
 
-def _named(line: bytes) -> Found | None:
+def _framework_line(line: bytes) -> LogRecord | None:
     """Read the lines that only one framework prints."""
     match = _AREAL.search(line)
     if match is not None:
@@ -222,7 +221,7 @@ def _named(line: bytes) -> Found | None:
     return None
 
 
-def _run(kind: int, name: bytes, step: bytes, total: int | None, eta: float | None) -> Found:
+def _run(kind: int, name: bytes, step: bytes, total: int | None, eta: float | None) -> LogRecord:
     return {
         "kind": kind,
         "name": name,
@@ -233,13 +232,13 @@ def _run(kind: int, name: bytes, step: bytes, total: int | None, eta: float | No
     }
 
 
-def _plain(line: bytes, shown: dict[str, float]) -> Found | None:
-    """Read what people print in loops of their own, beside a loss."""
+def _loop_line(line: bytes, values: dict[str, float]) -> LogRecord | None:
+    """Read a line with a loss of a training loop that is no known framework's."""
     match = _FAIRSEQ.search(line) or _MNIST.search(line)
     if match is not None:
         epoch, step, total = match.groups()
         out = _run(LINE, b"line", step, int(total), None)
-        return dict(out, scope="epoch", metrics=shown, **_epochs(epoch, None))
+        return dict(out, scope="epoch", metrics=values, **_epochs(epoch, None))
     in_epoch = _EPOCH.search(line)
     match = _STEP.search(line)
     if match is not None:
@@ -247,19 +246,19 @@ def _plain(line: bytes, shown: dict[str, float]) -> Found | None:
         out = _run(LINE if total else COUNT, b"line", step, int(total) if total else None, None)
         if total and in_epoch is not None and not whole:
             out.update(scope="epoch", guessed=True, **_epochs(*in_epoch.groups()))
-        return dict(out, metrics=shown)
+        return dict(out, metrics=values)
     match = _BRACKET.search(line)
     if match is not None:
         out = _run(LINE, b"bracket", match.group(1), int(match.group(2)), None)
-        return dict(out, scope="bar", metrics=shown)
+        return dict(out, scope="bar", metrics=values)
     if in_epoch is None:
         return None
     epoch, epochs = in_epoch.groups()
-    return dict(_run(EPOCH, b"epoch", epoch, int(epochs) if epochs else None, None), metrics=shown)
+    return dict(_run(EPOCH, b"epoch", epoch, int(epochs) if epochs else None, None), metrics=values)
 
 
 def origin(line: bytes) -> tuple[int, bytes]:
-    """Return the rank that a line names in front (-1: none, the launcher), and the bare line."""
+    """Return the rank in the prefix of a line (-1: none, the launcher), and the bare line."""
     if b"\x1b" in line or b"\x08" in line:
         line = _ESCAPE.sub(b"", line)
     rank = -1
@@ -274,10 +273,10 @@ def origin(line: bytes) -> tuple[int, bytes]:
 
 
 def is_trainer(line: bytes) -> bool:
-    """Whether it is a log line of Hugging Face's Trainer: its bar always counts the whole run."""
+    """Return whether it is a line of Hugging Face's Trainer: its bar counts the whole run."""
     return _TRAINER.search(line) is not None
 
 
-def numbers() -> Metrics:
-    """Return a place for the numbers that are printed beside the steps."""
+def new_metrics() -> Metrics:
+    """Return an empty store of metrics."""
     return Metrics()

@@ -1,4 +1,4 @@
-"""The numbers beside the steps: loss, gradient norm, rewards; and whether they are finite."""
+"""Reads the metrics of a log line (loss, gradient norm, rewards) and detects nan and inf."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN = re.compile(
     + NUMBER
     + rb")(?![\w.])"
 )
-# in a line that tells a step also: loss=0.5, loss 0.5
+# in a line with a step also: loss=0.5, loss 0.5
 _LOOSE = re.compile(
     _NAME
     + rb"['\"]?(?:\s{0,3}[:=]\s{0,3}|\s{0,60}\xe2\x94\x82\s{0,9}|\s)['\"]?("
@@ -24,7 +24,7 @@ _LOOSE = re.compile(
     + rb")(?![\w.])"
 )
 
-# a name's last part -> the metric; what is not here is not kept
+# last part of a name -> the metric; other names are ignored
 METRICS = {
     b"loss": "loss",
     b"lm loss": "loss",
@@ -63,30 +63,30 @@ LOSSES = ("loss", "actor_loss", "vf_loss")
 
 
 def metrics(line: bytes, loose: bool) -> dict[str, float]:
-    """Return the known metrics of a line; `loose` also takes `loss=0.5` and `loss 0.5`.
+    """Return the metrics of a line; `loose` also accepts `loss=0.5` and `loss 0.5`.
 
-    Source code in tracebacks holds `loss = 0.5 * x`: such a form counts only beside a step.
+    Source code in tracebacks contains `loss = 0.5 * x`: such a form counts only beside a step.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     if b"train_runtime" in line:
-        return found  # the summary of a whole Hugging Face run: its loss is a mean over all of it
+        return values  # the summary of a whole Hugging Face run: its loss is a mean over all of it
     for name, value in (_LOOSE if loose else _PLAIN).findall(line):
         parts = name.lower().split(b"/")
         if parts[-1] in (b"avg", b"mean") and len(parts) > 1:
             parts.pop()
         metric = METRICS.get(parts[-1])
         if metric == "clip_ratio" and b"response_length" in parts:
-            continue  # verl: the share of answers that were cut, another thing
-        if metric and metric not in found:
-            found[metric] = float(value)
-    return found
+            continue  # verl: the share of truncated answers, another metric
+        if metric and metric not in values:
+            values[metric] = float(value)
+    return values
 
 
-NOT_FINITE = 3  # a gradient norm of nan once or twice is fp16 that looks for its loss scale
+NOT_FINITE = 3  # nan gradient norms in a row: one or two are fp16 searching its loss scale
 
 
-class Metrics(object):
-    """The last values; of several ranks those of the lowest."""
+class Metrics:
+    """The last values of the metrics, of the lowest rank that prints them."""
 
     def __init__(self) -> None:
         self.values: dict[str, float] = {}
@@ -94,18 +94,18 @@ class Metrics(object):
         self._bad_norms = 0
         self._is_nan = False
 
-    def take(self, found: dict[str, float], rank: int) -> str:
-        """Take new values; return the name of what has just become nan or inf, once per spell."""
-        if found and rank <= self._rank:
+    def update(self, values: dict[str, float], rank: int) -> str:
+        """Store new values; return the metric that has just become nan or inf, once per spell."""
+        if values and rank <= self._rank:
             self._rank = rank
-            self.values.update(found)
-        losses = [name for name in LOSSES if name in found]
-        bad = [name for name in losses if not isfinite(found[name])]
-        norm = found.get("grad_norm", 0.0)
-        if "grad_norm" in found:
+            self.values.update(values)
+        losses = [name for name in LOSSES if name in values]
+        bad = [name for name in losses if not isfinite(values[name])]
+        norm = values.get("grad_norm", 0.0)
+        if "grad_norm" in values:
             self._bad_norms = 0 if isfinite(norm) else self._bad_norms + 1
-        # a loss of exactly 0 with such a norm: the model is broken already
-        if self._bad_norms >= NOT_FINITE or (self._bad_norms and found.get("loss") == 0.0):
+        # a loss of exactly 0 with a nan norm: the model is broken already
+        if self._bad_norms >= NOT_FINITE or (self._bad_norms and values.get("loss") == 0.0):
             bad.append("grad_norm")
         if bad:
             is_new, self._is_nan = not self._is_nan, True

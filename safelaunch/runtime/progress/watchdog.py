@@ -1,15 +1,15 @@
-"""Suspects a hang from what a job shows: its output and its steps. No clock, no files, no action.
+"""Detects a suspected hang from a job's output and steps. No clock, no files, no action.
 
-Silent: neither output nor a step for `max(factor x median step, floor)`; until two steps are known
+Silent: neither output nor a step for `max(factor x median step, floor)`; before two steps were seen
 only `first_progress` counts, from the last sign of life. Sensible values, in seconds:
 
 - first_progress 3 h: one AReaL step lasts 391 to 6,707 s, and models load for an hour
 - factor 10: a step that saves or evaluates takes some times as long as a plain one
 - floor 5 min: NCCL's own watchdog aborts the job after 10 min and takes the evidence with it
 
-Stepless: output goes on (a server's statistics, one rank's warnings), but after two known steps
+Stepless: output goes on (a server's statistics, one rank's warnings), but after two steps
 there was none for `first_progress`, the job's own measure of a long time without one. Such a job
-may also just evaluate, or print in words that nobody recognises: that is reported, and never a
+may also just evaluate, or print steps in an unknown format: that is reported, and never a
 reason to end it (`is_quiet`).
 
 A suspicion that proves false makes the watchdog patient: a job that came back by itself after
@@ -24,31 +24,30 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import HangPolicy
 
-GAP = (
-    30.0  # seconds between two looks that come every second: the machine slept, or we were stopped
-)
-RECENT = 101  # steps that make the median: the pace of now, at a bounded cost
-TWICE = 2.0  # what a false suspicion is worth
+# seconds between two calls that come every second: the machine was suspended, or we were stopped
+GAP = 30.0
+RECENT = 101  # steps of the median: the present pace, at a bounded cost
+PATIENCE_FACTOR = 2.0  # times the silence of a false suspicion, before the next one
 
 
-class Watchdog(object):
-    """Decides from numbers that it gets; `policy` is `hang` of run.json, None switches it off."""
+class Watchdog:
+    """Detects a hang from numbers; `policy` is `hang` of run.json, None switches it off."""
 
     def __init__(self, policy: HangPolicy | None) -> None:
         self.policy = policy
         self.silent = 0.0  # seconds without a sign of life: at the suspicion, then at its end
-        self.kind = ""  # "silent", "stepless": the suspicion that holds
-        self.median = None  # type: float | None
-        self.now = None  # type: float | None
+        self.kind = ""  # "silent" or "stepless": the present suspicion
+        self.median: float | None = None
+        self.now: float | None = None
         self.output_at = 0.0
         self.step_at = 0.0
-        self.patience = 0.0  # what false suspicions have taught
+        self.patience = 0.0  # seconds of allowed silence after false suspicions
         self.bytes = 0
         self.steps = 0
         self.ended = False
 
     def observe(self, now: float, total: int, steps: int, times: Sequence[float]) -> bool:
-        """Return True once, when a suspicion begins.
+        """Return True once, when a suspicion starts.
 
         `now` is a monotonic clock in seconds, `total` the bytes of output so far, `steps` how many
         were seen, `times` their last durations in seconds. Meant to be called about once a second.
@@ -59,22 +58,22 @@ class Watchdog(object):
         if self.now is None:
             self.output_at = self.step_at = now
         else:
-            self._pass_over(now - self.now)
+            self._skip_gap(now - self.now)
         self.now = now
         self._note(now, total, steps, times)
         if self.kind:
-            self._look_for_life(now)
+            self._end_suspicion(now)
             return False
         self.kind = self._suspicion(now)
         self.silent = now - (self.step_at if self.kind == "stepless" else self._alive_at())
         return bool(self.kind)
 
     def resumed(self) -> bool:
-        """Whether the last look ended a suspicion; `silent` then says how long it was."""
+        """Return whether the last call ended a suspicion; `silent` is then its duration."""
         return self.ended
 
     def is_quiet(self) -> bool:
-        """Whether there is nothing to act on: no suspicion, or one for a report only."""
+        """Return whether there is no suspicion, or one that is only reported."""
         return self.kind != "silent"
 
     def limit(self) -> float:
@@ -87,19 +86,19 @@ class Watchdog(object):
             limit = max(self.policy.factor * self.median, self.policy.floor)
         return max(limit, self.patience)
 
-    # -- looking -------------------------------------------------------------------------------
+    # -- observing -----------------------------------------------------------------------------
 
-    def _pass_over(self, passed: float) -> None:
-        """Leave out time in which nobody looked: a suspended machine was not silent."""
-        if 0.0 <= passed <= GAP:
+    def _skip_gap(self, gap: float) -> None:
+        """Do not count a gap between two calls: a suspended machine is not silent."""
+        if 0.0 <= gap <= GAP:
             return
-        self.output_at += passed
-        self.step_at += passed
+        self.output_at += gap
+        self.step_at += gap
 
     def _note(self, now: float, total: int, steps: int, times: Sequence[float]) -> None:
         if total != self.bytes:
             self.bytes = total
-            # what came while the suspicion was "stepless" is what it is about
+            # output does not end a "stepless" suspicion
             self.output_at = now if self.kind != "silent" else self.output_at
             self.ended = self.kind == "silent"
         if steps == self.steps:
@@ -108,19 +107,19 @@ class Watchdog(object):
         self.ended = bool(self.kind)
         if not self.kind:
             self.step_at = now
-        known = sorted(list(times)[-RECENT:])
-        if steps > 1 and known:
-            self.median = known[len(known) // 2]
+        recent = sorted(list(times)[-RECENT:])
+        if steps > 1 and recent:
+            self.median = recent[len(recent) // 2]
 
-    def _look_for_life(self, now: float) -> None:
+    def _end_suspicion(self, now: float) -> None:
         if not self.ended:
             return
         since = self.step_at if self.kind == "stepless" else self._alive_at()
         self.silent = now - since
         if self.kind == "silent":
-            self.patience = max(self.patience, TWICE * self.silent)
+            self.patience = max(self.patience, PATIENCE_FACTOR * self.silent)
             self.output_at = now
-        # also after mere output: the next step gets the whole time once more
+        # after mere output too: the next step gets the whole time again
         self.step_at = now
         self.kind = ""
 
@@ -133,5 +132,5 @@ class Watchdog(object):
             return "silent"
         first = self.policy.first_progress if self.policy is not None else 0.0
         if self.median is None or first <= 0.0:
-            return ""  # it has never made steps that we know: its output is all there is
+            return ""  # no steps were ever seen: its output is the only evidence
         return "stepless" if now - self.step_at >= max(first, limit) else ""

@@ -49,13 +49,13 @@ class Observer(object):
         self.began = time.monotonic()
         self.memory = oom_kills.Snapshot()
         self.samples = sampler.Samples(node_dir, run)
-        self.cap = size_cap.Cap(launch.libc(), run.log_cap or size_cap.LIMIT)
+        self.cap = size_cap.LogSizeCap(launch.libc(), run.log_cap or size_cap.LIMIT)
         self.progress = tracker.Progress(list(run.progress))
         self.watchdog = watchdog.Watchdog(run.hang)
         self.evidence: evidence.Evidence | None = None
         self.hangs = 0
         self.not_finite: dict[str, Any] | None = None  # how the last spell of NaN losses began
-        self.line = checkpoint_line.Sought(run.recovery.progress if run.recovery else None)
+        self.line = checkpoint_line.ProgressPattern(run.recovery.progress if run.recovery else None)
         self.broken: set[str] = set()
         self.next_look = 0.0
         self.saved_at = 0.0
@@ -63,7 +63,7 @@ class Observer(object):
 
     def begin(self, attempt: Attempt) -> None:
         """Turn to a new attempt."""
-        self.line.begin()
+        self.line.reset()
         self.wrote = (0, time.monotonic())
         self.progress = tracker.Progress(list(self.run.progress))
         self.watchdog = watchdog.Watchdog(self.run.hang)

@@ -32,14 +32,14 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mergers() -> Iterator[list[logs_merger.Merger]]:
-    made: list[logs_merger.Merger] = []
-    yield made
-    for merger in made:
+    created: list[logs_merger.Merger] = []
+    yield created
+    for merger in created:
         merger.close()
 
 
 def expected(written: bytes, prefix: bytes) -> bytes:
-    """Say what the merged log of one file is, in the plainest way."""
+    """Return the merged log of one file, computed in the simplest way."""
     lines = written.splitlines(keepends=True)
     if lines and lines[-1][-1:] not in b"\r\n":
         lines[-1] += b"\n"
@@ -59,8 +59,10 @@ def expected(written: bytes, prefix: bytes) -> bytes:
     ],
 )
 def test_lines_are_the_same_however_they_arrive(logs: Path, written: bytes, step: int) -> None:
-    source = logs_merger.Source(str(logs / "rank-3.log"), b"[3] ")
-    pieces = [source.take(written[i : i + step], b"[3] ") for i in range(0, len(written), step)]
+    source = logs_merger.LogSource(str(logs / "rank-3.log"), b"[3] ")
+    pieces = [
+        source.prefix_lines(written[i : i + step], b"[3] ") for i in range(0, len(written), step)
+    ]
     assert b"".join([*pieces, source.finish()]) == expected(written, b"[3] ")
 
 
@@ -76,7 +78,7 @@ def test_one_look_is_bounded_and_counts_what_was_read(logs: Path) -> None:
     (logs / "rank-0.log").write_bytes(b"x" * 99 + b"\n" + b"noise\n" * 1_000_000)
     merger = logs_merger.Merger(str(logs), prefixed=True)
     merger.read()
-    assert merger.total <= logs_merger.LOOK + logs_merger.CHUNK
+    assert merger.total <= logs_merger.MAX_POLL + logs_merger.CHUNK
     assert merger.offsets() == {str(logs / "rank-0.log"): merger.total}
     assert merger.is_behind()
     merger.drain()
@@ -108,15 +110,15 @@ def test_a_log_that_is_emptied_is_read_anew(logs: Path) -> None:
 
 
 def merged(merger: logs_merger.Merger) -> bytes:
-    """Return what comes once it is time to look for files, and a whole walk has been made."""
+    """Return what comes once it is time to look for files, and a whole walk has been created."""
     finder = merger.finder
     assert finder is not None
-    finder.look_again()
-    walk, found = finder.walk, b""
+    finder.restart_walk()
+    walk, output = finder.walk, b""
     while finder.walk is walk:
-        finder.next = 0.0
-        found += merger.read()
-    return found + merger.read()
+        finder.next_walk_at = 0.0
+        output += merger.read()
+    return output + merger.read()
 
 
 def test_an_old_file_is_followed_from_its_end_and_a_new_one_whole(
@@ -204,15 +206,15 @@ def test_a_fifo_that_a_glob_names_is_left_alone(
 def test_a_walk_through_a_huge_tree_is_done_in_slices(project: Path) -> None:
     for i in range(3000):
         (project / f"{i}.txt").touch()
-    finder = framework_logs.Finder(["*.log"], str(project), None, "/nowhere", ())
-    finder.look_again()
+    finder = framework_logs.GlobWatcher(["*.log"], str(project), None, "/nowhere", ())
+    finder.restart_walk()
     finder.tick(0.0)
     assert next(finder.walk, None) is not None  # it has not come to the end
 
 
 # -- more of them than are followed at once --------------------------------------------------------
 
-MANY = 3 * logs_merger.MOST_EXTRA
+MANY = 3 * logs_merger.MAX_EXTRA
 
 
 def opened(folder: Path) -> int:
@@ -229,8 +231,8 @@ def test_each_of_many_files_is_read_however_many_there_were_before(
     for i in range(MANY):
         (project / f"w-{i:03}.log").write_bytes(b"step %d\n" % i)
         assert merged(merger) == b"[w-%03d.log] step %d\n" % (i, i)
-    assert opened(project) <= logs_merger.MOST_EXTRA
-    assert len(merger.sources) <= logs_merger.MOST_EXTRA
+    assert opened(project) <= logs_merger.MAX_EXTRA
+    assert len(merger.sources) <= logs_merger.MAX_EXTRA
 
 
 def test_files_that_all_grow_at_once_are_all_read_once_and_in_their_order(
@@ -238,20 +240,20 @@ def test_files_that_all_grow_at_once_are_all_read_once_and_in_their_order(
 ) -> None:
     merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
-    found = b""
+    output = b""
     for turn in range(8):
         for i in range(MANY):
             with (project / f"w-{i:03}.log").open("ab") as file:
                 file.write(b"turn %d of %d, half" % (turn, i) + b" and half\n")
-        found += merged(merger)
-    seen = len(set(found.splitlines()))
+        output += merged(merger)
+    seen = len(set(output.splitlines()))
     assert seen >= 4 * MANY  # each had its turn, long before the end
-    found += merger.drain()
+    output += merger.drain()
     for i in range(MANY):
         mark = b"[w-%03d.log] " % i
-        mine = [line[len(mark) :] for line in found.splitlines() if line.startswith(mark)]
+        mine = [line[len(mark) :] for line in output.splitlines() if line.startswith(mark)]
         assert mine == [b"turn %d of %d, half and half" % (turn, i) for turn in range(8)]
-    assert opened(project) <= logs_merger.MOST_EXTRA
+    assert opened(project) <= logs_merger.MAX_EXTRA
 
 
 def test_a_line_that_grows_while_others_take_turns_is_not_cut(
@@ -261,12 +263,12 @@ def test_a_line_that_grows_while_others_take_turns_is_not_cut(
     mergers.append(merger)
     (project / "half.log").write_bytes(b"step 1")
     assert merged(merger) == b""
-    for i in range(logs_merger.MOST_EXTRA):
+    for i in range(logs_merger.MAX_EXTRA):
         (project / f"w-{i:03}.log").write_bytes(b"x\n")
     (project / "half.log").write_bytes(b"step 120\n")
-    found = merged(merger) + merged(merger) + merged(merger)
-    assert b"[half.log] step 120\n" in found
-    assert found.count(b"[half.log]") == 1
+    output = merged(merger) + merged(merger) + merged(merger)
+    assert b"[half.log] step 120\n" in output
+    assert output.count(b"[half.log]") == 1
 
 
 def test_a_file_that_was_given_up_comes_back_with_what_is_new(
@@ -276,7 +278,7 @@ def test_a_file_that_was_given_up_comes_back_with_what_is_new(
     mergers.append(merger)
     (project / "first.log").write_bytes(b"one\nhalf")
     assert merged(merger) == b"[first.log] one\n"
-    for i in range(logs_merger.MOST_EXTRA):
+    for i in range(logs_merger.MAX_EXTRA):
         (project / f"w-{i:03}.log").write_bytes(b"x\n")
     assert b"[first.log] half\n" in merged(merger)
     assert str(project / "first.log") not in merger.sources
@@ -291,14 +293,14 @@ def test_many_files_that_come_just_before_the_end_are_all_read(
     mergers: list[logs_merger.Merger],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(logs_merger, "LAST", DEADLINE)
+    monkeypatch.setattr(logs_merger, "FINAL_SCAN_SECONDS", DEADLINE)
     merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
     for i in range(MANY):
         (project / f"w-{i:03}.log").write_bytes(b"cause %d\n" % i)
     wanted = {b"[w-%03d.log] cause %d" % (i, i) for i in range(MANY)}
     assert set(merger.drain().splitlines()) == wanted
-    assert opened(project) <= logs_merger.MOST_EXTRA
+    assert opened(project) <= logs_merger.MAX_EXTRA
 
 
 def test_a_file_that_was_removed_is_let_go_when_it_is_read(
@@ -324,7 +326,7 @@ def test_a_new_file_with_the_number_of_a_removed_one_is_read_whole(
     first = project / "first.log"
     first.write_bytes(b"one\n")
     merged(merger)
-    for i in range(logs_merger.MOST_EXTRA):
+    for i in range(logs_merger.MAX_EXTRA):
         (project / f"w-{i:03}.log").write_bytes(b"x\n")
     merged(merger)
     # rewritten in place, longer than it was: as if a new file had got its inode
@@ -354,14 +356,14 @@ def test_a_file_system_that_fails_in_its_own_way_ends_the_following_not_the_run(
     monkeypatch.setattr(os, "scandir", scandir)
     (logs / "rank-0.log").write_bytes(b"goes on\n")
     assert merger.finder is not None
-    merger.finder.next = 0.0
-    found = merger.drain()
-    assert b"[0] goes on\n" in found
-    assert b"`logs:` is followed no further: RuntimeError: out of luck" in found
+    merger.finder.next_walk_at = 0.0
+    output = merger.drain()
+    assert b"[0] goes on\n" in output
+    assert b"files of `logs:` are no longer followed: RuntimeError: out of luck" in output
 
 
 @pytest.mark.parametrize(
-    ("glob", "found"),
+    ("glob", "output"),
     [
         ("*.log", {"a.log"}),
         ("**/*.log", {"a.log", "x/b.log", "x/y/c.log"}),
@@ -371,12 +373,12 @@ def test_a_file_system_that_fails_in_its_own_way_ends_the_following_not_the_run(
         ("x/.h/*", {"x/.h/d.log"}),
     ],
 )
-def test_globs_mean_what_they_mean_in_a_shell(project: Path, glob: str, found: set[str]) -> None:
+def test_globs_mean_what_they_mean_in_a_shell(project: Path, glob: str, output: set[str]) -> None:
     for name in ("a.log", "x/b.log", "x/y/c.log", "x/.h/d.log"):
         (project / name).parent.mkdir(exist_ok=True, parents=True)
         (project / name).touch()
     shown = {path for path in framework_logs.matches(str(project), glob.split("/")) if path}
-    assert shown == {str(project / name) for name in found}
+    assert shown == {str(project / name) for name in output}
 
 
 # -- the pane --------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime.logs.reader import last_lines, read_on
-from safelaunch.runtime.logs.size_cap import Cap
+from safelaunch.runtime.logs.reader import last_lines, read_from
+from safelaunch.runtime.logs.size_cap import LogSizeCap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> Path:
     path.write_bytes(lines(300_000))  # 3.9 MB
     fd = os.open(path, os.O_WRONLY)
     try:
-        if Cap(libc(), 1)._punch(fd, 1 << 30, 4096) == os.strerror(errno.EOPNOTSUPP):
+        if LogSizeCap(libc(), 1)._punch(fd, 1 << 30, 4096) == os.strerror(errno.EOPNOTSUPP):
             pytest.skip("this file system cannot cut holes")
     finally:
         os.close(fd)
@@ -40,15 +40,15 @@ def log(tmp_path: Path) -> Path:
 def read_all(path: Path, position: int = 0) -> bytes:
     out: list[bytes] = []
     while True:
-        position, data = read_on(str(path), position)
+        position, data = read_from(str(path), position)
         if not data:
             return b"".join(out)
         out.append(data)
 
 
 def test_a_long_log_keeps_its_head_and_its_tail(log: Path) -> None:
-    said = Cap(libc(), LIMIT).tick({str(log): log.stat().st_size}, [])
-    assert "over log_cap (1 MiB)" in said
+    warning = LogSizeCap(libc(), LIMIT).tick({str(log): log.stat().st_size}, [])
+    assert "over log_cap (1 MiB)" in warning
     assert log.stat().st_blocks * 512 <= LIMIT
     assert log.stat().st_size == len(lines(300_000))
     assert log.read_bytes()[: LIMIT // 8] == lines(300_000)[: LIMIT // 8]
@@ -56,7 +56,7 @@ def test_a_long_log_keeps_its_head_and_its_tail(log: Path) -> None:
 
 
 def test_a_writer_that_appends_is_undisturbed(log: Path) -> None:
-    cap = Cap(libc(), LIMIT)
+    cap = LogSizeCap(libc(), LIMIT)
     with log.open("ab", buffering=0) as writer:
         for i in range(40):
             cap.tick({str(log): log.stat().st_size}, [writer.fileno()])
@@ -66,17 +66,17 @@ def test_a_writer_that_appends_is_undisturbed(log: Path) -> None:
 
 
 def test_what_was_not_read_yet_is_never_cut(log: Path) -> None:
-    Cap(libc(), LIMIT).tick({str(log): 1_000_000}, [])
+    LogSizeCap(libc(), LIMIT).tick({str(log): 1_000_000}, [])
     assert log.read_bytes()[1_000_000:] == lines(300_000)[1_000_000:]
 
 
 def test_a_file_within_the_limit_is_left_alone(log: Path) -> None:
-    assert Cap(libc(), 4 * LIMIT).tick({str(log): log.stat().st_size}, []) == ""
+    assert LogSizeCap(libc(), 4 * LIMIT).tick({str(log): log.stat().st_size}, []) == ""
     assert log.read_bytes() == lines(300_000)
 
 
 def test_the_cut_is_told_once(log: Path) -> None:
-    cap = Cap(libc(), LIMIT)
+    cap = LogSizeCap(libc(), LIMIT)
     assert cap.tick({str(log): log.stat().st_size}, [])
     with log.open("ab") as file:
         file.write(lines(300_000))
@@ -84,20 +84,20 @@ def test_the_cut_is_told_once(log: Path) -> None:
 
 
 def test_no_limit_is_no_limit(log: Path) -> None:
-    assert Cap(libc(), 0).tick({str(log): log.stat().st_size}, []) == ""
+    assert LogSizeCap(libc(), 0).tick({str(log): log.stat().st_size}, []) == ""
     assert log.read_bytes() == lines(300_000)
 
 
 def test_where_no_hole_can_be_cut_it_is_said_and_the_log_is_whole(log: Path) -> None:
-    cap = Cap(object(), LIMIT)
-    assert "log_cap is not kept" in cap.tick({str(log): log.stat().st_size}, [])
+    cap = LogSizeCap(object(), LIMIT)
+    assert "log_cap does not work" in cap.tick({str(log): log.stat().st_size}, [])
     assert cap.tick({str(log): log.stat().st_size}, []) == ""
     assert log.read_bytes() == lines(300_000)
 
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_reading_names_what_was_left_out(log: Path, copied: bool) -> None:
-    Cap(libc(), LIMIT).tick({str(log): log.stat().st_size}, [])
+    LogSizeCap(libc(), LIMIT).tick({str(log): log.stat().st_size}, [])
     if copied:  # a copy that has filled the hole
         log.write_bytes(log.read_bytes())
     shown = read_all(log)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from safelaunch.runtime.progress import flood_filter
-from safelaunch.runtime.progress.checkpoint_line import Sought
+from safelaunch.runtime.progress.checkpoint_line import ProgressPattern
 
 SAVED = "^Saved checkpoint"
 SEEN = {
@@ -28,17 +28,17 @@ SEEN = {
 NOT_SEEN = {
     "in the middle": (SAVED, [b"[0] not Saved checkpoint\n"]),
     "over two lines": ("Saved.*point", [b"Saved\npoint\n"]),
-    "beyond what is looked at": ("point", [b"x" * flood_filter.LONGEST + b"point\n"]),
+    "beyond what is looked at": ("point", [b"x" * flood_filter.MAX_LINE + b"point\n"]),
     "no pattern": (None, [b"Saved checkpoint\n"]),
     "a pattern that this Python does not know": ("(?P<a", [b"(?P<a\n"]),
 }
 
 
 def found(pattern: str | None, pieces: list[bytes]) -> bool:
-    sought = Sought(pattern)
+    progress = ProgressPattern(pattern)
     for piece in pieces:
-        sought.feed(piece)
-    return sought.is_found
+        progress.feed(piece)
+    return progress.is_found
 
 
 @pytest.mark.parametrize(("pattern", "pieces"), SEEN.values(), ids=SEEN)
@@ -52,35 +52,39 @@ def test_no_other_line_is_taken_for_it(pattern: str | None, pieces: list[bytes])
 
 
 def test_a_last_line_without_an_end_counts_at_the_end() -> None:
-    sought = Sought("3$")
-    sought.feed(b"Saved checkpoint 3")
-    assert not sought.is_found
-    sought.close()
-    assert sought.is_found
+    progress = ProgressPattern("3$")
+    progress.feed(b"Saved checkpoint 3")
+    assert not progress.is_found
+    progress.close()
+    assert progress.is_found
 
 
 def test_another_attempt_begins_anew() -> None:
-    sought = Sought(SAVED)
-    sought.feed(b"Saved checkpoint 1\nSaved che")
-    sought.begin()
-    sought.feed(b"ckpoint 2\n")
-    assert not sought.is_found
+    progress = ProgressPattern(SAVED)
+    progress.feed(b"Saved checkpoint 1\nSaved che")
+    progress.reset()
+    progress.feed(b"ckpoint 2\n")
+    assert not progress.is_found
 
 
 def test_text_that_is_not_there_is_not_looked_for_line_by_line() -> None:
-    chunk, plain, pattern = (b"[3] " + b"x" * 95 + b"\n") * 600, Sought(SAVED), Sought("^Saved .")
+    chunk, plain, pattern = (
+        (b"[3] " + b"x" * 95 + b"\n") * 600,
+        ProgressPattern(SAVED),
+        ProgressPattern("^Saved ."),
+    )
 
-    def seconds(sought: Sought) -> float:
-        begin = time.process_time()
-        sought.feed(chunk)
-        return time.process_time() - begin
+    def seconds(progress: ProgressPattern) -> float:
+        reset = time.process_time()
+        progress.feed(chunk)
+        return time.process_time() - reset
 
     # the least of many: other load on the machine makes single ones longer, and none shorter
     assert min(seconds(plain) for _ in range(20)) < min(seconds(pattern) for _ in range(20)) / 3
 
 
 def test_a_line_that_never_ends_takes_no_memory() -> None:
-    sought = Sought(SAVED)
+    progress = ProgressPattern(SAVED)
     for _ in range(100):
-        sought.feed(b"x" * 10000)
-    assert len(sought.rest) <= flood_filter.LONGEST
+        progress.feed(b"x" * 10000)
+    assert len(progress.partial) <= flood_filter.MAX_LINE

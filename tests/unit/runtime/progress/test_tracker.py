@@ -8,7 +8,7 @@ from support import DATA
 
 from safelaunch.cli.runs.progress import lines, short
 from safelaunch.runtime.progress import flood_filter
-from safelaunch.runtime.progress.flood_filter import Windows
+from safelaunch.runtime.progress.flood_filter import FloodFilter
 from safelaunch.runtime.progress.tracker import Progress
 from safelaunch.runtime.records import ProgressReport
 
@@ -178,39 +178,39 @@ def test_where_all_lines_seem_to_tell_a_step_the_last_one_is_found() -> None:
 
 
 def test_what_is_read_of_a_flood_is_bounded() -> None:
-    flood, read = Windows(), 0
+    flood, read = FloodFilter(), 0
     said = (b"[0] loss of words " + CHATTER) * 450
     for turn in range(1000):
-        read += sum(map(len, flood.cut(said, 100.0 + turn / 100)))
-    assert read < flood_filter.BURST + 10 * flood_filter.RATE + 2 * flood_filter.LONGEST
-    assert sum(map(len, flood.last())) < 2 * flood_filter.KEPT
+        read += sum(map(len, flood.select(said, 100.0 + turn / 100)))
+    assert read < flood_filter.BURST + 10 * flood_filter.RATE + 2 * flood_filter.MAX_LINE
+    assert sum(map(len, flood.last())) < 2 * flood_filter.MAX_WAITING
 
 
 def test_the_last_lines_of_each_rank_in_a_flood_are_read_at_the_end() -> None:
-    flood = Windows()
+    flood = FloodFilter()
     for turn in range(100):
         for rank in range(20):
             mark = b"[%d] " % rank
-            flood.cut((mark + CHATTER) * 500 + mark + b"i=%d\n" % turn, 100.0)
+            flood.select((mark + CHATTER) * 500 + mark + b"i=%d\n" % turn, 100.0)
     last = b"".join(flood.last())
     assert [rank for rank in range(20) if b"[%d] i=99\n" % rank not in last] == []
-    assert len(last) <= flood_filter.MOST_LAST
+    assert len(last) <= flood_filter.MAX_LAST
     assert flood.last() == []
 
 
 def test_what_has_waited_is_read_once_the_flood_is_over_in_its_order() -> None:
-    flood = Windows()
+    flood = FloodFilter()
     for turn in range(100):
-        flood.cut(CHATTER * 500 + b"i=%d\n" % turn, 100.0)
-    read = b"".join(flood.cut(b"i=100\n", 110.0))
+        flood.select(CHATTER * 500 + b"i=%d\n" % turn, 100.0)
+    read = b"".join(flood.select(b"i=100\n", 110.0))
     assert read.endswith(b"i=99\ni=100\n")
     assert flood.last() == []
 
 
 def test_a_last_line_without_an_end_is_read_at_the_end() -> None:
-    flood = Windows()
-    flood.cut(b"step 1/2 loss 1\nstep 2/2 lo", 1.0)
-    flood.cut(b"ss 1", 1.0)
+    flood = FloodFilter()
+    flood.select(b"step 1/2 loss 1\nstep 2/2 lo", 1.0)
+    flood.select(b"ss 1", 1.0)
     assert flood.last() == [b"step 2/2 loss 1"]
 
 
