@@ -1,6 +1,6 @@
-"""The bytes of a log, piece by piece, whatever holds them: a stream, holes, gzip, UTF-16.
+"""Reads the bytes of a log in chunks: files with holes, pipes, gzip, UTF-16.
 
-What cannot be read is told with `note` and ends the log there; memory stays at a few blocks.
+An unreadable part is reported with `note` and ends the log there; memory stays at a few blocks.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO, Protocol
 
-    class Stream(Protocol):
-        """What can be read: a file, a pipe, the log of a run."""
+    class ByteStream(Protocol):
+        """A readable byte stream: a file, a pipe, the log of a run."""
 
         def read(self, size: int = -1, /) -> bytes | None:
-            """Return bytes, b"" at the end, None while there are none."""
+            """Return bytes, b"" at the end, None while none have arrived."""
 
 
-BLOCK = 1 << 20  # bytes that are read at once
-LIMIT = 8 << 30  # bytes of one log: one that never ends must not hang us
-SILENCE = 10.0  # seconds without a byte, after which it is told what is waited for
-PACKED = 64 << 10  # bytes that are unpacked at once: each may become a thousand times as many
-_ZEROS = bytes(BLOCK)
+BLOCK_BYTES = 1 << 20  # read at once
+MAX_LOG_BYTES = 8 << 30  # a log that never ends must not hang us
+SILENCE_SECONDS = 10.0  # without a byte, after which the wait is reported
+COMPRESSED_BLOCK_BYTES = (
+    64 << 10
+)  # decompressed at once; the output may be a thousand times as large
+_ZEROS = bytes(BLOCK_BYTES)
 _GZIP = b"\x1f\x8b"
-_HEAD = 6  # bytes that tell what a log is packed with, and a byte order mark
+_MAGIC_BYTES = 6  # that show the compression, or a byte order mark
 # magic numbers: RFC 8878, tukaani.org/xz/xz-file-format.txt, bzip2's manual, PKWARE's APPNOTE
-_PACKERS = (
+_COMPRESSIONS = (
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
     (b"\xfd7zXZ", "xz", "xz -dc"),
     (b"BZh", "bzip2", "bzip2 -dc"),
@@ -37,56 +39,56 @@ _PACKERS = (
 )
 
 
-def of_file(file: BinaryIO, note: Callable[[str], None]) -> Iterator[bytes]:
-    """Yield what a regular file holds as it was opened; holes are jumped over."""
-    at, size = 0, os.fstat(file.fileno()).st_size
-    while at < size:
-        data = file.read(min(BLOCK, size - at))
+def read_file(file: BinaryIO, note: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield the content that a regular file had when it was opened; holes are skipped."""
+    offset, size = 0, os.fstat(file.fileno()).st_size
+    while offset < size:
+        data = file.read(min(BLOCK_BYTES, size - offset))
         if not data:
-            note("it became shorter while it was read")
+            note("the file shrank while it was read")
             return
-        at += len(data)
-        if _is_empty(data):
-            at = _behind_hole(file, at, size)
+        offset += len(data)
+        if _is_zeros(data):
+            offset = _skip_hole(file, offset, size)
         else:
             yield data
 
 
-def _behind_hole(file: BinaryIO, at: int, size: int) -> int:
+def _skip_hole(file: BinaryIO, offset: int, size: int) -> int:
     if not hasattr(os, "SEEK_DATA"):
-        return at
+        return offset
     try:
-        return file.seek(at, os.SEEK_DATA)
-    except OSError:  # nothing but a hole up to the end
+        return file.seek(offset, os.SEEK_DATA)
+    except OSError:  # a hole up to the end
         return size
 
 
-def _is_empty(data: bytes) -> bool:
+def _is_zeros(data: bytes) -> bool:
     return data[0] == 0 == data[-1] and data == _ZEROS[: len(data)]
 
 
-def of_stream(file: Stream, waiting: Callable[[], None]) -> Iterator[bytes]:
-    """Yield what comes as soon as it is there; call `waiting` once when nothing does for long."""
+def read_stream(file: ByteStream, on_silence: Callable[[], None]) -> Iterator[bytes]:
+    """Yield data as soon as it arrives; call `on_silence` once after a long time without any."""
     read = getattr(file, "read1", file.read)
-    arrived = _poll(file)
-    is_told = False
+    wait_for_data = _poll(file)
+    is_reported = False
     while True:
-        if not is_told and arrived is not None and not arrived(SILENCE):
-            is_told = True
-            waiting()
-        data = read(BLOCK)
-        if data is None:  # whoever started us has made it non-blocking
-            if arrived is not None:
-                arrived(None)
+        if not is_reported and wait_for_data is not None and not wait_for_data(SILENCE_SECONDS):
+            is_reported = True
+            on_silence()
+        data = read(BLOCK_BYTES)
+        if data is None:  # the parent process made it non-blocking
+            if wait_for_data is not None:
+                wait_for_data(None)
             continue
         if not data:
             return
         yield data
 
 
-def _poll(file: Stream) -> Callable[[float | None], bool] | None:
-    """Return what waits some seconds for bytes; None where that cannot be done."""
-    import select  # noqa: PLC0415 - files do without
+def _poll(file: ByteStream) -> Callable[[float | None], bool] | None:
+    """Return a function that waits some seconds for data; None where polling is impossible."""
+    import select  # noqa: PLC0415 - not needed for files
 
     try:
         poll = select.poll()  # type: ignore[attr-defined, unused-ignore]
@@ -96,83 +98,83 @@ def _poll(file: Stream) -> Callable[[float | None], bool] | None:
     return lambda seconds: bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
-def limited(pieces: Iterator[bytes], note: Callable[[str], None]) -> Iterator[bytes]:
-    """Yield pieces up to the limit of one log."""
-    left = LIMIT
-    for data in pieces:
+def limit(chunks: Iterator[bytes], note: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield chunks up to the size limit of one log."""
+    remaining = MAX_LOG_BYTES
+    for data in chunks:
         yield data
-        left -= len(data)
-        if left <= 0:
-            note(f"read {LIMIT >> 30} GiB of it, and it goes on")
+        remaining -= len(data)
+        if remaining <= 0:
+            note(f"stopped after {MAX_LOG_BYTES >> 30} GiB; the rest was not read")
             return
 
 
-def unpacked(pieces: Iterator[bytes], note: Callable[[str], None]) -> Iterator[bytes]:
-    """Yield what pieces hold; of gzip what is packed in it."""
-    head = _head(pieces)
-    whole = chain([head], pieces) if head else pieces
-    return _inflated(whole, note) if head.startswith(_GZIP) else whole
+def decompress(chunks: Iterator[bytes], note: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield the data, decompressed if it is gzip."""
+    head = _read_head(chunks)
+    data = chain([head], chunks) if head else chunks
+    return _inflate_gzip(data, note) if head.startswith(_GZIP) else data
 
 
-def _head(pieces: Iterator[bytes]) -> bytes:
+def _read_head(chunks: Iterator[bytes]) -> bytes:
     head = b""
-    for data in pieces:
+    for data in chunks:
         head += data
-        if len(head) >= _HEAD:
+        if len(head) >= _MAGIC_BYTES:
             break
     return head
 
 
-def packer(data: bytes) -> tuple[str, str] | None:
-    """Return with what a log is packed that is not unpacked here, and what unpacks it."""
-    return next((found for magic, *found in _PACKERS if data.startswith(magic)), None)  # type: ignore[return-value]
+def unsupported_compression(data: bytes) -> tuple[str, str] | None:
+    """Return the name of a compression other than gzip, and a command that decompresses it."""
+    return next((names for magic, *names in _COMPRESSIONS if data.startswith(magic)), None)  # type: ignore[return-value]
 
 
-def _inflated(pieces: Iterator[bytes], note: Callable[[str], None]) -> Iterator[bytes]:
-    """Yield what gzip holds: one member behind the other is one file (RFC 1952)."""
-    inflater, is_begun = zlib.decompressobj(wbits=31), False
-    for data in _small(pieces):
-        left, is_full = data, False
-        while left or is_full:
-            if not is_begun and not (left := left.lstrip(b"\0")):
+def _inflate_gzip(chunks: Iterator[bytes], note: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield decompressed gzip; consecutive members are one file (RFC 1952)."""
+    inflater, is_started = zlib.decompressobj(wbits=31), False
+    for data in _split_small(chunks):
+        remaining, is_full = data, False
+        while remaining or is_full:
+            if not is_started and not (remaining := remaining.lstrip(b"\0")):
                 break  # padding
-            if not is_begun and not left.startswith(_GZIP[:1]):
-                note("no gzip follows; the rest was not read")
+            if not is_started and not remaining.startswith(_GZIP[:1]):
+                note("data after the end of the gzip data; it was not read")
                 return
-            is_begun = True
+            is_started = True
             try:
-                out = inflater.decompress(left, BLOCK)
+                out = inflater.decompress(remaining, BLOCK_BYTES)
             except zlib.error:
-                note("the packed data is damaged; the rest was not read")
+                note("the gzip data is damaged; the rest was not read")
                 return
             if out:
                 yield out
-            left, is_full = inflater.unconsumed_tail, len(out) == BLOCK
+            remaining, is_full = inflater.unconsumed_tail, len(out) == BLOCK_BYTES
             if inflater.eof:
-                left, is_full, is_begun = inflater.unused_data, False, False
+                remaining, is_full, is_started = inflater.unused_data, False, False
                 inflater = zlib.decompressobj(wbits=31)
-    if is_begun:
-        note("the packed data is cut off")
+    if is_started:
+        note("the gzip data is truncated")
 
 
-def _small(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    for data in pieces:
-        for at in range(0, len(data), PACKED):
-            yield data[at : at + PACKED]
+def _split_small(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    for data in chunks:
+        for offset in range(0, len(data), COMPRESSED_BLOCK_BYTES):
+            yield data[offset : offset + COMPRESSED_BLOCK_BYTES]
 
 
-def text(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield text in UTF-8 without holes of zeros; UTF-16, as PowerShell writes it, is decoded."""
+def decode_text(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield UTF-8 text without zero bytes; UTF-16, as PowerShell writes it, is decoded."""
     import codecs  # noqa: PLC0415 - with its first use
 
-    head = _head(pieces)
+    head = _read_head(chunks)
     decoder = None
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
-    for data in chain([head.removeprefix(codecs.BOM_UTF8)], pieces):
+    for data in chain([head.removeprefix(codecs.BOM_UTF8)], chunks):
         if decoder is not None:
             yield decoder.decode(data).encode("utf-8", "replace")
         elif data and b"\0" not in data:
             yield data
-        elif data and not _is_empty(data):
+        elif data and not _is_zeros(data):
             yield data.translate(None, b"\0")

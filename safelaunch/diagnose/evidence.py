@@ -1,4 +1,4 @@
-"""The lines that prove a finding: its own, its traceback's, what was around it and followed."""
+"""Selects the log lines shown as evidence: the error, its traceback, its context, what followed."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from safelaunch.runtime.signatures import match as signatures_match
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.diagnose.log_sources import Source
+    from safelaunch.diagnose.log_sources import LogSource
     from safelaunch.diagnose.scan import Excerpt
     from safelaunch.runtime.signatures.classes import Match
 
-MOST = 8  # lines that are shown
-ABOVE = 400  # lines in which the beginning of a traceback is looked for
-WIDEST = 400  # characters of a line that are kept
-FAR = 40  # lines of other ranks between two of one message
-ALIKE = 24  # characters with which the same message of another thread begins
-BELOW = 2  # lines of a message that are shown below its first
-_BEGIN = "Traceback (most recent call last)"
-_CHAINED = ("direct cause of the following exception", "During handling of the above exception")
+MAX_LINES = 8  # of evidence
+MAX_TRACEBACK_LINES = 400  # lines above an exception in which its traceback may start
+MAX_LINE_LENGTH = 400  # characters
+MAX_LINE_GAP = 40  # lines of other ranks between two lines of one message
+SAME_PREFIX_LENGTH = 24  # characters by which the same message of another thread is recognised
+MAX_MESSAGE_LINES = 2  # lines of a message shown below its first
+_TRACEBACK_START = "Traceback (most recent call last)"
+_CHAIN_MARKERS = (
+    "direct cause of the following exception",
+    "During handling of the above exception",
+)
 # `torch.distributed.checkpoint` quotes the traceback of another rank
 _QUOTED = re.compile(r"most recent call last\): \(RANK (\d{1,6})\)")
 _QUOTING = re.compile(r"Original Traceback|\(RANK \d")
-# no further line of a message: a traceback, a frame of C++, a bar, a record of some logger
-_ELSE = re.compile(
+# not a further line of a message: a traceback, a C++ frame, a progress bar, a log record
+_UNRELATED = re.compile(
     r"Traceback |  File |frame #|terminate called|.*\d%\||\{'|\[|[EWIF]\d{4} |={3}|-{3}|\d{4}-\d\d"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|wandb: |Exception raised|Set the environment"
     r'|"""|Process \w'
@@ -42,7 +45,7 @@ _LIBRARY = re.compile(
 
 
 class Frame(NamedTuple):
-    """A frame of a traceback: the user's own innermost, or the innermost."""
+    """A frame of a traceback; `own` where it is in the user's code."""
 
     file: str
     line: int
@@ -51,7 +54,7 @@ class Frame(NamedTuple):
     own: bool
 
 
-class Line(NamedTuple):
+class EvidenceLine(NamedTuple):
     """A line of a log."""
 
     path: str
@@ -59,30 +62,30 @@ class Line(NamedTuple):
     text: str
 
 
-def user_frame(one: Candidate, roots: list[str]) -> Frame | None:
-    """Return the frame of the user's own code that was on the stack, else the innermost one.
+def find_user_frame(candidate: Candidate, roots: list[str]) -> Frame | None:
+    """Return the innermost frame of the user's own code, else the innermost frame.
 
-    What a library has raised for an exception of its own came out of the same call.
+    Chained tracebacks count too: an exception that a library re-raised came from the same call.
     """
     first: dict[str, Any] | None = None
-    for indexes in _chain(one):
-        found = log_tails.frames("\n".join(one.part.lines[index] for index in indexes))
-        own = [frame for frame in found if _is_own(frame["file"], roots)]
+    for indexes in _chain(candidate):
+        frames = log_tails.frames("\n".join(candidate.excerpt.lines[index] for index in indexes))
+        own = [frame for frame in frames if _is_own(frame["file"], roots)]
         if own:
             return _frame(own[-1], own=True)
-        first = first or (found[-1] if found else None)
+        first = first or (frames[-1] if frames else None)
     return None if first is None else _frame(first, own=False)
 
 
-def _frame(found: dict[str, Any], *, own: bool) -> Frame:
-    return Frame(found["file"], found["line"], found["function"], found["code"], own)
+def _frame(frame: dict[str, Any], *, own: bool) -> Frame:
+    return Frame(frame["file"], frame["line"], frame["function"], frame["code"], own)
 
 
-def quoted_rank(one: Candidate) -> int | None:
-    """Return the rank whose traceback another one has printed; None where it is its own."""
-    indexes = _traceback(one)
-    said = _QUOTED.search(one.part.lines[indexes[0]]) if indexes else None
-    return int(said[1]) if said else None
+def quoted_rank(candidate: Candidate) -> int | None:
+    """Return the rank whose traceback another rank has printed; None for a rank's own traceback."""
+    indexes = _traceback(candidate)
+    match = _QUOTED.search(candidate.excerpt.lines[indexes[0]]) if indexes else None
+    return int(match[1]) if match else None
 
 
 def _is_own(file: str, roots: list[str]) -> bool:
@@ -91,128 +94,150 @@ def _is_own(file: str, roots: list[str]) -> bool:
     return _LIBRARY.search(file) is None and file.endswith(".py")
 
 
-def _chain(one: Candidate) -> Iterator[list[int]]:
-    """Yield the indexes of the traceback that ends at a line, then of those chained to it.
+def _chain(candidate: Candidate) -> Iterator[list[int]]:
+    """Yield the line indexes of the traceback that ends at a candidate, then of chained ones.
 
-    First the one that quotes it, then those below.
+    Of those, first the traceback that quotes it, then the ones below.
     """
-    yield (own := _traceback(one))
-    stream = one.part.by_stream[one.part.streams[one.index]]
-    if own and _QUOTING.search(one.part.lines[own[0]]):
-        above = stream[: bisect_left(stream, own[0])][-ABOVE:]
-        begins = (at for at, i in enumerate(above) if _BEGIN in one.part.lines[i])
-        yield above[max(begins, default=len(above)) :]
-    below = stream[bisect_right(stream, one.index) :][:ABOVE]
-    lines = [one.part.lines[index] for index in below]
+    yield (own := _traceback(candidate))
+    stream = candidate.excerpt.by_stream[candidate.excerpt.streams[candidate.index]]
+    if own and _QUOTING.search(candidate.excerpt.lines[own[0]]):
+        above = stream[: bisect_left(stream, own[0])][-MAX_TRACEBACK_LINES:]
+        starts = (
+            position
+            for position, i in enumerate(above)
+            if _TRACEBACK_START in candidate.excerpt.lines[i]
+        )
+        yield above[max(starts, default=len(above)) :]
+    below = stream[bisect_right(stream, candidate.index) :][:MAX_TRACEBACK_LINES]
+    lines = [candidate.excerpt.lines[index] for index in below]
     last = 0
     for end in tracebacks.exceptions(lines):
-        if not any(said in line for line in lines[last:end] for said in _CHAINED):
+        if not any(marker in line for line in lines[last:end] for marker in _CHAIN_MARKERS):
             return
         yield below[last : end + 1]
         last = end + 1
 
 
-def _traceback(one: Candidate) -> list[int]:
-    """Return the indexes of the traceback that ends at a line: those of its own stream."""
-    stream = one.part.by_stream[one.part.streams[one.index]]
-    at = bisect_left(stream, one.index)
-    above = stream[max(0, at - ABOVE) : at]
-    begin = next((i for i in reversed(above) if _BEGIN in one.part.lines[i]), None)
-    if begin is None or not _reaches(one, begin, at, stream):
+def _traceback(candidate: Candidate) -> list[int]:
+    """Return the line indexes, in its own stream, of the traceback that ends at a candidate."""
+    stream = candidate.excerpt.by_stream[candidate.excerpt.streams[candidate.index]]
+    position = bisect_left(stream, candidate.index)
+    above = stream[max(0, position - MAX_TRACEBACK_LINES) : position]
+    start = next(
+        (i for i in reversed(above) if _TRACEBACK_START in candidate.excerpt.lines[i]), None
+    )
+    if start is None or not _is_one_traceback(candidate, start, position, stream):
         return []
-    return stream[bisect_left(stream, begin) : at + 1]
+    return stream[bisect_left(stream, start) : position + 1]
 
 
-def _reaches(one: Candidate, begin: int, at: int, stream: list[int]) -> bool:
-    """Whether no exception ends between the beginning of a traceback and a line.
+def _is_one_traceback(candidate: Candidate, start: int, position: int, stream: list[int]) -> bool:
+    """Whether no other exception ends between the start of a traceback and its last line.
 
-    One that only carries another (Ray's) is followed by the frames of that other.
+    An exception that only wraps another (Ray's) is followed by the frames of the other.
     """
-    lines = [one.part.lines[index] for index in stream[bisect_left(stream, begin) : at + 1]]
+    lines = [
+        candidate.excerpt.lines[index]
+        for index in stream[bisect_left(stream, start) : position + 1]
+    ]
     return all(end == len(lines) - 1 for end in tracebacks.exceptions(lines))
 
 
-def lines_of(one: Candidate, ordered: list[Candidate]) -> tuple[Line, ...]:
-    """Return three to ten lines: the cause, how the program came there, what followed."""
-    chosen = {(one.part.source.name, one.index + one.part.number): _line(one, one.index)}
-    for index in (*_shown_frames(one), *_message(one)):
-        chosen.setdefault((one.part.source.name, one.part.number + index), _line(one, index))
-    told = {_what(one)}
+def evidence_lines(candidate: Candidate, ordered: list[Candidate]) -> tuple[EvidenceLine, ...]:
+    """Return the evidence for a cause, three to ten lines: its traceback, itself, what followed."""
+    chosen = {
+        (candidate.excerpt.source.name, candidate.index + candidate.excerpt.number): _line(
+            candidate, candidate.index
+        )
+    }
+    for index in (*_shown_frames(candidate), *_message(candidate)):
+        chosen.setdefault(
+            (candidate.excerpt.source.name, candidate.excerpt.number + index),
+            _line(candidate, index),
+        )
+    shown_keys = {_dedup_key(candidate)}
     for other in ordered:
-        if len(chosen) >= MOST:
+        if len(chosen) >= MAX_LINES:
             break
-        # of eight ranks that say the same one is enough
-        if not _is_idle(other, one) and _what(other) not in told:
-            told.add(_what(other))
-            chosen.setdefault((other.part.source.name, other.number), _line(other, other.index))
-    if len(chosen) < 3:  # noqa: PLR2004 - what stood just above, as far as it says something
-        for index in range(one.index - 1, max(-1, one.index - 3), -1):
-            if one.part.raw[index].strip():
+        # one line is enough where eight ranks print the same
+        if not _is_irrelevant(other, candidate) and _dedup_key(other) not in shown_keys:
+            shown_keys.add(_dedup_key(other))
+            chosen.setdefault((other.excerpt.source.name, other.number), _line(other, other.index))
+    if len(chosen) < 3:  # noqa: PLR2004 - lines just above, if not blank
+        for index in range(candidate.index - 1, max(-1, candidate.index - 3), -1):
+            if candidate.excerpt.raw[index].strip():
                 chosen.setdefault(
-                    (one.part.source.name, one.part.number + index), _line(one, index)
+                    (candidate.excerpt.source.name, candidate.excerpt.number + index),
+                    _line(candidate, index),
                 )
-    order = sorted(chosen, key=lambda key: (key[0] != one.part.source.name, key))
+    order = sorted(chosen, key=lambda key: (key[0] != candidate.excerpt.source.name, key))
     return tuple(chosen[key] for key in order)
 
 
-def _is_idle(other: Candidate, one: Candidate) -> bool:
-    """Whether a line proves nothing: an alarm that was none, a mere warning above the cause."""
-    if not one.weight:
+def _is_irrelevant(other: Candidate, candidate: Candidate) -> bool:
+    """Whether a line is no evidence: a false alarm, or a mere warning above the cause."""
+    if not candidate.weight:
         return False
-    above = other.log == one.log and other.number < one.number
-    return not other.weight or other.overtaken or (above and other.weight < classes.PLAIN)
+    above = other.log == candidate.log and other.number < candidate.number
+    return not other.weight or other.has_later_progress or (above and other.weight < classes.PLAIN)
 
 
-def _what(one: Candidate) -> str:
-    return one.match.signature.id if one.match.signature else one.match.line
+def _dedup_key(candidate: Candidate) -> str:
+    return candidate.match.signature.id if candidate.match.signature else candidate.match.line
 
 
-def _shown_frames(one: Candidate) -> list[int]:
-    """Return the innermost two frames with their code: the user's own, if the chain has some."""
+def _shown_frames(candidate: Candidate) -> list[int]:
+    """Return the line indexes of the innermost two frames: the user's own, if there are any."""
     shown: list[int] = []
-    for indexes in _chain(one):
-        lines = [one.part.lines[index] for index in indexes]
-        frames = [at for at, line in enumerate(lines) if tracebacks.is_frame(line)]
-        own = [at for at in frames if _is_own(lines[at].split('"')[1], [])]
-        chosen = [i for at in (own or frames)[-2:] for i in indexes[at : at + 2]]
+    for indexes in _chain(candidate):
+        lines = [candidate.excerpt.lines[index] for index in indexes]
+        frames = [position for position, line in enumerate(lines) if tracebacks.is_frame(line)]
+        own = [position for position in frames if _is_own(lines[position].split('"')[1], [])]
+        chosen = [i for position in (own or frames)[-2:] for i in indexes[position : position + 2]]
         if own:
             return chosen
         shown = shown or chosen
     return shown
 
 
-def _message(one: Candidate) -> list[int]:
-    """Return the lines below that belong to the message of a cause: a place, a hint."""
-    if _ELSE.match(one.part.lines[one.index]):
+def _message(candidate: Candidate) -> list[int]:
+    """Return the indexes of further lines of the message of a cause: a location, a hint."""
+    if _UNRELATED.match(candidate.excerpt.lines[candidate.index]):
         return []
-    stream = one.part.by_stream[one.part.streams[one.index]]
-    at = bisect_right(stream, one.index)
-    found = []
-    for last, index in zip(stream[at - 1 :], stream[at : at + BELOW], strict=False):
-        line = one.part.lines[index]
-        is_again = line[:ALIKE] == one.part.lines[one.index][:ALIKE]
-        if index - last > FAR or not line.strip() or is_again or _ELSE.match(line):
+    stream = candidate.excerpt.by_stream[candidate.excerpt.streams[candidate.index]]
+    position = bisect_right(stream, candidate.index)
+    indexes = []
+    for last, index in zip(
+        stream[position - 1 :], stream[position : position + MAX_MESSAGE_LINES], strict=False
+    ):
+        line = candidate.excerpt.lines[index]
+        is_repeated = (
+            line[:SAME_PREFIX_LENGTH]
+            == candidate.excerpt.lines[candidate.index][:SAME_PREFIX_LENGTH]
+        )
+        if index - last > MAX_LINE_GAP or not line.strip() or is_repeated or _UNRELATED.match(line):
             break
-        found.append(index)
-    return found
+        indexes.append(index)
+    return indexes
 
 
-def _line(one: Candidate, index: int) -> Line:
-    text = one.part.raw[index].rstrip()[:WIDEST]
-    return Line(one.part.source.name, one.part.number + index, text)
+def _line(candidate: Candidate, index: int) -> EvidenceLine:
+    text = candidate.excerpt.raw[index].rstrip()[:MAX_LINE_LENGTH]
+    return EvidenceLine(candidate.excerpt.source.name, candidate.excerpt.number + index, text)
 
 
-# lines of progress after an alarm: ranks that wait for a dead one do not print so many
-LONG_AFTER = 20
+# lines of progress after an error: ranks that wait for a dead one do not print so many
+LONG_PROGRESS_LINES = 20
 
 
 _RANK = re.compile(r"\[?[Rr]ank[ :=]?(\d{1,5})\b")
 
 
-class Part:
-    """Lines of one log that stand together, as they are and cleaned, and whose each is."""
+class ParsedExcerpt:
+    """Consecutive lines of one log, raw and cleaned, and the stream (rank) of each line."""
 
-    def __init__(self, source: Source, excerpt: Excerpt) -> None:
+    def __init__(self, source: LogSource, excerpt: Excerpt) -> None:
         self.source = source
         self.number = excerpt.number  # of the first line
         self.size = len(excerpt.text)
@@ -220,57 +245,61 @@ class Part:
         self.raw = signatures_match.plain(text)
         parted = [signatures_match.parted(line) for line in self.raw]
         self.lines = [line for line, _ in parted]
-        self.streams = [whose for _, whose in parted]
+        self.streams = [stream for _, stream in parted]
         self.by_stream: dict[str, list[int]] = {}
-        for index, whose in enumerate(self.streams):
-            self.by_stream.setdefault(whose, []).append(index)
-        self._long_since: dict[str, int] = {}
+        for index, stream in enumerate(self.streams):
+            self.by_stream.setdefault(stream, []).append(index)
+        self._long_progress_limits: dict[str, int] = {}
 
-    def is_long_since(self, stream: str, index: int) -> bool:
-        """Whether a stream (all, where it is nobody's) shows much progress below a line."""
-        if stream not in self._long_since:
-            every = self.by_stream[stream] if stream else range(len(self.lines))
+    def has_long_progress_after(self, stream: str, index: int) -> bool:
+        """Whether a stream ("": all streams) shows much progress below a line."""
+        if stream not in self._long_progress_limits:
+            indexes = self.by_stream[stream] if stream else range(len(self.lines))
             shown = (
-                at for at in reversed(every) if signatures_match.last_progress([self.lines[at]])
+                index_in_stream
+                for index_in_stream in reversed(indexes)
+                if signatures_match.last_progress([self.lines[index_in_stream]])
             )
-            self._long_since[stream] = next(islice(shown, LONG_AFTER - 1, None), -1)
-        return index < self._long_since[stream]
+            self._long_progress_limits[stream] = next(
+                islice(shown, LONG_PROGRESS_LINES - 1, None), -1
+            )
+        return index < self._long_progress_limits[stream]
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A line that may be the cause: how much it counts, where it stands."""
+    """A line that may be the cause: its weight and position."""
 
     weight: int
     match: Match
-    part: Part
+    excerpt: ParsedExcerpt
     index: int
-    overtaken: bool = False
-    is_past: bool = False  # overtaken long ago: no failure that still has a consequence
+    has_later_progress: bool = False
+    is_long_past: bool = False  # much progress came after it: it has no consequences any more
     time: str = ""
-    log: int = 0  # the place of its log among the logs
+    log: int = 0  # index of its log among the logs
 
     @property
     def number(self) -> int:
         """The number of the line in its log, from 1."""
-        return self.part.number + self.index
+        return self.excerpt.number + self.index
 
     @property
     def score(self) -> int:
-        """Another rank may print progress after the failure of this one: it only counts less.
+        """The weight, reduced by later progress, as another rank may print on after a failure.
 
-        One that the job has left far behind counts less than an exception that ended it.
+        After much progress it counts less than an exception that ended the job.
         """
-        return 2 * self.weight - (5 if self.is_past else 3 if self.overtaken else 0)
+        return 2 * self.weight - (5 if self.is_long_past else 3 if self.has_later_progress else 0)
 
     @property
     def rank(self) -> int | None:
-        """The rank that failed, as its words, its prefix or its file tell."""
+        """The rank that failed, from the message, the line prefix or the file name."""
         quoted = quoted_rank(self)
         if quoted is not None:
             return quoted
-        stream = self.part.streams[self.index]
+        stream = self.excerpt.streams[self.index]
         if stream.isdigit():
             return int(stream)
-        said = _RANK.search(self.part.raw[self.index])
-        return int(said[1]) if said else self.part.source.rank
+        match = _RANK.search(self.excerpt.raw[self.index])
+        return int(match[1]) if match else self.excerpt.source.rank

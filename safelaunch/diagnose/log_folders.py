@@ -1,4 +1,4 @@
-"""The logs in a folder, as launchers, schedulers and safelaunch lay them out."""
+"""Finds the logs in a folder, as launchers, schedulers and safelaunch name them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from safelaunch.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_LOGS = 20_000  # of one folder
-MOST_NAMES = 500_000  # that are looked through
-DEEPEST = 12  # folders below it
-ENDINGS = (".log", ".out", ".err", ".txt", ".stdout", ".stderr")
+MAX_LOGS = 20_000  # of one folder
+MAX_NAMES = 500_000  # of files, examined
+MAX_DEPTH = 12  # nested folders
+LOG_SUFFIXES = (".log", ".out", ".err", ".txt", ".stdout", ".stderr")
 # a rotated log (`train.log.1`), one without an ending, Slurm's and PBS's `job.o123`
 _NAME = re.compile(
     r".*\.(?:log|out|err|txt)[.-][\d.-]+|(?:stdout|stderr|nohup|console|log)(?:\.\w+)?"
@@ -27,71 +27,71 @@ _RANK = re.compile(
 _TORCHRUN = re.compile(r"[/\\](\d{1,5})[/\\](?:stdout|stderr)\.log$")
 _NODE = re.compile(r"(?:^|[^a-z])(node[-_]?\d{1,5})(?![0-9])", re.IGNORECASE)
 _ATTEMPT = re.compile(r"(?<=[/\\])attempt[-_](\d+)(?=[/\\])")
-_MERGED = "combined.log"
+_MERGED_LOG = "combined.log"
 
 
-def rank(path: str) -> int | None:
-    """Return the rank that the name of a log tells."""
-    said = _TORCHRUN.search(path) or _RANK.search(os.path.basename(path))
-    return int(said[1]) if said else None
+def rank_from_path(path: str) -> int | None:
+    """Return the rank in the name of a log, None if it has none."""
+    match = _TORCHRUN.search(path) or _RANK.search(os.path.basename(path))
+    return int(match[1]) if match else None
 
 
-def host(path: str) -> str:
-    """Return the node that the path of a log tells, "" where it tells none."""
-    said = _NODE.search(path)
-    return said[1] if said else ""
+def host_from_path(path: str) -> str:
+    """Return the node name in the path of a log, "" if it has none."""
+    match = _NODE.search(path)
+    return match[1] if match else ""
 
 
-def logs(folder: str) -> list[str]:
-    """Return the logs in a folder in the order of their names; folders that cannot be listed too.
+def find_logs(folder: str) -> list[str]:
+    """Return the logs in a folder in natural order, then the folders that cannot be listed.
 
-    Raises ConfigError where there are none, or too many to be meant.
+    Raises ConfigError where there are no logs, or too many.
     """
-    found, shut = _walk(folder)
-    found = _last_attempts([path for path in found if os.path.isfile(path)])
-    if not found and not shut:
-        said = ", ".join(f"*{ending}" for ending in ENDINGS)
-        raise ConfigError(f"{folder}: no logs in there ({said})", hint="name the files")
-    return found + shut
+    paths, unreadable_dirs = _walk(folder)
+    paths = _last_attempts([path for path in paths if os.path.isfile(path)])
+    if not paths and not unreadable_dirs:
+        patterns = ", ".join(f"*{suffix}" for suffix in LOG_SUFFIXES)
+        raise ConfigError(f"{folder}: no logs in this folder ({patterns})", hint="name the files")
+    return paths + unreadable_dirs
 
 
 def _walk(folder: str) -> tuple[list[str], list[str]]:
-    found: list[str] = []
-    shut: list[str] = []
+    paths: list[str] = []
+    unreadable_dirs: list[str] = []
     depth = folder.rstrip(os.sep).count(os.sep)
-    seen = 0
+    name_count = 0
 
-    def failed(error: OSError) -> None:
-        shut.append(str(error.filename))
+    def on_error(error: OSError) -> None:
+        unreadable_dirs.append(str(error.filename))
 
-    for here, folders, names in os.walk(folder, onerror=failed):
-        folders[:] = sorted((name for name in folders if name[0] != "."), key=_natural)
-        if here.count(os.sep) - depth >= DEEPEST:
-            folders.clear()
-        found += [os.path.join(here, name) for name in _of_one(names)]
-        seen += len(names) + len(folders)
-        if len(found) > MOST_LOGS or seen > MOST_NAMES:
-            many = f"{MOST_LOGS:,} logs" if len(found) > MOST_LOGS else f"{MOST_NAMES:,} files"
-            hint = "name the files, or a folder further down"
-            raise ConfigError(f"{folder}: more than {many}", hint=hint)
-    return found, shut
+    for directory, subdirs, names in os.walk(folder, onerror=on_error):
+        subdirs[:] = sorted((name for name in subdirs if name[0] != "."), key=_natural_key)
+        if directory.count(os.sep) - depth >= MAX_DEPTH:
+            subdirs.clear()
+        paths += [os.path.join(directory, name) for name in _logs_among(names)]
+        name_count += len(names) + len(subdirs)
+        if len(paths) > MAX_LOGS or name_count > MAX_NAMES:
+            limit = f"{MAX_LOGS:,} logs" if len(paths) > MAX_LOGS else f"{MAX_NAMES:,} files"
+            hint = "name the files, or a subfolder"
+            raise ConfigError(f"{folder}: more than {limit}", hint=hint)
+    return paths, unreadable_dirs
 
 
-def _of_one(names: Iterable[str]) -> list[str]:
+def _logs_among(names: Iterable[str]) -> list[str]:
     """Return the logs among the names in one folder."""
-    found = [name for name in sorted(names, key=_natural) if _is_log(name)]
-    if _MERGED in found and any(_RANK.search(name) for name in found):
-        found.remove(_MERGED)  # of our own runs: the same lines once more
-    return found
+    logs = [name for name in sorted(names, key=_natural_key) if _is_log(name)]
+    if _MERGED_LOG in logs and any(_RANK.search(name) for name in logs):
+        logs.remove(_MERGED_LOG)  # of our own runs: it repeats the lines of the ranks
+    return logs
 
 
 def _is_log(name: str) -> bool:
     low = name.lower().removesuffix(".gz")
-    return low.endswith(ENDINGS) or _NAME.fullmatch(low) is not None
+    return low.endswith(LOG_SUFFIXES) or _NAME.fullmatch(low) is not None
 
 
 def _last_attempts(paths: list[str]) -> list[str]:
-    """Leave out the attempts before the last of each run: that one ended it."""
+    """Return paths without earlier attempts of each run: the last one ended it."""
     parts = [_ATTEMPT.split(path, maxsplit=1) for path in paths]
     last: dict[str, int] = {}
     for part in parts:
@@ -104,6 +104,6 @@ def _last_attempts(paths: list[str]) -> list[str]:
     ]
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_key(name: str) -> list[tuple[int, str]]:
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]

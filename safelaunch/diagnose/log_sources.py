@@ -1,7 +1,7 @@
-"""The logs that are read: files, folders of them, what is packed, a stream.
+"""Opens and reads logs: files, folders, gzip, streams.
 
-Bytes come in blocks of whole lines. A file may grow, vanish, be sparse, end in the middle, hold
-UTF-16 or lines of any length: what can be read is read, and a note says what could not.
+Bytes come in blocks of whole lines. A file may grow, vanish, be sparse or truncated, hold UTF-16 or
+lines of any length: all that is readable is read, and a note names what is not.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from safelaunch.runtime.plain_text import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from safelaunch.diagnose.byte_streams import Stream
+    from safelaunch.diagnose.byte_streams import ByteStream
 
 STDIN = "-"
-LONGEST = 256 << 10  # bytes of a line that are held; of a longer one its beginning and its end
-KEPT = 64 << 10  # bytes of each of the two
+MAX_LINE_BYTES = 256 << 10  # of a longer line its start and end are kept
+LINE_END_BYTES = 64 << 10  # kept of the start and of the end of a long line
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\x07\x08\0"))
-_SAMPLE = 64 << 10  # bytes at the beginning that tell whether it is text
-_BINARY = 0.02  # share of control characters in it that no text has
-_FEW = 16  # control characters that prove nothing, however short it is
+_SAMPLE = 64 << 10  # at the start, by which text is recognised
+_BINARY = 0.02  # share of control characters that text does not reach
+_FEW = 16  # control characters that text of any length may have
 
 
-class Source(NamedTuple):
-    """One log: its path (`-` is standard input), and the rank and host that its name tells."""
+class LogSource(NamedTuple):
+    """One log: its path (`-` is standard input), and the rank and host in its name."""
 
     path: str
     rank: int | None = None
@@ -38,16 +38,16 @@ class Source(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The path as one line of text that can be printed, whatever bytes it has."""
+        """The path as one printable line of text."""
         return printable(self.path)
 
     @property
-    def shown(self) -> str:
-        """The name for people."""
+    def display_name(self) -> str:
+        """The name in messages."""
         return "standard input" if self.path == STDIN else self.name
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Whole lines: the number of the first (from 1), their bytes, and how many they are."""
 
     number: int
@@ -55,178 +55,178 @@ class Block(NamedTuple):
     lines: int
 
 
-def choose(paths: Iterable[str]) -> list[Source]:
-    """Return the logs that paths name, those of a folder in the order of their names.
+def find_sources(paths: Iterable[str]) -> list[LogSource]:
+    """Return the logs at paths (files, folders, `-`), those of a folder in natural order.
 
-    A log that two of them name, or a link and a name, is read once. Raises ConfigError for a path
-    that is not there, and for a folder without logs.
+    A log that is named twice, also by a link, is read once. Raises ConfigError for a path that does
+    not exist, and for a folder without logs.
     """
-    found: dict[object, Source] = {}
+    sources: dict[object, LogSource] = {}
     for path in paths:
         if path == STDIN:
-            found[path] = Source(path)
+            sources[path] = LogSource(path)
         elif os.path.isdir(path):
-            for below in log_folders.logs(path):
-                said = below[len(path) :]
-                found.setdefault(_identity(below), _source(below, said))
+            for log in log_folders.find_logs(path):
+                relative_path = log[len(path) :]
+                sources.setdefault(_identity(log), _source(log, relative_path))
         elif os.path.exists(path):
-            found.setdefault(_identity(path), _source(path, path))
+            sources.setdefault(_identity(path), _source(path, path))
         else:
-            raise _absent(path)
-    return list(found.values())
+            raise _missing_path_error(path)
+    return list(sources.values())
 
 
 def _identity(path: str) -> object:
     try:
         status = os.stat(path)
-    except OSError:  # gone since; whoever opens it says so
+    except OSError:  # deleted meanwhile; opening it will report that
         return path
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else path
 
 
-def _source(path: str, said: str) -> Source:
-    return Source(path, log_folders.rank(said), log_folders.host(said))
+def _source(path: str, label: str) -> LogSource:
+    return LogSource(path, log_folders.rank_from_path(label), log_folders.host_from_path(label))
 
 
-def _absent(path: str) -> ConfigError:
-    name = Source(path).name
+def _missing_path_error(path: str) -> ConfigError:
+    name = LogSource(path).name
     if os.path.islink(path):
-        target = Source(os.readlink(path)).name
-        return ConfigError(f"`{name}` is a link to `{target}`, which is not there")
+        target = LogSource(os.readlink(path)).name
+        return ConfigError(f"`{name}` is a link to `{target}`, which does not exist")
     folder = os.path.dirname(path) or "."
     try:
         names = os.listdir(folder)
     except OSError:
-        where = Source(folder).name
+        where = LogSource(folder).name
         return ConfigError(f"no file or folder `{name}`", hint=f"there is no folder `{where}`")
-    near = did_you_mean(os.path.basename(path), names)
-    return ConfigError(f"no file or folder `{name}`", hint=near or "`-` reads standard input")
+    suggestion = did_you_mean(os.path.basename(path), names)
+    return ConfigError(f"no file or folder `{name}`", hint=suggestion or "`-` reads standard input")
 
 
-class Pieces:
-    """Bytes that come piece by piece, as a stream that can be read."""
+class ChunkStream:
+    """A readable stream over an iterator of chunks."""
 
-    def __init__(self, found: Iterator[bytes]) -> None:
-        self._found = found
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
 
     def read(self, _: int = -1, /) -> bytes:
-        """Return the next piece, b"" at the end."""
-        return next((piece for piece in self._found if piece), b"")
+        """Return the next chunk, b"" at the end."""
+        return next((chunk for chunk in self._chunks if chunk), b"")
 
 
-class Reader:
-    """Reads one log once. `notes` tells afterwards what could not be read.
+class LogReader:
+    """Reads one log once; `notes` then lists what could not be read.
 
-    `waiting` is called once where a stream stays silent for long.
+    `on_silence` is called once where a stream stays silent for long.
     """
 
     def __init__(
         self,
-        source: Source,
-        stream: Stream | None = None,
-        waiting: Callable[[], None] = lambda: None,
+        source: LogSource,
+        stream: ByteStream | None = None,
+        on_silence: Callable[[], None] = lambda: None,
     ) -> None:
         self.source = source
         self.stream = stream
         self.notes: list[str] = []
         self.lines = 0
-        self.is_refused = False  # nothing of it could be read; the last note says why
+        self.is_unreadable = False  # it could not be read at all; the last note says why
         self.is_interrupted = False
-        self._waiting = waiting
-        self._held: list[bytes] = []
-        self._size = 0  # bytes that are held
-        self._is_known = False  # that it is text
+        self._on_silence = on_silence
+        self._pending: list[bytes] = []
+        self._size = 0  # of what is pending
+        self._is_checked = False  # whether it is text
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the log in blocks of whole lines; the last line may have no end."""
+    def blocks(self) -> Iterator[LineBlock]:
+        """Yield the log in blocks of whole lines; the last line may be unterminated."""
         try:
             if self.stream is not None:
-                yield from self._of(self.stream)
+                yield from self._read_blocks(self.stream)
             else:
                 with open(self.source.path, "rb") as file:
-                    yield from self._of(file)
+                    yield from self._read_blocks(file)
         except OSError as e:
-            yield from self.rest()
+            yield from self.remaining()
             if self.lines:
                 self._note(f"{e.strerror or e}; read up to line {self.lines:,}")
             else:
                 self._refuse(e.strerror or str(e))
 
-    def rest(self) -> Iterator[Block]:
-        """Yield what was read and not yet yielded: all that came of a log that was broken off."""
-        data = b"".join(self._held)
-        self._held = [data] if not data or data.endswith(b"\n") else [data, b"\n"]
-        block = self._taken()
+    def remaining(self) -> Iterator[LineBlock]:
+        """Yield what was read and not yet yielded, after the reading was broken off."""
+        data = b"".join(self._pending)
+        self._pending = [data] if not data or data.endswith(b"\n") else [data, b"\n"]
+        block = self._next_block()
         if block is not None:
             yield block
 
     def interrupt(self) -> None:
-        """Write down that a person has ended the reading."""
+        """Note that Ctrl-C ended the reading."""
         self.is_interrupted = True
         self._note(f"interrupted; read up to line {self.lines:,}")
 
-    def _note(self, said: str) -> None:
-        self.notes.append(f"{self.source.shown}: {said}")
+    def _note(self, reason: str) -> None:
+        self.notes.append(f"{self.source.display_name}: {reason}")
 
-    def _refuse(self, said: str) -> None:
-        self.is_refused = True
-        self._held = []
-        self._note(f"{said}; it was not read")
+    def _refuse(self, reason: str) -> None:
+        self.is_unreadable = True
+        self._pending = []
+        self._note(f"{reason}; it was not read")
 
-    def _of(self, file: Stream | BinaryIO) -> Iterator[Block]:
-        for data in byte_streams.text(byte_streams.limited(self._raw(file), self._note)):
-            self._held.append(data)
+    def _read_blocks(self, file: ByteStream | BinaryIO) -> Iterator[LineBlock]:
+        for data in byte_streams.decode_text(byte_streams.limit(self._chunks_of(file), self._note)):
+            self._pending.append(data)
             self._size += len(data)
-            if self._size >= byte_streams.BLOCK:
-                block = self._taken()
+            if self._size >= byte_streams.BLOCK_BYTES:
+                block = self._next_block()
                 if block is not None:
                     yield block
-                if self.is_refused:
+                if self.is_unreadable:
                     return
-        yield from self.rest()
+        yield from self.remaining()
 
-    def _raw(self, file: Stream | BinaryIO) -> Iterator[bytes]:
-        found = byte_streams.of_stream(file, self._waiting)
+    def _chunks_of(self, file: ByteStream | BinaryIO) -> Iterator[bytes]:
+        chunks = byte_streams.read_stream(file, self._on_silence)
         if self.stream is None and _is_regular(file):  # type: ignore[arg-type]
-            found = byte_streams.of_file(file, self._note)  # type: ignore[arg-type]
-        return byte_streams.unpacked(found, self._note)
+            chunks = byte_streams.read_file(file, self._note)  # type: ignore[arg-type]
+        return byte_streams.decompress(chunks, self._note)
 
-    def _taken(self) -> Block | None:
-        """Return the whole lines of what is held, None where there are none."""
-        data = b"".join(self._held)
-        if not self._is_known and data.strip():
-            self._is_known = True
-            said = self._not_text(data[:_SAMPLE])
-            if said:
-                self._refuse(said)
+    def _next_block(self) -> LineBlock | None:
+        """Return the whole lines of the pending data, None if there are none."""
+        data = b"".join(self._pending)
+        if not self._is_checked and data.strip():
+            self._is_checked = True
+            problem = self._unreadable_format(data[:_SAMPLE])
+            if problem:
+                self._refuse(problem)
                 return None
         end = data.rfind(b"\n") + 1
-        rest = _shortened(data[end:])
-        self._held, self._size = [rest], len(rest)
+        tail = _shorten_line(data[end:])
+        self._pending, self._size = [tail], len(tail)
         if not end:
             return None
-        block = Block(self.lines + 1, data[:end], data.count(b"\n"))
+        block = LineBlock(self.lines + 1, data[:end], data.count(b"\n"))
         self.lines += block.lines
         return block
 
-    def _not_text(self, sample: bytes) -> str:
-        """Return what a log is that is no text, "" for text."""
-        packed = byte_streams.packer(sample)
+    def _unreadable_format(self, sample: bytes) -> str:
+        """Return why a log is not text, "" for text."""
+        packed = byte_streams.unsupported_compression(sample)
         if packed is not None:
             name, command = packed
             file = "FILE" if self.stream is not None else shlex.quote(self.source.name)
-            return f"is packed with {name} (try `{command} {file} | safelaunch diagnose -`)"
+            return f"is compressed with {name} (try `{command} {file} | safelaunch diagnose -`)"
         control = len(sample) - len(sample.translate(None, _CONTROL))
-        return "is no text" if control > max(_FEW, _BINARY * len(sample)) else ""
+        return "is not text" if control > max(_FEW, _BINARY * len(sample)) else ""
 
 
 def _is_regular(file: BinaryIO) -> bool:
-    """Whether a file has a size: those of /proc have none, though they hold something."""
+    """Whether a file is regular and has a size: files of /proc have content, but size 0."""
     status = os.fstat(file.fileno())
     return stat.S_ISREG(status.st_mode) and status.st_size > 0
 
 
-def _shortened(line: bytes) -> bytes:
-    if len(line) <= LONGEST:
+def _shorten_line(line: bytes) -> bytes:
+    if len(line) <= MAX_LINE_BYTES:
         return line
-    return line[:KEPT] + b" ... " + line[-KEPT:]
+    return line[:LINE_END_BYTES] + b" ... " + line[-LINE_END_BYTES:]

@@ -1,4 +1,4 @@
-"""The failure that a run of our own has recorded: the first evidence, before what its log tells."""
+"""Adds the failure that one of our own runs recorded to the diagnosis of its log."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from safelaunch.runtime.signatures import classes
 if TYPE_CHECKING:
     from safelaunch.runtime.records import Failure, StackFrame
 
-_SAME = 60  # characters of a message by which its line in the log is known
+_MESSAGE_PREFIX_LENGTH = 60  # characters, by which the line of a message is found in the log
 
 
 def put_first(diagnosis: Diagnosis, failure: Failure, log: str) -> None:
-    """Put the failure that a run has recorded (failure.json) before all that its log tells.
+    """Make the recorded failure of a run (failure.json) the cause, before the findings of its log.
 
-    Its line is the one of the log that shows it; there is none of a rank that vanished.
+    It takes the line of the log that shows it; a rank that vanished has none.
     """
     recorded = _finding(failure, log)
     findings = (*diagnosis.causes, *diagnosis.others)
@@ -35,7 +35,7 @@ def put_first(diagnosis: Diagnosis, failure: Failure, log: str) -> None:
 def _shows(finding: Finding, recorded: Finding) -> bool:
     if None not in (finding.rank, recorded.rank) and finding.rank != recorded.rank:
         return False
-    return recorded.line[:_SAME] in finding.line
+    return recorded.line[:_MESSAGE_PREFIX_LENGTH] in finding.line
 
 
 def _finding(failure: Failure, log: str) -> Finding:

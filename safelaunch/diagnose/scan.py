@@ -1,8 +1,8 @@
-"""Finds the parts of logs of any size that are worth reading: excerpts round what is frightening.
+"""Extracts excerpts around possible errors from logs of any size.
 
 Raw bytes are searched for the literal texts of all signatures at once (Aho-Corasick); only the
-lines round a hit are kept. Of too many the first and the last are kept, and always those with a
-text that is rare in the log: an alarm that comes with each step must not hide the one that ends it.
+lines around a hit are kept. Of too many hits the first and the last are kept, and always those with
+a text that is rare in the log: an error printed at each step must not hide the one that ends it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.diagnose.literal_search import Finder, Hitting
+from safelaunch.diagnose.literal_search import BlockSearch, LiteralFinder
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import match
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.diagnose.literal_search import Hits
-    from safelaunch.diagnose.log_sources import Block, Reader
+    from safelaunch.diagnose.log_sources import LineBlock, LogReader
 
-WHOLE = 2 << 20  # bytes: a log up to this size is read as one excerpt
-LEAST_WHOLE = 64 << 10
-PAGE = 16 << 10  # bytes, about: a page with a hit is kept, with the one before and the one after
-PAGES = 32  # of one excerpt at most
-FEW_PAGES = 4  # as PAGES, where so much is kept already that only what is rare is added
-FIRST, LAST = 2 << 20, 4 << 20  # bytes of excerpts that are kept of each log
-RARE = 4 << 20  # bytes, more than FIRST, for those that hold a text not seen before
-SEEN = 2  # pages with a text, after which it is not rare any more
-WIDEST = 16 << 10  # bytes of a line that are kept: far more than is looked at
-SAMPLE = 4 << 10  # bytes at the end of each block in which progress is looked for
-_CODE_SAMPLE = 16 << 10  # bytes of a block in which its common codes are looked for
+WHOLE_LOG_BYTES = 2 << 20  # a log up to this size is read as one excerpt
+MIN_WHOLE_LOG_BYTES = 64 << 10
+PAGE_BYTES = 16 << 10  # about; a page with a hit is kept, with the one before and the one after
+MAX_PAGES = 32  # in one excerpt
+MAX_PAGES_WHEN_FULL = 4  # in one excerpt, once only rare texts are still added
+MAX_FIRST_BYTES, MAX_LAST_BYTES = 2 << 20, 4 << 20  # excerpts of each log
+MAX_RARE_BYTES = 4 << 20  # beyond MAX_FIRST_BYTES, for excerpts with a rare text
+MAX_RARE_PAGES = 2  # a text on more pages than this is not rare
+MAX_LINE_BYTES = 16 << 10  # kept of a line: far more than patterns need
+SAMPLE_BYTES = 4 << 10  # at the end of each block, searched for progress
+_CODE_SAMPLE_BYTES = 16 << 10  # of a block, from which its common escape codes are taken
 _COMMON_CODES = 8
-# no code goes over the end of a line: what is not closed would take lines with it
+# an escape code ends at its line: an unclosed one would swallow the lines below
 _ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE.encode())
 
 
 class Excerpt:
-    """Lines of a log that stand together: the number of the first (from 1), and their text."""
+    """Consecutive lines of a log: the number of the first (from 1), and their text."""
 
     __slots__ = ("number", "text")
 
@@ -49,75 +49,75 @@ class Excerpt:
 
 
 class Scan:
-    """What is worth reading in one log. `went_on` is the last line that shows progress, if known.
+    """Reads the excerpts of one log; `last_progress_line` is 0 where no line shows progress.
 
-    The first page is kept too: it tells versions and cards.
+    The first page is kept too: it shows versions and GPUs.
     """
 
-    def __init__(self, reader: Reader, finder: Finder) -> None:
+    def __init__(self, reader: LogReader, finder: LiteralFinder) -> None:
         self.reader = reader
         self.finder = finder
-        self.went_on = 0
-        self._head: list[Block] | None = []
-        self._hitting = Hitting(finder)
-        self._kept = _Kept()
-        self._open = _Open(self._kept)
+        self.last_progress_line = 0
+        self._head: list[LineBlock] | None = []
+        self._search_state = BlockSearch(finder)
+        self._excerpts = _ExcerptStore()
+        self._open_excerpt = _OpenExcerpt(self._excerpts)
 
     def run(self) -> list[Excerpt]:
-        """Return the excerpts of the log in their order; Ctrl-C ends the reading, not the reader's.
+        """Return the excerpts of the log in order; Ctrl-C ends the reading early.
 
-        After it `reader.is_interrupted` holds, and what was read so far is told.
+        Then `reader.is_interrupted` is true, and the excerpts so far are returned.
         """
         try:
             self._read(self.reader.blocks())
         except KeyboardInterrupt:
-            self._open.close()
-            self._read(self.reader.rest())
+            self._open_excerpt.close()
+            self._read(self.reader.remaining())
             self.reader.interrupt()
         if self._head is not None:
             text = b"".join(block.data for block in self._head)
-            self.finder.room -= len(text)
-            return [Excerpt(1, _narrow(text))] if text else []
-        self._open.close()
-        return self._kept.excerpts()
+            self.finder.whole_log_budget -= len(text)
+            return [Excerpt(1, _shorten_lines(text))] if text else []
+        self._open_excerpt.close()
+        return self._excerpts.excerpts()
 
-    def _read(self, blocks: Iterable[Block]) -> None:
-        whole = min(WHOLE, max(self.finder.room, LEAST_WHOLE))
+    def _read(self, blocks: Iterable[LineBlock]) -> None:
+        whole = min(WHOLE_LOG_BYTES, max(self.finder.whole_log_budget, MIN_WHOLE_LOG_BYTES))
         for block in blocks:
             if self._head is None:
                 self._search(block)
                 continue
             self._head.append(block)
-            if sum(len(one.data) for one in self._head) > whole:
+            if sum(len(head_block.data) for head_block in self._head) > whole:
                 head, self._head = self._head, None
-                for one in head:
-                    self._search(one)
+                for head_block in head:
+                    self._search(head_block)
 
-    def _search(self, raw: Block) -> None:
-        block = raw._replace(data=_plain(raw.data)) if b"\x1b" in raw.data else raw
+    def _search(self, raw: LineBlock) -> None:
+        block = raw._replace(data=_strip_escapes(raw.data)) if b"\x1b" in raw.data else raw
         self._sample(block)
-        found = self._hitting.hits(block.data)
-        if not found and self._open.is_idle and block.number > 1:
-            begin = _begin_of_last(block.data)
-            self._open.behind = _Page(block, begin, len(block.data), _NONE)
+        hits = self._search_state.hits(block.data)
+        if not hits and self._open_excerpt.is_idle and block.number > 1:
+            start = _last_page_start(block.data)
+            self._open_excerpt.previous_page = _Page(block, start, len(block.data), _NO_LITERALS)
             return
-        for page in _pages(block, found):
-            self._open.add(page)
+        for page in _pages(block, hits):
+            self._open_excerpt.add(page)
 
-    def _sample(self, block: Block) -> None:
-        lines = match.clean(block.data[-SAMPLE:].decode("utf-8", "replace"))
+    def _sample(self, block: LineBlock) -> None:
+        lines = match.clean(block.data[-SAMPLE_BYTES:].decode("utf-8", "replace"))
         shown = match.last_progress(lines)
         if shown:
             last = block.number + block.lines
-            self.went_on = last - (len(lines) - shown)
+            self.last_progress_line = last - (len(lines) - shown)
 
 
-def _plain(data: bytes) -> bytes:
-    """Return a block without control codes: a colour may stand within a word.
+def _strip_escapes(data: bytes) -> bytes:
+    """Return a block without escape codes: a colour may change within a word.
 
-    A program has few different ones, and to replace a text is ten times as fast as an expression.
+    A program uses few different ones, and replacing a text is ten times as fast as a pattern.
     """
-    for code, _ in Counter(_ESCAPE_SEQUENCE.findall(data[:_CODE_SAMPLE])).most_common(
+    for code, _ in Counter(_ESCAPE_SEQUENCE.findall(data[:_CODE_SAMPLE_BYTES])).most_common(
         _COMMON_CODES
     ):
         data = data.replace(code, b"")
@@ -125,139 +125,139 @@ def _plain(data: bytes) -> bytes:
 
 
 class _Page(NamedTuple):
-    """Whole lines of a block, and which literals stand in them."""
+    """Whole lines of a block, and the literals in them."""
 
-    block: Block
-    begin: int
+    block: LineBlock
+    start: int
     end: int
     literals: frozenset[int]
 
     @property
     def is_first(self) -> bool:
-        return self.begin == 0 and self.block.number == 1
+        return self.start == 0 and self.block.number == 1
 
     @property
     def text(self) -> bytes:
-        return _narrow(self.block.data[self.begin : self.end])
+        return _shorten_lines(self.block.data[self.start : self.end])
 
 
-_NONE: frozenset[int] = frozenset()
+_NO_LITERALS: frozenset[int] = frozenset()
 
 
-def _pages(block: Block, found: Sequence[Hits]) -> Iterator[_Page]:
-    data, begin = block.data, 0
-    indexes = [0] * len(found)
-    while begin < len(data):
-        end = _end_of_page(data, begin)
-        literals = _NONE
-        for which, hits in enumerate(found):
-            index = bisect_right(hits.ends, end, indexes[which])
-            literals |= hits.within(indexes[which], index)
-            indexes[which] = index
-        yield _Page(block, begin, end, literals)
-        begin = end
+def _pages(block: LineBlock, hit_lists: Sequence[Hits]) -> Iterator[_Page]:
+    data, start = block.data, 0
+    indexes = [0] * len(hit_lists)
+    while start < len(data):
+        end = _page_end(data, start)
+        literals = _NO_LITERALS
+        for list_index, hits in enumerate(hit_lists):
+            index = bisect_right(hits.ends, end, indexes[list_index])
+            literals |= hits.within(indexes[list_index], index)
+            indexes[list_index] = index
+        yield _Page(block, start, end, literals)
+        start = end
 
 
-def _end_of_page(data: bytes, begin: int) -> int:
-    return data.find(b"\n", min(begin + PAGE, len(data) - 1)) + 1 or len(data)
+def _page_end(data: bytes, start: int) -> int:
+    return data.find(b"\n", min(start + PAGE_BYTES, len(data) - 1)) + 1 or len(data)
 
 
-def _begin_of_last(data: bytes) -> int:
-    """Return where the last page of a block begins: at a line."""
-    return data.rfind(b"\n", 0, max(0, len(data) - PAGE)) + 1
+def _last_page_start(data: bytes) -> int:
+    """Return the offset of the last page of a block: the start of a line."""
+    return data.rfind(b"\n", 0, max(0, len(data) - PAGE_BYTES)) + 1
 
 
-class _Open:
-    """The excerpt to which pages are added, until one comes that is not worth it."""
+class _OpenExcerpt:
+    """The excerpt to which pages are added until one without a hit comes."""
 
-    def __init__(self, kept: _Kept) -> None:
-        self.behind: _Page | None = None  # a page that may come to stand above a hit
-        self._kept = kept
+    def __init__(self, store: _ExcerptStore) -> None:
+        self.previous_page: _Page | None = None  # kept if the next page has a hit
+        self._store = store
         self._number = 0
         self._texts: list[bytes] = []
         self._is_rare = False
-        self._counted: tuple[Block | None, int, int] = (None, 0, 0)
-        self._goes_on = False  # the last page has a hit: the one below it is kept too
+        self._line_position: tuple[LineBlock | None, int, int] = (None, 0, 0)
+        self._has_hit = False  # of the last page: then the one below it is kept too
 
     @property
     def is_idle(self) -> bool:
-        return not self._texts and not self._goes_on
+        return not self._texts and not self._has_hit
 
     def add(self, page: _Page) -> None:
-        if not page.literals and not self._goes_on and not page.is_first:
+        if not page.literals and not self._has_hit and not page.is_first:
             self.close()
-            self.behind = page
+            self.previous_page = page
             return
         if not self._texts:
-            self._begin(page)
+            self._start(page)
         self._texts.append(page.text)
-        self._is_rare |= self._kept.count(page.literals)
-        self._goes_on = bool(page.literals)
-        if len(self._texts) >= (FEW_PAGES if self._kept.is_full else PAGES):
+        self._is_rare |= self._store.count(page.literals)
+        self._has_hit = bool(page.literals)
+        if len(self._texts) >= (MAX_PAGES_WHEN_FULL if self._store.is_full else MAX_PAGES):
             self.close()
 
-    def _begin(self, page: _Page) -> None:
-        above, self.behind = self.behind, None
+    def _start(self, page: _Page) -> None:
+        above, self.previous_page = self.previous_page, None
         self._number = self._number_of(above or page)
         self._texts = [] if above is None else [above.text]
 
     def _number_of(self, page: _Page) -> int:
-        """Return the number of a page's first line; they are counted from the page before."""
-        block, begin, number = self._counted
-        if block is not page.block or begin > page.begin:
-            begin, number = 0, page.block.number
-        number += page.block.data.count(b"\n", begin, page.begin)
-        self._counted = (page.block, page.begin, number)
+        """Return the line number of a page, counted on from the page before."""
+        block, start, number = self._line_position
+        if block is not page.block or start > page.start:
+            start, number = 0, page.block.number
+        number += page.block.data.count(b"\n", start, page.start)
+        self._line_position = (page.block, page.start, number)
         return number
 
     def close(self) -> None:
         if self._texts:
             excerpt = Excerpt(self._number, b"".join(self._texts))
-            self._kept.add(excerpt, is_rare=self._is_rare)
+            self._store.add(excerpt, is_rare=self._is_rare)
         self._texts, self._is_rare = [], False
-        self.behind = None
+        self.previous_page = None
 
 
-class _Kept:
-    """The excerpts that are kept of a log: the first, the last, and those with what is rare."""
+class _ExcerptStore:
+    """The excerpts kept of a log: the first, the last, and those with a rare text."""
 
     def __init__(self) -> None:
         self._first: list[Excerpt] = []
         self._last: deque[Excerpt] = deque()
         self._sizes = [0, 0]
-        self._seen: Counter[int] = Counter()
+        self._page_counts: Counter[int] = Counter()
 
     @property
     def is_full(self) -> bool:
-        return self._sizes[0] >= FIRST
+        return self._sizes[0] >= MAX_FIRST_BYTES
 
     def count(self, literals: frozenset[int]) -> bool:
         """Count a page with literals; return whether one of them is rare so far."""
-        is_rare = any(self._seen[number] < SEEN for number in literals)
-        self._seen.update(literals)
+        is_rare = any(self._page_counts[number] < MAX_RARE_PAGES for number in literals)
+        self._page_counts.update(literals)
         return is_rare
 
     def add(self, excerpt: Excerpt, *, is_rare: bool) -> None:
         size = len(excerpt.text)
-        if self._sizes[0] < (FIRST + RARE if is_rare else FIRST):
+        if self._sizes[0] < (MAX_FIRST_BYTES + MAX_RARE_BYTES if is_rare else MAX_FIRST_BYTES):
             self._first.append(excerpt)
             self._sizes[0] += size
             return
         self._last.append(excerpt)
         self._sizes[1] += size
-        while self._sizes[1] > LAST and len(self._last) > 1:
+        while self._sizes[1] > MAX_LAST_BYTES and len(self._last) > 1:
             self._sizes[1] -= len(self._last.popleft().text)
 
     def excerpts(self) -> list[Excerpt]:
-        return sorted([*self._first, *self._last], key=lambda one: one.number)
+        return sorted([*self._first, *self._last], key=lambda excerpt: excerpt.number)
 
 
-def _narrow(text: bytes) -> bytes:
-    """Return lines without the middle of the longest: a page of one line may have a MiB."""
-    if len(text) <= WIDEST or max(map(len, text.split(b"\n"))) <= WIDEST:
+def _shorten_lines(text: bytes) -> bytes:
+    """Return lines with the middle of overlong ones removed: one line may have a MiB."""
+    if len(text) <= MAX_LINE_BYTES or max(map(len, text.split(b"\n"))) <= MAX_LINE_BYTES:
         return text
-    half = WIDEST // 2
+    half = MAX_LINE_BYTES // 2
     return b"\n".join(
-        line if len(line) <= WIDEST else line[:half] + b" ... " + line[-half:]
+        line if len(line) <= MAX_LINE_BYTES else line[:half] + b" ... " + line[-half:]
         for line in text.split(b"\n")
     )

@@ -1,4 +1,4 @@
-"""Reads the signatures: one YAML record for each mechanism of failure, checked when it is read.
+"""Reads and checks signature files: one YAML record for each kind of failure.
 
 The files of `signatures/` are read in the order of their names. Of two signatures on one line the
 first counts, unless the later one has conditions that hold. docs/signatures.md describes a record.
@@ -34,25 +34,25 @@ _COMPILED = ("id", "class", "role", "patterns", "cause", "remedy", "source", "re
              "even_as_warning", "when")  # fmt: skip
 
 
-_DEEPEST = 16  # levels of YAML: stream, document, list, mapping, `when`, `versions`
+_MAX_DEPTH = 16  # levels of YAML: stream, document, list, mapping, `when`, `versions`
 
 
-class BadSignature(ValueError):  # noqa: N818 - reads as what it is
+class SignatureError(ValueError):
     """A record is wrong; the message says which and why."""
 
 
 @functools.cache
 def source_records() -> tuple[Record, ...]:
-    """Return the records of `signatures/`, which a checkout has. Raises BadSignature."""
+    """Return the records of `signatures/`. Raises SignatureError."""
     names = sorted(name for name in os.listdir(FOLDER) if name.endswith(".yaml"))
     return tuple(read_files(os.path.join(FOLDER, name) for name in names))
 
 
 def read_files(paths: Iterable[str]) -> Iterator[Record]:
-    """Yield the records of files. Raises BadSignature, also for an id that is taken."""
-    import yaml  # noqa: PLC0415 - a run reads what was compiled
+    """Yield the records of files. Raises SignatureError, also for an id used twice."""
+    import yaml  # noqa: PLC0415 - runs read the compiled JSON
 
-    taken: dict[str, str] = {}
+    paths_by_id: dict[str, str] = {}
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
@@ -61,53 +61,53 @@ def read_files(paths: Iterable[str]) -> Iterator[Record]:
             _check_depth(yaml.parse(text, loader), path)
             records = yaml.load(text, loader)  # noqa: S506 - a safe loader
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
-            raise BadSignature(f"{path}: {e}") from None
+            raise SignatureError(f"{path}: {e}") from None
         for record in records if isinstance(records, list) else [records]:
-            checked = read(record, path)
-            name = checked["id"]
-            if name in taken:
-                raise BadSignature(f"{path}: `{name}` is in {taken[name]} already")
-            taken[name] = path
-            yield checked
+            parsed = parse_record(record, path)
+            name = parsed["id"]
+            if name in paths_by_id:
+                raise SignatureError(f"{path}: `{name}` is in {paths_by_id[name]} already")
+            paths_by_id[name] = path
+            yield parsed
 
 
 def _check_depth(events: Iterable[Any], path: str) -> None:
-    """Raise BadSignature for deep nesting: the composer in C crashes on it."""
+    """Raise SignatureError for deep nesting: the composer in C crashes on it."""
     depth = 0
     for event in events:
         name = type(event).__name__
         depth += name.endswith("StartEvent") - name.endswith("EndEvent")
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             line = event.start_mark.line + 1
-            raise BadSignature(f"{path}:{line}: nested more than {_DEEPEST} levels deep")
+            raise SignatureError(f"{path}:{line}: nested more than {_MAX_DEPTH} levels deep")
 
 
-def read(record: Any, path: str) -> Record:
-    """Return a record as `table.Signature` takes it, its patterns with their literal texts.
+def parse_record(record: Any, path: str) -> Record:
+    """Return a checked record for `table.Signature`, its patterns with their literal texts.
 
-    Raises BadSignature.
+    Raises SignatureError.
     """
     if not isinstance(record, dict):
-        raise BadSignature(f"{path}: a signature is a mapping, not `{record}`")
+        raise SignatureError(f"{path}: a signature is a mapping, not `{record}`")
     where = f"{path}: {record.get('id', 'a signature without id')}"
     if missing := _REQUIRED - record.keys():
-        raise BadSignature(f"{where}: {', '.join(sorted(missing))} missing")
+        raise SignatureError(f"{where}: {', '.join(sorted(missing))} missing")
     if unknown := record.keys() - _KEYS:
-        raise BadSignature(f"{where}: {', '.join(sorted(unknown))} is no key of a signature")
+        raise SignatureError(f"{where}: {', '.join(sorted(unknown))} is not a key of a signature")
     for key in _TEXTS:
         if not isinstance(record.get(key, ""), str):
-            raise BadSignature(f"{where}: {key} is a text")
+            raise SignatureError(f"{where}: {key} must be a text")
     lists = {key: _texts(record[key], f"{where}: {key}") for key in _LISTS}
-    _choice(record["class"], classes.TABLE, f"{where}: class")
-    _choice(record["role"], ROLES, f"{where}: role")
-    _choice(record.get("restart", RESTARTS[0]), RESTARTS, f"{where}: restart")
+    _check_choice(record["class"], classes.TABLE, f"{where}: class")
+    _check_choice(record["role"], ROLES, f"{where}: role")
+    _check_choice(record.get("restart", RESTARTS[0]), RESTARTS, f"{where}: restart")
     try:
         for pattern in lists["patterns"]:
             pattern_dialect.check(pattern)
         patterns = [[pattern, *pattern_dialect.literals(pattern)] for pattern in lists["patterns"]]
         when = _conditions(record.get("when", {}), where)
-    except pattern_dialect.BadPattern as e:
-        raise BadSignature(f"{where}: {e}") from None
+    except pattern_dialect.PatternError as e:
+        raise SignatureError(f"{where}: {e}") from None
     optional = {"restart": record.get("restart"), "likely": bool(record.get("likely")),
                 "even_as_warning": bool(record.get("even_as_warning")), "when": when}  # fmt: skip
     return {
@@ -124,31 +124,31 @@ def read(record: Any, path: str) -> Record:
 def _texts(value: Any, where: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
-        raise BadSignature(f"{where}: a text, or a list of them")
+        raise SignatureError(f"{where}: must be a text or a list of texts")
     return texts
 
 
-def _choice(value: Any, choices: Iterable[str], where: str) -> None:
+def _check_choice(value: Any, choices: Iterable[str], where: str) -> None:
     if value not in choices:
-        raise BadSignature(f"{where}: `{value}` is none of {', '.join(choices)}")
+        raise SignatureError(f"{where}: `{value}` is not one of {', '.join(choices)}")
 
 
 def _conditions(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or value.keys() - _CONDITIONS:
-        raise BadSignature(f"{where}: `when` knows {', '.join(sorted(_CONDITIONS))}")
+        raise SignatureError(f"{where}: `when` takes only {', '.join(sorted(_CONDITIONS))}")
     for key in _PATTERNS:
         if key in value:
             pattern_dialect.check(str(value[key]))
     if "phase" in value:
-        _choice(value["phase"], PHASES, f"{where}: phase")
+        _check_choice(value["phase"], PHASES, f"{where}: phase")
     versions = value.get("versions", {})
     if not isinstance(versions, dict):
-        raise BadSignature(f'{where}: versions is a mapping like {{nccl: "<2.26.3"}}')
+        raise SignatureError(f'{where}: versions is a mapping like {{nccl: "<2.26.3"}}')
     return dict(value)
 
 
-def compiled(records: Iterable[Record]) -> str:
-    """Return signatures as the runtime reads them: JSON, a record a line, without the samples."""
+def compile_records(records: Iterable[Record]) -> str:
+    """Return signatures as JSON for the runtime: one record a line, without samples."""
     lines = (
         json.dumps({key: record[key] for key in _COMPILED if key in record}, separators=(",", ":"))
         for record in records

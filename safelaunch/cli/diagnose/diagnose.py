@@ -20,7 +20,7 @@ from safelaunch.runs.access import LogRequest, MissingLogError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.diagnose.log_sources import Reader
+    from safelaunch.diagnose.log_sources import LogReader
     from safelaunch.runs.access import RunAccess
     from safelaunch.runtime.signatures.table import Table
 
@@ -59,7 +59,7 @@ def command(
         recorded_failure.put_first(told, failure, run.id)
     if names == ["-"] and not logs and not told.lines:
         raise ConfigError("standard input is empty", hint="name a log, a folder of logs, or a run")
-    if told.refused == told.logs and not told.causes:
+    if told.unreadable == told.logs and not told.causes:
         raise ConfigError("; ".join(told.notes[:_FEW]), hint=_hint(told.logs))
     code = 130 if told.interrupted else int(told.failed)
     if as_json:
@@ -93,14 +93,18 @@ def _names(logs: tuple[str, ...]) -> list[str]:
     return names
 
 
-def _readers(names: list[str], run: RunAccess | None) -> list[Reader]:
+def _readers(names: list[str], run: RunAccess | None) -> list[LogReader]:
     from safelaunch.diagnose import log_sources  # noqa: PLC0415 - as the engine
 
     if run is not None:
-        return [log_sources.Reader(log_sources.Source(run.id), log_sources.Pieces(_log_of(run)))]
-    found = log_sources.choose(names)
+        return [
+            log_sources.LogReader(
+                log_sources.LogSource(run.id), log_sources.ChunkStream(_log_of(run))
+            )
+        ]
+    found = log_sources.find_sources(names)
     return [
-        log_sources.Reader(one, sys.stdin.buffer if one.path == "-" else None, _waiting)
+        log_sources.LogReader(one, sys.stdin.buffer if one.path == "-" else None, _waiting)
         for one in found
     ]
 
@@ -144,6 +148,6 @@ def _table(paths: tuple[str, ...]) -> Table | None:
         files += [os.path.join(path, name) for name in names]
     try:
         own = list(signature_files.read_files(files))
-    except signature_files.BadSignature as e:
+    except signature_files.SignatureError as e:
         raise ConfigError(str(e), hint="docs/signatures.md describes a signature") from None
     return table.Table([*own, *table.records()])

@@ -13,7 +13,7 @@ from safelaunch.runtime.signatures import classes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from safelaunch.diagnose.evidence import Frame, Line
+    from safelaunch.diagnose.evidence import EvidenceLine, Frame
     from safelaunch.diagnose.root_cause import Diagnosis, Finding
 
 _SURE = {"high": "", "medium": "most likely: ", "low": "perhaps: "}
@@ -63,7 +63,7 @@ def _lines(told: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
         yield _nothing(told)
     if show_all:
         yield from _rest("also found", told.others, width)
-        yield from _rest("alarms after which it went on", told.went_on, width)
+        yield from _rest("alarms after which it went on", told.false_alarms, width)
     elif told.causes and told.others:
         count = len(told.others)
         yield ""
@@ -75,8 +75,8 @@ def _nothing(told: Diagnosis) -> str:
     if told.logs > 1:
         what += f" of {told.logs} logs"
     said = f"no failure found in {what}"
-    if told.went_on:
-        said += f"; {len(told.went_on)} alarms after which it went on: --all lists them"
+    if told.false_alarms:
+        said += f"; {len(told.false_alarms)} alarms after which it went on: --all lists them"
     return said
 
 
@@ -117,7 +117,9 @@ def _at(frame: Frame, width: int) -> Iterator[str]:
         yield from folded("", f"  {frame.code}", width, 1)
 
 
-def _proof(lines: Iterable[Line], one: Finding, width: int, *, several: bool) -> Iterator[str]:
+def _proof(
+    lines: Iterable[EvidenceLine], one: Finding, width: int, *, several: bool
+) -> Iterator[str]:
     shown = list(lines)
     digits = max((len(str(line.number)) for line in shown), default=1)
     path = one.path
@@ -163,7 +165,7 @@ def to_json(told: Diagnosis, *, show_all: bool) -> dict[str, Any]:
     return {
         "version": 1,
         "findings": [_finding(one) for one in findings],
-        "went_on": [_finding(one) for one in told.went_on] if show_all else [],
+        "went_on": [_finding(one) for one in told.false_alarms] if show_all else [],
         "notes": told.notes,
     }
 

@@ -53,13 +53,13 @@ def test_an_absent_log_is_exit_code_2(place: Place) -> None:
 
 def test_what_cannot_be_read_is_exit_code_2(place: Place) -> None:
     path = place.write("model.pt", os.urandom(100_000))
-    assert "is no text" in place.cli("diagnose", str(path), code=2).stderr
+    assert "is not text" in place.cli("diagnose", str(path), code=2).stderr
 
 
 def test_beside_a_log_that_can_be_read_others_are_told(place: Place) -> None:
     binary, log = place.write("a.log", os.urandom(100_000)), place.write("b.log", FAILED)
     done = place.cli("diagnose", str(binary), str(log), code=1)
-    assert done.stderr == f"note: {binary}: is no text; it was not read\n"
+    assert done.stderr == f"note: {binary}: is not text; it was not read\n"
 
 
 def test_an_empty_log_has_no_failure(place: Place) -> None:

@@ -6,7 +6,7 @@ import io
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.diagnose.log_sources import Reader, Source
+from safelaunch.diagnose.log_sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import Diagnosis, diagnose
 from support import DATA
 
@@ -42,7 +42,7 @@ def records(path: Path = FILE) -> list[dict[str, Any]]:
 
 def diagnosed(log: str) -> Diagnosis:
     """Return what `diagnose` says of a text."""
-    return diagnose([Reader(Source("-"), io.BytesIO(log.encode()))])
+    return diagnose([LogReader(LogSource("-"), io.BytesIO(log.encode()))])
 
 
 def read(record: dict[str, Any]) -> Read:

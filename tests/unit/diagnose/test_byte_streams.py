@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch.diagnose import byte_streams, log_sources
-from safelaunch.diagnose.log_sources import Pieces, Reader, Source, choose
+from safelaunch.diagnose.log_sources import ChunkStream, LogReader, LogSource, find_sources
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX names, links and pipes")
 RNG = random.Random(1)  # noqa: S311 - the same bytes each time
@@ -27,13 +27,13 @@ def in_time() -> object:
     assert time.process_time() - begun < DEADLINE
 
 
-def read(path: Path | str) -> tuple[bytes, Reader]:
-    reader = Reader(Source(str(path)))
+def read(path: Path | str) -> tuple[bytes, LogReader]:
+    reader = LogReader(LogSource(str(path)))
     return b"".join(block.data for block in reader.blocks()), reader
 
 
-def of_bytes(data: bytes) -> tuple[bytes, Reader]:
-    reader = Reader(Source("-"), io.BytesIO(data))
+def of_bytes(data: bytes) -> tuple[bytes, LogReader]:
+    reader = LogReader(LogSource("-"), io.BytesIO(data))
     return b"".join(block.data for block in reader.blocks()), reader
 
 
@@ -45,7 +45,7 @@ def test_lines_are_counted_as_grep_does(tmp_path: Path) -> None:
     data = b"\n".join(lines)
     path = tmp_path / "a.log"
     path.write_bytes(data)
-    reader = Reader(Source(str(path)))
+    reader = LogReader(LogSource(str(path)))
     for block in reader.blocks():
         assert block.data.split(b"\n")[0] == lines[block.number - 1]
     assert reader.lines == len(lines)
@@ -61,7 +61,9 @@ def test_small_logs_are_read_whole(data: bytes) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_the_sizes_of_pieces_change_nothing(size: int) -> None:
     data = codecs.BOM_UTF8 + "erste\nzweite ü\n".encode() * 50
-    reader = Reader(Source("x"), Pieces(data[i : i + size] for i in range(0, len(data), size)))
+    reader = LogReader(
+        LogSource("x"), ChunkStream(data[i : i + size] for i in range(0, len(data), size))
+    )
     assert b"".join(block.data for block in reader.blocks()) == data[3:]
 
 
@@ -101,11 +103,12 @@ def test_ten_gib_of_a_hole_are_jumped_over(tmp_path: Path) -> None:
 
 def test_of_a_line_without_end_both_ends_are_kept() -> None:
     count = 8
-    reader = Reader(
-        Source("x"), Pieces(iter([b"begin", *[b"x" * (1 << 20)] * count, b"end\n", b"next\n"]))
+    reader = LogReader(
+        LogSource("x"),
+        ChunkStream(iter([b"begin", *[b"x" * (1 << 20)] * count, b"end\n", b"next\n"])),
     )
     (block,) = reader.blocks()
-    assert len(block.data) < log_sources.LONGEST + byte_streams.BLOCK
+    assert len(block.data) < log_sources.MAX_LINE_BYTES + byte_streams.BLOCK_BYTES
     assert block.data.startswith(b"begin")
     assert block.data.endswith(b"end\nnext\n")
     assert reader.lines == 2
@@ -113,7 +116,7 @@ def test_of_a_line_without_end_both_ends_are_kept() -> None:
 
 def test_bars_that_never_end_a_line_are_one_line_with_their_last_state() -> None:
     states = (b"\r%3d%%|" % (n % 100) + b"#" * 80 for n in range(100_000))
-    reader = Reader(Source("x"), Pieces(states))
+    reader = LogReader(LogSource("x"), ChunkStream(states))
     found = b"".join(block.data for block in reader.blocks())
     assert found.endswith(b"\r 99%|" + b"#" * 80 + b"\n")
     assert reader.lines == 1
@@ -131,8 +134,8 @@ def test_bars_that_never_end_a_line_are_one_line_with_their_last_state() -> None
 def test_what_is_no_text_is_not_read(data: bytes) -> None:
     found, reader = of_bytes(data)
     assert found == b""
-    assert reader.is_refused
-    assert reader.notes == ["standard input: is no text; it was not read"]
+    assert reader.is_unreadable
+    assert reader.notes == ["standard input: is not text; it was not read"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,7 @@ def test_of_other_packers_it_is_told_how_to_read_them(
     path = tmp_path / "a b.log"
     path.write_bytes(magic + RNG.randbytes(1000))
     _, reader = read(path)
-    assert reader.is_refused
+    assert reader.is_unreadable
     assert f"`{command} '{path}' | safelaunch diagnose -`" in reader.notes[0]
 
 
@@ -172,7 +175,7 @@ def test_zeros_behind_gzip_are_padding() -> None:
 def test_other_bytes_behind_gzip_are_told() -> None:
     found, reader = of_bytes(gzip.compress(b"one\n") + b"garbage")
     assert found == b"one\n"
-    assert reader.notes == ["standard input: no gzip follows; the rest was not read"]
+    assert reader.notes == ["standard input: data after the end of the gzip data; it was not read"]
 
 
 @pytest.mark.parametrize("left", [11, 500, -9, -4, -1])
@@ -180,14 +183,14 @@ def test_gzip_that_is_cut_off_is_read_up_to_there(left: int) -> None:
     text = b"".join(b"line %d %d\n" % (n, n * n) for n in range(3000))
     found, reader = of_bytes(gzip.compress(text)[:left])
     assert text.startswith(found.rpartition(b"\n")[0].rpartition(b"\n")[0])
-    assert reader.notes == ["standard input: the packed data is cut off"]
+    assert reader.notes == ["standard input: the gzip data is truncated"]
 
 
 def test_damaged_gzip_is_told() -> None:
     packed = bytearray(gzip.compress(RNG.randbytes(5000)))
     packed[-6] ^= 255
     _, reader = of_bytes(bytes(packed))
-    assert "standard input: the packed data is damaged; the rest was not read" in reader.notes
+    assert "standard input: the gzip data is damaged; the rest was not read" in reader.notes
 
 
 def test_a_bomb_of_gzip_is_unpacked_in_little_memory(tmp_path: Path) -> None:
@@ -206,7 +209,7 @@ def test_a_bomb_of_gzip_is_unpacked_in_little_memory(tmp_path: Path) -> None:
 def test_a_log_that_grows_is_read_as_long_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"line\n" * 500_000)
-    reader = Reader(Source(str(path)))
+    reader = LogReader(LogSource(str(path)))
     for _ in reader.blocks():
         with open(path, "ab") as file:
             file.write(b"more\n" * 500_000)
@@ -216,25 +219,25 @@ def test_a_log_that_grows_is_read_as_long_as_it_was(tmp_path: Path) -> None:
 def test_a_log_that_is_truncated_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"line\n" * 1_000_000)
-    reader = Reader(Source(str(path)))
+    reader = LogReader(LogSource(str(path)))
     for _ in reader.blocks():
         os.truncate(path, 0)
-    assert reader.notes == [f"{path}: it became shorter while it was read"]
+    assert reader.notes == [f"{path}: the file shrank while it was read"]
 
 
 def test_a_log_that_vanishes_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"line\n")
-    (found,) = choose([str(tmp_path)])
+    (found,) = find_sources([str(tmp_path)])
     path.unlink()
     _, reader = read(found.path)
-    assert reader.is_refused
+    assert reader.is_unreadable
     assert reader.notes == [f"{path}: No such file or directory; it was not read"]
 
 
 def test_a_folder_in_place_of_a_log_is_told(tmp_path: Path) -> None:
     _, reader = read(tmp_path)
-    assert reader.is_refused
+    assert reader.is_unreadable
 
 
 def test_a_stream_that_breaks_is_read_up_to_there() -> None:
@@ -242,14 +245,14 @@ def test_a_stream_that_breaks_is_read_up_to_there() -> None:
         yield b"one\ntwo"
         raise OSError(5, "Input/output error")
 
-    reader = Reader(Source("x"), Pieces(broken()))  # type: ignore[arg-type]
+    reader = LogReader(LogSource("x"), ChunkStream(broken()))  # type: ignore[arg-type]
     assert b"".join(block.data for block in reader.blocks()) == b"one\ntwo\n"
     assert reader.notes == ["x: Input/output error; read up to line 2"]
 
 
 def test_an_endless_stream_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_streams, "LIMIT", 64 << 20)
-    reader = Reader(Source("-"), Pieces(iter(lambda: b"y\n" * 50_000, b"")))
+    monkeypatch.setattr(byte_streams, "MAX_LOG_BYTES", 64 << 20)
+    reader = LogReader(LogSource("-"), ChunkStream(iter(lambda: b"y\n" * 50_000, b"")))
     for _ in reader.blocks():
         pass
     assert 64 << 20 <= 2 * reader.lines < 70 << 20
@@ -269,7 +272,7 @@ def test_a_file_without_a_size_is_read() -> None:
 
 @posix
 def test_a_silent_stream_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_streams, "SILENCE", 0.01)
+    monkeypatch.setattr(byte_streams, "SILENCE_SECONDS", 0.01)
     out, into = os.pipe()
     told: list[str] = []
 
@@ -279,14 +282,14 @@ def test_a_silent_stream_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
         os.close(into)
 
     with open(out, "rb") as file:
-        reader = Reader(Source("-"), file, waiting)
+        reader = LogReader(LogSource("-"), file, waiting)
         assert b"".join(block.data for block in reader.blocks()) == b"late\n"
     assert told == ["waiting"]
 
 
 @posix
 def test_a_stream_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_streams, "SILENCE", 0.01)
+    monkeypatch.setattr(byte_streams, "SILENCE_SECONDS", 0.01)
     out, into = os.pipe()
     os.set_blocking(out, False)
 
@@ -298,7 +301,7 @@ def test_a_stream_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPa
         os.wait()
 
     with open(out, "rb") as file:
-        found = Reader(Source("-"), file, waiting).blocks()
+        found = LogReader(LogSource("-"), file, waiting).blocks()
         assert b"".join(block.data for block in found) == b"late\n"
 
 
@@ -307,7 +310,7 @@ def test_what_came_before_an_interrupt_is_told() -> None:
         yield b"one\ntwo"
         raise KeyboardInterrupt
 
-    reader = Reader(Source("-"), Pieces(stream()))  # type: ignore[arg-type]
+    reader = LogReader(LogSource("-"), ChunkStream(stream()))  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         list(reader.blocks())
-    assert [block.data for block in reader.rest()] == [b"one\ntwo\n"]
+    assert [block.data for block in reader.remaining()] == [b"one\ntwo\n"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.diagnose.log_sources import Reader, Source, choose
+from safelaunch.diagnose.log_sources import LogReader, LogSource, find_sources
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ def in_time() -> object:
     assert time.process_time() - begun < DEADLINE
 
 
-def read(path: Path | str) -> tuple[bytes, Reader]:
-    reader = Reader(Source(str(path)))
+def read(path: Path | str) -> tuple[bytes, LogReader]:
+    reader = LogReader(LogSource(str(path)))
     return b"".join(block.data for block in reader.blocks()), reader
 
 
 def paths(root: Path, *asked: Path | str) -> list[str]:
-    return [os.path.relpath(one.path, root) for one in choose(map(str, asked))]
+    return [os.path.relpath(one.path, root) for one in find_sources(map(str, asked))]
 
 
 def touch(root: Path, *names: str) -> None:
@@ -45,7 +45,7 @@ def touch(root: Path, *names: str) -> None:
 
 def test_ranks_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     touch(tmp_path, *(f"rank-{rank}.log" for rank in range(12)))
-    assert [one.rank for one in choose([str(tmp_path)])] == list(range(12))
+    assert [one.rank for one in find_sources([str(tmp_path)])] == list(range(12))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_ranks_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 )
 def test_a_name_tells_rank_and_node(tmp_path: Path, name: str, rank: int | None, host: str) -> None:
     touch(tmp_path, name)
-    (found,) = choose([str(tmp_path)])
+    (found,) = find_sources([str(tmp_path)])
     assert (found.rank, found.host) == (rank, host)
 
 
@@ -92,7 +92,7 @@ def test_of_several_attempts_of_each_node_the_last_is_read(tmp_path: Path) -> No
 
 def test_a_folder_named_with_its_attempt_is_read(tmp_path: Path) -> None:
     touch(tmp_path, "attempt-1/rank-0.log", "attempt-2/rank-0.log")
-    (found,) = choose([str(tmp_path / "attempt-1")])
+    (found,) = find_sources([str(tmp_path / "attempt-1")])
     assert "attempt-1" in found.path
 
 
@@ -110,7 +110,7 @@ def test_a_log_named_twice_is_read_once(tmp_path: Path) -> None:
 def test_a_link_beside_its_log_is_not_read_again(tmp_path: Path) -> None:
     touch(tmp_path, "a.log")
     (tmp_path / "latest.log").symlink_to("a.log")
-    assert len(choose([str(tmp_path)])) == 1
+    assert len(find_sources([str(tmp_path)])) == 1
 
 
 @posix
@@ -128,40 +128,40 @@ def test_pipes_dangling_links_and_loops_in_a_folder_are_passed_by(tmp_path: Path
 @posix
 def test_a_dangling_link_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.log").symlink_to("nowhere")
-    with pytest.raises(ConfigError, match="is a link to `nowhere`, which is not there"):
-        choose([str(tmp_path / "x.log")])
+    with pytest.raises(ConfigError, match="is a link to `nowhere`, which does not exist"):
+        find_sources([str(tmp_path / "x.log")])
 
 
 def test_an_absent_log_is_told_with_the_nearest_name(tmp_path: Path) -> None:
     touch(tmp_path, "train.log")
     with pytest.raises(ConfigError) as told:
-        choose([str(tmp_path / "trian.log")])
+        find_sources([str(tmp_path / "trian.log")])
     assert told.value.hint == "did you mean `train.log`?"
 
 
 def test_a_folder_without_logs_is_told(tmp_path: Path) -> None:
     touch(tmp_path, "train.py")
-    with pytest.raises(ConfigError, match="no logs in there"):
-        choose([str(tmp_path)])
+    with pytest.raises(ConfigError, match="no logs in this folder"):
+        find_sources([str(tmp_path)])
 
 
 def test_a_folder_of_2001_logs_is_read(tmp_path: Path) -> None:
     touch(tmp_path, *(f"rank-{rank}.log" for rank in range(2001)))
-    assert len(choose([str(tmp_path)])) == 2001
+    assert len(find_sources([str(tmp_path)])) == 2001
 
 
 def test_a_disk_named_by_mistake_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safelaunch.diagnose.log_folders.MOST_NAMES", 10)
+    monkeypatch.setattr("safelaunch.diagnose.log_folders.MAX_NAMES", 10)
     touch(tmp_path, *(f"{n}/x.py" for n in range(20)))
     with pytest.raises(ConfigError, match="more than 10 files"):
-        choose([str(tmp_path)])
+        find_sources([str(tmp_path)])
 
 
 @posix
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "display_name"),
     [
         (b"a b'\"$.log", "a b'\"$.log"),
         (b"two\nlines.log", "two\\nlines.log"),
@@ -170,10 +170,12 @@ def test_a_disk_named_by_mistake_is_refused(
         ("größe-模型.log".encode(), "größe-模型.log"),
     ],
 )
-def test_odd_names_are_read_and_shown_on_one_line(tmp_path: Path, name: bytes, shown: str) -> None:
+def test_odd_names_are_read_and_shown_on_one_line(
+    tmp_path: Path, name: bytes, display_name: str
+) -> None:
     path = os.fsencode(tmp_path) + b"/" + name
     with open(path, "wb") as file:
         file.write(b"x\n")
-    (found,) = choose([str(tmp_path)])
+    (found,) = find_sources([str(tmp_path)])
     assert read(found.path)[0] == b"x\n"
-    assert os.path.basename(found.shown) == shown
+    assert os.path.basename(found.display_name) == display_name

@@ -8,7 +8,7 @@ import random
 import pytest
 from support.inputs import failure_logs
 
-from safelaunch.diagnose.log_sources import Reader, Source
+from safelaunch.diagnose.log_sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import HIGH, LOW, Diagnosis, Finding, diagnose
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -36,7 +36,7 @@ def told(*logs: str, **names: str) -> Diagnosis:
     readers = []
     for path, text in sources:
         rank = int(path[5:-4]) if path.startswith("rank-") and len(logs) > 1 else None
-        readers.append(Reader(Source(path, rank), io.BytesIO(text.encode())))
+        readers.append(LogReader(LogSource(path, rank), io.BytesIO(text.encode())))
     return diagnose(readers)
 
 
@@ -131,7 +131,7 @@ def test_nothing_is_found_in_a_log_without_a_failure() -> None:
 def test_an_alarm_after_which_the_job_went_on_is_no_failure() -> None:
     found = told(f"{BAR.format(3)}\n{OOM}\n{BAR.format(4)}\n{BAR.format(5)}\n")
     assert not found.failed
-    assert [one.name for one in found.went_on] == ["cuda-oom"]
+    assert [one.name for one in found.false_alarms] == ["cuda-oom"]
 
 
 def test_a_bar_that_is_drawn_once_more_at_the_end_is_no_progress() -> None:

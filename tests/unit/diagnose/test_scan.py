@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from safelaunch.diagnose import byte_streams, scan
-from safelaunch.diagnose.literal_search import Finder, Hitting
-from safelaunch.diagnose.log_sources import Pieces, Reader, Source
+from safelaunch.diagnose.literal_search import BlockSearch, LiteralFinder
+from safelaunch.diagnose.log_sources import ChunkStream, LogReader, LogSource
 from safelaunch.diagnose.root_cause import diagnose
 from safelaunch.diagnose.scan import Scan
 from safelaunch.runtime.signatures import table
@@ -41,25 +41,25 @@ def in_time() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def finder() -> Finder:
-    return Finder(table.load())
+def finder() -> LiteralFinder:
+    return LiteralFinder(table.load())
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make borders of blocks and pages frequent."""
-    monkeypatch.setattr(byte_streams, "BLOCK", 4096)
-    monkeypatch.setattr(scan, "PAGE", 512)
-    monkeypatch.setattr(scan, "WHOLE", 2048)
-    monkeypatch.setattr(scan, "PAGES", 4)
+    monkeypatch.setattr(byte_streams, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(scan, "PAGE_BYTES", 512)
+    monkeypatch.setattr(scan, "WHOLE_LOG_BYTES", 2048)
+    monkeypatch.setattr(scan, "MAX_PAGES", 4)
 
 
-def scanned(data: bytes, finder: Finder) -> tuple[list[Excerpt], Scan]:
-    one = Scan(Reader(Source("x"), io.BytesIO(data)), finder)
+def scanned(data: bytes, finder: LiteralFinder) -> tuple[list[Excerpt], Scan]:
+    one = Scan(LogReader(LogSource("x"), io.BytesIO(data)), finder)
     return one.run(), one
 
 
-def lines_of(excerpts: list[Excerpt]) -> dict[int, bytes]:
+def evidence_lines(excerpts: list[Excerpt]) -> dict[int, bytes]:
     """Return the lines that excerpts hold, by their numbers; none may be there twice."""
     found: dict[int, bytes] = {}
     for excerpt in excerpts:
@@ -70,7 +70,7 @@ def lines_of(excerpts: list[Excerpt]) -> dict[int, bytes]:
 
 
 def told(data: bytes) -> Diagnosis:
-    return diagnose([Reader(Source("x"), io.BytesIO(data))])
+    return diagnose([LogReader(LogSource("x"), io.BytesIO(data))])
 
 
 def quiet(count: int) -> bytes:
@@ -86,20 +86,20 @@ def quiet(count: int) -> bytes:
 )
 @given(data=st.data())
 def test_each_alarm_is_kept_with_its_number_and_the_lines_beside_it(
-    finder: Finder, data: st.DataObject
+    finder: LiteralFinder, data: st.DataObject
 ) -> None:
     widths = data.draw(st.lists(st.integers(0, 900), min_size=1, max_size=120))
     lines = [b"." * width for width in widths]
-    places = data.draw(st.sets(st.integers(0, len(lines) - 1), max_size=6))
-    for place in places:
+    matches = data.draw(st.sets(st.integers(0, len(lines) - 1), max_size=6))
+    for place in matches:
         lines[place] = ALARM + b" " + lines[place]
     ending = data.draw(st.sampled_from([b"", b"\n"]))
     size = data.draw(st.integers(1, 9000))
     text = b"\n".join(lines) + ending
-    stream = Pieces(text[i : i + size] for i in range(0, len(text), size))
-    found = lines_of(Scan(Reader(Source("x"), stream), finder).run())
+    stream = ChunkStream(text[i : i + size] for i in range(0, len(text), size))
+    found = evidence_lines(Scan(LogReader(LogSource("x"), stream), finder).run())
     lines = text.removesuffix(b"\n").split(b"\n")  # what follows the last end is no line
-    for place in places:
+    for place in matches:
         for near in range(max(0, place - 1), min(len(lines), place + 2)):
             if len(lines[near]) < 512 or near == place:
                 assert found[near + 1] == lines[near]
@@ -128,30 +128,34 @@ def test_the_finding_in_a_large_log_is_that_of_reading_it_whole(
 
 
 def test_a_log_beyond_the_size_that_is_read_whole_gives_the_same_number() -> None:
-    for size in (scan.WHOLE - 200, scan.WHOLE + 200, 3 * byte_streams.BLOCK):
+    for size in (
+        scan.WHOLE_LOG_BYTES - 200,
+        scan.WHOLE_LOG_BYTES + 200,
+        3 * byte_streams.BLOCK_BYTES,
+    ):
         lines = quiet(size // 36)
         assert told(lines + ALARM + b"\n").causes[0].number == lines.count(b"\n") + 1
 
 
-def test_the_traceback_above_an_exception_is_kept(finder: Finder) -> None:
+def test_the_traceback_above_an_exception_is_kept(finder: LiteralFinder) -> None:
     frames = b"".join(
         b'  File "/home/x/train.py", line %d, in f%d\n    f%d()\n' % (n, n, n) for n in range(900)
     )
     text = quiet(90_000) + b"Traceback (most recent call last):\n" + frames + b"ValueError: bad\n"
-    found = lines_of(scanned(text + quiet(90_000), finder)[0])
+    found = evidence_lines(scanned(text + quiet(90_000), finder)[0])
     begin, end = 90_001, 90_001 + 1801
     assert found[begin].startswith(b"Traceback")
     assert found[end] == b"ValueError: bad"
 
 
-def test_the_first_page_is_kept(finder: Finder) -> None:
+def test_the_first_page_is_kept(finder: LiteralFinder) -> None:
     excerpts, _ = scanned(b"NVIDIA H800, torch 2.4\n" + quiet(100_000), finder)
     assert excerpts[0].text.startswith(b"NVIDIA H800")
 
 
-def test_progress_at_the_end_of_a_large_log_is_seen(finder: Finder) -> None:
+def test_progress_at_the_end_of_a_large_log_is_seen(finder: LiteralFinder) -> None:
     text = quiet(100_000) + b"'loss': 0.5\n" + b"saved\n"
-    assert scanned(text, finder)[1].went_on == 100_001
+    assert scanned(text, finder)[1].last_progress_line == 100_001
 
 
 # -- odd logs --------------------------------------------------------------------------------------
@@ -168,8 +172,8 @@ def test_an_alarm_that_runs_into_a_bar_is_found() -> None:
 
 def test_an_alarm_behind_a_line_of_many_mib_is_found_in_little_memory() -> None:
     pieces_of = [b"x" * (1 << 20)] * 64
-    stream = Pieces(iter([b"begin\n", *pieces_of, b"\n" + ALARM + b"\n"]))
-    cause = diagnose([Reader(Source("x"), stream)]).causes[0]
+    stream = ChunkStream(iter([b"begin\n", *pieces_of, b"\n" + ALARM + b"\n"]))
+    cause = diagnose([LogReader(LogSource("x"), stream)]).causes[0]
     assert (cause.name, cause.number) == ("cuda-oom", 3)
 
 
@@ -203,43 +207,51 @@ def kept(excerpts: list[Excerpt]) -> int:
     return sum(len(excerpt.text) for excerpt in excerpts)
 
 
-def test_of_alarms_on_all_lines_the_first_and_the_last_are_kept(finder: Finder) -> None:
+def test_of_alarms_on_all_lines_the_first_and_the_last_are_kept(finder: LiteralFinder) -> None:
     count = (32 << 20) // len(NOISE)
     excerpts, _ = scanned((NOISE + b"\n") * count, finder)
-    found = lines_of(excerpts)
+    found = evidence_lines(excerpts)
     assert (min(found), max(found)) == (1, count)
-    assert kept(excerpts) < scan.FIRST + scan.RARE + scan.LAST + (1 << 20)
+    assert kept(excerpts) < scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + (
+        1 << 20
+    )
 
 
 @pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
-def test_what_is_rare_is_kept_among_alarms_on_all_lines(finder: Finder, place: float) -> None:
+def test_what_is_rare_is_kept_among_alarms_on_all_lines(
+    finder: LiteralFinder, place: float
+) -> None:
     count = (24 << 20) // len(NOISE)
     at = int(count * place)
     text = (NOISE + b"\n") * at + OTHER + b"\n" + (NOISE + b"\n") * (count - at)
-    assert lines_of(scanned(text, finder)[0])[at + 1] == OTHER
+    assert evidence_lines(scanned(text, finder)[0])[at + 1] == OTHER
 
 
-def test_many_kinds_of_alarms_stay_in_little_memory(finder: Finder) -> None:
+def test_many_kinds_of_alarms_stay_in_little_memory(finder: LiteralFinder) -> None:
     rng = random.Random(1)  # noqa: S311 - the same lines each time
     texts = [text.encode() for text in finder.texts]
     text = b"\n".join(b"%s %d" % (rng.choice(texts).strip(), n) for n in range(300_000))
-    assert kept(scanned(text, finder)[0]) < scan.FIRST + scan.RARE + scan.LAST + (1 << 20)
+    assert kept(
+        scanned(text, finder)[0]
+    ) < scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + (1 << 20)
 
 
 @pytest.mark.parametrize("other", [b"", b"Signal 9 (SIGKILL) received by PID 4242"])
-def test_a_log_full_of_alarms_is_searched_as_exactly_as_any(finder: Finder, other: bytes) -> None:
+def test_a_log_full_of_alarms_is_searched_as_exactly_as_any(
+    finder: LiteralFinder, other: bytes
+) -> None:
     lines = [b"[%d] NCCL INFO Channel %d via P2P" % (n % 8, n) for n in range(90_000)]
     lines += [b"%s %d" % (text.encode(), n) for n, text in enumerate(finder.texts) if n % 7 == 0]
     if other:
         lines[50_000] = other
         lines[60_000] = other.replace(b"9", b"8")
-    hitting = Hitting(finder)
+    search = BlockSearch(finder)
     for at in range(0, len(lines), 10_000):
         data = b"\n".join(lines[at : at + 10_000]) + b"\n"
         ends = [end.start() for end in re.finditer(b"\n", data)]
-        found = {(number, bisect_left(ends, begin)) for number, begin, _ in finder.places(data)}
+        found = {(number, bisect_left(ends, begin)) for number, begin, _ in finder.matches(data)}
         told = set()
-        for hits in hitting.hits(data):
+        for hits in search.hits(data):
             for index, end in enumerate(hits.ends):
                 place = bisect_left(ends, end - 1)
                 told |= {(number, place) for number in hits.within(index, index + 1)}
@@ -247,19 +259,21 @@ def test_a_log_full_of_alarms_is_searched_as_exactly_as_any(finder: Finder, othe
         assert {place for _, place in told} == {place for _, place in found}
 
 
-def test_lines_of_a_mib_each_with_an_alarm_are_kept_without_their_middle(finder: Finder) -> None:
+def test_lines_of_a_mib_each_with_an_alarm_are_kept_without_their_middle(
+    finder: LiteralFinder,
+) -> None:
     line = NOISE + b" " + b"x" * 900_000 + b"\n"
     excerpts, _ = scanned(line * 40, finder)
-    assert sorted(lines_of(excerpts)) == list(range(1, 41))
-    assert kept(excerpts) < 40 * (scan.WIDEST + 10)
+    assert sorted(evidence_lines(excerpts)) == list(range(1, 41))
+    assert kept(excerpts) < 40 * (scan.MAX_LINE_BYTES + 10)
 
 
 def test_of_very_many_logs_only_the_first_are_read_whole() -> None:
     lines = quiet(30_000)
-    fresh = Finder(table.load())
+    fresh = LiteralFinder(table.load())
     sizes = [kept(scanned(lines, fresh)[0]) for _ in range(40)]
     assert sizes[0] == len(lines)
-    assert sizes[-1] < 3 * scan.PAGE
+    assert sizes[-1] < 3 * scan.PAGE_BYTES
 
 
 # -- an end from outside ---------------------------------------------------------------------------
@@ -271,10 +285,10 @@ def interrupted(begin: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("count", [10, 100_000])
-def test_an_interrupt_keeps_what_came_so_far(finder: Finder, count: int) -> None:
+def test_an_interrupt_keeps_what_came_so_far(finder: LiteralFinder, count: int) -> None:
     text = quiet(count) + ALARM
-    one = Scan(Reader(Source("-"), Pieces(interrupted(text))), finder)
-    assert lines_of(one.run())[count + 1] == ALARM
+    one = Scan(LogReader(LogSource("-"), ChunkStream(interrupted(text))), finder)
+    assert evidence_lines(one.run())[count + 1] == ALARM
     assert one.reader.is_interrupted
     said = f"standard input: interrupted; read up to line {count + 1:,}"
     assert said in one.reader.notes
@@ -283,16 +297,16 @@ def test_an_interrupt_keeps_what_came_so_far(finder: Finder, count: int) -> None
 # -- literals --------------------------------------------------------------------------------------
 
 
-def test_literals_within_others_are_found(finder: Finder) -> None:
+def test_literals_within_others_are_found(finder: LiteralFinder) -> None:
     lines = [line.decode() for line in (ALARM, b"fine", OTHER)]
     found = set(finder(lines))
     assert {index for index, _ in found} == {0, 2}
     for index, line in enumerate(lines):
-        expected = {(index, text) for text in finder.known if text in line}
+        expected = {(index, text) for text in finder.signature_literals if text in line}
         assert {pair for pair in found if pair[0] == index} == expected
 
 
-def test_the_fast_and_the_small_search_agree(finder: Finder) -> None:
+def test_the_fast_and_the_small_search_agree(finder: LiteralFinder) -> None:
     data = b"\n".join([ALARM, OTHER, NOISE, os.urandom(2000)])
-    by_bytes = {finder.texts[number] for number, _, _ in finder.places(data)}
+    by_bytes = {finder.texts[number] for number, _, _ in finder.matches(data)}
     assert by_bytes == {text for text in finder.texts if text.encode() in data}

@@ -73,7 +73,7 @@ def test_no_near_miss_is_recognised(name: str) -> None:
 
 def test_the_runtime_has_the_same_signatures() -> None:
     written = Path(runtime.FOLDER, "signatures/signatures.json").read_text(encoding="utf-8")
-    assert written == signature_files.compiled(ALL), "run scripts/signatures"
+    assert written == signature_files.compile_records(ALL), "run scripts/signatures"
 
 
 def test_re2_takes_every_pattern() -> None:
@@ -105,13 +105,13 @@ def test_a_root_has_a_step_to_take_for_every_class() -> None:
     [r"(?=long) enough", r"(long enough)\1", r"(?i)long enough", r"(?:(?:long)+ )*enough", "long("],
 )
 def test_a_pattern_out_of_the_dialect_is_refused(pattern: str) -> None:
-    with pytest.raises(pattern_dialect.BadPattern):
+    with pytest.raises(pattern_dialect.PatternError):
         pattern_dialect.check(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"\d+", "abc", "long enough|\\w+", "(?:long enough)?"])
 def test_a_pattern_without_a_literal_text_is_refused(pattern: str) -> None:
-    with pytest.raises(pattern_dialect.BadPattern):
+    with pytest.raises(pattern_dialect.PatternError):
         pattern_dialect.literals(pattern)
 
 
@@ -131,29 +131,29 @@ def test_the_rarest_literals_of_a_pattern_are_found(pattern: str, texts: tuple[s
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"class": "no-such"}, "is none of"),
-        ({"role": "boss"}, "is none of"),
-        ({"samples": []}, "a text, or a list"),
+        ({"class": "no-such"}, "is not one of"),
+        ({"role": "boss"}, "is not one of"),
+        ({"samples": []}, "must be a text or a list"),
         ({"patterns": ["a|b"]}, "literal"),
-        ({"when": {"moon": "full"}}, "`when` knows"),
-        ({"colour": "red"}, "no key of a signature"),
-        ({"cause": 3}, "cause is a text"),
+        ({"when": {"moon": "full"}}, "`when` takes only"),
+        ({"colour": "red"}, "not a key of a signature"),
+        ({"cause": 3}, "cause must be a text"),
     ],
 )
 def test_a_wrong_record_says_what_is_wrong(change: dict[str, object], said: str) -> None:
-    with pytest.raises(signature_files.BadSignature, match=said):
-        signature_files.read({**RECORD, **change}, "mine.yaml")
+    with pytest.raises(signature_files.SignatureError, match=said):
+        signature_files.parse_record({**RECORD, **change}, "mine.yaml")
 
 
 def test_a_record_without_a_key_says_which() -> None:
     record = {key: value for key, value in RECORD.items() if key != "remedy"}
-    with pytest.raises(signature_files.BadSignature, match="remedy missing"):
-        signature_files.read(record, "mine.yaml")
+    with pytest.raises(signature_files.SignatureError, match="remedy missing"):
+        signature_files.parse_record(record, "mine.yaml")
 
 
 def test_an_id_stands_once(tmp_path: Path) -> None:
     import yaml  # noqa: PLC0415 - this test alone
 
     (tmp_path / "a.yaml").write_text(yaml.safe_dump([RECORD, RECORD]), encoding="utf-8")
-    with pytest.raises(signature_files.BadSignature, match="already"):
+    with pytest.raises(signature_files.SignatureError, match="already"):
         list(signature_files.read_files([str(tmp_path / "a.yaml")]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from safelaunch.cli.diagnose.show import screen
-from safelaunch.diagnose.log_sources import Reader, Source
+from safelaunch.diagnose.log_sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import diagnose
 
 WIDTH = 80
@@ -25,7 +25,7 @@ BUG = 'Traceback (most recent call last):\n  File "/home/me/t.py", line 3, in f\
 
 
 def shown(text: str, path: str = "train.log") -> list[str]:
-    told = diagnose([Reader(Source(path), io.BytesIO(text.encode()))])
+    told = diagnose([LogReader(LogSource(path), io.BytesIO(text.encode()))])
     return list(screen(told, WIDTH, show_all=False))
 
 
