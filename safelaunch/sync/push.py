@@ -241,7 +241,7 @@ class _Push:
         paths = [] if fresh else diff.unknown(self.tree, rows)
         if paths:
             asked = transfer_blocks.rows([[item.path, item.size] for item in paths])
-            answer = self.agent.call("receive.look", data=[asked])
+            answer = self.agent.call("receive.stat_paths", data=[asked])
             rows |= {row[0]: Row(*row) for row in answer["rows"]}
 
     @staticmethod
