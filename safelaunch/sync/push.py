@@ -245,7 +245,7 @@ class _Push:
         paths = [] if fresh else diff.not_recorded(self.tree, rows)
         if paths:
             query = transfer_blocks.rows([[item.path, item.size] for item in paths])
-            answer = self.agent.call("receive.look", data=[query])
+            answer = self.agent.call("receive.stat_paths", data=[query])
             rows |= {row[0]: RemoteEntry(*row) for row in answer["rows"]}
 
     @staticmethod

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 STORED, DEFLATED = b"S", b"Z"
-LONGEST = 1 << 26  # of a block, packed and unpacked; what claims more is garbled
+MAX_BLOCK = 1 << 26  # bytes of a block, packed and unpacked; a larger length is an error
 _BLOCK = struct.Struct(">cI")
 _HEAD = struct.Struct(">I")
 
 
 def pack(head: dict[str, Any], contents: list[bytes], level: int) -> bytes:
-    """Return one block; a level of 0 stores, as does a body that does not get smaller."""
+    """Return one block; it is stored at level 0, and where deflating does not make it smaller."""
     text = json.dumps(head, separators=(",", ":")).encode()
     body = b"".join([_HEAD.pack(len(text)), text, *contents])
     if level:
@@ -36,20 +36,20 @@ def pack(head: dict[str, Any], contents: list[bytes], level: int) -> bytes:
 
 def unpack(pieces: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], memoryview]]:
     """Yield head and contents of each block of a stream. Raises wire.Broken for a garbled one."""
-    held = bytearray()
+    buffer = bytearray()
     for piece in pieces:
-        held += piece
-        while len(held) >= _BLOCK.size:
-            kind, length = _BLOCK.unpack_from(held)
-            if length > LONGEST:
-                raise wire.Broken("what came is no block of files")
+        buffer += piece
+        while len(buffer) >= _BLOCK.size:
+            kind, length = _BLOCK.unpack_from(buffer)
+            if length > MAX_BLOCK:
+                raise wire.Broken("received data is no block of files")
             end = _BLOCK.size + length
-            if len(held) < end:
+            if len(buffer) < end:
                 break
-            body = bytes(memoryview(held)[_BLOCK.size : end])
-            del held[:end]
+            body = bytes(memoryview(buffer)[_BLOCK.size : end])
+            del buffer[:end]
             yield _read(kind, body)
-    if held:
+    if buffer:
         raise wire.Broken("a block of files ends in the middle")
 
 
@@ -57,38 +57,38 @@ def _read(kind: bytes, body: bytes) -> tuple[dict[str, Any], memoryview]:
     if kind == DEFLATED:
         body = _inflate(body)
     elif kind != STORED:
-        raise wire.Broken("what came is no block of files")
+        raise wire.Broken("received data is no block of files")
     if len(body) < _HEAD.size:
         raise wire.Broken("a block of files is too short")
     (length,) = _HEAD.unpack_from(body)
-    begin = _HEAD.size + length
-    if begin > len(body):
+    start = _HEAD.size + length
+    if start > len(body):
         raise wire.Broken("a block of files is too short")
-    return wire.parse(body[_HEAD.size : begin]), memoryview(body)[begin:]
+    return wire.parse(body[_HEAD.size : start]), memoryview(body)[start:]
 
 
 def _inflate(body: bytes) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        whole = inflater.decompress(body, LONGEST)
+        inflated = inflater.decompress(body, MAX_BLOCK)
     except zlib.error as e:
-        raise wire.Broken("a block of files is garbled: %s" % e) from None
-    if not inflater.eof:  # cut short, or larger than any block is
+        raise wire.Broken(f"a block of files is garbled: {e}") from None
+    if not inflater.eof:  # truncated, or larger than any block
         raise wire.Broken("a block of files is garbled")
-    return whole
+    return inflated
 
 
-def rows(found: list[Any]) -> bytes:
+def rows(values: list[Any]) -> bytes:
     """Return a list as deflated JSON."""
-    return zlib.compress(json.dumps(found, separators=(",", ":")).encode(), 1)
+    return zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 1)
 
 
 def read_rows(data: bytes) -> list[Any]:
-    """Return what `rows` packed. Raises wire.Broken."""
+    """Return the list that `rows` packed. Raises wire.Broken."""
     try:
-        found = json.loads(zlib.decompress(data).decode())
+        values = json.loads(zlib.decompress(data).decode())
     except (zlib.error, ValueError) as e:
-        raise wire.Broken("a list of files is garbled: %s" % e) from None
-    if not isinstance(found, list):
+        raise wire.Broken(f"a list of files is garbled: {e}") from None
+    if not isinstance(values, list):
         raise wire.Broken("a list of files is garbled")
-    return found
+    return values

@@ -1,9 +1,11 @@
-"""What earlier syncs put into a folder: a journal in safelaunch's own folder, and who writes it.
+"""The manifest of a synced folder: a journal of what earlier syncs wrote, and its lock.
 
-Each line is JSON: an object (the first), an entry with its path in front, a path alone (it is gone
-from the record), or a mark (an empty path): the client's digest of what is recorded. A torn last
-line is what a crash leaves, and is dropped.
+Each line is JSON: an object (the first), an entry after its path, a path alone (removed from the
+record), or a mark (an empty path): the client's digest of the recorded tree. A partial last line is
+left by a crash, and is dropped.
 """
+
+# ruff: noqa: PLC0415 - this module is imported on Windows too, which has no fcntl
 
 from __future__ import annotations
 
@@ -21,21 +23,21 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERSION = 2
-STALE = 7 * 86400.0  # seconds until the beginning of a large file is given up
-_SLACK = 1000  # lines that the journal may have beyond its entries
+STALE_AFTER = 7 * 86400.0  # seconds until the part of a large file is removed
+_SLACK = 1000  # lines of the journal beyond its entries before it is rewritten
 
 
-class Entry(object):
-    """A path as it was put there. `own` is false for what was there already, and the same."""
+class Entry:
+    """A path as a sync wrote it. `own` is False for one that existed already."""
 
     __slots__ = ("content", "key", "kind", "mode", "own", "size")
 
     def __init__(  # noqa: PLR0917 - in the order of its line
         self, kind: str, mode: int, content: str, size: int, key: Any, own: bool = True
     ) -> None:
-        self.kind = kind  # f, l, d; p is the beginning of a large file
-        self.mode = mode  # as the client has it; the host's umask is not taken off
-        self.content = content  # the hash; what a link says
+        self.kind = kind  # f file, l link, d folder; p is the part of a large file
+        self.mode = mode  # the client's mode, without the host's umask
+        self.content = content  # the hash of a file; the target of a link
         self.size = size
         self.key = tuple(key)
         self.own = bool(own)
@@ -46,17 +48,19 @@ class Entry(object):
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
-class Manifest(object):
+class Manifest:
     """The record of one folder. Raises OSError where it cannot be read or written."""
 
     def __init__(self, path: str, target: str) -> None:
         self.path = path
         self.target = target
-        self.entries = {}  # type: dict[str, Entry]
+        self.entries: dict[str, Entry] = {}
         self.digest = ""
-        self.left = frozenset()  # type: frozenset[str] # of earlier syncs, no longer the client's
+        self.leftover: frozenset[str] = (
+            frozenset()
+        )  # paths of earlier syncs that the client has no more
         self._lines = 0
-        self._pending = []  # type: list[bytes]
+        self._pending: list[bytes] = []
         self._read()
 
     def _read(self) -> None:
@@ -67,33 +71,33 @@ class Manifest(object):
             return
         lines = data[: data.rfind(b"\n") + 1].splitlines()
         try:
-            found = json.loads((b"[" + b",".join(lines) + b"]").decode())
+            rows = json.loads((b"[" + b",".join(lines) + b"]").decode())
         except ValueError:
-            found = [line for line in map(_line, lines) if line is not None]
-        if found and isinstance(found[0], dict) and found[0].get("version") != VERSION:
-            return  # its hashes are others
-        for line in found:
+            rows = [line for line in map(_line, lines) if line is not None]
+        if rows and isinstance(rows[0], dict) and rows[0].get("version") != VERSION:
+            return  # another version has other hashes
+        for line in rows:
             if isinstance(line, list) and line:
-                self._take(line)
-        # what was torn must not swallow the line behind it
+                self._add_line(line)
+        # after a partial line the journal is rewritten: it must not merge with the next line
         self._lines = len(lines) if data.endswith(b"\n") else 1 << 60
 
-    def _take(self, line: list[Any]) -> None:
+    def _add_line(self, line: list[Any]) -> None:
         path = line[0]
         try:
             if not path:
-                self.digest, self.left = line[1], frozenset(line[2])
+                self.digest, self.leftover = line[1], frozenset(line[2])
             elif len(line) == 1:
                 self.entries.pop(path, None)
             else:
                 self.entries[path] = Entry(*line[1:])
         except (TypeError, IndexError):
-            return  # of no version that we know
+            return  # a line of an unknown version
 
     def reset(self) -> None:
-        """Forget everything: the folder is empty, or not there."""
-        self.entries, self.digest, self.left = {}, "", frozenset()
-        self._lines = 0  # so that the file is written anew
+        """Drop all entries: the folder is empty or missing."""
+        self.entries, self.digest, self.leftover = {}, "", frozenset()
+        self._lines = 0  # so that the file is rewritten
 
     def put(self, path: str, entry: Entry) -> None:
         """Record an entry; `flush` writes it."""
@@ -101,23 +105,23 @@ class Manifest(object):
         self._pending.append(entry.line(path))
 
     def drop(self, path: str) -> None:
-        """Forget a path; `flush` writes it."""
+        """Drop a path; `flush` writes it."""
         if self.entries.pop(path, None) is not None:
             self._pending.append(json.dumps([path]).encode() + b"\n")
 
     def count_left(self) -> int:
-        """Return how many files of earlier syncs are no longer the client's."""
-        return sum(self.entries[path].kind != "d" for path in self.left if path in self.entries)
+        """Return how many files of earlier syncs the client has no more."""
+        return sum(self.entries[path].kind != "d" for path in self.leftover if path in self.entries)
 
     def unmark(self) -> None:
-        """Say that what is recorded is no client's tree any more."""
+        """Record that the entries match no client's tree any more."""
         if self.digest:
-            self.mark("", self.left)
+            self.mark("", self.leftover)
 
-    def mark(self, digest: str, left: frozenset[str]) -> None:
-        """Say of which tree the entries are, less those that are `left`."""
-        self.digest, self.left = digest, left
-        self._pending.append(json.dumps(["", digest, sorted(left)]).encode() + b"\n")
+    def mark(self, digest: str, leftover: frozenset[str]) -> None:
+        """Record the digest of the client's tree, which has the entries without `left`."""
+        self.digest, self.leftover = digest, leftover
+        self._pending.append(json.dumps(["", digest, sorted(leftover)]).encode() + b"\n")
 
     def flush(self) -> None:
         """Write what is pending; rewrite a journal that has grown long. Raises OSError."""
@@ -136,9 +140,9 @@ class Manifest(object):
 
     def _rewrite(self) -> None:
         head = json.dumps({"version": VERSION, "target": self.target}).encode() + b"\n"
-        mark = json.dumps(["", self.digest, sorted(self.left)]).encode() + b"\n"
+        mark = json.dumps(["", self.digest, sorted(self.leftover)]).encode() + b"\n"
         lines = [entry.line(path) for path, entry in self.entries.items()]
-        part = "%s.%d" % (self.path, os.getpid())
+        part = f"{self.path}.{os.getpid()}"
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -159,14 +163,14 @@ def _line(line: bytes) -> Any:
         return None
 
 
-def place(home: str, target: bytes) -> str:
-    """Return where records of a folder lie, without their ending."""
+def record_path(home: str, target: bytes) -> str:
+    """Return the path of the records of a folder, without a suffix."""
     name = hashlib.blake2b(target, digest_size=12).hexdigest()
     return os.path.join(home, "sync", name)
 
 
-def of(home: str, target: bytes) -> Manifest:
-    """Return the record of a folder, an empty one for a folder that is not there.
+def load(home: str, target: bytes) -> Manifest:
+    """Return the manifest of a folder, an empty one for a folder that does not exist.
 
     The inode is part of the name: machines that share a home have folders of the same path.
     """
@@ -174,22 +178,22 @@ def of(home: str, target: bytes) -> Manifest:
         inode = os.stat(target).st_ino
     except OSError:
         inode = 0
-    return Manifest("%s-%x.jsonl" % (place(home, target), inode), safe_paths.decode(target))
+    return Manifest(f"{record_path(home, target)}-{inode:x}.jsonl", safe_paths.decode(target))
 
 
 # -- one writer at a time --------------------------------------------------------------------------
 
 
 class Busy(OSError):  # noqa: N818 - reads as what happened
-    """Another sync writes there. `idle`: the seconds since it last did."""
+    """Another sync writes into the folder, `idle` seconds after its last write."""
 
     def __init__(self, idle: float) -> None:
         super().__init__(errno.EBUSY, "another sync of this folder is going on")
         self.idle = idle
 
 
-class Hold(object):
-    """The right to write into a folder: a lock that ends with its process, or is taken over."""
+class FolderLock:
+    """The lock of a synced folder: it ends with its process, or another process takes it over."""
 
     def __init__(self, path: str, *, take_over: bool) -> None:
         self.path = path
@@ -200,21 +204,21 @@ class Hold(object):
             os.close(self._fd)
             if not take_over:
                 raise Busy(idle)
-            self._fd = _replaced(path)
+            self._fd = _replace_lock(path)
         self._sweep()
 
-    def beat(self) -> None:
-        """Say that we still write. Raises OSError once another has taken over."""
+    def refresh(self) -> None:
+        """Refresh the lock. Raises OSError if another process has taken it over."""
         try:
-            ours = os.stat(self.path).st_ino == os.fstat(self._fd).st_ino
+            is_ours = os.stat(self.path).st_ino == os.fstat(self._fd).st_ino
         except FileNotFoundError:
-            ours = False
-        if not ours:
+            is_ours = False
+        if not is_ours:
             raise OSError(errno.EBUSY, "another sync of this folder took over")
         os.utime(self._fd)
 
-    def working_in(self, folder: bytes) -> None:
-        """Note the folder in which a file may be half-written, for whom comes after a kill."""
+    def set_folder(self, folder: bytes) -> None:
+        """Record the folder of a partly written file, so that the next sync can remove it."""
         line = json.dumps([os.getpid(), safe_paths.decode(folder)]).encode()
         os.pwrite(self._fd, line + b" " * (os.fstat(self._fd).st_size - len(line)), 0)
 
@@ -226,24 +230,24 @@ class Hold(object):
             return
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         os.close(self._fd)
 
 
 def _locked(fd: int) -> bool:
-    import fcntl  # noqa: PLC0415 - this module is imported on Windows too
+    import fcntl
 
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True  # a file system without locks: then nobody has one
+        return True  # a file system without locks: then no process has one
     return True
 
 
-def _replaced(path: str) -> int:
-    part = "%s.%d" % (path, os.getpid())
+def _replace_lock(path: str) -> int:
+    part = f"{path}.{os.getpid()}"
     fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     _locked(fd)
     os.rename(part, path)
@@ -251,5 +255,5 @@ def _replaced(path: str) -> int:
 
 
 def is_stale(info: os.stat_result) -> bool:
-    """Whether the beginning of a large file was left alone for so long that nobody goes on."""
-    return stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > STALE
+    """Return whether the part of a large file is so old that no sync will continue it."""
+    return stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > STALE_AFTER

@@ -1,11 +1,11 @@
-"""The host's side of a sync: says what is there, and puts files there that a reader sees whole.
+"""The host's side of a sync: reports what exists, and replaces files atomically.
 
-A sync is `compare`, `look` for paths that no earlier sync put there, `put` and, for large files,
-`prefix`, `receive`, `commit`; then `put` with `finish`. What is between them is kept in the one
-agent that serves them. Nothing is written but below the target, and no link is followed there.
+A sync is `compare`, `stat_paths` for paths that no earlier sync wrote, `put` and, for large files,
+`prefix`, `receive`, `commit`; then `put` with `finish`. The state between these calls is kept in
+the agent that serves them. Nothing is written outside the target, and no link is followed in it.
 
 A row is [path, kind, mode, content, size, state]; kinds as in manifest.Entry; states: "" as it was
-put there, "c" changed since (the content is today's), "g" gone, "b" below what is no folder.
+written, "c" changed since (the content is the present one), "g" removed, "b" below a file or link.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 
 
 _MARK = struct.Struct(">Q")
-_going_on = []  # type: list[transfer_session.Session] # at most one
+_sessions: list[transfer_session.Session] = []  # at most one
 
 
 def _session() -> transfer_session.Session:
-    if not _going_on:
+    if not _sessions:
         raise OSError(errno.EINVAL, "no sync is going on")
-    _going_on[0].hold.beat()
-    return _going_on[0]
+    _sessions[0].lock.refresh()
+    return _sessions[0]
 
 
 def release(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """End the sync that is going on, if any."""
+    """End the present sync, if any."""
     del request, link
-    while _going_on:
-        _going_on.pop().close()
+    while _sessions:
+        _sessions.pop().close()
     return {}
 
 
 def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Begin a sync: answer that all is as `digest` says, or send rows of what is on record.
+    """Start a sync: answer that the tree matches `digest`, or send rows of the recorded paths.
 
-    `busy` in the answer: another sync is going on, and was last seen so many seconds ago.
+    `busy` in the answer: another sync is running, and last wrote so many seconds ago.
     """
     release(request, link)
     try:
@@ -58,17 +58,17 @@ def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
         )
     except manifest.Busy as e:
         return {"busy": e.idle}
-    _going_on.append(session)
+    _sessions.append(session)
     rows = session.rows()
-    known, digest, left = session.manifest, request.get("digest"), session.manifest.left
-    same = bool(digest) and digest == known.digest
+    record, digest, left = session.manifest, request.get("digest"), session.manifest.leftover
+    same = bool(digest) and digest == record.digest
     same = same and not session.fresh and not (left and request.get("delete"))
     same = same and not any(row[5] for row in rows if row[0] not in left)
     answer = {
         "target": safe_paths.decode(session.target),
         "same": same,
-        "left": known.count_left(),
-        "digest": known.digest,
+        "left": record.count_left(),
+        "digest": record.digest,
         "fresh": session.fresh,
     }
     if same:
@@ -78,55 +78,55 @@ def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
     return answer
 
 
-def look(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Return rows of what stands at the paths that come as [path, size], where there is any."""
+def stat_paths(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Return rows of the existing paths among those that come as [path, size]."""
     del request
     paths = blocks.read_rows(b"".join(link.pieces()))
-    return {"rows": _session().look(paths)}
+    return {"rows": _session().stat_paths(paths)}
 
 
 def put(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Put what comes in blocks (packs.py), and answer with what could not be put, and why.
+    """Write the files of the received blocks (blocks.py); return those not written, and why.
 
     Heads: d [path, mode], l [path, target], a [path, kind, mode, content], x paths to remove,
     f [path, mode, content, size]; `finish`, {digest, left} of the whole tree, ends the sync.
     """
     pieces = link.pieces()
-    done = _Done()
+    done = _PutResult()
     try:
         session = _session()
         _check_space(session, int(request.get("need") or 0))
         session.manifest.unmark()
         try:
             for head, contents in blocks.unpack(pieces):
-                session.hold.beat()
-                begun = time.monotonic()
+                session.lock.refresh()
+                started = time.monotonic()
                 done.block(session, head, contents, force=bool(request.get("force")))
                 session.manifest.flush()
-                done.worked = time.monotonic() - begun
+                done.worked = time.monotonic() - started
         finally:
             session.manifest.flush()
     except OSError:
-        for _ in pieces:  # the answer can only be heard behind the data
+        for _ in pieces:  # the client reads the answer only after it has sent all data
             pass
         raise
     if done.finished:
         release(request, link)
     return {
         "conflicts": done.conflicts,
-        "kept": done.kept,
+        "kept": done.not_removed,
         "removed": done.removed,
         "worked": done.worked,
         "left": session.manifest.count_left(),
     }
 
 
-class _Done(object):
-    """What has become of the blocks of one `put`."""
+class _PutResult:
+    """The result of the blocks of one `put`."""
 
     def __init__(self) -> None:
-        self.conflicts = []  # type: list[tuple[str, str]]
-        self.kept = []  # type: list[tuple[str, str]] # that were to be removed
+        self.conflicts: list[tuple[str, str]] = []
+        self.not_removed: list[tuple[str, str]] = []  # paths that were not removed, and why
         self.removed = 0
         self.worked = 0.0  # seconds for the last block
         self.finished = False
@@ -139,16 +139,16 @@ class _Done(object):
         *,
         force: bool,
     ) -> None:
-        """Put what is in a block. Raises OSError."""
+        """Write the files of a block. Raises OSError."""
 
-        def attempt(bad: list[tuple[str, str]], function: Any, *words: Any) -> None:
+        def attempt(failures: list[tuple[str, str]], function: Any, *args: Any) -> None:
             try:
-                self.removed += bool(function(*words, force=force))
+                self.removed += bool(function(*args, force=force))
             except transfer_session.Conflict as e:
-                bad.append((words[0], str(e)))
+                failures.append((args[0], str(e)))
 
         for path in head.get("x", ()):
-            attempt(self.kept, session.remove, path)
+            attempt(self.not_removed, session.remove, path)
         for path, mode in head.get("d", ()):
             attempt(self.conflicts, session.folder, path, mode)
         for path, target in head.get("l", ()):
@@ -165,29 +165,26 @@ class _Done(object):
     def _files(
         self, session: transfer_session.Session, rows: Any, contents: memoryview, attempt: Any
     ) -> None:
-        begin = 0
+        start = 0
         last = None
         for row in rows:
             path, size = row[0], row[3]
             folder = path.rpartition("/")[0]
             if folder != last:
-                session.hold.working_in(os.path.join(session.target, safe_paths.encode(folder)))
+                session.lock.set_folder(os.path.join(session.target, safe_paths.encode(folder)))
                 last = folder
-            attempt(self.conflicts, session.file, path, row, contents[begin : begin + size])
-            begin += size
+            attempt(self.conflicts, session.file, path, row, contents[start : start + size])
+            start += size
 
 
 def _check_space(session: transfer_session.Session, need: int) -> None:
-    """Refuse before anything is written what cannot fit. Quotas show only when they are met."""
+    """Raise OSError where the disk has no room. A quota shows only when it is reached."""
     if not need:
         return
-    found = os.statvfs(transfer_session.existing(session.target))
-    if found.f_frsize * found.f_bavail < need:
-        free = found.f_frsize * found.f_bavail
-        text = "the disk is too full: %s to come, %s free" % (
-            transfer_size(need),
-            transfer_size(free),
-        )
+    disk = os.statvfs(transfer_session.existing(session.target))
+    free = disk.f_frsize * disk.f_bavail
+    if free < need:
+        text = f"the disk is too full: {transfer_size(need)} to come, {transfer_size(free)} free"
         raise OSError(errno.ENOSPC, text, safe_paths.decode(session.target))
 
 
@@ -195,9 +192,9 @@ def _check_space(session: transfer_session.Session, need: int) -> None:
 
 
 def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Open the part of a large file; send where it stands and its digest, after each `step` bytes.
+    """Open the part of a large file; send its offset and digest after each `step` bytes.
 
-    What follows is written behind the last of them; `restart` throws away what is there.
+    `receive` appends to the part; `restart` truncates it first.
     """
     session, path = _session(), request["path"]
     parts = safe_paths.split(path)
@@ -205,31 +202,31 @@ def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
         session.check(path, parts, force=bool(request.get("force")))
     except transfer_session.Conflict as e:
         return {"conflicts": [(path, str(e))]}
-    name = (*parts[:-1], _part_of(parts[-1]))
+    name = (*parts[:-1], _part_name(parts[-1]))
     old = session.large.pop(path, None)
     if old is not None:
         os.close(old.fd)
     flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if request.get("restart") else 0)
     large = session.large[path] = transfer_session.Large(
-        session.below().open(name, flags, 0o600), name
+        session.root_folder().open(name, flags, 0o600), name
     )
-    there = os.fstat(large.fd).st_size
-    _check_space(session, int(request["size"]) - there)
-    if there > int(request["size"]):
-        os.ftruncate(large.fd, 0)  # the beginning of another file
-        there = 0
+    present = os.fstat(large.fd).st_size
+    _check_space(session, int(request["size"]) - present)
+    if present > int(request["size"]):
+        os.ftruncate(large.fd, 0)  # the part of another file
+        present = 0
     session.manifest.unmark()
     session.manifest.put(safe_paths.decode(b"/".join(name)), manifest.Entry("p", 0, "", 0, ()))
     session.manifest.flush()
     step = int(request["step"])
-    while large.size < there:
-        _hash_on(large, min(step, there - large.size))
-        session.hold.beat()
+    while large.size < present:
+        _update_hash(large, min(step, present - large.size))
+        session.lock.refresh()
         link.data(_MARK.pack(large.size) + large.hash.digest())
     return {"size": large.size}
 
 
-def _hash_on(large: transfer_session.Large, length: int) -> None:
+def _update_hash(large: transfer_session.Large, length: int) -> None:
     while length:
         data = os.read(large.fd, min(transfer_session.PIECE, length))
         if not data:
@@ -240,14 +237,14 @@ def _hash_on(large: transfer_session.Large, length: int) -> None:
 
 
 def receive(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Write the data that comes behind what the part holds."""
+    """Append the received data to the part."""
     pieces = link.views()
     try:
         session = _session()
         large = session.large[request["path"]]
         os.lseek(large.fd, large.size, os.SEEK_SET)
         for data in pieces:
-            session.hold.beat()
+            session.lock.refresh()
             safe_paths.write_all(large.fd, data)
             large.hash.update(data)
             large.size += len(data)
@@ -259,7 +256,7 @@ def receive(request: dict[str, Any], link: Link) -> dict[str, Any]:
 
 
 def commit(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Put a large file in its place if it is the one that was meant: `hash`, `mode`."""
+    """Rename the part of a large file to its path, if it has the `hash`; set its `mode`."""
     del link
     session, path = _session(), request["path"]
     large, parts = session.large.pop(path), safe_paths.split(path)
@@ -269,7 +266,7 @@ def commit(request: dict[str, Any], link: Link) -> dict[str, Any]:
         session.check(path, parts, force=bool(request.get("force")))
         mode = int(request["mode"])
         os.fchmod(large.fd, mode & 0o777 & ~transfer_session.umask())
-        fd = session.below().folder(parts[:-1])
+        fd = session.root_folder().folder(parts[:-1])
         os.rename(large.name[-1], parts[-1], src_dir_fd=fd, dst_dir_fd=fd)
         session.record(path, "f", mode, request["hash"], os.fstat(large.fd))
     except transfer_session.Conflict as e:
@@ -281,15 +278,15 @@ def commit(request: dict[str, Any], link: Link) -> dict[str, Any]:
     return {"same": True}
 
 
-def _part_of(name: bytes) -> bytes:
+def _part_name(name: bytes) -> bytes:
     return b".safelaunch-" + hashlib.blake2b(name, digest_size=8).hexdigest().encode() + b".part"
 
 
 def _target() -> bytes:
-    return _going_on[0].target if _going_on else b""
+    return _sessions[0].target if _sessions else b""
 
 
 VERBS = {
-    verb.__name__: safe_paths.naming(verb, _target)
-    for verb in (compare, look, put, prefix, receive, commit, release)
+    verb.__name__: safe_paths.with_path_errors(verb, _target)
+    for verb in (compare, stat_paths, put, prefix, receive, commit, release)
 }

@@ -1,6 +1,6 @@
-"""Files below a folder, reached from folder to folder without ever following a link.
+"""File access below a folder that never follows a link.
 
-Names are bytes: the locale of a shell that started the agent must not decide what a file is called.
+Names are bytes: the locale of the shell that started the agent must not change the name of a file.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PART = b".safelaunch-%d.part"
 
 
 def encode(path: str) -> bytes:
-    """Return the bytes of a path as it travels: UTF-8, other bytes as lone surrogates."""
+    """Return the bytes of a path of a message: UTF-8, other bytes as lone surrogates."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def decode(path: bytes) -> str:
-    """Return a path as it travels."""
+    """Return the text of a path for a message."""
     return path.decode("utf-8", "surrogateescape")
 
 
 def split(path: str) -> Parts:
-    """Return the names of a relative path. Raises OSError for one that could lead elsewhere."""
+    """Return the names of a relative path. Raises OSError for one that could leave the folder."""
     parts = tuple(encode(path).split(b"/"))
     if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
         raise OSError(errno.EINVAL, "no path below a folder", path)
@@ -44,24 +44,24 @@ def split(path: str) -> Parts:
 
 
 def key(info: os.stat_result) -> Key:
-    """Return what stays the same while a file stays the same."""
+    """Return size, times and inode: they change when a file changes."""
     return info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino
 
 
-class Below(object):
-    """The folder, and the chain of folders below it that was used last."""
+class RootFolder:
+    """A folder, with open descriptors of the chain of folders below it that was used last."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path
         self._fds = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
-        self._names = []  # type: list[bytes]
+        self._names: list[bytes] = []
 
     def close(self) -> None:
-        """Close what is open."""
-        self._leave(0)
+        """Close all descriptors."""
+        self._close_below(0)
         os.close(self._fds.pop())
 
-    def _leave(self, depth: int) -> None:
+    def _close_below(self, depth: int) -> None:
         while len(self._names) > depth:
             self._names.pop()
             os.close(self._fds.pop())
@@ -69,22 +69,22 @@ class Below(object):
     def folder(self, parts: Parts) -> int:
         """Return a descriptor, valid until the next call. Raises OSError: also for a link."""
         depth = 0
-        for ours, theirs in zip(self._names, parts):  # noqa: B905 - Python 3.8
-            if ours != theirs:
+        for opened, name in zip(self._names, parts):  # noqa: B905 - Python 3.8
+            if opened != name:
                 break
             depth += 1
-        self._leave(depth)
+        self._close_below(depth)
         for name in parts[depth:]:
             self._fds.append(os.open(name, _FOLDER, dir_fd=self._fds[-1]))
             self._names.append(name)
         return self._fds[-1]
 
-    def forget(self) -> None:
-        """Look at every folder anew from here on: one may have been replaced."""
-        self._leave(0)
+    def close_folders(self) -> None:
+        """Close the folders below: one of them may have been replaced."""
+        self._close_below(0)
 
-    def look(self, parts: Parts) -> os.stat_result | None:
-        """Return what is there itself, or None. Raises OSError where a folder is a link."""
+    def lookup(self, parts: Parts) -> os.stat_result | None:
+        """Return the lstat of a path, None if missing. Raises OSError where a folder is a link."""
         try:
             fd = self.folder(parts[:-1])
             return os.stat(parts[-1], dir_fd=fd, follow_symlinks=False)
@@ -92,22 +92,22 @@ class Below(object):
             return None
 
     def make(self, parts: Parts, mode: int) -> bool:
-        """Make a folder whose parent is there; False if it is there already. Raises OSError."""
+        """Create a folder in an existing parent; False if it exists already. Raises OSError."""
         fd = self.folder(parts[:-1])
         try:
             os.mkdir(parts[-1], mode | stat.S_IRWXU, dir_fd=fd)
         except FileExistsError:
-            self.folder(parts)  # raises for what is no folder
+            self.folder(parts)  # raises if it is no folder
             return False
         return True
 
     def write(self, parts: Parts, data: memoryview, mode: int) -> os.stat_result:
-        """Put a whole file where a reader may look at any moment. Raises OSError."""
+        """Write a whole file atomically: readers see the old or the new one. Raises OSError."""
         fd = self.folder(parts[:-1])
         part = _PART % os.getpid()
         try:
             file = os.open(part, _NEW, mode | stat.S_IWUSR, dir_fd=fd)
-        except FileExistsError:  # of a process with this number that was killed
+        except FileExistsError:  # left by a killed process with this pid
             os.unlink(part, dir_fd=fd)
             file = os.open(part, _NEW, mode | stat.S_IWUSR, dir_fd=fd)
         try:
@@ -122,7 +122,7 @@ class Below(object):
             os.close(file)
 
     def link(self, parts: Parts, target: bytes) -> os.stat_result:
-        """Put a symbolic link, in place of a file or link that is there. Raises OSError."""
+        """Create a symbolic link; replace an existing file or link. Raises OSError."""
         fd = self.folder(parts[:-1])
         part = _PART % os.getpid()
         try:
@@ -140,24 +140,24 @@ class Below(object):
     def remove(self, parts: Parts, *, is_folder: bool) -> None:
         """Remove a file or link, or an empty folder. Raises OSError."""
         if is_folder:
-            self.forget()  # it may be open
+            self.close_folders()  # its descriptor may be open
             os.rmdir(parts[-1], dir_fd=self.folder(parts[:-1]))
         else:
             os.unlink(parts[-1], dir_fd=self.folder(parts[:-1]))
 
     def read_link(self, parts: Parts) -> bytes:
-        """Return what a link says. Raises OSError."""
+        """Return the target of a link. Raises OSError."""
         return os.readlink(parts[-1], dir_fd=self.folder(parts[:-1]))
 
     def open(self, parts: Parts, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
         """Open a file that is no link. Raises OSError."""
-        # a fifo in its place must not hold us up
+        # opening a fifo must not block
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(parts[-1], flags, mode, dir_fd=self.folder(parts[:-1]))
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of it. Raises OSError."""
+    """Write all data. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -167,19 +167,19 @@ def _discard(part: bytes, fd: int) -> None:
     try:
         os.unlink(part, dir_fd=fd)
     except OSError:
-        pass  # what failed before is what matters
+        pass  # the earlier error is the one to report
 
 
 def sweep(path: bytes, pid: int) -> None:
-    """Remove what a killed process left half-written in a folder."""
+    """Remove the partly written file of a killed process from a folder."""
     try:
         os.unlink(os.path.join(path, _PART % pid))
     except OSError:
         pass
 
 
-def naming(function: Verb, target: Callable[[], bytes] = bytes) -> Verb:
-    """Return a verb whose errors name their path as text; where it is only a name, the target."""
+def with_path_errors(function: Verb, target: Callable[[], bytes] = bytes) -> Verb:
+    """Return a verb whose OSErrors have a path as text: the target where it is relative."""
 
     def verb(request: dict[str, Any], link: Link) -> dict[str, Any]:
         try:

@@ -1,4 +1,4 @@
-"""The host's side of a pull: finds files by globs and sends them, from where a client has got to.
+"""The host's side of a pull: finds files by globs and sends them, from an offset on.
 
 Data of one file comes in pieces: a byte of kind (stored, deflated), then the bytes.
 """
@@ -30,18 +30,18 @@ def find(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Send [name, path, size, mtime_ns, mode] of files that match `patterns`, sorted by name.
 
     A pattern is absolute, or relative to `root`; a folder means all files in it. The name is the
-    path below `root`, or below the folder in front of a pattern's first wildcard.
+    path below `root`, or below the folder before the first wildcard of a pattern.
     """
     root = request.get("root")
     base = os.path.realpath(safe_paths.encode(os.path.expanduser(root))) if root else None
-    found = {}  # type: dict[bytes, list[Any]]
-    notes = []  # type: list[str]
+    files: dict[bytes, list[Any]] = {}
+    notes: list[str] = []
     for pattern in request["patterns"]:
         at, whole = _whole(safe_paths.encode(pattern), base)
         for match in sorted(glob.glob(whole, recursive=True)):
             for path in _files(match, notes):
-                _add(found, at, path, notes)
-    rows = sorted(found.values())
+                _add(files, at, path, notes)
+    rows = sorted(files.values())
     if rows:
         link.data(blocks.rows(rows))
     return {"notes": notes, "root": safe_paths.decode(base) if base else None}
@@ -70,44 +70,44 @@ def _files(path: bytes, notes: list[str]) -> Iterator[bytes]:
         for name in folders:
             if os.path.islink(os.path.join(folder, name)):
                 shown = safe_paths.decode(os.path.join(folder, name))
-                notes.append("%s: a link to a folder: not fetched" % shown)
+                notes.append(f"{shown}: a link to a folder: not fetched")
         for name in sorted(names):
             yield os.path.join(folder, name)
 
 
-def _add(found: dict[bytes, list[Any]], base: bytes, path: bytes, notes: list[str]) -> None:
+def _add(files: dict[bytes, list[Any]], base: bytes, path: bytes, notes: list[str]) -> None:
     shown = safe_paths.decode(path)
     try:
-        info = os.stat(path)  # what a link says is fetched: `latest.pt` is meant as a file
+        info = os.stat(path)  # the target of a link is fetched: `latest.pt` is meant as a file
     except OSError as e:
-        notes.append("%s: %s: not fetched" % (shown, e.strerror))
+        notes.append(f"{shown}: {e.strerror}: not fetched")
         return
     if not stat.S_ISREG(info.st_mode):
-        notes.append("%s: no file: not fetched" % shown)
+        notes.append(f"{shown}: no file: not fetched")
         return
     name = os.path.relpath(path, base)
     if name.startswith(b".." + os.sep.encode()):
         name = os.path.basename(path)
     row = [safe_paths.decode(name), shown, info.st_size, info.st_mtime_ns, info.st_mode & 0o777]
-    found.setdefault(path, row)
+    files.setdefault(path, row)
 
 
 def hashes(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Return the hash of the first bytes of each of `files`, [path, length]; null where not."""
+    """Return the hash of the first bytes of each of `files`, [path, length], or null."""
     del link
-    found = []  # type: list[str | None]
+    values: list[str | None] = []
     for path, length in request["files"]:
         try:
             with open(safe_paths.encode(path), "rb", buffering=0) as file:
                 hasher = hashlib.sha256()
-                whole = _hash_on(hasher, file, length)
-            found.append(hasher.hexdigest() if whole else None)
+                whole = _update_hash(hasher, file, length)
+            values.append(hasher.hexdigest() if whole else None)
         except OSError:
-            found.append(None)
-    return {"hashes": found}
+            values.append(None)
+    return {"hashes": values}
 
 
-def _hash_on(hasher: Any, file: Any, length: int) -> bool:
+def _update_hash(hasher: Any, file: Any, length: int) -> bool:
     while length:
         data = file.read(min(1 << 20, length))
         if not data:
@@ -118,7 +118,7 @@ def _hash_on(hasher: Any, file: Any, length: int) -> bool:
 
 
 def small(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Send files in blocks (packs.py), as long as they were when they were found.
+    """Send files in blocks (blocks.py), of the size that `find` reported.
 
     `files` are [path, size]; heads are f [number, size] and bad [number, why].
     """
@@ -141,17 +141,17 @@ def small(request: dict[str, Any], link: Link) -> dict[str, Any]:
 
 
 def send(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Send `path` behind its first `offset` bytes if their hash is `hash`, else all of it.
+    """Send `path` after its first `offset` bytes if their hash is `hash`, else all of it.
 
     The answer: `hash` and `size` of the whole file, `offset` from which it was sent, whether it
-    has `changed` meanwhile (a file that only grew has not). The first piece says the offset too.
+    has `changed` meanwhile (a file that only grew has not). The first piece is the offset.
     """
     offset = int(request["offset"])
     with open(safe_paths.encode(request["path"]), "rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         hasher = hashlib.sha256()
-        there = offset <= before.st_size and _hash_on(hasher, file, offset)
-        if not offset or not there or hasher.hexdigest() != request.get("hash"):
+        is_prefix = offset <= before.st_size and _update_hash(hasher, file, offset)
+        if not offset or not is_prefix or hasher.hexdigest() != request.get("hash"):
             offset = 0
             hasher = hashlib.sha256()
         level = 0 if _is_dense(file, before.st_size) else 1
@@ -181,10 +181,10 @@ def _piece(data: bytes, level: int) -> bytes:
 
 
 def _is_dense(file: Any, size: int) -> bool:
-    """Whether a file is compressed already, or is weights: by a sample from its middle."""
+    """Return whether a file hardly deflates, by a sample from its middle: archives, weights."""
     file.seek(size // 2)
     sample = file.read(_SAMPLE)
     return len(zlib.compress(sample, 1)) > _DENSE * len(sample)
 
 
-VERBS = {verb.__name__: safe_paths.naming(verb) for verb in (find, hashes, small, send)}
+VERBS = {verb.__name__: safe_paths.with_path_errors(verb) for verb in (find, hashes, small, send)}

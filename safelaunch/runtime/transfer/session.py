@@ -1,7 +1,7 @@
-"""One sync as the host sees it: what stands in the target, and what may be put there.
+"""One sync on the host: what exists in the target, and what may be written there.
 
-Nothing is written but below the target, no link is followed there, and what no sync put there, or
-somebody changed since, is a Conflict unless the client forces it.
+Nothing is written outside the target, no link is followed in it, and a file that no sync wrote, or
+that was changed since, is a Conflict unless the client forces it.
 """
 
 from __future__ import annotations
@@ -25,61 +25,61 @@ PIECE = 1 << 20
 
 
 class Conflict(Exception):  # noqa: N818 - reads as what happened
-    """Something is there that no sync put there, or that was changed since; str says what."""
+    """A path exists that no sync wrote, or that was changed since; str says which of both."""
 
 
-class Session(object):
-    """A sync that is going on."""
+class Session:
+    """A running sync."""
 
     def __init__(self, target: str, *, take_over: bool = False) -> None:
         path = safe_paths.encode(os.path.join(os.path.expanduser("~"), _expanded(target)))
         self.target = os.path.realpath(path)
-        lock = manifest.place(home(), self.target) + ".lock"
-        self.hold = manifest.Hold(lock, take_over=take_over)
+        lock_path = manifest.record_path(home(), self.target) + ".lock"
+        self.lock = manifest.FolderLock(lock_path, take_over=take_over)
         try:
             self.fresh = _is_fresh(self.target)
-            self.root = None  # type: safe_paths.Below | None
-            self.manifest = manifest.of(home(), self.target)
+            self.root: safe_paths.RootFolder | None = None
+            self.manifest = manifest.load(home(), self.target)
             if self.fresh:
                 self.manifest.reset()
         except OSError:
-            self.hold.close()
+            self.lock.close()
             raise
-        self.made = set()  # type: set[Parts] # folders that were not there before
-        self.blocked = {(): False}  # type: dict[Parts, bool]
-        self.large = {}  # type: dict[str, Large]
+        self.created: set[Parts] = set()  # folders that this sync created
+        self.blocked: dict[Parts, bool] = {(): False}
+        self.large: dict[str, Large] = {}
 
     def close(self) -> None:
-        """End it; what has arrived is on record."""
+        """End the sync; the files that have arrived are recorded."""
         for large in self.large.values():
             os.close(large.fd)
         if self.root is not None:
             self.root.close()
-        self.hold.close()
+        self.lock.close()
 
-    def below(self) -> safe_paths.Below:
-        """Return the target, made if it is not there. Raises OSError."""
+    def root_folder(self) -> safe_paths.RootFolder:
+        """Return the target folder; create it if it does not exist. Raises OSError."""
         if self.root is None:
             if not os.path.isdir(self.target):
                 os.makedirs(self.target, exist_ok=True)
-                self.manifest = manifest.of(home(), self.target)  # its inode is known now
-            self.root = safe_paths.Below(self.target)
+                self.manifest = manifest.load(home(), self.target)  # now it has an inode
+            self.root = safe_paths.RootFolder(self.target)
         return self.root
 
-    # -- what is there
+    # -- existing files
 
     def rows(self) -> list[list[Any]]:
-        """Return a row for each path on record."""
+        """Return a row for each recorded path."""
         if self.fresh:
             return []
-        found = []
+        rows = []
         for path, entry in sorted(self.manifest.entries.items()):
             if entry.kind == "p":
                 self._drop_stale(path)
             else:
-                found.append(self._row(path, entry))
+                rows.append(self._row(path, entry))
         self.manifest.flush()
-        return found
+        return rows
 
     def _row(self, path: str, entry: manifest.Entry) -> list[Any]:
         parts = safe_paths.split(path)
@@ -95,7 +95,7 @@ class Session(object):
         if entry.kind == "d":
             return [path, "d", mode, "", 0, "" if stat.S_ISDIR(info.st_mode) else "c"]
         if key != entry.key:
-            kind, content, mode, size = self._today(parts, info, entry)
+            kind, content, mode, size = self._present(parts, info, entry)
             same = (kind, content) == (entry.kind, entry.content)
             state = "" if same else "c"
             if same:
@@ -104,85 +104,85 @@ class Session(object):
             return [path, kind, mode, content, size, state]
         return [path, entry.kind, mode, content, size, state]
 
-    def _today(
+    def _present(
         self, parts: Parts, info: os.stat_result, entry: manifest.Entry | None = None
     ) -> tuple[str, str, int, int]:
-        """Return kind, content, mode and size of what is there now."""
+        """Return the present kind, content, mode and size of a path."""
         if stat.S_ISLNK(info.st_mode):
-            return "l", safe_paths.decode(self.below().read_link(parts)), 0o777, 0
+            return "l", safe_paths.decode(self.root_folder().read_link(parts)), 0o777, 0
         if stat.S_ISDIR(info.st_mode):
             return "d", "", info.st_mode & 0o777, 0
         if not stat.S_ISREG(info.st_mode):
             return "?", "", 0, 0
         mode = info.st_mode & 0o777
         if entry is not None and mode == entry.mode & ~umask():
-            mode = entry.mode  # nobody changed it
+            mode = entry.mode  # the mode is unchanged
         try:
-            fd = self.below().open(parts)
+            fd = self.root_folder().open(parts)
         except OSError:
-            return "?", "", mode, info.st_size  # it cannot be read: then it is not ours
+            return "?", "", mode, info.st_size  # a file that cannot be read is not ours
         try:
-            return "f", hash_of(fd, self.hold.beat), mode, info.st_size
+            return "f", hash_of(fd, self.lock.refresh), mode, info.st_size
         finally:
             os.close(fd)
 
     def _is_blocked(self, folder: Parts) -> bool:
-        """Whether one of the folders on the way is no folder."""
-        known = self.blocked.get(folder)
-        if known is None:
-            known = self._is_blocked(folder[:-1])
-            if not known:
+        """Return whether the folder or one of its parents is no folder."""
+        is_blocked = self.blocked.get(folder)
+        if is_blocked is None:
+            is_blocked = self._is_blocked(folder[:-1])
+            if not is_blocked:
                 try:
                     info = os.lstat(os.path.join(self.target, *folder))
-                    known = not stat.S_ISDIR(info.st_mode)
+                    is_blocked = not stat.S_ISDIR(info.st_mode)
                 except OSError:
-                    known = False  # gone: it can be made again
-            self.blocked[folder] = known
-        return known
+                    is_blocked = False  # removed: it can be created again
+            self.blocked[folder] = is_blocked
+        return is_blocked
 
     def _drop_stale(self, path: str) -> None:
         try:
             info = os.lstat(os.path.join(self.target, *safe_paths.split(path)))
             if not manifest.is_stale(info):
                 return
-            self.below().remove(safe_paths.split(path), is_folder=False)
+            self.root_folder().remove(safe_paths.split(path), is_folder=False)
         except OSError:
             pass
         self.manifest.drop(path)
 
-    def look(self, paths: list[list[Any]]) -> list[list[Any]]:
-        """Return rows of those that are there; the content only where the size is the same."""
-        found = []
+    def stat_paths(self, paths: list[list[Any]]) -> list[list[Any]]:
+        """Return rows of the existing paths; the content only where the size is the same."""
+        rows = []
         for path, size in paths:
             parts = safe_paths.split(path)
             if self._is_blocked(parts[:-1]):
-                found.append([path, "?", 0, "", 0, "b"])
+                rows.append([path, "?", 0, "", 0, "b"])
                 continue
             try:
                 info = os.lstat(os.path.join(self.target, *parts))
             except OSError:
                 continue
             if stat.S_ISREG(info.st_mode) and info.st_size != size:
-                found.append([path, "f", 0, "", info.st_size, ""])
+                rows.append([path, "f", 0, "", info.st_size, ""])
             else:
-                kind, content, mode, now = self._today(parts, info)
-                found.append([path, kind, mode, content, now, ""])
-        return found
+                kind, content, mode, now = self._present(parts, info)
+                rows.append([path, kind, mode, content, now, ""])
+        return rows
 
-    # -- what is put there
+    # -- writing
 
     def check(self, path: str, parts: Parts, *, force: bool) -> None:
-        """Raise Conflict where writing a file would take away what is not ours."""
-        if parts[:-1] in self.made:
+        """Raise Conflict where writing a file would replace one that is not ours."""
+        if parts[:-1] in self.created:
             return
         try:
-            info = self.below().look(parts)
+            info = self.root_folder().lookup(parts)
         except OSError as e:
-            raise Conflict(_no_folder(e)) from None
+            raise Conflict(_conflict_text(e)) from None
         if info is None:
             return
         if stat.S_ISDIR(info.st_mode):
-            self._give_way(path, parts)
+            self._replace_folder(path, parts)
         elif force:
             return
         elif path not in self.manifest.entries:
@@ -190,11 +190,11 @@ class Session(object):
         elif self.manifest.entries[path].key != safe_paths.key(info):
             raise Conflict("was changed on the host meanwhile")
 
-    def _give_way(self, path: str, parts: Parts) -> None:
+    def _replace_folder(self, path: str, parts: Parts) -> None:
         entry = self.manifest.entries.get(path)
         try:
             if entry is not None and entry.own:
-                self.below().remove(parts, is_folder=True)
+                self.root_folder().remove(parts, is_folder=True)
                 self.manifest.drop(path)
                 return
         except OSError:
@@ -202,63 +202,65 @@ class Session(object):
         raise Conflict("is a folder on the host")
 
     def record(self, path: str, kind: str, mode: int, content: str, info: os.stat_result) -> None:
-        """Note what was put there."""
+        """Record a path that was written."""
         key = safe_paths.key(info)
         size = info.st_size if kind == "f" else 0
         self.manifest.put(path, manifest.Entry(kind, mode, content, size, key))
 
     def folder(self, path: str, mode: int, *, force: bool) -> None:
-        """Make a folder; a file of an earlier sync gives way. Raises Conflict, OSError."""
-        parts, root = safe_paths.split(path), self.below()
+        """Create a folder; replace a file of an earlier sync. Raises Conflict, OSError."""
+        parts, root = safe_paths.split(path), self.root_folder()
         try:
-            info = root.look(parts)
+            info = root.lookup(parts)
         except OSError as e:
-            raise Conflict(_no_folder(e)) from None
+            raise Conflict(_conflict_text(e)) from None
         if info is not None and not stat.S_ISDIR(info.st_mode):
             entry = self.manifest.entries.get(path)
-            ours = entry is not None and entry.own and entry.key == safe_paths.key(info)
-            if not force and not ours:
+            is_ours = entry is not None and entry.own and entry.key == safe_paths.key(info)
+            if not force and not is_ours:
                 raise Conflict("is no folder on the host")
             root.remove(parts, is_folder=False)
         own = root.make(parts, mode)
         if own:
-            self.made.add(parts)
+            self.created.add(parts)
         self.manifest.put(path, manifest.Entry("d", mode, "", 0, (), own))
 
     def link(self, path: str, target: str, *, force: bool) -> None:
-        """Put a symbolic link. Raises Conflict, OSError."""
+        """Create a symbolic link. Raises Conflict, OSError."""
         parts = safe_paths.split(path)
         self.check(path, parts, force=force)
-        self.record(path, "l", 0o777, target, self.below().link(parts, safe_paths.encode(target)))
+        self.record(
+            path, "l", 0o777, target, self.root_folder().link(parts, safe_paths.encode(target))
+        )
 
     def file(self, path: str, row: list[Any], data: memoryview, *, force: bool) -> None:
-        """Put a whole file. Raises Conflict, OSError."""
+        """Write a whole file. Raises Conflict, OSError."""
         mode, content = row[1:3]
         parts = safe_paths.split(path)
         self.check(path, parts, force=force)
-        self.record(path, "f", mode, content, self.below().write(parts, data, mode & 0o777))
+        self.record(path, "f", mode, content, self.root_folder().write(parts, data, mode & 0o777))
 
     def adopt(self, path: str, kind: str, mode: int, content: str) -> None:
-        """Record what is there and the same, and give it the client's mode. Raises OSError."""
+        """Record an existing path with the same content; set the client's mode. Raises OSError."""
         parts = safe_paths.split(path)
         entry = self.manifest.entries.get(path)
         if kind == "f":
-            fd = self.below().open(parts)
+            fd = self.root_folder().open(parts)
             try:
                 os.fchmod(fd, mode & 0o777 & ~umask())
                 info = os.fstat(fd)
             finally:
                 os.close(fd)
         else:
-            found = self.below().look(parts)
-            if found is None:
+            existing_info = self.root_folder().lookup(parts)
+            if existing_info is None:
                 return
-            info = found
+            info = existing_info
         self.record(path, kind, mode, content, info)
         self.manifest.entries[path].own = entry is not None and entry.own
 
     def remove(self, path: str, *, force: bool) -> bool:
-        """Remove what an earlier sync put there and nobody changed; whether a file went.
+        """Remove an unchanged path of an earlier sync; return whether it was a file.
 
         Raises Conflict.
         """
@@ -267,24 +269,24 @@ class Session(object):
             return False
         is_folder = entry.kind == "d"
         try:
-            info = self.below().look(parts)
+            info = self.root_folder().lookup(parts)
             if info is not None:
                 if not entry.own:
                     return False
                 changed = entry.key != safe_paths.key(info) and not is_folder
                 if stat.S_ISDIR(info.st_mode) != is_folder or (changed and not force):
                     raise Conflict("was changed on the host, and stays")
-                self.below().remove(parts, is_folder=is_folder)
+                self.root_folder().remove(parts, is_folder=is_folder)
         except OSError as e:
             if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise Conflict("stays: %s" % e.strerror) from None
-            return False  # it holds what is not ours
+                raise Conflict(f"stays: {e.strerror}") from None
+            return False  # the folder has files that are not ours
         self.manifest.drop(path)
         return info is not None and not is_folder
 
 
-class Large(object):
-    """A large file that is arriving in a part beside its place."""
+class Large:
+    """A large file that is written to a part next to its path."""
 
     def __init__(self, fd: int, name: Parts) -> None:
         self.fd = fd
@@ -293,22 +295,22 @@ class Large(object):
         self.size = 0
 
 
-# -- small things ----------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------
 
 
 def hash_of(fd: int, each: Callable[[], None]) -> str:
-    """Return the hash of what is left to read; `each` is called now and then. Raises OSError."""
-    found = hashlib.sha256()
+    """Return the hash of the unread bytes; `each` is called for each piece. Raises OSError."""
+    hasher = hashlib.sha256()
     while True:
         each()
         data = os.read(fd, PIECE)
         if not data:
-            return found.hexdigest()
-        found.update(data)
+            return hasher.hexdigest()
+        hasher.update(data)
 
 
 def umask() -> int:
-    """Return the bits that new files do without here."""
+    """Return the umask of the process."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -319,22 +321,22 @@ def _expanded(target: str) -> str:
 
 
 def _is_fresh(target: bytes) -> bool:
-    """Whether nothing can be there. Raises OSError for what is no folder."""
+    """Return whether the target is empty or missing. Raises OSError if it is no folder."""
     try:
-        with os.scandir(target) as found:
-            return next(found, None) is None
+        with os.scandir(target) as entries:
+            return next(entries, None) is None
     except FileNotFoundError:
         return True
 
 
 def existing(path: bytes) -> bytes:
-    """Return the innermost folder on the way to a path that is there."""
+    """Return the innermost existing folder of a path."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
 
 
-def _no_folder(error: OSError) -> str:
+def _conflict_text(error: OSError) -> str:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return "a folder of its path is a link, or a file, on the host"
     raise error

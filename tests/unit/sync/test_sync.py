@@ -140,7 +140,7 @@ def test_a_garbled_block_is_refused(stream: bytes) -> None:
 
 
 def test_a_block_that_inflates_without_end_is_refused() -> None:
-    bomb = blocks.pack({}, [b"\0" * (blocks.LONGEST + 1)], 1)
+    bomb = blocks.pack({}, [b"\0" * (blocks.MAX_BLOCK + 1)], 1)
     with pytest.raises(wire.Broken):
         list(blocks.unpack([bomb]))
 
@@ -219,23 +219,23 @@ def test_a_record_that_has_grown_long_is_written_anew(tmp_path: Path) -> None:
     assert len((tmp_path / "m.jsonl").read_bytes().splitlines()) < 1200
     again = record(tmp_path)
     assert (again.entries["a"].content, again.digest) == ("2999", "d")
-    assert again.left == {"x"}
+    assert again.leftover == {"x"}
 
 
 def test_a_second_writer_is_told_and_can_take_over(tmp_path: Path) -> None:
     path = str(tmp_path / "x.lock")
-    first = manifest.Hold(path, take_over=False)
-    first.beat()
+    first = manifest.FolderLock(path, take_over=False)
+    first.refresh()
     with pytest.raises(manifest.Busy) as raised:
-        manifest.Hold(path, take_over=False)
+        manifest.FolderLock(path, take_over=False)
     assert raised.value.idle < 60
-    second = manifest.Hold(path, take_over=True)
-    second.beat()
+    second = manifest.FolderLock(path, take_over=True)
+    second.refresh()
     with pytest.raises(OSError, match="took over"):
-        first.beat()
+        first.refresh()
     first.close()
     second.close()
-    manifest.Hold(path, take_over=False).close()
+    manifest.FolderLock(path, take_over=False).close()
 
 
 # -- the difference
