@@ -17,24 +17,24 @@ COMMANDS = {
     "run": ("start.run", "Start a job on this machine, or print what would be started."),
     "remote": ("start.remote", "Sync the project to a host and start a job there, over SSH."),
     "ps": ("runs.ps", "List runs."),
-    "show": ("runs.show", "Show one run: state, exit code, processes, how to look at it."),
+    "show": ("runs.show", "Show one run: state, exit code, processes, progress, failure."),
     "logs": ("runs.logs", "Print or follow a run's log."),
     "attach": ("runs.attach", "Attach this terminal to a run's tmux pane."),
     "wait": ("runs.wait", "Wait until a run has ended; exit 0 if it succeeded."),
-    "stop": ("runs.stop", "Stop a run and prove that nothing of it is left."),
+    "stop": ("runs.stop", "Stop a run, and check that no process of it is left."),
     "rerun": ("start.rerun", "Start a recorded run's plan again."),
-    "report": ("diagnose.report", "Write what a bug report needs of a run into one redacted .zip."),
+    "report": ("diagnose.report", "Pack a run for a bug report: one .zip without secrets."),
     "diff": ("diagnose.diff", "Show how two runs differ: code, command, variables, versions."),
-    "push": ("transfer.push", "Bring a file or folder to a host."),
+    "push": ("transfer.push", "Copy a file or folder to a host."),
     "pull": ("transfer.pull", "Fetch files that a run made on its host."),
-    "diagnose": ("diagnose.diagnose", "Name the root cause in any training log, and what to do."),
+    "diagnose": ("diagnose.diagnose", "Find the root cause in any training log, and what to do."),
     "check": ("check.check", "Find what would keep a job from starting, before it starts."),
-    "lint": ("lint.lint", "Find what is wrong in job files, configs and scripts before a start."),
-    "init": ("start.init", "Write a pasted launch line as a job file."),
+    "lint": ("lint.lint", "Find mistakes in job files, configs and scripts."),
+    "init": ("start.init", "Turn a pasted launch line into a job file."),
     "hosts": ("hosts.hosts", "List, test and add the machines that jobs can run on."),
     "facts": (
         "info.facts",
-        "Show what this machine or hosts have: cards, memory, disks, torch, NCCL.",
+        "Show what this machine or hosts have: GPUs, memory, disks, torch, NCCL.",
     ),
     "profiles": ("info.profiles", "List hardware profiles, or show one with its reasons."),
     "launchers": ("info.launchers", "List launchers."),
@@ -91,10 +91,10 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, "--version", prog_name="safelaunch")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Start multi-GPU training jobs right, own them, and tell how they ended.
+    """Start multi-GPU training jobs with the right settings, and learn how they ended.
 
-    RUN is a run's id, an unambiguous beginning of it, a job's name (its newest run), or nothing
-    (the newest run of all).
+    RUN is a run's id, an unambiguous prefix of it, a job's name (its newest run), or nothing
+    (the newest run).
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
