@@ -1,4 +1,4 @@
-"""Answers to what checks ask of a machine: paths, patterns, free space, ports, models, names."""
+"""Answers questions of checks about a machine: paths, free space, ports, models, names."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-SHOWN = 50  # matches of a pattern that are told by name
+SHOWN = 50  # matches of a pattern that are listed
 
 
-_WALKED = 2000  # files of a folder that are looked at
+_WALKED = 2000  # files of a folder that are read
 
 
-_PAUSES = (0.02, 0.05, 0.0)  # seconds: another start may try the same port, and holds it meanwhile
+_PAUSES = (
+    0.02,
+    0.05,
+    0.0,
+)  # seconds between tries: another start may probe the same port meanwhile
 
 
-_POINTER = b"version https://git-lfs.github.com/spec/v1"  # how a pointer file of Git LFS begins
+_POINTER = b"version https://git-lfs.github.com/spec/v1"  # first line of a pointer file of Git LFS
 
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -36,7 +40,7 @@ _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 
 
 def path(cwd: str, word: str) -> dict[str, Any]:
-    """Return `kind` (file, folder, other; None where nothing is), `size`, and what is allowed."""
+    """Return `kind` (file, folder, other; None if missing), `size` and permissions."""
     at = place(cwd, word)
     try:
         found = os.stat(at)
@@ -62,7 +66,7 @@ def matches(cwd: str, pattern: str) -> dict[str, Any]:
 
 
 def room(cwd: str, word: str) -> dict[str, Any]:
-    """Return of the nearest folder that exists: if it can be written, free bytes and inodes."""
+    """Return whether the nearest existing folder is writable, its free bytes and inodes."""
     at = place(cwd, word)
     while not os.path.isdir(at) and os.path.dirname(at) != at:
         if os.path.lexists(at) and not os.path.islink(at):
@@ -81,7 +85,7 @@ def room(cwd: str, word: str) -> dict[str, Any]:
 
 
 def port(_: str, number: int) -> dict[str, Any]:
-    """Return whether a port can be bound on all interfaces, as a server will want it.
+    """Return whether a port can be bound on all interfaces, as a server needs it.
 
     Of one that cannot: `instead`, a port that can, and what `holders.of` tells.
     """
@@ -99,7 +103,7 @@ def port(_: str, number: int) -> dict[str, Any]:
 
 
 def model(cwd: str, word: str) -> dict[str, Any]:
-    """Return of a folder of weights: pointer files of Git LFS, weights, parts that are missing."""
+    """Return the Git LFS pointers, weights and missing parts of a folder of weights."""
     at = place(cwd, word)
     names = os.listdir(at)
     told: dict[str, Any] = {"pointers": [], "weights": 0, "missing": [], "config": False}
@@ -121,10 +125,10 @@ def model(cwd: str, word: str) -> dict[str, Any]:
 
 
 def is_pointer(file: str) -> bool:
-    """Whether a file is the pointer that Git LFS leaves in place of a large one."""
+    """Return whether a file is the pointer that Git LFS leaves in place of a large one."""
     try:
         about = os.stat(file)
-        # a pipe would wait for ever; the specification: less than 1024 bytes
+        # opening a pipe would block; the specification: less than 1024 bytes
         if not stat.S_ISREG(about.st_mode) or about.st_size > 1024:  # noqa: PLR2004
             return False
         with open(file, "rb") as opened:
@@ -134,7 +138,7 @@ def is_pointer(file: str) -> bool:
 
 
 def _missing(folder: str, names: list[str]) -> list[str]:
-    """Return the parts that an index of weights names, and the folder has not."""
+    """Return the parts that an index of weights names but the folder lacks."""
     import json  # noqa: PLC0415 - few ask
 
     found = set()
@@ -149,7 +153,7 @@ def _missing(folder: str, names: list[str]) -> list[str]:
 
 
 def name(_: str, host: str) -> dict[str, Any]:
-    """Return the addresses of a host as this machine knows it; `why` where it knows none."""
+    """Return the addresses to which this machine resolves a host; `why` if it cannot."""
     import socket  # noqa: PLC0415 - few ask
 
     try:
@@ -174,25 +178,25 @@ def runs(_: str) -> list[dict[str, Any]]:
             at = os.path.join(folder, run_id, node)
             status = Status.read(at)
             if status is not None and status.state in run_state.ENDED:
-                continue  # only the few others are worth a look at their processes
+                continue  # only runs that have not ended need a look at their processes
             if run_state.judge(at).state not in ("running", "pending"):
                 continue
             plan = json_files.read_json(os.path.join(at, "plan.json")) or {}
             nodes = plan.get("nodes")
-            kept = [_brief(one) for one in nodes] if isinstance(nodes, list) else []
+            node_plans = [_brief(one) for one in nodes] if isinstance(nodes, list) else []
             told = {"id": run_id, "node": node, "name": None if status is None else status.name}
-            found.append(dict(told, plan={"nodes": kept}))
+            found.append(dict(told, plan={"nodes": node_plans}))
     return found
 
 
 def _brief(node: Any) -> dict[str, Any]:
-    """Return what other jobs must know of a node's plan."""
+    """Return the fields of a node's plan that other jobs need."""
     if not isinstance(node, dict):
         return {}
     told = {key: node.get(key) for key in ("argv", "cwd", "node_rank")}
     env = node.get("env")
-    seen = env.get(_VISIBLE) if isinstance(env, dict) else None
-    return dict(told, env={} if seen is None else {_VISIBLE: seen})
+    visible = env.get(_VISIBLE) if isinstance(env, dict) else None
+    return dict(told, env={} if visible is None else {_VISIBLE: visible})
 
 
 def place(cwd: str, word: str) -> str:

@@ -29,19 +29,19 @@ _AT_ONCE = 64  # parts; those that hang are few, and what they keep waiting is s
 
 
 def main(words: list[str]) -> None:
-    """Print all parts, and end at once, whatever still hangs."""
+    """Print all parts, and exit at once, even if some parts still hang."""
     if words == [STDIN]:
         with open(0, "rb", closefd=False) as file:
             words = json.loads(file.read().decode())
     try:
-        tell(_wanted(words))
+        print_parts(_parse_words(words))
     finally:
         commands.end_commands()
-    os._exit(0)  # threads in the kernel would hold up the interpreter's own end
+    os._exit(0)  # threads that hang in the kernel would block a normal exit
 
 
-def _wanted(words: list[str]) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Return what is to be told: {part: (what finds it, its limit in seconds)}."""
+def _parse_words(words: list[str]) -> dict[str, tuple[Callable[[], Any], float]]:
+    """Return {part: (function, its limit in seconds)} for the words of the command line."""
     cwd, asks, pythonpath, python, is_quick = words[0], [], [], sys.executable, False
     for word in words[1:]:
         if word.startswith("--limit="):
@@ -64,11 +64,11 @@ def _wanted(words: list[str]) -> dict[str, tuple[Callable[[], Any], float]]:
 
 
 def _quick(cwd: str) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Return the parts that take no command and no walk."""
+    """Return the parts that need no command and no walk of folders."""
     parts = host.parts(cwd)
     names = ["system", "cgroup", *(name for name in parts if name.startswith("disk."))]
     found = {name: (parts[name], commands.LIMIT) for name in names}
-    found["cards"] = (gpus.seen, commands.LIMIT)
+    found["cards"] = (gpus.without_driver, commands.LIMIT)
     return found
 
 
@@ -88,65 +88,65 @@ def _all(cwd: str, deep: bool) -> dict[str, tuple[Callable[[], Any], float]]:
     return parts
 
 
-def tell(parts: dict[str, tuple[Callable[[], Any], float]]) -> None:
-    """Run parts beside each other and print each as it is done, or given up."""
-    begun = time.monotonic()
+def print_parts(parts: dict[str, tuple[Callable[[], Any], float]]) -> None:
+    """Run the parts in parallel and print each when it has ended or timed out."""
+    started = time.monotonic()
     done: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
-    waiting = {name: begun + limit for name, (_, limit) in parts.items()}
-    _begin(parts, done)
+    waiting = {name: started + limit for name, (_, limit) in parts.items()}
+    _start_threads(parts, done)
     while waiting:
         try:
-            name, told = done.get(timeout=max(0.0, min(waiting.values()) - time.monotonic()))
+            name, answer = done.get(timeout=max(0.0, min(waiting.values()) - time.monotonic()))
         except queue.Empty:
             name = min(waiting, key=lambda one: waiting[one])
-            told = {"skip": LATE % round(waiting[name] - begun, 1)}
+            answer = {"skip": LATE % round(waiting[name] - started, 1)}
         if waiting.pop(name, None) is not None:
-            write(name, told)
-    write("end", {"value": round(time.monotonic() - begun, 3)})
+            write(name, answer)
+    write("end", {"value": round(time.monotonic() - started, 3)})
 
 
-def _begin(
+def _start_threads(
     parts: dict[str, tuple[Callable[[], Any], float]],
     done: queue.Queue[tuple[str, dict[str, Any]]],
 ) -> None:
-    """Begin to find out the parts; what each tells comes out of the queue."""
+    """Start threads that run the parts and put the answers into the queue."""
     left = collections.deque(parts.items())
 
-    def take() -> None:
+    def worker() -> None:
         while left:
             try:
                 name, (work, _) = left.popleft()
             except IndexError:
                 return  # another thread was faster
-            done.put((name, _told(work)))
+            done.put((name, _run_part(work)))
 
     for at in range(min(len(parts), _AT_ONCE)):
         try:
-            threading.Thread(target=take, daemon=True).start()
+            threading.Thread(target=worker, daemon=True).start()
         except RuntimeError as e:  # the limit of processes of the user, or of a container
             if at:
-                return  # fewer do as well
+                return  # fewer threads are enough
             for name in parts:
                 done.put((name, {"skip": str(e)}))
             left.clear()
             return
 
 
-def _told(work: Callable[[], Any]) -> dict[str, Any]:
+def _run_part(work: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"value": work()}
     except commands.Skip as e:
         return {"skip": str(e)}
     except Exception as e:  # noqa: BLE001 - no part may take others with it
-        return {"skip": "%s: %s" % (type(e).__name__, str(e)[:300])}
+        return {"skip": f"{type(e).__name__}: {str(e)[:300]}"}
 
 
-def write(name: str, told: dict[str, Any]) -> None:
+def write(name: str, answer: dict[str, Any]) -> None:
     """Print a line."""
     try:
-        line = json.dumps([name, told])
+        line = json.dumps([name, answer])
     except (TypeError, ValueError) as e:
-        line = json.dumps([name, {"skip": "it cannot be told: %s" % e}])
+        line = json.dumps([name, {"skip": f"it cannot be told: {e}"}])
     data = ("\n" + line + "\n").encode("ascii", "backslashreplace")
     while data:
         data = data[os.write(1, data) :]

@@ -20,24 +20,24 @@ MOST = 1 << 21  # bytes of a command's output: `-q -x` of 16 cards has 400,000
 
 
 class Skip(Exception):  # noqa: N818 - reads as what happened
-    """Why a part is left out."""
+    """A part has no answer; str is the reason."""
 
 
-_commands: set[subprocess.Popen[bytes]] = set()  # that run
+_commands: set[subprocess.Popen[bytes]] = set()  # running commands
 
 
 def end_commands() -> None:
-    """Kill the commands that are still waited for: nobody will."""
+    """Kill the commands that still run."""
     for child in list(_commands):
         kill(child)
 
 
 def run(words: list[str], limit: float | None = None, *, cwd: str | None = "/") -> dict[str, Any]:
-    """Return `exit` and `text` of a command, `why` where it did not come to an end.
+    """Return `exit` and `text` of a command, `why` if it did not end.
 
-    It is killed at its limit; if it stays (D state), it is left alone: nothing waits for it.
+    It is killed at its limit; if it stays (D state), it is left alone, and not waited for.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     limit = LIMIT if limit is None else limit
     try:
         child = subprocess.Popen(
@@ -52,31 +52,31 @@ def run(words: list[str], limit: float | None = None, *, cwd: str | None = "/") 
     except (OSError, ValueError) as e:
         return {"exit": None, "text": "", "why": getattr(e, "strerror", None) or str(e)}
     _commands.add(child)
-    data, is_whole = _read(child, begun + limit)
+    data, is_whole = _read(child, started + limit)
     if child.stdout is not None:
         child.stdout.close()
-    told: dict[str, Any] = {"exit": None}
+    result: dict[str, Any] = {"exit": None}
     if is_whole:
-        told["exit"] = _wait(child, max(0.2, begun + limit - time.monotonic()))
-    if told["exit"] is None:
-        told["why"] = _give_up(child, limit, is_endless=len(data) >= MOST)
+        result["exit"] = _wait(child, max(0.2, started + limit - time.monotonic()))
+    if result["exit"] is None:
+        result["why"] = _give_up(child, limit, is_endless=len(data) >= MOST)
     _commands.discard(child)
-    told["text"] = data[: 4096 if len(data) >= MOST else None].decode("utf-8", "replace")
-    told["seconds"] = round(time.monotonic() - begun, 3)
-    return told
+    result["text"] = data[: 4096 if len(data) >= MOST else None].decode("utf-8", "replace")
+    result["seconds"] = round(time.monotonic() - started, 3)
+    return result
 
 
 def _read(child: subprocess.Popen[bytes], until: float) -> tuple[bytearray, bool]:
     if child.stdout is None:
         return bytearray(), True
-    fd, found = child.stdout.fileno(), bytearray()
-    while time.monotonic() < until and len(found) < MOST:
+    fd, output = child.stdout.fileno(), bytearray()
+    while time.monotonic() < until and len(output) < MOST:
         if select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
             piece = os.read(fd, 1 << 16)
             if not piece:
-                return found, True
-            found += piece
-    return found, False
+                return output, True
+            output += piece
+    return output, False
 
 
 def _wait(child: subprocess.Popen[bytes], patience: float) -> int | None:
@@ -89,21 +89,21 @@ def _wait(child: subprocess.Popen[bytes], patience: float) -> int | None:
 def _give_up(child: subprocess.Popen[bytes], limit: float, *, is_endless: bool) -> str:
     letter = ""
     try:
-        with open("/proc/%d/stat" % child.pid, encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{child.pid}/stat", encoding="utf-8", errors="replace") as file:
             letter = file.read().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         pass
     kill(child)
     if _wait(child, 0.5) is None:
-        child.returncode = -9  # it cannot be killed, and nobody waits for it
+        child.returncode = -9  # it cannot be killed: do not wait for it
     if is_endless:
-        return "it printed more than %d MiB" % (MOST >> 20)
+        return f"it printed more than {MOST >> 20} MiB"
     where = ", it hangs in the kernel (state D)" if letter == "D" else ""
-    return "it did not end within %g s%s" % (limit, where)
+    return f"it did not end within {limit:g} s{where}"
 
 
 def kill(child: Any) -> None:
-    """Kill a child that nobody has waited for, and what it started: it leads a group of its own."""
+    """Kill a child that is not reaped, and its process group."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except OSError:
@@ -111,7 +111,7 @@ def kill(child: Any) -> None:
 
 
 def read(path: str, most: int = 1 << 20) -> str:
-    """Return the beginning of a file, an empty text where it cannot be read.
+    """Return the first bytes of a file as text, "" where it cannot be read.
 
     What is no regular file has none: a pipe would wait for ever.
     """

@@ -34,7 +34,7 @@ def _matches(
 ) -> Iterator[str]:
     """Yield what matches in a folder; `above` are those that a `**` came through."""
     if time.monotonic() > until:
-        raise commands.Skip("looking for it took longer than %g s" % _LONGEST)
+        raise commands.Skip(f"looking for it took longer than {_LONGEST:g} s")
     word, rest = words[0], words[1:]
     if word == "**":
         yield from _anywhere(folder, words, above, until)

@@ -1,4 +1,4 @@
-"""Asks the tools of cards, and /proc where they do not answer. What they say is read elsewhere."""
+"""Runs the tools of GPUs, and reads /proc where they hang. Their output is parsed elsewhere."""
 
 from __future__ import annotations
 
@@ -37,70 +37,72 @@ _OTHERS = {
 
 
 def cards() -> dict[str, Any]:
-    """Return what nvidia-smi says to each question, and what the driver says in /proc."""
-    found: dict[str, Any] = {"proc": _proc(), "fabric_manager": _fabric_manager(), "said": {}}
+    """Return the output of each nvidia-smi command, and the driver's files in /proc."""
+    facts: dict[str, Any] = {"proc": _proc(), "fabric_manager": _fabric_manager(), "said": {}}
     smi = find("nvidia-smi", _PLACES)
-    found["nvidia_smi"] = smi
+    facts["nvidia_smi"] = smi
     if smi is None:
-        return found
-    said: dict[str, Any] = found["said"]
-    said["query"] = _query(smi)
-    if not _answers(said["query"]):
-        return found  # the others would only hang, or say the same
+        return facts
+    outputs: dict[str, Any] = facts["said"]
+    outputs["query"] = _query(smi)
+    if not _answers(outputs["query"]):
+        return facts  # the other commands would hang or fail too
 
-    def one(name: str, words: list[str]) -> None:
-        told = dict(commands.run([smi, *words]), command="nvidia-smi " + " ".join(words))
-        said[name] = told
+    def run_command(name: str, words: list[str]) -> None:
+        result = dict(commands.run([smi, *words]), command="nvidia-smi " + " ".join(words))
+        outputs[name] = result
 
-    threads = [threading.Thread(target=one, args=item, daemon=True) for item in _MORE.items()]
+    threads = [
+        threading.Thread(target=run_command, args=item, daemon=True) for item in _MORE.items()
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(commands.LIMIT + 1)
-    found["users"] = _users(dict(said))
-    return found
+    facts["users"] = _users(dict(outputs))
+    return facts
 
 
-def seen() -> dict[str, Any]:
-    """Return what is known of the cards without a word to the driver."""
+def without_driver() -> dict[str, Any]:
+    """Return the facts about GPUs that need no call of the driver."""
     return {"proc": _proc(), "nvidia_smi": find("nvidia-smi", _PLACES), "said": {}}
 
 
-def _answers(told: dict[str, Any]) -> bool:
-    """Whether a card was told of: 14 is a warning, and rows may stand beside an error."""
-    if told.get("why"):
+def _answers(result: dict[str, Any]) -> bool:
+    """Return whether the output has a GPU: 14 is a warning, and rows may come with an error."""
+    if result.get("why"):
         return False
-    is_row = re.search(r"^\s*\d+, ", told["text"], re.MULTILINE) is not None
-    return is_row or told["exit"] in (0, 14)
+    is_row = re.search(r"^\s*\d+, ", result["text"], re.MULTILINE) is not None
+    return is_row or result["exit"] in (0, 14)
 
 
 def _query(smi: str) -> dict[str, Any]:
-    """Ask for the cards; a field that this driver does not know is left out."""
+    """Query the GPUs, without the fields that this driver does not support."""
     fields = list(_FIELDS)
     for _ in _FIELDS:
         words = ["--query-gpu=" + ",".join(fields), "--format=csv"]
-        told = dict(commands.run([smi, *words]), command="nvidia-smi " + " ".join(words))
-        unknown = re.search(r'Field "([\w.]+)" is not a valid field', told["text"])
+        result = dict(commands.run([smi, *words]), command="nvidia-smi " + " ".join(words))
+        unknown = re.search(r'Field "([\w.]+)" is not a valid field', result["text"])
         if unknown is None or unknown.group(1) not in fields:
             break
         fields.remove(unknown.group(1))
-    return told
+    return result
 
 
 def find(name: str, places: list[str] | tuple[str, ...]) -> str | None:
-    """Return the path of a tool, also where PATH does not lead."""
+    """Return the path of a tool, on PATH or in one of the `places`."""
     return shutil.which(name) or next((p for p in places if os.access(p, os.X_OK)), None)
 
 
 def _proc() -> dict[str, Any]:
     """Return what is known without asking the driver to do anything."""
     folder = os.path.join(_PROC, "gpus")
-    told = {bus: commands.read(os.path.join(folder, bus, "information"), 1 << 14)
+    result = {bus: commands.read(os.path.join(folder, bus, "information"), 1 << 14)
             for bus in commands.folders(folder)}  # fmt: skip
     devices = [name for name in commands.folders("/dev") if re.match(r"nvidia\d+$", name)]
     return {
         "version": commands.read(_PROC + "/version", 1 << 14),
-        "cards": told,
+        "cards": result,
         "devices": devices,
     }
 
@@ -110,18 +112,18 @@ def _fabric_manager() -> dict[str, Any]:
     switches = [n for n in commands.folders("/dev") if re.match(r"nvidia-nvswitch\d+$", n)]
     switches = switches or commands.folders("/proc/driver/nvidia-nvswitch/devices")
     running = any(
-        commands.read("/proc/%s/comm" % pid, 64).startswith("nv-fabricmanage")
+        commands.read(f"/proc/{pid}/comm", 64).startswith("nv-fabricmanage")
         for pid in commands.folders("/proc")
         if pid.isdigit()
     )
     return {"switches": len(switches), "running": running}
 
 
-def _users(said: dict[str, Any]) -> dict[str, str | None]:
+def _users(outputs: dict[str, Any]) -> dict[str, str | None]:
     """Return {pid: user} of the processes on the cards; None for one that is not seen from here."""
-    text = said.get("xml", {}).get("text", "")
+    text = outputs.get("xml", {}).get("text", "")
     pids = re.findall(r"<pid>(\d+)</pid>", text)
-    pids += re.findall(r"^(\d+), GPU-", said.get("apps", {}).get("text", ""), re.MULTILINE)
+    pids += re.findall(r"^(\d+), GPU-", outputs.get("apps", {}).get("text", ""), re.MULTILINE)
     return {pid: _user("/proc/" + pid) for pid in pids[:1000]}
 
 

@@ -183,7 +183,7 @@ def disk(path: str) -> dict[str, Any]:
     try:
         found = os.statvfs(path)
     except OSError as e:
-        raise commands.Skip("%s: %s" % (path, e.strerror)) from e
+        raise commands.Skip(f"{path}: {e.strerror}") from e
     return {
         "path": path,
         "mount": mount.get("mount"),
@@ -272,7 +272,7 @@ def network() -> dict[str, Any]:
     try:
         addresses = agent_network.addresses()
     except (OSError, ImportError, ValueError) as e:
-        raise commands.Skip("the interfaces cannot be listed: %s" % e) from e
+        raise commands.Skip(f"the interfaces cannot be listed: {e}") from e
     proxies = {}
     for name in _PROXIES:
         value = os.environ.get(name) or os.environ.get(name.upper())

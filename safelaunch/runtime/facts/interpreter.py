@@ -115,7 +115,7 @@ def _package(name: str) -> str | None:
 
 def _constant(text: str, name: str) -> str | None:
     """Return the text that a module assigns to a name."""
-    match = re.search(r"^%s(?:\s*:[^=\n]*)?\s*=\s*['\"]([^'\"]+)['\"]" % name, text, re.MULTILINE)
+    match = re.search(rf"^{name}(?:\s*:[^=\n]*)?\s*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
     return match.group(1) if match else None
 
 
@@ -125,7 +125,7 @@ def _cudnn(torch_folder: str, installed: dict[str, str]) -> str | None:
             return version
     site = os.path.dirname(torch_folder)
     header = commands.read(os.path.join(site, "nvidia/cudnn/include/cudnn_version.h"), 1 << 15)
-    digits = [re.search(r"#define CUDNN_%s (\d+)" % part, header)
+    digits = [re.search(rf"#define CUDNN_{part} (\d+)", header)
               for part in ("MAJOR", "MINOR", "PATCHLEVEL")]  # fmt: skip
     if all(digits):
         return ".".join(digit.group(1) for digit in digits if digit)
@@ -154,7 +154,7 @@ def _nccl(torch_folder: str, installed: dict[str, str], until: float) -> dict[st
     found: dict[str, Any] = {"version": None, "cuda": None, "library": None, "package": None}
     for name, version in installed.items():
         if re.match(r"nvidia-nccl-cu\d+$", name):
-            found["package"] = "%s %s" % (name, version)
+            found["package"] = f"{name} {version}"
             found["version"] = version
     for path in libraries(torch_folder):
         try:
@@ -175,7 +175,7 @@ def names() -> dict[str, Any]:
     paths = [path for path in libraries(folder) if "libtorch" not in os.path.basename(path)][:1]
     if folder is not None:
         inside = os.path.join(folder, "lib")
-        paths += [os.path.join(inside, "libtorch_%s.so" % name) for name in _TORCHES]
+        paths += [os.path.join(inside, f"libtorch_{name}.so") for name in _TORCHES]
     for path in paths:
         if 0 < scan.size(path) < _LARGEST:
             try:
@@ -215,7 +215,7 @@ def deep() -> dict[str, Any]:
     told = commands.run([sys.executable, "-B", "-c", _IMPORT], DEEP - 5)
     last = told["text"].strip().splitlines()[-1:] or ["no word"]
     if told.get("why") or told["exit"] != 0:
-        raise commands.Skip("torch cannot be imported: %s" % (told.get("why") or last[0][:300]))
+        raise commands.Skip(f"torch cannot be imported: {told.get('why') or last[0][:300]}")
     found: dict[str, Any] = json.loads(last[0])
     return dict(found, seconds=told["seconds"])
 

@@ -73,7 +73,7 @@ class Probe:
         self._python = os.path.expanduser(str(request.get("python") or sys.executable))
         self._asks = list(request.get("asks") or [])
         each, deep = float(request.get("limit") or EACH), bool(request.get("deep"))
-        words = [os.path.expanduser(str(request.get("cwd") or os.getcwd())), "--limit=%r" % each]
+        words = [os.path.expanduser(str(request.get("cwd") or os.getcwd())), f"--limit={each!r}"]
         words += ["--deep"] if deep else []
         words += ["--quick=" + self._python] if request.get("quick") else []
         words += ["--ask=" + json.dumps(one) for one in self._asks]
@@ -90,12 +90,12 @@ class Probe:
         parts, why = _hear(self._child, self._patience)
         if why is not None and self._python != sys.executable and not self._is_quick:
             parts, other = _hear(_spawn(sys.executable, self._words), self._patience)
-            skip = {"skip": "%s: %s" % (self._python, why)}
+            skip = {"skip": f"{self._python}: {why}"}
             for name in ("python", "torch", "deep"):
                 parts.pop(name, None)
             for at, one in enumerate(self._asks):
                 if one[0] == "module":
-                    parts["ask.%d" % at] = skip
+                    parts[f"ask.{at}"] = skip
             parts["python"] = skip
             why = other
         if why is not None:
@@ -236,14 +236,14 @@ def _hear(
     if parts:
         return parts, None
     if len(data) >= _MOST:
-        return {}, "the interpreter printed more than %d MiB, and no facts" % (_MOST >> 20)
+        return {}, f"the interpreter printed more than {_MOST >> 20} MiB, and no facts"
     if code == _TOO_OLD:
         text = data.decode("utf-8", "replace").strip()
-        return {}, "Python %s is older than %s" % (text[:20], "%d.%d" % OLDEST)
+        return {}, "Python {} is older than {}".format(text[:20], "%d.%d" % OLDEST)
     if is_late:
         return {}, "the interpreter did not answer in time"
     last = (said or data).decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
-    return {}, "the interpreter ended with exit code %s: %s" % (code, last[0][:300])
+    return {}, f"the interpreter ended with exit code {code}: {last[0][:300]}"
 
 
 def _listen(

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def parts(cwd: str, asks: list[Any], finder: Finder) -> dict[str, Callable[[], Any]]:
     """Return {`ask.<number>`: what answers}; relative paths begin at `cwd`."""
-    found: dict[str, Callable[[], Any]] = {}
+    answers: dict[str, Callable[[], Any]] = {}
     for at, (kind, *words) in enumerate(asks):
         if kind == "module":
-            found["ask.%d" % at] = finder.add(str(words[0]))
+            answers[f"ask.{at}"] = finder.add(str(words[0]))
         else:
-            found["ask.%d" % at] = functools.partial(answer, cwd, str(kind), words)
-    return found
+            answers[f"ask.{at}"] = functools.partial(answer, cwd, str(kind), words)
+    return answers
 
 
 class Finder:
@@ -33,10 +33,10 @@ class Finder:
 
     def __init__(self, python: str, cwd: str, pythonpath: list[str]) -> None:
         self._words = [python, "-B", "-c", _FIND]
-        self._folders = [place(cwd, one) for one in pythonpath]
+        self._folders = [place(cwd, folder) for folder in pythonpath]
         self._names: list[str] = []
         self._lock = threading.Lock()
-        self._told: dict[str, str] | None = None
+        self._locations: dict[str, str] | None = None
         self._why = ""
 
     def add(self, name: str) -> Callable[[], Any]:
@@ -46,18 +46,18 @@ class Finder:
 
     def _find(self, name: str) -> dict[str, Any]:
         with self._lock:
-            if self._told is None:
+            if self._locations is None:
                 count = str(len(self._names))
                 words = [*self._words, count, *self._names, *self._folders]
                 # from where the start itself asks: a shim may look for its version in that folder
-                said = commands.run(words, cwd=None)
-                cells = said["text"].split("\0")[1:-1]  # what else it printed stands around them
-                self._told = dict(zip(cells[::2], cells[1::2]))  # noqa: B905 - Python 3.8
-                lines = said["text"].splitlines() or ["exit code %s" % said["exit"]]
-                self._why = str(said.get("why") or lines[-1])[:300]
-        if name not in self._told:
-            raise commands.Skip("%s: %s" % (self._words[0], self._why))
-        return {"found": bool(self._told[name]), "where": self._told[name] or None}
+                output = commands.run(words, cwd=None)
+                cells = output["text"].split("\0")[1:-1]  # what else it printed stands around them
+                self._locations = dict(zip(cells[::2], cells[1::2]))  # noqa: B905 - Python 3.8
+                lines = output["text"].splitlines() or ["exit code {}".format(output["exit"])]
+                self._why = str(output.get("why") or lines[-1])[:300]
+        if name not in self._locations:
+            raise commands.Skip(f"{self._words[0]}: {self._why}")
+        return {"found": bool(self._locations[name]), "where": self._locations[name] or None}
 
 
 # Any Python 3 runs it; the folder that it is started in is no place for modules. No importlib.util
@@ -88,11 +88,11 @@ def answer(cwd: str, kind: str, words: list[Any]) -> Any:
     """Return the answer to a question. Raises Skip where there is none."""
     work = KINDS.get(kind)
     if work is None:
-        raise commands.Skip("nobody knows how to tell `%s`" % kind)
+        raise commands.Skip(f"nobody knows how to tell `{kind}`")
     try:
         return work(cwd, *words)
     except OSError as e:
-        raise commands.Skip("%s: %s" % (e.filename or kind, e.strerror or e)) from e
+        raise commands.Skip(f"{e.filename or kind}: {e.strerror or e}") from e
 
 
 def _more(name: str, cwd: str, *words: Any) -> Any:

@@ -37,7 +37,7 @@ def reach(_: str, host: str, number: int) -> dict[str, Any]:
     try:
         socket.create_connection((host, int(number)), _PATIENCE).close()
     except socket.timeout:
-        return {"reached": False, "why": "no answer within %g s" % _PATIENCE}
+        return {"reached": False, "why": f"no answer within {_PATIENCE:g} s"}
     except (OSError, UnicodeError, OverflowError) as e:
         why = getattr(e, "strerror", None) or str(e)
         return {"reached": False, "why": why.lower()}
@@ -68,7 +68,7 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
     if not os.path.isdir(at):
         return {"kind": answers.path(cwd, word)["kind"]}
     names = os.listdir(at)
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "kind": "folder",
         "count": len(names),
         "marks": [name for name in _MARKS if name in names],
@@ -82,13 +82,13 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
         "latest": None,
     }
     for name in ("latest", "latest_checkpointed_iteration.txt"):
-        said = read(os.path.join(at, name), 256).strip() if name in names else ""
-        if said:
+        text = read(os.path.join(at, name), 256).strip() if name in names else ""
+        if text:
             # Megatron writes a number there, and means iter_0000500
-            folder = "iter_%07d" % int(said) if name != "latest" and said.isdigit() else said
-            told["latest"] = said
-            told["latest_found"] = os.path.isdir(os.path.join(at, folder))
-    return told
+            folder = "iter_%07d" % int(text) if name != "latest" and text.isdigit() else text
+            result["latest"] = text
+            result["latest_found"] = os.path.isdir(os.path.join(at, folder))
+    return result
 
 
 def hub(_: str, kind: str, repo: str, *settings: str) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def test_a_part_that_hangs_is_given_up_and_one_that_fails_says_why(
         raise ZeroDivisionError("of all things")
 
     never = threading.Event()
-    child.tell({"slow": (never.wait, 0.2), "bad": (fails, 5), "good": (lambda: 7, 5)})
+    child.print_parts({"slow": (never.wait, 0.2), "bad": (fails, 5), "good": (lambda: 7, 5)})
     told = dict(json.loads(line) for line in capfd.readouterr().out.split("\n") if line)
     never.set()
     assert told["slow"] == {"skip": "did not answer within 0.2 s"}

@@ -179,7 +179,7 @@ def test_a_machine_where_no_thread_can_be_started_says_so(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    facts_child.tell({"system": (dict, 1.0)})
+    facts_child.print_parts({"system": (dict, 1.0)})
     assert '["system", {"skip": "can\'t start new thread"}]' in capfd.readouterr().out
 
 
@@ -187,7 +187,7 @@ def test_parts_are_told_when_most_of_many_hang(capfd: pytest.CaptureFixture[str]
     blocked = threading.Event()
     parts: dict[str, tuple[Callable[[], Any], float]] = {"first": (dict, 5.0)}
     parts.update({f"ask.{number}": (blocked.wait, 0.2) for number in range(200)})
-    facts_child.tell(parts)
+    facts_child.print_parts(parts)
     blocked.set()
     said = capfd.readouterr().out
     assert '["first", {"value": {}}]' in said
@@ -200,7 +200,7 @@ def test_a_command_is_killed_with_the_probe(tmp_path: Path) -> None:
 import threading, os
 from safelaunch.runtime.facts import child, commands
 words = ["sh", "-c", "echo $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 60"]
-child._wanted = lambda _: {{"x": (lambda: commands.run(words), 1.0)}}
+child._parse_words = lambda _: {{"x": (lambda: commands.run(words), 1.0)}}
 child.main(["/"])
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
