@@ -15,7 +15,7 @@ from safelaunch.errors import ConfigError, RunError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_NAME = 120  # characters of a run's id in a file name
+_MAX_NAME_CHARS = 120  # characters of a run's id in a file name
 
 
 def write_zip(files: Mapping[str, bytes], path: str) -> int:
@@ -31,9 +31,9 @@ def write_zip(files: Mapping[str, bytes], path: str) -> int:
         _write(path, data.getvalue())
     except FileExistsError:
         raise ConfigError(
-            "there is such a file already, and it is not overwritten",
+            "this file exists already and is not overwritten",
             where=path,
-            hint="name another one with -o, or remove it",
+            hint="choose another path with -o, or remove it",
         ) from None
     except OSError as e:
         raise RunError(f"the bundle cannot be written: {e.strerror or e}", where=path) from e
@@ -48,28 +48,28 @@ def write_folder(files: Mapping[str, bytes], path: str) -> int:
     try:
         if os.path.isdir(path) and os.listdir(path):
             raise ConfigError(
-                "this folder has files already, and they are not overwritten",
+                "this folder is not empty; its files are not overwritten",
                 where=path,
-                hint="name another one with -o, or empty it",
+                hint="choose another path with -o, or empty it",
             )
         for name, data in files.items():
-            whole = os.path.join(path, *name.split("/"))
-            _folders(path, os.path.dirname(whole))
-            _write(whole, data)
+            file_path = os.path.join(path, *name.split("/"))
+            _make_dirs(path, os.path.dirname(file_path))
+            _write(file_path, data)
     except OSError as e:
         raise RunError(f"the bundle cannot be written: {e.strerror or e}", where=path) from e
     return sum(map(len, files.values()))
 
 
-def _folders(base: str, folder: str) -> None:
+def _make_dirs(base: str, folder: str) -> None:
     missing: list[str] = []
     while not os.path.isdir(folder):
         missing.append(folder)
         if folder == os.path.dirname(folder) or len(folder) < len(base):
             break
         folder = os.path.dirname(folder)
-    for one in reversed(missing):
-        os.mkdir(one, 0o700)
+    for directory in reversed(missing):
+        os.mkdir(directory, 0o700)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -85,13 +85,13 @@ def _write(path: str, data: bytes) -> None:
         raise
 
 
-def free_name(folder: str, name: str, taken: Iterable[str]) -> str:
+def free_name(folder: str, name: str, existing: Iterable[str]) -> str:
     """Return a path for a bundle that no file has: `x-report.zip`, then `x-report-2.zip`."""
-    stem = re.sub(r"[^\w.-]", "", name)[:_NAME] or "run"
-    used, number = set(taken), 1
+    stem = re.sub(r"[^\w.-]", "", name)[:_MAX_NAME_CHARS] or "run"
+    existing_names, number = set(existing), 1
     while True:
-        ending = "" if number == 1 else f"-{number}"
-        found = f"{stem}-report{ending}.zip"
-        if found not in used:
-            return os.path.join(folder, found)
+        suffix = "" if number == 1 else f"-{number}"
+        file_name = f"{stem}-report{suffix}.zip"
+        if file_name not in existing_names:
+            return os.path.join(folder, file_name)
         number += 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.errors import HostError
 from safelaunch.report import excerpt, timeline
 from safelaunch.report import readme as report_readme
-from safelaunch.report.diff.model import items, mapping
-from safelaunch.report.redact.redactor import Redactor, count
+from safelaunch.report.diff.model import as_list, as_mapping
+from safelaunch.report.redact.redactor import Redactor, count_placeholders
 from safelaunch.report.redact.secret_patterns import is_secret
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.records import Failure, RunRecord, Status
@@ -19,19 +19,19 @@ from safelaunch.runtime.records import Failure, RunRecord, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from safelaunch.report.collect import Case, Part, R
-    from safelaunch.report.excerpt import Excerpt
+    from safelaunch.report.collect import CollectedNode, CollectedRun, R
+    from safelaunch.report.excerpt import LogExcerpt
 
 _LOG = re.compile(
     r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>rank-(?P<rank>\d{1,6})|launcher|combined)\.log"
 )
 _HANG = re.compile(r"hang-\d{1,6}/[\w.-]{1,64}\.txt")
-_ATTEMPTS = 3  # attempts whose logs are taken: the first and the newest ones
-_LOGS = 64  # logs that are taken of a run
-_ALL_LOGS = 4 << 20  # bytes of them together
-_LEAST = 16 << 10  # bytes of one log, however many there are
-_OTHER = 64 << 10  # bytes of each end of another file
-_OTHERS = 40  # other files
+_MAX_ATTEMPTS = 3  # attempts whose logs are taken: the first and the newest ones
+_MAX_LOGS = 64  # logs that are taken of a run
+_MAX_LOGS_BYTES = 4 << 20  # bytes of them together
+_MIN_LOG_BYTES = 16 << 10  # bytes of one log, however many there are
+_MAX_FILE_BYTES = 64 << 10  # bytes of each end of another file
+_MAX_FILES = 40  # other files
 
 
 class Bundle(NamedTuple):
@@ -44,7 +44,7 @@ class Bundle(NamedTuple):
     redacted: dict[str, int]
 
 
-class Names(NamedTuple):
+class KnownNames(NamedTuple):
     """What is known here of names and secrets: users, homes, hosts, values of secret variables."""
 
     users: tuple[str, ...] = ()
@@ -53,247 +53,275 @@ class Names(NamedTuple):
     secrets: tuple[str, ...] = ()
 
 
-def make(case: Case, names: Names, headline: str, block: Callable[[Failure], list[str]]) -> Bundle:
+def make_bundle(
+    collected: CollectedRun, names: KnownNames, headline: str, block: Callable[[Failure], list[str]]
+) -> Bundle:
     """Return the bundle of a run; `block` renders a failure for people. No file is written."""
     redactor = Redactor()
-    _know(redactor, case, names)
-    maker = _Maker(case, redactor)
-    maker.gather()
+    _add_known_values(redactor, collected, names)
+    builder = _BundleBuilder(collected, redactor)
+    builder.read_logs()
     # twice: what the last file tells of a name holds for the first one too
     for _ in range(2):
-        maker.about = {}
-        files = maker.files(headline, block)
-    redacted = count(data.decode("utf-8", "replace") for data in files.values())
-    left_out = tuple(redactor.text(line) for line in maker.left_out)
-    missing = tuple(redactor.text(line) for line in maker.missing)
-    return Bundle(files, maker.about, missing, left_out, redacted)
+        builder.about = {}
+        files = builder.files(headline, block)
+    redacted = count_placeholders(data.decode("utf-8", "replace") for data in files.values())
+    left_out = tuple(redactor.text(line) for line in builder.left_out)
+    missing = tuple(redactor.text(line) for line in builder.missing)
+    return Bundle(files, builder.about, missing, left_out, redacted)
 
 
-def _know(redactor: Redactor, case: Case, names: Names) -> None:
-    secrets = [value for part in case.parts for value in _plan_secrets(part.of("plan.json"))]
-    secrets += [v for side in case.tried for node in side.nodes for v in _plan_secrets(node.plan)]
+def _add_known_values(redactor: Redactor, collected: CollectedRun, names: KnownNames) -> None:
+    secrets = [
+        value for node in collected.nodes for value in _plan_secrets(node.file_data("plan.json"))
+    ]
+    secrets += [
+        v
+        for snapshot in collected.earlier_runs
+        for node in snapshot.nodes
+        for v in _plan_secrets(node.plan)
+    ]
     for value in (*names.secrets, *secrets):
-        redactor.know("secret", value)
+        redactor.add_value("secret", value)
     for home in names.homes:
-        redactor.know("home", home)
+        redactor.add_value("home", home)
     for user in (*names.users, *(os.path.basename(home.rstrip("/\\")) for home in names.homes)):
-        redactor.know("user", user)
-    hosts = [*names.hosts, *(part.host for part in case.parts)]
-    for part in case.parts:
-        run, system = part.record(RunRecord) or RunRecord(), mapping(part.facts.get("system"))
-        status = part.record(Status) or Status()
+        redactor.add_value("user", user)
+    hosts = [*names.hosts, *(node.host for node in collected.nodes)]
+    for node in collected.nodes:
+        run, system = node.record(RunRecord) or RunRecord(), as_mapping(node.facts.get("system"))
+        status = node.record(Status) or Status()
         hosts += run.hosts
         hosts += [run.hostname or "", status.hostname or "", str(system.get("hostname") or "")]
-        redactor.know("user", str(system.get("user") or ""))
-        redactor.know("home", str(system.get("home") or ""))
+        redactor.add_value("user", str(system.get("user") or ""))
+        redactor.add_value("home", str(system.get("home") or ""))
     for host in hosts:
-        redactor.know("host", host)
+        redactor.add_value("host", host)
 
 
 def _plan_secrets(plan: Mapping[str, Any]) -> list[str]:
-    nodes = [mapping(node) for node in items(plan.get("nodes"))]
-    told = [
-        (name, mapping(one).get("value"))
+    nodes = [as_mapping(node) for node in as_list(plan.get("nodes"))]
+    variables = [
+        (name, as_mapping(variable).get("value"))
         for node in nodes
-        for name, one in mapping(node.get("env")).items()
+        for name, variable in as_mapping(node.get("env")).items()
     ]
-    return [value for name, value in told if isinstance(value, str) and is_secret(name)]
+    return [value for name, value in variables if isinstance(value, str) and is_secret(name)]
 
 
-class _Maker:
-    def __init__(self, case: Case, redactor: Redactor) -> None:
-        self.case = case
+class _BundleBuilder:
+    def __init__(self, collected: CollectedRun, redactor: Redactor) -> None:
+        self.collected = collected
         self.redactor = redactor
-        self.missing = list(case.missing)
+        self.missing = list(collected.missing)
         self.left_out: list[str] = []
         self.about: dict[str, str] = {}
-        self._logs: list[tuple[str, str, list[str], Excerpt, int]] = []
+        self._logs: list[tuple[str, str, list[str], LogExcerpt, int]] = []
 
-    def _folder(self, part: Part) -> str:
-        return f"node-{part.number}/" if len(self.case.parts) > 1 else ""
+    def _folder(self, node: CollectedNode) -> str:
+        return f"node-{node.number}/" if len(self.collected.nodes) > 1 else ""
 
     # -- reading
 
-    def gather(self) -> None:
+    def read_logs(self) -> None:
         """Read the logs and other texts, each once."""
-        chosen = [(part, name) for part in self.case.parts for name in self._chosen(part)]
-        if len(chosen) > _LOGS:
-            self.left_out.append(f"{len(chosen) - _LOGS} of {len(chosen)} logs")
-            chosen = sorted(chosen, key=self._blame)[:_LOGS]
-        each = min(excerpt.HEAD + excerpt.TAIL, max(_LEAST, _ALL_LOGS // max(1, len(chosen))))
-        for part, name in chosen:
-            self._take(part, name, each, "log")
-        for part in self.case.parts:
-            others = [name for name in part.sizes if _HANG.fullmatch(name)]
-            others += [n for n in ("supervisor.log", "samples.csv") if part.sizes.get(n)]
-            others += [
-                n for n in part.sizes if re.fullmatch(r"launch\.\d{1,4}\.sh|accelerate\.yaml", n)
-            ]
-            if len(others) > _OTHERS:
-                self.left_out.append(f"{len(others) - _OTHERS} files of {part.host}")
-            for name in others[:_OTHERS]:
-                self._take(part, name, 2 * _OTHER, "as the run left it")
-
-    def _chosen(self, part: Part) -> list[str]:
-        logs = {name: match for name in part.sizes if (match := _LOG.fullmatch(name))}
-        attempts = sorted({int(match["attempt"]) for match in logs.values()})
-        wanted = (
-            attempts if len(attempts) <= _ATTEMPTS else [attempts[0], *attempts[1 - _ATTEMPTS :]]
+        logs_to_read = [
+            (node, name) for node in self.collected.nodes for name in self._select_logs(node)
+        ]
+        if len(logs_to_read) > _MAX_LOGS:
+            self.left_out.append(f"{len(logs_to_read) - _MAX_LOGS} of {len(logs_to_read)} logs")
+            logs_to_read = sorted(logs_to_read, key=self._log_priority)[:_MAX_LOGS]
+        bytes_per_log = min(
+            excerpt.HEAD_BYTES + excerpt.TAIL_BYTES,
+            max(_MIN_LOG_BYTES, _MAX_LOGS_BYTES // max(1, len(logs_to_read))),
         )
-        if len(wanted) < len(attempts):
-            self.left_out.append(
-                f"the logs of {len(attempts) - len(wanted)} attempts of {len(attempts)}"
-            )
-        chosen = []
-        for attempt in wanted:
-            mine = [n for n, m in logs.items() if int(m["attempt"]) == attempt and part.sizes[n]]
-            own = [name for name in mine if logs[name]["which"] != "combined"]
-            chosen += own or mine  # the combined one repeats the others
-        if not chosen:
-            self.missing.append(f"{part.host}: no log has anything in it")
-        return sorted(chosen, key=lambda n: (int(logs[n]["attempt"]), int(logs[n]["rank"] or -1)))
+        for node, name in logs_to_read:
+            self._read_log(node, name, bytes_per_log, "log")
+        for node in self.collected.nodes:
+            others = [name for name in node.sizes if _HANG.fullmatch(name)]
+            others += [n for n in ("supervisor.log", "samples.csv") if node.sizes.get(n)]
+            others += [
+                n for n in node.sizes if re.fullmatch(r"launch\.\d{1,4}\.sh|accelerate\.yaml", n)
+            ]
+            if len(others) > _MAX_FILES:
+                self.left_out.append(f"{len(others) - _MAX_FILES} files of {node.host}")
+            for name in others[:_MAX_FILES]:
+                self._read_log(node, name, 2 * _MAX_FILE_BYTES, "as the run left it")
 
-    def _blame(self, one: tuple[Part, str]) -> tuple[int, int, int]:
+    def _select_logs(self, node: CollectedNode) -> list[str]:
+        logs = {name: match for name in node.sizes if (match := _LOG.fullmatch(name))}
+        attempts = sorted({int(match["attempt"]) for match in logs.values()})
+        selected = (
+            attempts
+            if len(attempts) <= _MAX_ATTEMPTS
+            else [attempts[0], *attempts[1 - _MAX_ATTEMPTS :]]
+        )
+        if len(selected) < len(attempts):
+            self.left_out.append(
+                f"the logs of {len(attempts) - len(selected)} attempts of {len(attempts)}"
+            )
+        logs_to_read = []
+        for attempt in selected:
+            attempt_logs = [
+                n for n, m in logs.items() if int(m["attempt"]) == attempt and node.sizes[n]
+            ]
+            separate_logs = [name for name in attempt_logs if logs[name]["which"] != "combined"]
+            logs_to_read += separate_logs or attempt_logs  # the combined one repeats the others
+        if not logs_to_read:
+            self.missing.append(f"{node.host}: no log has anything in it")
+        return sorted(
+            logs_to_read, key=lambda n: (int(logs[n]["attempt"]), int(logs[n]["rank"] or -1))
+        )
+
+    def _log_priority(self, entry: tuple[CollectedNode, str]) -> tuple[int, int, int]:
         """Sort the logs of whom the failure names before others, and newer attempts first."""
-        failure, match = self.case.failure or Failure(), _LOG.fullmatch(one[1])
+        failure, match = self.collected.failure or Failure(), _LOG.fullmatch(entry[1])
         rank = int(match["rank"] or -1) if match else -1
         named = [failure.rank, *(other.rank for other in failure.others[:8])]
         first = 0 if rank == named[0] else 1 if rank in named or rank < 0 else 2
         return first, -int(match["attempt"]) if match else 0, rank
 
-    def _take(self, part: Part, name: str, most: int, what: str) -> None:
-        head = most // 4
+    def _read_log(self, node: CollectedNode, name: str, max_bytes: int, description: str) -> None:
+        head = max_bytes // 4
         try:
-            texts, told = excerpt.take(
-                lambda begin, length: part.files.read(name, begin, length),
-                part.sizes[name],
+            texts, log = excerpt.head_and_tail(
+                lambda start, length: node.files.read(name, start, length),
+                node.sizes[name],
                 head,
-                most - head,
+                max_bytes - head,
             )
         except (HostError, wire.Broken, ValueError) as e:
-            self.missing.append(f"{name} of {part.host} could not be fetched: {e}")
+            self.missing.append(f"{name} of {node.host} could not be fetched: {e}")
             return
-        self._logs.append((self._folder(part) + name, what, texts, told, most))
+        self._logs.append((self._folder(node) + name, description, texts, log, max_bytes))
 
     # -- making
 
     def files(self, headline: str, block: Callable[[Failure], list[str]]) -> dict[str, bytes]:
         """Return {name: bytes} of the bundle."""
-        found: dict[str, str] = {}
-        case, redact = self.case, self.redactor
-        for part in case.parts:
-            self._of_node(part, found)
-        failure = _redacted(redact, case.failure) if case.failure else None
+        texts: dict[str, str] = {}
+        collected, redactor = self.collected, self.redactor
+        for node in collected.nodes:
+            self._add_node(node, texts)
+        failure = _redact(redactor, collected.failure) if collected.failure else None
         if failure:
-            self._add(found, "failure.json", _json(failure.to_json()), "why it failed, as data")
+            self._add(texts, "failure.json", _json(failure.to_json()), "why it failed, as data")
             lines = block(failure)
             trace = failure.exception.traceback if failure.exception else ""
             text = "\n".join([*lines, "", trace] if trace else lines) + "\n"
-            self._add(found, "failure.txt", text, "why it failed, to read")
-        for name, what, texts, told, most in self._logs:
+            self._add(texts, "failure.txt", text, "why it failed, to read")
+        for name, description, log_texts, log, max_bytes in self._logs:
             self._add_log(
-                found,
+                texts,
                 name,
-                what,
-                excerpt.join([redact.text(t) for t in texts], told, most // 4, most - most // 4),
+                description,
+                excerpt.concat(
+                    [redactor.text(t) for t in log_texts],
+                    log,
+                    max_bytes // 4,
+                    max_bytes - max_bytes // 4,
+                ),
             )
         # value by value before they are lines: a line has no tabs and breaks of its own
         events = timeline.lines(
-            {part.number: redact.data(part.events.events) for part in case.parts},
-            {part.number: part.ahead for part in case.parts},
+            {node.number: redactor.data(node.events.events) for node in collected.nodes},
+            {node.number: node.clock_offset for node in collected.nodes},
         )
-        events = [redact.text(line) for line in events]
+        events = [redactor.text(line) for line in events]
         if events:
-            self._add(found, "timeline.txt", "\n".join(events) + "\n", "all events")
+            self._add(texts, "timeline.txt", "\n".join(events) + "\n", "all events")
         environment = [
-            redact.text(line) for line in report_readme.environment(self._redacted_case())
+            redactor.text(line) for line in report_readme.environment(self._redacted_case())
         ]
-        self._add(found, "environment.txt", "\n".join(environment), "variables, with their origins")
-        shown = report_readme.page(
-            self._redacted_case(), redact.text(headline), block(failure) if failure else [], events
+        self._add(texts, "environment.txt", "\n".join(environment), "variables, with their origins")
+        shown = report_readme.readme_lines(
+            self._redacted_case(),
+            redactor.text(headline),
+            block(failure) if failure else [],
+            events,
         )
-        readme = self._readme(shown, found)
+        readme = self._readme(shown, texts)
         return {
             "README.md": readme,
-            **{name: text.encode("utf-8", "replace") for name, text in found.items()},
+            **{name: text.encode("utf-8", "replace") for name, text in texts.items()},
         }
 
-    def _redacted_case(self) -> Case:
+    def _redacted_case(self) -> CollectedRun:
         """Return the case with its data redacted value by value: keys tell what a value is."""
-        redact, case = self.redactor, self.case
-        parts = [
-            part._replace(
-                host=redact.pair("host", part.host),
+        redactor, collected = self.redactor, self.collected
+        nodes = [
+            node._replace(
+                host=redactor.pair("host", node.host),
                 data={
-                    name: redact.data(_without_unbound(data)) for name, data in part.data.items()
+                    name: redactor.data(_without_unbound(data)) for name, data in node.data.items()
                 },
-                facts=redact.data({k: part.facts.get(k) for k in _FACTS if part.facts.get(k)}),
+                facts=redactor.data({k: node.facts.get(k) for k in _FACTS if node.facts.get(k)}),
             )
-            for part in case.parts
+            for node in collected.nodes
         ]
-        tried = [
-            side._replace(
-                id=redact.text(side.id),
-                failure=_redacted(redact, side.failure) if side.failure else None,
-                status=_redacted(redact, side.status),
+        earlier_runs = [
+            snapshot._replace(
+                id=redactor.text(snapshot.id),
+                failure=_redact(redactor, snapshot.failure) if snapshot.failure else None,
+                status=_redact(redactor, snapshot.status),
                 nodes=tuple(
                     node._replace(
-                        plan=redact.data(dict(node.plan)),
-                        run=_redacted(redact, node.run) if node.run else None,
-                        record=_redacted(redact, node.record) if node.record else None,
+                        plan=redactor.data(dict(node.plan)),
+                        run=_redact(redactor, node.run) if node.run else None,
+                        record=_redact(redactor, node.record) if node.record else None,
                     )
-                    for node in side.nodes
+                    for node in snapshot.nodes
                 ),
             )
-            for side in case.tried
+            for snapshot in collected.earlier_runs
         ]
-        return case._replace(
-            id=redact.text(case.id),
-            name=redact.text(case.name),
-            status=_redacted(redact, case.status),
-            failure=_redacted(redact, case.failure) if case.failure else None,
-            parts=tuple(parts),
-            tried=tuple(tried),
+        return collected._replace(
+            id=redactor.text(collected.id),
+            name=redactor.text(collected.name),
+            status=_redact(redactor, collected.status),
+            failure=_redact(redactor, collected.failure) if collected.failure else None,
+            nodes=tuple(nodes),
+            earlier_runs=tuple(earlier_runs),
         )
 
-    def _of_node(self, part: Part, found: dict[str, str]) -> None:
-        redact, folder = self.redactor, self._folder(part)
-        if part.script:
-            script = redact.text(part.script)
-            self._add(found, folder + "launch.sh", script, "what was started: the reproduction")
+    def _add_node(self, node: CollectedNode, texts: dict[str, str]) -> None:
+        redactor, folder = self.redactor, self._folder(node)
+        if node.script:
+            script = redactor.text(node.script)
+            self._add(texts, folder + "launch.sh", script, "what was started: the reproduction")
         for name, about in (("plan.json", "the plan, each variable with its origin"),
                             ("record.json", "commit, changed files, versions"),
                             ("status.json", "state, attempts, progress")):  # fmt: skip
-            data = _without_unbound(part.of(name))
+            data = _without_unbound(node.file_data(name))
             if data:
-                kept = {key: value for key, value in data.items() if key not in _DROPPED}
-                self._add(found, folder + name, _json(redact.data(kept)), about)
-        facts = {key: part.facts.get(key) for key in _FACTS if part.facts.get(key)}
+                shown_data = {key: value for key, value in data.items() if key not in _LOCAL_KEYS}
+                self._add(texts, folder + name, _json(redactor.data(shown_data)), about)
+        facts = {key: node.facts.get(key) for key in _FACTS if node.facts.get(key)}
         if facts:
-            about = "the host: cards, driver, torch, NCCL, memory"
-            self._add(found, folder + "host.json", _json(redact.data(facts)), about)
+            about = "the host: GPUs, driver, torch, NCCL, memory"
+            self._add(texts, folder + "host.json", _json(redactor.data(facts)), about)
 
-    def _add_log(self, found: dict[str, str], name: str, what: str, told: Excerpt) -> None:
-        about = f"{what}, {told.size:,} bytes"
-        if told.left_out:
-            about += f", without {told.left_out:,} in the middle"
-        if told.note:
-            about += f"; {told.note}"
-        self._add(found, name, told.text, about)
+    def _add_log(self, texts: dict[str, str], name: str, description: str, log: LogExcerpt) -> None:
+        about = f"{description}, {log.size:,} bytes"
+        if log.left_out:
+            about += f", without {log.left_out:,} in the middle"
+        if log.note:
+            about += f"; {log.note}"
+        self._add(texts, name, log.text, about)
 
-    def _add(self, found: dict[str, str], name: str, text: str, about: str) -> None:
-        found[name], self.about[name] = text, about
+    def _add(self, texts: dict[str, str], name: str, text: str, about: str) -> None:
+        texts[name], self.about[name] = text, about
 
-    def _readme(self, shown: list[str], found: Mapping[str, str]) -> bytes:
-        redact = self.redactor
-        files = {name: (len(text), self.about[name]) for name, text in found.items()}
+    def _readme(self, shown: list[str], texts: Mapping[str, str]) -> bytes:
+        redactor = self.redactor
+        files = {name: (len(text), self.about[name]) for name, text in texts.items()}
         lines = [*shown, *report_readme.contents(files, [], "## What is in here")]
         for head, notes in (("## Missing", self.missing), ("## Left out", self.left_out)):
             if notes:
-                lines += report_readme.contents({}, [redact.text(note) for note in notes], head)
-        told = count([*lines, *found.values()])
-        counted = ", ".join(f"{number} {kind}" for kind, number in told.items()) or "nothing"
-        lines += [f"Replaced by placeholders: {counted}. The same value has the same placeholder."]
+                lines += report_readme.contents({}, [redactor.text(note) for note in notes], head)
+        counts = count_placeholders([*lines, *texts.values()])
+        summary = ", ".join(f"{number} {kind}" for kind, number in counts.items()) or "nothing"
+        lines += [f"Replaced by placeholders: {summary}. The same value has the same placeholder."]
         self.about = {
             "README.md": "what happened, versions, reproduction, already tried",
             **self.about,
@@ -313,10 +341,10 @@ _FACTS = (
     "deep",
     "kept_at",
 )
-_DROPPED = ("supervisor", "launcher", "starter", "socket", "terminal")  # of this machine alone
+_LOCAL_KEYS = ("supervisor", "launcher", "starter", "socket", "terminal")  # of this machine alone
 
 
-def _redacted(redactor: Redactor, record: R) -> R:
+def _redact(redactor: Redactor, record: R) -> R:
     """Return a record with its values redacted."""
     return record.from_json(redactor.data(record.to_json()))
 

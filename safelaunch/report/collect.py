@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from safelaunch.errors import HostError
 from safelaunch.report import timeline
-from safelaunch.report.diff.model import Node, Side
+from safelaunch.report.diff.model import NodeSnapshot, RunSnapshot
 from safelaunch.runs import store
 from safelaunch.runs.node_files import LocalFiles
 from safelaunch.runtime import json_files
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
     from safelaunch.runs.node_files import NodeFiles
 
-_JSON = 8 << 20  # bytes of a file of data; plans have some tens of KiB
-_EVENTS = 2 << 20  # bytes of events at each end
+MAX_JSON_BYTES = 8 << 20  # bytes of a file of data; plans have some tens of KiB
+MAX_EVENTS_BYTES = 2 << 20  # bytes of events at each end
 _NAMES = ("plan.json", RunRecord.FILE, Provenance.FILE, Status.FILE, Failure.FILE)
 R = TypeVar("R", bound=Record)
-TRIED = 10  # earlier runs that are told
+MAX_EARLIER_RUNS = 10  # earlier runs that are told
 
 
-class Part(NamedTuple):
+class CollectedNode(NamedTuple):
     """One node of a run."""
 
     number: int
@@ -39,78 +39,82 @@ class Part(NamedTuple):
     script: str
     events: timeline.Events
     facts: Mapping[str, Any]
-    ahead: float = 0.0  # seconds that its clock is before this one
+    clock_offset: float = 0.0  # seconds that its clock is before this one
 
-    def of(self, name: str) -> dict[str, Any]:
+    def file_data(self, name: str) -> dict[str, Any]:
         """Return the data of a file, empty where there is none."""
         return self.data.get(name, {})
 
-    def record(self, kind: type[R]) -> R | None:
+    def record(self, record_type: type[R]) -> R | None:
         """Return one of the declared records; None where there is none."""
-        data = self.data.get(kind.FILE)
-        return None if data is None else kind.from_json(data)
+        data = self.data.get(record_type.FILE)
+        return None if data is None else record_type.from_json(data)
 
 
-class Case(NamedTuple):
+class CollectedRun(NamedTuple):
     """A run with all that can be told of it."""
 
     id: str
     name: str
     status: Status
     failure: Failure | None
-    parts: tuple[Part, ...]
-    tried: tuple[Side, ...]  # earlier runs of the job, the newest last
+    nodes: tuple[CollectedNode, ...]
+    earlier_runs: tuple[RunSnapshot, ...]  # earlier runs of the job, the newest last
     missing: tuple[str, ...]
 
     @property
-    def side(self) -> Side:
+    def snapshot(self) -> RunSnapshot:
         """The run as `differences.compare` takes it."""
         nodes = [
-            Node(p.of("plan.json"), p.record(RunRecord), p.record(Provenance), p.facts)
-            for p in self.parts
+            NodeSnapshot(
+                p.file_data("plan.json"), p.record(RunRecord), p.record(Provenance), p.facts
+            )
+            for p in self.nodes
         ]
-        return Side(self.id, self.status, self.failure, tuple(nodes))
+        return RunSnapshot(self.id, self.status, self.failure, tuple(nodes))
 
 
 def collect_run(
     run: RunAccess, home: str, facts_of: Callable[[str | None], Mapping[str, Any] | None]
-) -> Case:
+) -> CollectedRun:
     """Return a run, from its hosts where they answer.
 
     `facts_of` returns the recorded facts of a host, of this machine for None.
     """
     status = run.status()
-    parts, missing = _parts(run, facts_of)
-    earlier_runs = tuple(recorded(record) for record in earlier(home, run.record))
-    return Case(
+    nodes, missing = _collect_nodes(run, facts_of)
+    earlier_runs = tuple(read_snapshot(record) for record in runs_before(home, run.record))
+    return CollectedRun(
         run.id,
         run.record.name,
         status,
         run.failure(status),
-        tuple(parts),
+        tuple(nodes),
         earlier_runs,
         tuple(missing),
     )
 
 
-def _parts(
+def _collect_nodes(
     run: RunAccess, facts_of: Callable[[str | None], Mapping[str, Any] | None]
-) -> tuple[list[Part], list[str]]:
+) -> tuple[list[CollectedNode], list[str]]:
     hosts = {place.node: place.host for place in run.places()}
-    parts, missing = [], []
+    nodes, missing = [], []
     for number in store.node_numbers(run.record):
         local = LocalFiles(os.path.join(run.record.folder, f"node-{number}"))
-        host = hosts.get(number) or _hostname(local.folder)
+        host_name = hosts.get(number) or _hostname(local.folder)
         files: NodeFiles = local
         try:
             files = run.files(number)
         except HostError as e:
-            missing.append(f"{host} does not answer ({e.message}): its logs are missing")
-        node, less = part(number, host, files, facts_of(hosts.get(number)), local)
+            missing.append(f"{host_name} does not answer ({e.message}): its logs are missing")
+        node, node_missing = collect_node(
+            number, host_name, files, facts_of(hosts.get(number)), local
+        )
         mirror = store.mirrored(run.record, number) or store.Mirror()
-        parts.append(node._replace(ahead=mirror.ahead or 0.0))
-        missing += [f"{host}: {line}" for line in less]
-    return parts, missing
+        nodes.append(node._replace(clock_offset=mirror.ahead or 0.0))
+        missing += [f"{host_name}: {line}" for line in node_missing]
+    return nodes, missing
 
 
 def _hostname(folder: str) -> str:
@@ -118,89 +122,105 @@ def _hostname(folder: str) -> str:
     return run.hostname or status.hostname or "localhost"
 
 
-def part(
-    number: int, host: str, files: NodeFiles, facts: Mapping[str, Any] | None, known: NodeFiles
-) -> tuple[Part, list[str]]:
+def collect_node(
+    number: int,
+    host: str,
+    files: NodeFiles,
+    facts: Mapping[str, Any] | None,
+    local_files: NodeFiles,
+) -> tuple[CollectedNode, list[str]]:
     """Return a node and what is missing of it; `known` is what is known of it here."""
     missing = []
     try:
         sizes = files.sizes()
-        read = _Read(files, sizes)
-        events = timeline.read(read.ends("events.jsonl"))
-        script = read.text("launch.sh")
-        data = {name: found for name in _NAMES if (found := read.json(name)) is not None}
+        reader = _NodeReader(files, sizes)
+        events = timeline.parse_events(reader.head_and_tail("events.jsonl"))
+        script = reader.text("launch.sh")
+        data = {name: content for name in _NAMES if (content := reader.json(name)) is not None}
     except (HostError, wire.Broken, ValueError) as e:
-        missing.append(f"{host} did not give its files ({e}): what was known here is told")
-        files, sizes = known, known.sizes()
-        read = _Read(files, sizes)
-        events, script, data = timeline.read(read.ends("events.jsonl")), read.text("launch.sh"), {}
-    here = _Read(known, known.sizes())
+        missing.append(f"its files cannot be read ({e}): the local copies are used")
+        files, sizes = local_files, local_files.sizes()
+        reader = _NodeReader(files, sizes)
+        events, script, data = (
+            timeline.parse_events(reader.head_and_tail("events.jsonl")),
+            reader.text("launch.sh"),
+            {},
+        )
+    local_reader = _NodeReader(local_files, local_files.sizes())
     for name in _NAMES:
-        kept = here.json(name) if name not in data else None
-        if kept is not None:
-            data[name] = kept
-    missing += [f"{name} cannot be read" for name in read.broken if name not in data]
+        local_data = local_reader.json(name) if name not in data else None
+        if local_data is not None:
+            data[name] = local_data
+    missing += [f"{name} cannot be read" for name in reader.unreadable if name not in data]
     for name in (*_NAMES[:4], "events.jsonl", "launch.sh"):
         if name not in sizes and name not in data:
             missing.append(f"there is no {name}")
-    if events.torn:
-        missing.append(f"events.jsonl: {events.torn} torn lines")
-    return Part(number, host, files, sizes, data, script, events, facts or {}), missing
+    if events.unparsable:
+        missing.append(f"events.jsonl: {events.unparsable} torn lines")
+    return CollectedNode(number, host, files, sizes, data, script, events, facts or {}), missing
 
 
-class _Read:
+class _NodeReader:
     """The small files of a node."""
 
     def __init__(self, files: NodeFiles, sizes: Mapping[str, int]) -> None:
         self._files = files
         self._sizes = sizes
-        self.broken: list[str] = []
+        self.unreadable: list[str] = []
 
     def json(self, name: str) -> dict[str, Any] | None:
         """Return the object in a file of JSON, None where there is none."""
         if name not in self._sizes:
             return None
         try:
-            found = json.loads(self._files.read(name, 0, _JSON).decode("utf-8", "replace"))
+            content = json.loads(
+                self._files.read(name, 0, MAX_JSON_BYTES).decode("utf-8", "replace")
+            )
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            self.broken.append(name)
+            content = None
+        if not isinstance(content, dict):
+            self.unreadable.append(name)
             return None
-        return found
+        return content
 
     def text(self, name: str) -> str:
         """Return a script."""
-        data = self._files.read(name, 0, _JSON) if name in self._sizes else b""
+        data = self._files.read(name, 0, MAX_JSON_BYTES) if name in self._sizes else b""
         return data.decode("utf-8", "replace")
 
-    def ends(self, name: str) -> bytes:
+    def head_and_tail(self, name: str) -> bytes:
         """Return a file, of a very large one its ends."""
         size = self._sizes.get(name, 0)
-        if size <= 2 * _EVENTS:
+        if size <= 2 * MAX_EVENTS_BYTES:
             return self._files.read(name, 0, size) if size else b""
         head, tail = (
-            self._files.read(name, 0, _EVENTS),
-            self._files.read(name, size - _EVENTS, _EVENTS),
+            self._files.read(name, 0, MAX_EVENTS_BYTES),
+            self._files.read(name, size - MAX_EVENTS_BYTES, MAX_EVENTS_BYTES),
         )
         return head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]
 
 
-def recorded(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Side:
+def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> RunSnapshot:
     """Return a run as it is recorded here, without asking any host."""
     nodes, statuses = [], []
-    for at, number in enumerate(store.node_numbers(run)):
+    for index, number in enumerate(store.node_numbers(run)):
         folder = store.node_dir(run, number)
         plan = json_files.read_json(os.path.join(folder, "plan.json")) or {}
-        known = facts[at] if at < len(facts) else {}
-        nodes.append(Node(plan, RunRecord.read(folder), Provenance.read(folder), known))
+        node_facts = facts[index] if index < len(facts) else {}
+        nodes.append(
+            NodeSnapshot(plan, RunRecord.read(folder), Provenance.read(folder), node_facts)
+        )
         statuses.append(store.kept(run, number))
-    status = next((one for one in statuses if one.state == "failed"), statuses[0])
-    return Side(run.id, status, store.failure(run, status), tuple(nodes))
+    status = next((status for status in statuses if status.state == "failed"), statuses[0])
+    return RunSnapshot(run.id, status, store.failure(run, status), tuple(nodes))
 
 
-def earlier(base: str, run: store.Run) -> list[store.Run]:
+def runs_before(base: str, run: store.Run) -> list[store.Run]:
     """Return the runs of the same job before a run, the newest last."""
-    same = [one for one in store.all_runs(base) if one.name == run.name and one.id != run.id]
-    mine = (run.id[-20:-5], run.age_key)
-    return [one for one in same if (one.id[-20:-5], one.age_key) < mine][-TRIED:]
+    same = [
+        other for other in store.all_runs(base) if other.name == run.name and other.id != run.id
+    ]
+    sort_key = (run.id[-20:-5], run.age_key)
+    return [other for other in same if (other.id[-20:-5], other.age_key) < sort_key][
+        -MAX_EARLIER_RUNS:
+    ]

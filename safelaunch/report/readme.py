@@ -7,61 +7,63 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.diff import compare
-from safelaunch.report.diff.model import items, mapping
+from safelaunch.report.diff.model import as_list, as_mapping
 from safelaunch.runtime.packages import TRAINING
 from safelaunch.runtime.records import Checkout, Provenance, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.report.collect import Case, Part
-    from safelaunch.report.diff.model import Change, Group, Side
+    from safelaunch.report.collect import CollectedNode, CollectedRun
+    from safelaunch.report.diff.model import Change, Group, RunSnapshot
 
-_LAST_EVENTS = 12
-_FILES = 20  # changed files that are named
-_CHANGES = 12  # of a run that was tried
-_LONGEST = 160  # characters of a value in a table
+_MAX_EVENTS = 12
+_MAX_FILES = 20  # changed files that are named
+_MAX_CHANGES = 12  # of a run that was tried
+_MAX_CELL_CHARS = 160  # characters of a value in a table
 
 
-def page(case: Case, headline: str, block: Sequence[str], events: Sequence[str]) -> list[str]:
+def readme_lines(
+    collected: CollectedRun, headline: str, block: Sequence[str], events: Sequence[str]
+) -> list[str]:
     """Return the lines; `block` is the failure, `events` the timeline."""
     return [
-        f"# {case.name}: {headline}",
+        f"# {collected.name}: {headline}",
         "",
-        *_happened(case, block),
+        *_failure_section(collected, block),
         "## Environment",
         "",
-        *_table(case),
+        *_table(collected),
         "",
-        *_facts_note(case),
+        *_facts_note(collected),
         "## How to reproduce",
         "",
-        *_reproduction(case),
+        *_reproduction(collected),
         "## What happened when",
         "",
         *_timeline(events),
         "## Already tried",
         "",
-        *tried(case),
+        *already_tried(collected),
         "",
     ]
 
 
-def _happened(case: Case, block: Sequence[str]) -> list[str]:
+def _failure_section(collected: CollectedRun, block: Sequence[str]) -> list[str]:
     if block:
         return ["```text", *block, "```", ""]
-    why = case.status.reason or case.status.warning
-    text = f"The run is `{case.status.state}`; no failure is recorded."
+    why = collected.status.reason or collected.status.warning
+    text = f"The run is `{collected.status.state}`; no failure is recorded."
     return [text + (f" {why}" if why else ""), ""]
 
 
 # -- the environment -------------------------------------------------------------------------------
 
 
-def _table(case: Case) -> list[str]:
-    columns = [_versions(part) for part in case.parts]
+def _table(collected: CollectedRun) -> list[str]:
+    columns = [_versions(node) for node in collected.nodes]
     rows = list(dict.fromkeys(key for column in columns for key in column))
-    heads = [part.host for part in case.parts]
+    heads = [node.host for node in collected.nodes]
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
     for row in rows:
         cells = [_cell(column.get(row)) for column in columns]
@@ -71,17 +73,21 @@ def _table(case: Case) -> list[str]:
 
 def _cell(value: object) -> str:
     text = " ".join(str("" if value is None else value).replace("|", "\\|").split())
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
+    return text if len(text) <= _MAX_CELL_CHARS else text[:_MAX_CELL_CHARS] + " ..."
 
 
-def _versions(part: Part) -> dict[str, Any]:
+def _versions(node: CollectedNode) -> dict[str, Any]:
     """Return {label: value} of a node: what the run recorded, and what is known of its host."""
-    record, run = part.record(Provenance) or Provenance(), part.record(RunRecord) or RunRecord()
-    plan, packages, git = part.of("plan.json"), record.packages or {}, record.git or Checkout()
-    facts = compare.known(part.facts)
+    record, run = node.record(Provenance) or Provenance(), node.record(RunRecord) or RunRecord()
+    plan, packages, git = (
+        node.file_data("plan.json"),
+        record.packages or {},
+        record.git or Checkout(),
+    )
+    facts = compare.host_summary(node.facts)
     changed = len(git.changed or ()) + git.more_changed
     commit = f"{git.commit}, changed files: {changed}" if git.commit else None
-    found = {
+    versions = {
         "commit": commit,
         "safelaunch": run.safelaunch,
         "launcher": plan.get("launcher"),
@@ -93,48 +99,57 @@ def _versions(part: Part) -> dict[str, Any]:
         **{name: version for name, version in packages.items() if name not in TRAINING},
         **{key: value for key, value in facts.items() if key not in packages},
     }
-    return {key: value for key, value in found.items() if value not in (None, "")}
+    return {key: value for key, value in versions.items() if value not in (None, "")}
 
 
-def _facts_note(case: Case) -> list[str]:
-    at = [part.facts.get("kept_at") for part in case.parts if part.facts]
-    known = [when for when in at if isinstance(when, (int, float))]
-    if not known:
-        said = (
+def _facts_note(collected: CollectedRun) -> list[str]:
+    times = [node.facts.get("kept_at") for node in collected.nodes if node.facts]
+    timestamps = [timestamp for timestamp in times if isinstance(timestamp, (int, float))]
+    if not timestamps:
+        note = (
             "GPUs, driver, CUDA and NCCL are not known: `safelaunch facts` had not asked this host."
         )
-        return [said, ""]
-    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(min(known)))
-    return [f"Packages and commit are those of the run; cards, driver and system as of {when}.", ""]
+        return [note, ""]
+    timestamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(min(timestamps)))
+    return [
+        f"Packages and commit are those of the run; GPUs, driver and system as of {timestamp}.",
+        "",
+    ]
 
 
 # -- reproduction ----------------------------------------------------------------------------------
 
 
-def _reproduction(case: Case) -> list[str]:
+def _reproduction(collected: CollectedRun) -> list[str]:
     lines: list[str] = []
     number = 1
-    for record in (part.record(Provenance) for part in case.parts[:1]):
+    for record in (node.record(Provenance) for node in collected.nodes[:1]):
         git = record.git if record is not None else None
         if git is not None and git.commit:
             changed = list(git.changed or ())
             dirty = ", with these changes:" if changed else ", nothing changed"
             lines.append(f"{number}. check out commit `{git.commit}`{dirty}")
-            lines += [f"   - `{name}`" for name in changed[:_FILES]]
-            lines += [f"   - and {len(changed) - _FILES} more"] if len(changed) > _FILES else []
+            lines += [f"   - `{name}`" for name in changed[:_MAX_FILES]]
+            lines += (
+                [f"   - and {len(changed) - _MAX_FILES} more"] if len(changed) > _MAX_FILES else []
+            )
             number += 1
-    needed = list(dict.fromkeys(name for part in case.parts for name in _from_caller(part)))
-    if needed:
-        lines.append(f"{number}. set {', '.join(f'`{name}`' for name in needed)} (values not kept)")
+    variables = list(dict.fromkeys(name for node in collected.nodes for name in _from_caller(node)))
+    if variables:
+        lines.append(
+            f"{number}. set {', '.join(f'`{name}`' for name in variables)} (values not kept)"
+        )
         number += 1
-    several = len(case.parts) > 1
-    for part in case.parts:
-        where = f"node-{part.number}/launch.sh" if several else "launch.sh"
-        on = f" on {part.host}" if several else ""
-        if part.script:
-            lines.append(f"{number}. `bash {where}`{on}; paths in it are those of that machine")
+    is_multi_node = len(collected.nodes) > 1
+    for node in collected.nodes:
+        script = f"node-{node.number}/launch.sh" if is_multi_node else "launch.sh"
+        suffix = f" on {node.host}" if is_multi_node else ""
+        if node.script:
+            lines.append(
+                f"{number}. `bash {script}`{suffix}; paths in it are those of that machine"
+            )
             number += 1
-        command = items(_node(part).get("argv"))
+        command = as_list(_node(node).get("argv"))
         if command:
             lines += ["", "   ```sh", f"   {shlex.join(map(str, command))}", "   ```", ""]
     if not lines:
@@ -145,39 +160,43 @@ def _reproduction(case: Case) -> list[str]:
     return [*lines, ""]
 
 
-def _node(part: Part) -> dict[str, Any]:
+def _node(node: CollectedNode) -> dict[str, Any]:
     """Return the plan of a node."""
-    nodes = [mapping(one) for one in items(part.of("plan.json").get("nodes"))]
-    for node in nodes:
-        if node.get("node_rank") == part.number:
-            return node
-    return nodes[0] if len(nodes) == 1 else {}
+    plan_nodes = [as_mapping(entry) for entry in as_list(node.file_data("plan.json").get("nodes"))]
+    for plan_node in plan_nodes:
+        if plan_node.get("node_rank") == node.number:
+            return plan_node
+    return plan_nodes[0] if len(plan_nodes) == 1 else {}
 
 
-def _from_caller(part: Part) -> list[str]:
-    env = mapping(_node(part).get("env"))
-    return [name for name, told in env.items() if mapping(told).get("origin") == "env_from"]
+def _from_caller(node: CollectedNode) -> list[str]:
+    env = as_mapping(_node(node).get("env"))
+    return [
+        name for name, variable in env.items() if as_mapping(variable).get("origin") == "env_from"
+    ]
 
 
-def environment(case: Case) -> list[str]:
+def environment(collected: CollectedRun) -> list[str]:
     """Return the variables of each node, with where each comes from and why."""
     lines: list[str] = []
-    for part in case.parts:
-        node = _node(part)
-        lines += [f"# node {part.number} ({part.host})"]
-        for name, told in mapping(node.get("env")).items():
-            known = mapping(told)
-            value, computed = known.get("value"), known.get("computed")
+    for node in collected.nodes:
+        plan_node = _node(node)
+        lines += [f"# node {node.number} ({node.host})"]
+        for name, entry in as_mapping(plan_node.get("env")).items():
+            variable = as_mapping(entry)
+            value, computed = variable.get("value"), variable.get("computed")
             shown = f"<{computed}>" if value is None and computed else str(value)
             lines.append(f"{name}={shown}")
-            lines.append(f"    from {known.get('origin')}")
+            lines.append(f"    from {variable.get('origin')}")
             lines += [
-                f"    {key}: {known[key]}" for key in ("why", "cost", "source") if known.get(key)
+                f"    {key}: {variable[key]}"
+                for key in ("why", "cost", "source")
+                if variable.get(key)
             ]
-        removed = items(node.get("unset"))
+        removed = as_list(plan_node.get("unset"))
         lines += [f"removed: {' '.join(map(str, removed))}"] if removed else []
-        lines += [f"inherited: {node['inherit']}"] if node.get("inherit") else []
-        lines += [f"setup: {line}" for line in items(node.get("setup"))]
+        lines += [f"inherited: {plan_node['inherit']}"] if plan_node.get("inherit") else []
+        lines += [f"setup: {line}" for line in as_list(plan_node.get("setup"))]
         lines.append("")
     return lines
 
@@ -185,50 +204,55 @@ def environment(case: Case) -> list[str]:
 def _timeline(events: Sequence[str]) -> list[str]:
     if not events:
         return ["No events are recorded.", ""]
-    shown = [events[0], *events[1:][-_LAST_EVENTS:]]
+    shown = [events[0], *events[1:][-_MAX_EVENTS:]]
     more = len(events) - len(shown)
-    said = [f"({more} earlier ones: `timeline.txt`)", ""] if more else []
-    return ["```text", *shown, "```", "", *said]
+    note = [f"({more} earlier ones: `timeline.txt`)", ""] if more else []
+    return ["```text", *shown, "```", "", *note]
 
 
 # -- already tried ---------------------------------------------------------------------------------
 
 
-def tried(case: Case) -> list[str]:
+def already_tried(collected: CollectedRun) -> list[str]:
     """Return how earlier runs of the job ended, and what differed from the one before each."""
-    if not case.tried:
+    if not collected.earlier_runs:
         return ["No earlier run of this job is recorded."]
     lines: list[str] = []
-    before: Side | None = None
-    for side in (*case.tried, case.side):
-        mine = " (this run)" if side.id == case.id else ""
-        lines.append(f"- {side.id}{mine}: {_ended(side)}")
+    before: RunSnapshot | None = None
+    for snapshot in (*collected.earlier_runs, collected.snapshot):
+        mine = " (this run)" if snapshot.id == collected.id else ""
+        lines.append(f"- {snapshot.id}{mine}: {_outcome_text(snapshot)}")
         if before is not None:
-            groups = compare.compare(before, side)
-            lines += [f"  - {line}" for line in _short(groups)]
-        before = side
+            groups = compare.compare(before, snapshot)
+            lines += [f"  - {line}" for line in _change_lines(groups)]
+        before = snapshot
     return lines
 
 
-def _ended(side: Side) -> str:
-    told = compare.ended(side)
-    state = str(told.pop("state", "not known"))
-    what = told.pop("failure", None)
-    more = ", ".join(
-        f"{key} {value}" for key, value in told.items() if key not in ("rank", "class")
+def _outcome_text(snapshot: RunSnapshot) -> str:
+    values = compare.outcome(snapshot)
+    state = str(values.pop("state", "not known"))
+    failure = values.pop("failure", None)
+    details = ", ".join(
+        f"{key} {value}" for key, value in values.items() if key not in ("rank", "class")
     )
     return (
-        state + (f", {more}" if more else "") + (f": {' '.join(str(what).split())}" if what else "")
+        state
+        + (f", {details}" if details else "")
+        + (f": {' '.join(str(failure).split())}" if failure else "")
     )
 
 
-def _short(groups: Sequence[Group]) -> list[str]:
+def _change_lines(groups: Sequence[Group]) -> list[str]:
     changes = [
-        (group.name, one) for group in groups if group.name != "outcome" for one in group.changes
+        (group.name, change)
+        for group in groups
+        if group.name != "outcome"
+        for change in group.changes
     ]
     if not changes:
         return ["nothing else differed from the run before, as far as it is recorded"]
-    lines = [f"{_change(one)} ({name})" for name, one in changes[:_CHANGES]]
+    lines = [f"{_change(change)} ({name})" for name, change in changes[:_MAX_CHANGES]]
     more = len(changes) - len(lines)
     return [*lines, f"and {more} more"] if more else lines
 

@@ -19,7 +19,7 @@ from safelaunch.runs import store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.report.diff.model import Change, Group, Side
+    from safelaunch.report.diff.model import Change, Group, RunSnapshot
     from safelaunch.runs.access import RunAccess
 
 _WIDTH = 80
@@ -38,32 +38,32 @@ def command(run: str, other: str, as_json: bool) -> int:
     """
     home = store.home(os.environ)
     pair = [catalog().find(run), catalog().find(other)]
-    one, two = (_side(home, each) for each in pair)
-    groups = compare.compare(one, two)
+    before, after = (_snapshot(home, run_access) for run_access in pair)
+    groups = compare.compare(before, after)
     if as_json:
-        print_json(_json(one, two, groups))
+        print_json(_json(before, after, groups))
         return 0
-    for line in lines(one, two, groups):
+    for line in lines(before, after, groups):
         click.echo(line)
     return 0
 
 
-def _side(home: str, run: RunAccess) -> Side:
+def _snapshot(home: str, run: RunAccess) -> RunSnapshot:
     """Return a run as it is now; of a host that does not answer what is known here."""
     status, saved = run.status(), SavedFacts(home)
-    hosts = {place.node: place.host for place in run.places()}
+    hosts = {location.node: location.host for location in run.places()}
     facts = [
         saved.load(hosts.get(number, hosts_file.LOCAL)) or {}
         for number in store.node_numbers(run.record)
     ]
-    side = collect.recorded(run.record, facts)
-    return side._replace(status=status, failure=run.failure(status))
+    snapshot = collect.read_snapshot(run.record, facts)
+    return snapshot._replace(status=status, failure=run.failure(status))
 
 
-def _json(one: Side, two: Side, groups: Sequence[Group]) -> dict[str, object]:
+def _json(before: RunSnapshot, after: RunSnapshot, groups: Sequence[Group]) -> dict[str, object]:
     return {
         "version": 1,
-        "runs": [one.id, two.id],
+        "runs": [before.id, after.id],
         "differs": any(group.changes for group in groups),
         "groups": [
             {
@@ -76,26 +76,26 @@ def _json(one: Side, two: Side, groups: Sequence[Group]) -> dict[str, object]:
     }
 
 
-def lines(one: Side, two: Side, groups: Sequence[Group]) -> list[str]:
+def lines(before: RunSnapshot, after: RunSnapshot, groups: Sequence[Group]) -> list[str]:
     """Return the lines for people, at most 80 columns where words allow it."""
-    found = [f"--- {one.id}", f"+++ {two.id}"]
+    rows = [f"--- {before.id}", f"+++ {after.id}"]
     for group in groups:
         if group.changes:
-            found += ["", group.name]
+            rows += ["", group.name]
             for change in group.changes:
-                found += _change(change)
+                rows += _change(change)
     same = [group.name for group in groups if not group.changes and not group.unknown]
     unknown = [f"{group.name}: {group.unknown}" for group in groups if group.unknown]
-    if one.id == two.id:
-        return [*found, "", "no difference: it is the same run"]
-    found.append("")
+    if before.id == after.id:
+        return [*rows, "", "no difference: it is the same run"]
+    rows.append("")
     if not any(group.changes for group in groups) and not unknown:
-        found.append("no difference")
+        rows.append("no difference")
     elif same:
-        found += wrap("no difference: " + ", ".join(same), _WIDTH, break_words=True)
-    for said in unknown:
-        found += wrap(said, _WIDTH, break_words=True)
-    return found
+        rows += wrap("no difference: " + ", ".join(same), _WIDTH, break_words=True)
+    for note in unknown:
+        rows += wrap(note, _WIDTH, break_words=True)
+    return rows
 
 
 def _change(change: Change) -> list[str]:
@@ -106,13 +106,13 @@ def _change(change: Change) -> list[str]:
         text = f"  {change.what:<{_LABEL}} {was} -> {now}"
         if len(text) <= _WIDTH:
             return [text]
-    found = [f"  {change.what}"]
+    output = [f"  {change.what}"]
     for mark, value in (("-", was), ("+", now)):
         if value is not None:
             rows = [row for line in value.split("\n") for row in _indented(line)]
-            rest = [f"      ... {len(rows) - _LINES} more lines"] if len(rows) > _LINES else []
-            found += [f"    {mark} {row[6:]}" for row in rows[:_LINES]] + rest
-    return found
+            more_rows = [f"      ... {len(rows) - _LINES} more lines"] if len(rows) > _LINES else []
+            output += [f"    {mark} {row[6:]}" for row in rows[:_LINES]] + more_rows
+    return output
 
 
 def _indented(line: str) -> list[str]:

@@ -25,21 +25,22 @@ from safelaunch.runtime.units import quantity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.report.collect import Part
+    from safelaunch.report.collect import CollectedNode
 
 _WIDTH = 80
-_SHOWN = 30  # files that are listed
-_OWN = 8  # characters from which on the value of any variable of env_from is no common word
-_NAMES = {"ip": "IP address", "mac": "MAC address", "email": "e-mail address", "gpu": "GPU id",
+_MAX_FILES = 30  # files that are listed
+# characters; a shorter value of a variable in env_from may be a common word
+_MIN_VALUE_LENGTH = 8
+_KIND_NAMES = {"ip": "IP address", "mac": "MAC address", "email": "e-mail address", "gpu": "GPU id",
           "uuid": "UUID", "serial": "serial number", "guid": "GUID", "id": "machine id",
           "ssh-key": "SSH key"}  # fmt: skip
 
 
 @click.command("report")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-o", "--output", "to", metavar="PATH", help="This .zip, or with DIR/ a folder.")
+@click.option("-o", "--output", metavar="PATH", help="This .zip, or with DIR/ a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: str | None, to: str | None, as_json: bool) -> int:
+def command(run: str | None, output: str | None, as_json: bool) -> int:
     """Write what a bug report needs of a run into one .zip, with secrets and names redacted.
 
     What happened, versions, plan and variables with origins, events, head and tail of each log, how
@@ -47,21 +48,24 @@ def command(run: str | None, to: str | None, as_json: bool) -> int:
     """
     home = store.home(os.environ)
     saved = SavedFacts(home)
-    case = collect.collect_run(
+    collected = collect.collect_run(
         catalog().find(run), home, lambda host: saved.load(host or hosts_file.LOCAL)
     )
-    made = bundle.make(
-        case, _names(case.parts), describe(case.status), lambda failure: block(failure, _WIDTH)
+    bundle_data = bundle.make_bundle(
+        collected,
+        _names(collected.nodes),
+        describe(collected.status),
+        lambda failure: block(failure, _WIDTH),
     )
-    path, size = _write(made, to, case.id)
+    path, size = _write(bundle_data, output, collected.id)
     if as_json:
-        print_json(_json(case.id, made, path, size))
+        print_json(_json(collected.id, bundle_data, path, size))
     else:
-        _tell(made, path, size)
+        _print_summary(bundle_data, path, size)
     return 0
 
 
-def _names(parts: Sequence[Part]) -> bundle.Names:
+def _names(nodes: Sequence[CollectedNode]) -> bundle.KnownNames:
     """Return what this machine knows of names: the user's, the homes, its own, secret variables."""
     environ = os.environ
     users = [environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")]
@@ -72,17 +76,17 @@ def _names(parts: Sequence[Part]) -> bundle.Names:
         with contextlib.suppress(ImportError, KeyError):
             import pwd  # noqa: PLC0415 - not on Windows
 
-            own = pwd.getpwuid(os.getuid())
-            users.append(own.pw_name)
-            homes.append(own.pw_dir)
-    asked = {name for part in parts for name in _env_from(part)}
+            account = pwd.getpwuid(os.getuid())
+            users.append(account.pw_name)
+            homes.append(account.pw_dir)
+    forwarded = {name for node in nodes for name in _env_from(node)}
     values = [
         environ[name]
         for name in sorted(environ)
         if (is_secret(name) and is_value(name, environ[name]))
-        or (name in asked and len(environ[name]) >= _OWN)
+        or (name in forwarded and len(environ[name]) >= _MIN_VALUE_LENGTH)
     ]
-    return bundle.Names(
+    return bundle.KnownNames(
         tuple(filter(None, users)),
         tuple(filter(None, homes)),
         tuple(filter(None, hosts)),
@@ -90,60 +94,65 @@ def _names(parts: Sequence[Part]) -> bundle.Names:
     )
 
 
-def _env_from(part: Part) -> list[str]:
+def _env_from(node: CollectedNode) -> list[str]:
     """Return the variables that a plan takes from the caller's environment: it says no values."""
-    nodes = part.of("plan.json").get("nodes")
-    found = []
-    for node in nodes if isinstance(nodes, list) else ():
-        env = node.get("env") if isinstance(node, dict) else None
-        for name, told in env.items() if isinstance(env, dict) else ():
-            if isinstance(told, dict) and told.get("origin") == "env_from":
-                found.append(str(name))
-    return found
+    plan_nodes = node.file_data("plan.json").get("nodes")
+    names = []
+    for plan_node in plan_nodes if isinstance(plan_nodes, list) else ():
+        env = plan_node.get("env") if isinstance(plan_node, dict) else None
+        for name, variable in env.items() if isinstance(env, dict) else ():
+            if isinstance(variable, dict) and variable.get("origin") == "env_from":
+                names.append(str(name))
+    return names
 
 
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def _write(made: bundle.Bundle, to: str | None, run_id: str) -> tuple[str, int]:
-    if to is None:
+def _write(bundle_data: bundle.Bundle, output: str | None, run_id: str) -> tuple[str, int]:
+    if output is None:
         path = archive.free_name("", run_id, os.listdir("."))
-        return path, archive.write_zip(made.files, path)
-    if to.endswith(("/", os.sep)) or os.path.isdir(to):
-        return to, archive.write_folder(made.files, to)
-    return to, archive.write_zip(made.files, to)
+        return path, archive.write_zip(bundle_data.files, path)
+    if output.endswith(("/", os.sep)) or os.path.isdir(output):
+        return output, archive.write_folder(bundle_data.files, output)
+    return output, archive.write_zip(bundle_data.files, output)
 
 
-def _json(run_id: str, made: bundle.Bundle, path: str, size: int) -> dict[str, Any]:
+def _json(run_id: str, bundle_data: bundle.Bundle, path: str, size: int) -> dict[str, Any]:
     return {
         "version": 1,
         "id": run_id,
         "path": os.path.abspath(path),
         "size": size,
         "files": [
-            {"name": name, "size": len(data), "about": made.about.get(name, "")}
-            for name, data in made.files.items()
+            {"name": name, "size": len(data), "about": bundle_data.about.get(name, "")}
+            for name, data in bundle_data.files.items()
         ],
-        "redacted": made.redacted,
-        "missing": list(made.missing),
-        "left_out": list(made.left_out),
+        "redacted": bundle_data.redacted,
+        "missing": list(bundle_data.missing),
+        "left_out": list(bundle_data.left_out),
     }
 
 
-def _tell(made: bundle.Bundle, path: str, size: int) -> None:
-    counted = (
-        ", ".join(quantity(count, _NAMES.get(kind, kind)) for kind, count in made.redacted.items())
+def _print_summary(bundle_data: bundle.Bundle, path: str, size: int) -> None:
+    summary = (
+        ", ".join(
+            quantity(count, _KIND_NAMES.get(kind, kind))
+            for kind, count in bundle_data.redacted.items()
+        )
         or "nothing"
     )
-    click.echo(fitted(f"wrote {path} ({units.size(size)}); redacted: {counted}"))
-    names = list(made.files)
-    width = max(len(name) for name in names[:_SHOWN])
-    for name in names[:_SHOWN]:
-        text = f"  {name:<{width}}  {made.about.get(name, '')}"
-        click.echo(text if len(text) <= _WIDTH else f"  {name}\n      {made.about.get(name, '')}")
-    if len(names) > _SHOWN:
-        click.echo(f"  and {len(names) - _SHOWN} more")
-    for label, notes in (("missing", made.missing), ("left out", made.left_out)):
+    click.echo(fitted(f"wrote {path} ({units.size(size)}); redacted: {summary}"))
+    names = list(bundle_data.files)
+    width = max(len(name) for name in names[:_MAX_FILES])
+    for name in names[:_MAX_FILES]:
+        text = f"  {name:<{width}}  {bundle_data.about.get(name, '')}"
+        click.echo(
+            text if len(text) <= _WIDTH else f"  {name}\n      {bundle_data.about.get(name, '')}"
+        )
+    if len(names) > _MAX_FILES:
+        click.echo(f"  and {len(names) - _MAX_FILES} more")
+    for label, notes in (("missing", bundle_data.missing), ("left out", bundle_data.left_out)):
         for note in notes:
             click.echo(fitted(f"{label}: {note}"))
     say(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.diff import plans
-from safelaunch.report.diff.model import Change, Group, between, items, mapping, text
+from safelaunch.report.diff.model import Change, Group, as_list, as_mapping, diff_mappings, to_text
 from safelaunch.report.redact.redactor import Redactor
 from safelaunch.runtime.records import Checkout, Provenance
 from safelaunch.runtime.units import BYTES, size
@@ -17,77 +17,85 @@ from safelaunch.runtime.units import BYTES, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from safelaunch.report.diff.model import Side
+    from safelaunch.report.diff.model import RunSnapshot
     from safelaunch.runtime.records import Failure
 
-_MOST = 40  # changes of a group
-_NAMED = 8  # changed files that are named
+_MAX_CHANGES = 40  # changes of a group
+_MAX_FILES = 8  # changed files that are named
 
 
-def compare(one: Side, other: Side, hide: Redactor | None = None) -> list[Group]:
+def compare(before: RunSnapshot, after: RunSnapshot) -> list[Group]:
     """Return every group, those without a difference too; secrets are placeholders."""
-    hidden = hide or Redactor()
-    both = plans.plans(one), plans.plans(other)
+    redactor = Redactor()
+    both = plans.plan_nodes(before), plans.plan_nodes(after)
     groups = [
-        _outcome(one, other),
-        _of(one, other, "code", _has_record, _code),
-        _of(one, other, "command", _has_plan, lambda *_: plans.command(*both)),
-        _of(one, other, "topology", _has_plan, lambda *_: plans.topology(one, other, both)),
-        _of(one, other, "variables", _has_plan, lambda *_: plans.variables(both, hidden)),
-        _of(one, other, "versions", _has_record, _versions),
-        Group("host", tuple(_host(one, other))),
-        _of(one, other, "settings", _has_plan, lambda *_: plans.settings(one, other, both)),
+        _outcome_group(before, after),
+        _group(before, after, "code", _has_record, _code_changes),
+        _group(before, after, "command", _has_plan, lambda *_: plans.command(*both)),
+        _group(
+            before, after, "topology", _has_plan, lambda *_: plans.topology(before, after, both)
+        ),
+        _group(before, after, "variables", _has_plan, lambda *_: plans.variables(both, redactor)),
+        _group(before, after, "versions", _has_record, _version_changes),
+        Group("host", tuple(_host_changes(before, after))),
+        _group(
+            before, after, "settings", _has_plan, lambda *_: plans.settings(before, after, both)
+        ),
     ]
     return [
-        group._replace(changes=tuple(_hidden(change, hidden) for change in group.changes[:_MOST]))
+        group._replace(
+            changes=tuple(
+                _redact_change(change, redactor) for change in group.changes[:_MAX_CHANGES]
+            )
+        )
         for group in groups
     ]
 
 
-def _hidden(change: Change, hide: Redactor) -> Change:
-    was, now = (None if one is None else hide.secrets(one) for one in change[1:])
+def _redact_change(change: Change, redactor: Redactor) -> Change:
+    was, now = (None if value is None else redactor.secrets(value) for value in change[1:])
     return Change(change.what, was, now)
 
 
-def _of(
-    one: Side,
-    other: Side,
+def _group(
+    before: RunSnapshot,
+    after: RunSnapshot,
     name: str,
-    has: Callable[[Side], bool],
-    changes: Callable[[Side, Side], list[Change]],
+    is_recorded: Callable[[RunSnapshot], bool],
+    changes: Callable[[RunSnapshot, RunSnapshot], list[Change]],
 ) -> Group:
-    missing = [side.id for side in (one, other) if not has(side)]
+    missing = [snapshot.id for snapshot in (before, after) if not is_recorded(snapshot)]
     if missing:
         return Group(name, unknown=f"nothing is recorded for {' and '.join(missing)}")
-    return Group(name, tuple(changes(one, other)))
+    return Group(name, tuple(changes(before, after)))
 
 
-def _has_plan(side: Side) -> bool:
-    return any(node.plan.get("nodes") for node in side.nodes)
+def _has_plan(snapshot: RunSnapshot) -> bool:
+    return any(node.plan.get("nodes") for node in snapshot.nodes)
 
 
-def _has_record(side: Side) -> bool:
-    return any(node.record for node in side.nodes)
+def _has_record(snapshot: RunSnapshot) -> bool:
+    return any(node.record for node in snapshot.nodes)
 
 
 # -- how it ended ----------------------------------------------------------------------------------
 
 
-def ended(side: Side) -> dict[str, Any]:
+def outcome(snapshot: RunSnapshot) -> dict[str, Any]:
     """Return how a run ended, in the words of its files."""
-    status, attempts = side.status, len(side.status.attempts)
-    outcome = {
+    status, attempts = snapshot.status, len(snapshot.status.attempts)
+    values = {
         "state": status.state,
         "exit code": status.exit_code,
         "signal": status.signal,
-        "failure": _failure(side.failure),
+        "failure": _failure_summary(snapshot.failure),
         "attempts": attempts if attempts > 1 else None,
         "last step": status.progress.step if status.progress else None,
     }
-    return {key: value for key, value in outcome.items() if value not in (None, "")}
+    return {key: value for key, value in values.items() if value not in (None, "")}
 
 
-def _failure(failure: Failure | None) -> str | None:
+def _failure_summary(failure: Failure | None) -> str | None:
     """Return `rank 1: ValueError: bad batch (user-code-exception)`."""
     if failure is None or not failure.what:
         return None
@@ -96,72 +104,72 @@ def _failure(failure: Failure | None) -> str | None:
     return f"{head}{failure.what}{tail}"
 
 
-def _outcome(one: Side, other: Side) -> Group:
-    return Group("outcome", tuple(between(ended(one), ended(other))))
+def _outcome_group(before: RunSnapshot, after: RunSnapshot) -> Group:
+    return Group("outcome", tuple(diff_mappings(outcome(before), outcome(after))))
 
 
 # -- what it ran on --------------------------------------------------------------------------------
 
 
-def _record(side: Side) -> Provenance:
-    return next((node.record for node in side.nodes if node.record), Provenance())
+def _record(snapshot: RunSnapshot) -> Provenance:
+    return next((node.record for node in snapshot.nodes if node.record), Provenance())
 
 
-def _code(one: Side, other: Side) -> list[Change]:
-    was, now = (_record(side).git or Checkout() for side in (one, other))
-    found = between({"commit": was.commit}, {"commit": now.commit})
+def _code_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
+    was, now = (_record(snapshot).git or Checkout() for snapshot in (before, after))
+    changes = diff_mappings({"commit": was.commit}, {"commit": now.commit})
     files = [list(git.changed or ()) for git in (was, now)]
-    gone, new = ([f for f in files[i] if f not in files[1 - i]] for i in (0, 1))
-    for what, names, is_new in (("changed file", new, True), ("changed file", gone, False)):
-        for name in names[:_NAMED]:
-            found.append(Change(what, *((None, name) if is_new else (name, None))))
-        if len(names) > _NAMED:
-            more = f"and {len(names) - _NAMED} more"
-            found.append(Change(what, *((None, more) if is_new else (more, None))))
-    return found
+    removed, new = ([f for f in files[i] if f not in files[1 - i]] for i in (0, 1))
+    for what, names, is_new in (("changed file", new, True), ("changed file", removed, False)):
+        for name in names[:_MAX_FILES]:
+            changes.append(Change(what, *((None, name) if is_new else (name, None))))
+        if len(names) > _MAX_FILES:
+            more = f"and {len(names) - _MAX_FILES} more"
+            changes.append(Change(what, *((None, more) if is_new else (more, None))))
+    return changes
 
 
-def _versions(one: Side, other: Side) -> list[Change]:
-    def of(side: Side) -> dict[str, Any]:
-        record = _record(side)
+def _version_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
+    def values(snapshot: RunSnapshot) -> dict[str, Any]:
+        record = _record(snapshot)
         return {
             "Python": record.python,
             **(record.packages or {}),
             "interpreter": record.interpreter,
         }
 
-    return between(of(one), of(other))
+    return diff_mappings(values(before), values(after))
 
 
-def _host(one: Side, other: Side) -> list[Change]:
-    def of(side: Side) -> dict[str, Any]:
-        runs = [node.run for node in side.nodes if node.run]
-        facts = next((node.facts for node in side.nodes if node.facts), {})
+def _host_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
+    def values(snapshot: RunSnapshot) -> dict[str, Any]:
+        runs = [node.run for node in snapshot.nodes if node.run]
+        facts = next((node.facts for node in snapshot.nodes if node.facts), {})
         return {
             "machine": ", ".join(run.hostname for run in runs if run.hostname),
-            "hosts": next((text(run.hosts) for run in runs if run.hosts), None),
-            **(known(facts) if facts else {}),
+            "hosts": next((to_text(run.hosts) for run in runs if run.hosts), None),
+            **(host_summary(facts) if facts else {}),
         }
 
-    was, now = of(one), of(other)
+    was, now = values(before), values(after)
     if not was["machine"] or not now["machine"]:
         return []
     # facts that are known of one of them alone are no difference
     both = [key for key in was if key in now and None not in (was[key], now[key])]
-    return between({key: was[key] for key in both}, {key: now[key] for key in both})
+    return diff_mappings({key: was[key] for key in both}, {key: now[key] for key in both})
 
 
-def known(facts: Mapping[str, Any]) -> dict[str, Any]:
+def host_summary(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a host's facts explains a run."""
-    system, gpus, torch = (mapping(facts.get(key)) for key in ("system", "gpus", "torch"))
-    nccl = mapping(torch.get("nccl"))
-    models = [mapping(card).get("name") for card in items(gpus.get("cards"))]
-    cards = [f"{models.count(name)} x {name}" for name in dict.fromkeys(models) if name]
-    found = {
+    system, gpus, torch = (as_mapping(facts.get(key)) for key in ("system", "gpus", "torch"))
+    nccl = as_mapping(torch.get("nccl"))
+    models = [as_mapping(gpu).get("name") for gpu in as_list(gpus.get("cards"))]
+    gpu_counts = [f"{models.count(name)} x {name}" for name in dict.fromkeys(models) if name]
+    summary = {
         "system": system.get("distribution"),
         "kernel": system.get("kernel"),
         "container": system.get("container"),
-        "GPUs": ", ".join(cards) or ("none" if gpus.get("count") == 0 else None),
+        "GPUs": ", ".join(gpu_counts) or ("none" if gpus.get("count") == 0 else None),
         "driver": gpus.get("driver"),
         "CUDA of the driver": gpus.get("cuda"),
         "torch": torch.get("version"),
@@ -169,10 +177,10 @@ def known(facts: Mapping[str, Any]) -> dict[str, Any]:
         "ROCm of torch": torch.get("hip"),
         "cuDNN": torch.get("cudnn"),
         "NCCL": nccl.get("version"),
-        "cores": mapping(facts.get("cores")).get("usable"),
-        "memory": _whole_gib(mapping(facts.get("memory")).get("total")),
+        "cores": as_mapping(facts.get("cores")).get("usable"),
+        "memory": _whole_gib(as_mapping(facts.get("memory")).get("total")),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in summary.items() if value is not None}
 
 
 def _whole_gib(count: object) -> str | None:

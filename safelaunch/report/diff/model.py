@@ -26,7 +26,7 @@ class Group(NamedTuple):
     unknown: str = ""
 
 
-class Node(NamedTuple):
+class NodeSnapshot(NamedTuple):
     """What a node of a run left: its files, empty or None where there is none."""
 
     plan: Mapping[str, Any]
@@ -35,40 +35,40 @@ class Node(NamedTuple):
     facts: Mapping[str, Any]
 
 
-class Side(NamedTuple):
+class RunSnapshot(NamedTuple):
     """A run to compare."""
 
     id: str
     status: Status
     failure: Failure | None
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeSnapshot, ...]
 
 
-def between(was: Mapping[str, Any], now: Mapping[str, Any], head: str = "") -> list[Change]:
+def diff_mappings(was: Mapping[str, Any], now: Mapping[str, Any], head: str = "") -> list[Change]:
     """Return the changes between two mappings, a key each."""
     return [
-        Change(head + str(key), text(was.get(key)), text(now.get(key)))
+        Change(head + str(key), to_text(was.get(key)), to_text(now.get(key)))
         for key in dict.fromkeys([*was, *now])
         if was.get(key) != now.get(key)
     ]
 
 
-def text(value: object) -> str | None:
+def to_text(value: object) -> str | None:
     """Return a value as it is shown; None for none."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{k}: {text(v)}" for k, v in value.items())
+        return ", ".join(f"{k}: {to_text(v)}" for k, v in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def mapping(value: object) -> dict[str, Any]:
+def as_mapping(value: object) -> dict[str, Any]:
     """Return a mapping; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def items(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """Return a list; an empty one for anything else."""
     return value if isinstance(value, list) else []

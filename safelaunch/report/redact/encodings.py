@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import re
 
-_SHORTEST_CODED = 6  # bytes from which on a value's base64 is its own
-_CODED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
-_LINE = 16  # characters from which on a line of a secret is one by itself
-_RUN = 1 << 14  # characters of base64 around a value that go with it
+_MIN_ENCODED_BYTES = 6  # bytes from which on a value's base64 is its own
+_BASE64_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
+_MIN_LINE_CHARS = 16  # characters from which on a line of a secret is one by itself
+_MAX_BASE64_RUN = 1 << 14  # characters of base64 around a value that go with it
 
-_OTHER_WAYS = {
+_ALTERNATIVE_FORMS = {
     " ": (r"\+",),
     "\t": (r"\\+t",),
     "\r": (r"\\+r",),
@@ -22,30 +22,30 @@ _OTHER_WAYS = {
 }
 
 
-class Known:
+class KnownValue:
     """A value and its placeholder. Secrets are found inside words and coded, names as words."""
 
     def __init__(self, kind: str, value: str, placeholder: str) -> None:
         self.value = value
         self.placeholder = placeholder
-        inner = kind == "secret"
+        is_secret = kind == "secret"
         runs = re.findall(r"[A-Za-z0-9]+", value)
-        self._anchor = max(runs, key=len, default="") if inner else ""
-        cases = (value, value.lower(), value.upper()) if kind in ("host", "email") else (value,)
+        self._anchor = max(runs, key=len, default="") if is_secret else ""
+        spellings = (value, value.lower(), value.upper()) if kind in ("host", "email") else (value,)
         self._patterns = (
-            [re.compile("".join(map(_written, value)))]
-            if inner
-            else [_word(kind, one) for one in dict.fromkeys(cases)]
+            [re.compile("".join(map(_char_pattern, value)))]
+            if is_secret
+            else [_word_pattern(kind, form) for form in dict.fromkeys(spellings)]
         )
-        self._coded = _coded(value.encode("utf-8", "replace")) if inner else ()
+        self._encoded_forms = _encoded_forms(value.encode("utf-8", "replace")) if is_secret else ()
         # of a value of several lines each line that tells something
         self._lines = (
             [
-                Known(kind, line.strip(), placeholder)
+                KnownValue(kind, line.strip(), placeholder)
                 for line in value.splitlines()
-                if len(line) >= _LINE
+                if len(line) >= _MIN_LINE_CHARS
             ]
-            if inner and "\n" in value
+            if is_secret and "\n" in value
             else []
         )
 
@@ -54,30 +54,36 @@ class Known:
         if self._anchor in text:
             for pattern in self._patterns:
                 text = pattern.sub(lambda _: self.placeholder, text)
-        for coded in self._coded:
-            if coded in text:
-                text = self._without(text, coded)
+        for encoded in self._encoded_forms:
+            if encoded in text:
+                text = self._without_encoded(text, encoded)
         for line in self._lines:
             text = line.replace(text)
         return text
 
-    def _without(self, text: str, coded: str) -> str:
+    def _without_encoded(self, text: str, encoded: str) -> str:
         """Return a text without the runs of base64 that a coded value is in."""
-        parts, done = [], 0
-        at = text.find(coded)
-        while at >= 0:
-            begin, end = at, at + len(coded)
-            while begin > max(done, at - _RUN) and text[begin - 1] in _CODED:
-                begin -= 1
-            while end < min(len(text), at + len(coded) + _RUN) and text[end] in _CODED:
+        parts, copied_to = [], 0
+        position = text.find(encoded)
+        while position >= 0:
+            start, end = position, position + len(encoded)
+            while (
+                start > max(copied_to, position - _MAX_BASE64_RUN)
+                and text[start - 1] in _BASE64_CHARS
+            ):
+                start -= 1
+            while (
+                end < min(len(text), position + len(encoded) + _MAX_BASE64_RUN)
+                and text[end] in _BASE64_CHARS
+            ):
                 end += 1
-            parts += [text[done:begin], self.placeholder]
-            done = end
-            at = text.find(coded, end)
-        return "".join([*parts, text[done:]])
+            parts += [text[copied_to:start], self.placeholder]
+            copied_to = end
+            position = text.find(encoded, end)
+        return "".join([*parts, text[copied_to:]])
 
 
-def _word(kind: str, value: str) -> re.Pattern[str]:
+def _word_pattern(kind: str, value: str) -> re.Pattern[str]:
     """Return a pattern for a name as a word; `alice_2` has the name in it, `malice` has not.
 
     What must stand before it is asked behind it: a pattern that begins with letters is found fast.
@@ -85,13 +91,13 @@ def _word(kind: str, value: str) -> re.Pattern[str]:
     body = re.escape(value)
     if kind == "home":
         return re.compile(rf"{body}(?![\w-])")
-    inside = "A-Za-z0-9" if len(value) > 3 else "A-Za-z0-9_"  # noqa: PLR2004 - `max_len` is no name
-    before = rf"(?:(?<![{inside}]{body})|(?<=\\[nrtbf]{body}))"
+    word_chars = "A-Za-z0-9" if len(value) > 3 else "A-Za-z0-9_"  # noqa: PLR2004 - `max_len` is no name
+    lookbehind = rf"(?:(?<![{word_chars}]{body})|(?<=\\[nrtbf]{body}))"
     domain = r"(?:(?:\.[A-Za-z0-9-]{1,63}){1,7}\.[A-Za-z]{2,24}\b)?" if kind == "host" else ""
-    return re.compile(rf"{body}{before}(?![{inside}]){domain}")
+    return re.compile(rf"{body}{lookbehind}(?![{word_chars}]){domain}")
 
 
-def _written(char: str) -> str:
+def _char_pattern(char: str) -> str:
     r"""Return a pattern for a character as JSON, URLs, shells, HTML and `repr` write it."""
     if char.isascii() and char.isalnum():
         return char
@@ -101,21 +107,21 @@ def _written(char: str) -> str:
     units = char.encode("utf-16-be", "replace")
     escaped = "".join(rf"\\+u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
     quoted = "".join(f"%{byte:02x}" for byte in char.encode("utf-8", "replace"))
-    ways = [rf"\\*{re.escape(char)}", f"(?i:{escaped})", f"(?i:{quoted})"]
+    alternatives = [rf"\\*{re.escape(char)}", f"(?i:{escaped})", f"(?i:{quoted})"]
     if code < 256:  # noqa: PLR2004
-        ways.append(rf"(?i:\\+x{code:02x})")
-    ways += _OTHER_WAYS.get(char, ())
-    return f"(?:{'|'.join(ways)})"
+        alternatives.append(rf"(?i:\\+x{code:02x})")
+    alternatives += _ALTERNATIVE_FORMS.get(char, ())
+    return f"(?:{'|'.join(alternatives)})"
 
 
-def _coded(data: bytes) -> tuple[str, ...]:
+def _encoded_forms(data: bytes) -> tuple[str, ...]:
     """Return the base64 of bytes, at each of three places in what was coded with them."""
-    if len(data) < _SHORTEST_CODED:
+    if len(data) < _MIN_ENCODED_BYTES:
         return ()
-    found = []
+    forms = []
     for offset in range(3):
         text = base64.b64encode(bytes(offset) + data).decode()
         # the first and last characters also hold bits of what stands beside
         core = text[(0, 2, 3)[offset] : (offset + len(data)) * 8 // 6]
-        found += [core, core.replace("+", "-").replace("/", "_")]
-    return tuple(dict.fromkeys(found))
+        forms += [core, core.replace("+", "-").replace("/", "_")]
+    return tuple(dict.fromkeys(forms))

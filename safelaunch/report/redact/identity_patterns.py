@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from safelaunch.report.redact import generic_names
-from safelaunch.report.redact.secret_patterns import BEGIN, Form
+from safelaunch.report.redact.secret_patterns import WORD_START, Form
 
 _I, _M = re.IGNORECASE, re.MULTILINE
 
@@ -23,7 +23,7 @@ EMAIL = _form(
 AUTHOR = _form(
     "name",
     "author committer signed-off-by from: user.name co-authored-by",
-    rf"(?:{BEGIN}(?:author|committer|from|(?:signed-off|co-authored|reviewed)-by):[ \t]{{0,8}}"
+    rf"(?:{WORD_START}(?:author|committer|from|(?:signed-off|co-authored|reviewed)-by):[ \t]{{0,8}}"
     r"(?P<v>[^<>\r\n@\"]{2,80}?)[ \t]{0,4}<|\buser\.name[ =]\"?(?P<w>[^\"\r\n]{2,80}))",
     _I | _M,
 )
@@ -37,8 +37,8 @@ WANDB = _form("user", "wandb.ai/", r"(?<![\w.])(?:app\.|api\.)?wandb\.ai/(?P<v>[
 _HEX = "[0-9A-Fa-f]"
 _UUID = rf"{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}"
 DEVICES = (
-    _form("gpu", "gpu- mig-", rf"{BEGIN}(?P<v>(?:GPU|MIG)-{_UUID}(?:/\d+/\d+)?)", _I),
-    _form("gpu", "mig-gpu-", rf"{BEGIN}(?P<v>MIG-GPU-{_UUID}/\d+/\d+)", _I),
+    _form("gpu", "gpu- mig-", rf"{WORD_START}(?P<v>(?:GPU|MIG)-{_UUID}(?:/\d+/\d+)?)", _I),
+    _form("gpu", "mig-gpu-", rf"{WORD_START}(?P<v>MIG-GPU-{_UUID}/\d+/\d+)", _I),
     _form("uuid", "-", rf"(?<![0-9A-Za-z])(?P<v>{_UUID})(?![0-9A-Za-z])"),
     _form(
         "serial",
@@ -96,10 +96,10 @@ _BEFORE_VERSION = re.compile(
 _AFTER_VERSION = re.compile(
     r"[-+](?:py|cp|cu|git|rc|post|dev|\d+\.(?:el|fc))|rc\d|\.(?:post|dev|whl|tar)"
 )
-_COMMON = ("0.0.0.0", "169.254.169.254")  # noqa: S104 - any, and the metadata of clouds
-_LOW = 13  # the first number of a version of four; those of networks are mostly higher
-_SMALL = 20
-_AS_ADDRESS = re.compile(
+_COMMON_ADDRESSES = ("0.0.0.0", "169.254.169.254")  # noqa: S104 - any, and the metadata of clouds
+_MAX_FIRST_NUMBER = 13  # the first number of a version of four; those of networks are mostly higher
+_MAX_OTHER_NUMBER = 20
+_BEFORE_ADDRESS = re.compile(
     r"(?:\[|@|//|\b(?:addr(?:ess)?|ip|host|from|to|via|peer|server|node|gateway|inet|dns|endpoint"
     r"|remote|client|nameserver|route|dst|src|by)\w{0,12}[\"']?[ \t]{0,4}[:=<(\"' ]{0,4})$",
     _I,
@@ -113,15 +113,15 @@ def is_version(before: str, number: str, after: str) -> bool:
     parts = [int(part) for part in number.split(".")]
     if max(parts) > 255:  # noqa: PLR2004 - no address at all
         return True
-    if re.match(r":\d|/\d{1,2}\b|<\d|%", after) or _AS_ADDRESS.search(before):
+    if re.match(r":\d|/\d{1,2}\b|<\d|%", after) or _BEFORE_ADDRESS.search(before):
         return False
-    is_low = parts[0] <= _LOW and parts[0] != 10  # noqa: PLR2004 - 10.0.0.0/8
-    return is_low and sum(part < _SMALL for part in parts[1:]) >= 2  # noqa: PLR2004
+    has_low_first = parts[0] <= _MAX_FIRST_NUMBER and parts[0] != 10  # noqa: PLR2004 - 10.0.0.0/8
+    return has_low_first and sum(part < _MAX_OTHER_NUMBER for part in parts[1:]) >= 2  # noqa: PLR2004
 
 
 def is_common_address(number: str) -> bool:
     """Whether an IPv4 address is the same on every machine."""
-    return number.startswith(("127.", "255.")) or number in _COMMON
+    return number.startswith(("127.", "255.")) or number in _COMMON_ADDRESSES
 
 
 def is_ipv6(text: str) -> bool:
@@ -146,7 +146,7 @@ _HOST = r"[A-Za-z0-9](?:[\w-]{0,62})(?:\.[\w-]{1,63}){0,8}"
 _EQUALS = r"\\*[\"']?[ \t]{0,8}[:=][ \t]{0,8}\\*[\"']?"
 # behind `host: x` the line or the item ends; a sentence goes on
 _END = r"(?=[ \t]{0,8}(?:$|\\|[\"',;)}\]|])|:\d)"
-_IS = r"(?:[ \t]{0,2}=[ \t]{0,2}\\*[\"']?|\\*[\"'][ \t]{0,4}:[ \t]{0,4}\\*[\"'])"
+_ASSIGNMENT = r"(?:[ \t]{0,2}=[ \t]{0,2}\\*[\"']?|\\*[\"'][ \t]{0,4}:[ \t]{0,4}\\*[\"'])"
 _HOST_KEY = (
     r"host[ _-]?name|host|master[_-]addr(?:ess)?|main[_-]process[_-]ip|node[_-]?name"
     r"|rdzv[_-]endpoint"
@@ -164,7 +164,7 @@ HOST_FORMS = (
     _form(
         "host",
         "host node addr ip= ip: endpoint fqdn computer",
-        rf"{BEGIN}(?:{_HOST_KEY}){_EQUALS}(?P<v>{_HOST})(?![\w(\[]){_END}",
+        rf"{WORD_START}(?:{_HOST_KEY}){_EQUALS}(?P<v>{_HOST})(?![\w(\[]){_END}",
         _I | _M,
     ),
     _form(
@@ -263,7 +263,7 @@ USER_FORMS = (
     _form(
         "user",
         "user logname entity account",
-        rf"{BEGIN}(?:{_USER_KEY}){_IS}(?P<v>{_NAME})(?![\w(\[])",
+        rf"{WORD_START}(?:{_USER_KEY}){_ASSIGNMENT}(?P<v>{_NAME})(?![\w(\[])",
         _I,
     ),
     _form("user", "logged", rf"logged in as:? (?:user )?(?P<v>{_NAME})", _I),
@@ -282,17 +282,17 @@ AT = re.compile(
 )
 
 
-def is_telling(kind: str, value: str) -> bool:
+def is_identifying(kind: str, value: str) -> bool:
     """Whether a name may be replaced wherever it stands: not a word that means other things."""
-    low = value.lower()
-    common, shortest = (generic_names.USERS, 3) if kind == "user" else (generic_names.HOSTS, 4)
-    is_word = low in common or low in generic_names.WORDS or value.isdigit()
-    return len(value) >= shortest and not is_word
+    lowered = value.lower()
+    generic, min_length = (generic_names.USERS, 3) if kind == "user" else (generic_names.HOSTS, 4)
+    is_word = lowered in generic or lowered in generic_names.WORDS or value.isdigit()
+    return len(value) >= min_length and not is_word
 
 
 def is_public(host: str) -> bool:
     """Whether a host is a public service, or this machine as every machine calls itself."""
-    low = host.lower().rstrip(".")
-    return low in generic_names.HOSTS or any(
-        low == one or low.endswith("." + one) for one in generic_names.PUBLIC
+    lowered = host.lower().rstrip(".")
+    return lowered in generic_names.HOSTS or any(
+        lowered == domain or lowered.endswith("." + domain) for domain in generic_names.PUBLIC
     )

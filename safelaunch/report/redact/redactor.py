@@ -1,9 +1,8 @@
 """Replaces what names people, machines and secrets by placeholders; the same value by the same one.
 
     redactor = Redactor()
-    redactor.know("user", "alice")
-    redactor.learn(text)    # of all texts first: what one of them tells is replaced in all
-    redactor.text(text)
+    redactor.add_value("user", "alice")
+    redactor.text(text)  # of all texts twice: names in the last one are then replaced in all
 
 What is known is replaced wherever it stands; what only its surroundings tell, there, and elsewhere
 where the word can mean nothing else. No list of forms is complete: people look through a bundle.
@@ -16,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.redact import generic_names, identity_patterns, secret_patterns
-from safelaunch.report.redact.encodings import Known
-from safelaunch.report.redact.line_filter import replaced, without_key_ends
+from safelaunch.report.redact.encodings import KnownValue
+from safelaunch.report.redact.line_filter import strip_key_endings, sub_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,12 +28,14 @@ KINDS = (
     "bucket", "ssh-key", "fingerprint", "home",
 )  # fmt: skip
 PLACEHOLDER = re.compile(rf"<(?:{'|'.join(KINDS)})-\d+>")
-_LONGEST_KEY = 60  # characters of a name before `token=`
-_BEFORE = 60  # characters that tell what four numbers are
-_CONSTANT = ("value", "default", "was", "is")  # keys that say nothing: the one above them does
-_SHORTEST = 4  # characters of a secret that is known
-_REST = 3  # characters beside a placeholder that tell nothing
-_SHORT_SECRET = 8  # characters under which a secret of a text is replaced only where it stands
+_MAX_KEY_CHARS = 60  # characters of a name before `token=`
+_CONTEXT_CHARS = 60  # characters that tell what four numbers are
+_GENERIC_KEYS = ("value", "default", "was", "is")  # keys that say nothing: the one above them does
+_MIN_SECRET_CHARS = 4  # characters of a secret that is known
+_MAX_REMAINDER_CHARS = 3  # characters beside a placeholder that tell nothing
+_MIN_GLOBAL_SECRET_CHARS = (
+    8  # characters under which a secret of a text is replaced only where it stands
+)
 _NAME_END = re.compile(r"[\w.-]{0,60}$")
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]{0,80}")
 
@@ -44,43 +45,37 @@ class Redactor:
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[str, int]] = {}
-        self._known: dict[str, Known] = {}
-        self._before = ""  # the key of a value: what stands before it
+        self._values: dict[str, KnownValue] = {}
+        self._preceding_key = ""  # the key of a value: what stands before it
 
     # -- what is known
 
-    def know(self, kind: str, value: str) -> None:
+    def add_value(self, kind: str, value: str) -> None:
         """Replace a value wherever it stands, unless it is a common word; secrets always."""
         value = value.strip()
         if kind == "host" and (
             identity_patterns.is_public(value) or identity_patterns.IPV4.fullmatch(value)
         ):
             return
-        if kind == "secret" and (len(value) < _SHORTEST or secret_patterns.is_nothing(value)):
+        if kind == "secret" and (
+            len(value) < _MIN_SECRET_CHARS or secret_patterns.is_empty_value(value)
+        ):
             return
-        if kind in ("user", "host") and not identity_patterns.is_telling(kind, value):
+        if kind in ("user", "host") and not identity_patterns.is_identifying(kind, value):
             return
         is_short = len(re.findall(r"[/\\]", value)) < 2  # noqa: PLR2004 - /root
         if kind == "home" and (is_short or "/home/" in value):
             return
-        self._remember(kind, value)
+        self._register(kind, value)
 
-    def _remember(self, kind: str, value: str) -> None:
-        if value not in self._known and not PLACEHOLDER.search(value):
-            self._known[value] = Known(kind, value, self.name(kind, value))
+    def _register(self, kind: str, value: str) -> None:
+        if value not in self._values and not PLACEHOLDER.search(value):
+            self._values[value] = KnownValue(kind, value, self.placeholder(kind, value))
             short = value.partition(".")[0]
             if kind == "host" and short != value and any(c.isdigit() or c == "-" for c in short):
-                self.know("host", short)
+                self.add_value("host", short)
 
-    def learn(self, text: str) -> None:
-        """Note what a text tells of names and secrets, without changing anything."""
-        self.text(text)
-
-    def learn_data(self, data: object) -> None:
-        """Note what data of JSON tells."""
-        self.data(data)
-
-    def name(self, kind: str, value: str) -> str:
+    def placeholder(self, kind: str, value: str) -> str:
         """Return the placeholder of a value."""
         numbers = self._numbers.setdefault(kind, {})
         if kind == "host":
@@ -94,53 +89,53 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return a text with placeholders."""
-        for known in sorted(self._known.values(), key=lambda one: -len(one.value)):
-            text = known.replace(text)
-        text = replaced(identity_patterns.URL, ("://",), self._url, self._keys(text))
+        for value in sorted(self._values.values(), key=lambda entry: -len(entry.value)):
+            text = value.replace(text)
+        text = sub_lines(identity_patterns.URL, ("://",), self._url, self._keys(text))
         text = self._secrets(text)
         text = self._forms(identity_patterns.FORMS, text)
-        text = replaced(identity_patterns.AT, ("@",), self._at, text)
+        text = sub_lines(identity_patterns.AT, ("@",), self._user_at_host, text)
         text = self._forms((*identity_patterns.USER_FORMS, *identity_patterns.HOST_FORMS), text)
-        text = replaced(identity_patterns.IPV4, (".",), self._ipv4, text)
-        return replaced(identity_patterns.IPV6, (":",), self._ipv6, text)
+        text = sub_lines(identity_patterns.IPV4, (".",), self._ipv4, text)
+        return sub_lines(identity_patterns.IPV6, (":",), self._ipv6, text)
 
     def secrets(self, text: str) -> str:
         """Return a text with placeholders for secrets alone: for the eyes of its owner."""
-        text = replaced(identity_patterns.URL, ("://",), self._url_login, self._keys(text))
+        text = sub_lines(identity_patterns.URL, ("://",), self._url_login, self._keys(text))
         return self._secrets(text)
 
     def _keys(self, text: str) -> str:
         if "PRIVATE KEY" in text:  # the one form that has several lines
-            text = secret_patterns.PEM.pattern.sub(partial(self._put, "secret"), text)
-            text = without_key_ends(text, partial(self.name, "secret"))
+            text = secret_patterns.PEM.pattern.sub(partial(self._replace_value, "secret"), text)
+            text = strip_key_endings(text, partial(self.placeholder, "secret"))
         return self._forms((secret_patterns.HOOKS, *secret_patterns.HEADERS), text)
 
     def _secrets(self, text: str) -> str:
-        text = replaced(secret_patterns.QUERY, ("?", "&"), self._query, text)
+        text = sub_lines(secret_patterns.QUERY, ("?", "&"), self._query, text)
         text = self._forms((secret_patterns.SSH_KEY, *secret_patterns.TOKEN_FORMS), text)
-        text = replaced(secret_patterns.KEYED, secret_patterns.KEY_WORDS, self._keyed, text)
-        text = replaced(secret_patterns.OPTION, ("-",), self._keyed, text)
+        text = sub_lines(secret_patterns.KEYED, secret_patterns.KEY_WORDS, self._key_value, text)
+        text = sub_lines(secret_patterns.OPTION, ("-",), self._key_value, text)
         return self._forms(secret_patterns.OTHERS, text)
 
     def _forms(self, group: Iterable[Form], text: str) -> str:
         for form in group:
-            put = partial(self._put, form.kind)
-            text = replaced(form.pattern, form.words, put, text)
+            replace_match = partial(self._replace_value, form.kind)
+            text = sub_lines(form.pattern, form.words, replace_match, text)
         return text
 
-    def _put(self, kind: str, match: re.Match[str]) -> str:
+    def _replace_value(self, kind: str, match: re.Match[str]) -> str:
         """Return a match with its value (the group `v`, or `w` or `x`) replaced."""
-        name = next((n for n in ("v", "w", "x") if match.groupdict().get(n)), None)
-        if name is None:
+        group = next((n for n in ("v", "w", "x") if match.groupdict().get(n)), None)
+        if group is None:
             return match[0]
-        value = match[name]
-        told = self._value(kind, value)
-        begin, end = match.start(name) - match.start(), match.end(name) - match.start()
-        return match[0][:begin] + told + match[0][end:]
+        value = match[group]
+        replacement = self._redact_value(kind, value)
+        start, end = match.start(group) - match.start(), match.end(group) - match.start()
+        return match[0][:start] + replacement + match[0][end:]
 
-    def _value(self, kind: str, value: str) -> str:  # noqa: PLR0911 - a kind each
+    def _redact_value(self, kind: str, value: str) -> str:  # noqa: PLR0911 - a kind each
         """Return what stands for a value that a form found; the value itself where it is none."""
-        if _is_done(value):
+        if _is_redacted(value):
             return value
         if kind in ("host", "own-host"):
             return self._host(value, is_sure=kind == "own-host")
@@ -153,16 +148,20 @@ class Redactor:
         if kind == "secret":
             if not secret_patterns.is_value("", value):
                 return value
-            self._learn_secret(value)
+            self._register_secret(value)
         elif kind in ("email", "name"):
-            self._remember(kind, value)
-        return self.name(kind, value)
+            self._register(kind, value)
+        return self.placeholder(kind, value)
 
-    def _learn_secret(self, value: str) -> None:
+    def _register_secret(self, value: str) -> None:
         kinds = (str.isdigit, str.isupper, str.islower, lambda c: not c.isalnum())
         mixed = sum(any(kind(c) for c in value) for kind in kinds)
-        if len(value) >= _SHORT_SECRET and mixed > 1 and not value.startswith(("/", "~")):
-            self._remember("secret", value)
+        if (
+            len(value) >= _MIN_GLOBAL_SECRET_CHARS
+            and mixed > 1
+            and not value.startswith(("/", "~"))
+        ):
+            self._register("secret", value)
 
     def _host(self, value: str, *, is_sure: bool = False) -> str:
         if (
@@ -171,123 +170,131 @@ class Redactor:
             or value.isdigit()
         ):
             return value
-        low = value.lower()
-        is_file = low.endswith(
+        lowered = value.lower()
+        is_file = lowered.endswith(
             (".py", ".json", ".yaml", ".log", ".txt", ".so", ".cpp", ".cc", ".sh")
         )
-        if is_file or re.match(r"(self|args?|cfg|config|os|torch|opt)\.", low):
+        if is_file or re.match(r"(self|args?|cfg|config|os|torch|opt)\.", lowered):
             return value
         has_mark = is_sure or any(c.isdigit() or c in "-." for c in value)
-        if has_mark and identity_patterns.is_telling("host", value) and "_" not in value:
-            self._remember("host", value)
-        elif low in generic_names.WORDS or len(value) < 2:  # noqa: PLR2004
+        if has_mark and identity_patterns.is_identifying("host", value) and "_" not in value:
+            self._register("host", value)
+        elif lowered in generic_names.WORDS or len(value) < 2:  # noqa: PLR2004
             return value
-        return self.name("host", value)
+        return self.placeholder("host", value)
 
     def _user(self, value: str) -> str:
-        low = value.lower()
+        lowered = value.lower()
         if (
-            low in generic_names.USERS
-            or low in ("none", "null", "true", "false", "self")
+            lowered in generic_names.USERS
+            or lowered in ("none", "null", "true", "false", "self")
             or value.isdigit()
         ):
             return value
         if PLACEHOLDER.search(value) or value.startswith(("$", "<", "{", "*", "%")):
             return value
-        if identity_patterns.is_telling("user", value):
-            self._remember("user", value)
-        return self.name("user", value)
+        if identity_patterns.is_identifying("user", value):
+            self._register("user", value)
+        return self.placeholder("user", value)
 
     # -- forms that need a second look
 
     def _url(self, match: re.Match[str]) -> str:
-        scheme, who, host = match["scheme"], match["who"], match["host"] or ""
-        said = f"{scheme}://"
-        if who:
-            said += f"{self._login(who, scheme)}@"
+        scheme, login, host = match["scheme"], match["who"], match["host"] or ""
+        redacted = f"{scheme}://"
+        if login:
+            redacted += f"{self._login(login, scheme)}@"
         if scheme.lower() in identity_patterns.BUCKETS and host:
-            return said + self.name("bucket", host)
+            return redacted + self.placeholder("bucket", host)
         is_number = bool(identity_patterns.IPV4.fullmatch(host))
-        return said + (host if not host or is_number else self._host(host))
+        return redacted + (host if not host or is_number else self._host(host))
 
     def _url_login(self, match: re.Match[str]) -> str:
-        who, scheme = match["who"], match["scheme"]
-        if not who or ":" not in who:
+        login, scheme = match["who"], match["scheme"]
+        if not login or ":" not in login:
             return match[0]
-        user, _, password = who.partition(":")
-        return f"{scheme}://{user}:{self.name('secret', password)}@{match['host'] or ''}"
+        user, _, password = login.partition(":")
+        return f"{scheme}://{user}:{self.placeholder('secret', password)}@{match['host'] or ''}"
 
-    def _login(self, who: str, scheme: str) -> str:
-        user, colon, password = who.partition(":")
+    def _login(self, login: str, scheme: str) -> str:
+        user, colon, password = login.partition(":")
         if PLACEHOLDER.fullmatch(user) and (not colon or PLACEHOLDER.fullmatch(password)):
-            return who
+            return login
         if not colon and scheme.lower() in ("ssh", "git", "git+ssh", "sftp", "scp", "rsync"):
-            return who if user == "git" else self._user(user)
+            return login if user == "git" else self._user(user)
         if not colon:
-            return self._value("secret", who)
-        self._learn_secret(password)
-        return f"{self._value('secret', user)}:{self.name('secret', password)}"
+            return self._redact_value("secret", login)
+        self._register_secret(password)
+        return f"{self._redact_value('secret', user)}:{self.placeholder('secret', password)}"
 
     def _query(self, match: re.Match[str]) -> str:
         if not secret_patterns.is_secret_query(match["name"]) or PLACEHOLDER.match(match["v"]):
             return match[0]
-        return match[0][: match.start("v") - match.start()] + self._value("secret", match["v"])
-
-    def _keyed(self, match: re.Match[str]) -> str:
-        group = next(name for name in ("d", "s", "f", "b") if match[name])
-        whole = value = match[group]
-        begin = match.start(group) - match.start()
-        key = re.split(r"[^\w.-]", match[0], maxsplit=1)[0]
-        before = _NAME_END.search(match.string, max(0, match.start() - _LONGEST_KEY), match.start())
-        name = ((before[0] if before else "") + key).lstrip("-.")
-        tail = ""
-        if group == "b":
-            kept = value.rstrip(",;)]}.:\\") if len(value) > 1 else value
-            value, tail = kept, value[len(kept) :]
-        if not value or not secret_patterns.is_secret(name) or not self._is_open(name, value):
-            return match[0]
-        if not secret_patterns.is_value(name, whole):
-            return match[0]  # a call
-        return (
-            match[0][:begin]
-            + self._value("secret", value)
-            + tail
-            + match[0][begin + len(value + tail) :]
+        return match[0][: match.start("v") - match.start()] + self._redact_value(
+            "secret", match["v"]
         )
 
-    def _is_open(self, name: str, value: str) -> bool:
+    def _key_value(self, match: re.Match[str]) -> str:
+        group = next(name for name in ("d", "s", "f", "b") if match[name])
+        full_value = value = match[group]
+        start = match.start(group) - match.start()
+        key = re.split(r"[^\w.-]", match[0], maxsplit=1)[0]
+        prefix = _NAME_END.search(
+            match.string, max(0, match.start() - _MAX_KEY_CHARS), match.start()
+        )
+        name = ((prefix[0] if prefix else "") + key).lstrip("-.")
+        tail = ""
+        if group == "b":
+            stripped = value.rstrip(",;)]}.:\\") if len(value) > 1 else value
+            value, tail = stripped, value[len(stripped) :]
+        if not value or not secret_patterns.is_secret(name) or not self._is_unredacted(name, value):
+            return match[0]
+        if not secret_patterns.is_value(name, full_value):
+            return match[0]  # a call
+        return (
+            match[0][:start]
+            + self._redact_value("secret", value)
+            + tail
+            + match[0][start + len(value + tail) :]
+        )
+
+    def _is_unredacted(self, name: str, value: str) -> bool:
         """Whether a value is a secret that no form has replaced yet."""
-        if _is_done(value):
+        if _is_redacted(value):
             return False
         return secret_patterns.is_value(name, value) and value.lower() not in ("bearer", "basic")
 
-    def _at(self, match: re.Match[str]) -> str:
+    def _user_at_host(self, match: re.Match[str]) -> str:
         user, host = match["user"], match["host"]
         is_address = bool(identity_patterns.IPV4.fullmatch(host))
-        is_known = host in self._known or user in self._known
-        around = match["before"].strip() or match["after"].strip()
-        if not (is_address or is_known or around) or (host[0].isdigit() and not is_address):
+        is_registered = host in self._values or user in self._values
+        context = match["before"].strip() or match["after"].strip()
+        if not (is_address or is_registered or context) or (host[0].isdigit() and not is_address):
             return match[0]
         if user.lower() == "git" and identity_patterns.is_public(host):
             return match[0]
-        told = host if is_address else self._host(host, is_sure=True)
+        redacted_host = host if is_address else self._host(host, is_sure=True)
         if PLACEHOLDER.fullmatch(user):
-            return f"{match['before']}{user}@{told}{match['after']}"
-        return f"{match['before']}{self._user(user)}@{told}{match['after']}"
+            return f"{match['before']}{user}@{redacted_host}{match['after']}"
+        return f"{match['before']}{self._user(user)}@{redacted_host}{match['after']}"
 
     def _ipv4(self, match: re.Match[str]) -> str:
         number, text = match["v"], match.string
-        before = text[max(0, match.start() - _BEFORE) : match.start()]
-        if match.start() < _BEFORE:
-            before = self._before + before
+        preceding = text[max(0, match.start() - _CONTEXT_CHARS) : match.start()]
+        if match.start() < _CONTEXT_CHARS:
+            preceding = self._preceding_key + preceding
         if identity_patterns.is_common_address(number):
             return number
-        if identity_patterns.is_version(before, number, text[match.end() : match.end() + 8]):
+        if identity_patterns.is_version(preceding, number, text[match.end() : match.end() + 8]):
             return number
-        return self.name("ip", number)
+        return self.placeholder("ip", number)
 
     def _ipv6(self, match: re.Match[str]) -> str:
-        return self.name("ip", match["v"]) if identity_patterns.is_ipv6(match["v"]) else match[0]
+        return (
+            self.placeholder("ip", match["v"])
+            if identity_patterns.is_ipv6(match["v"])
+            else match[0]
+        )
 
     # -- data
 
@@ -299,29 +306,29 @@ class Redactor:
             return self._list(data, key)
         if isinstance(data, dict):
             return {
-                self.text(str(k)): self.data(v, key if k in _CONSTANT and key else str(k))
+                self.text(str(k)): self.data(v, key if k in _GENERIC_KEYS and key else str(k))
                 for k, v in data.items()
             }
         is_number = isinstance(data, (int, float)) and not isinstance(data, bool)
         if is_number and secret_patterns.is_secret(key) and not key.lower().endswith("token"):
-            return self.name("secret", str(data))
+            return self.placeholder("secret", str(data))
         return data
 
     def _list(self, data: list[Any], key: str) -> list[Any]:
         """Return a list; a word behind `--token` is that option's value."""
-        found, last = [], ""
-        for one in data:
-            is_option = isinstance(one, str) and _OPTION.fullmatch(one)
-            found.append(self.data(one, last or key))
-            last = one.lstrip("-") if is_option else ""
-        return found
+        values, last = [], ""
+        for item in data:
+            is_option = isinstance(item, str) and _OPTION.fullmatch(item)
+            values.append(self.data(item, last or key))
+            last = item.lstrip("-") if is_option else ""
+        return values
 
     def pair(self, key: str, value: str) -> str:
         """Return the value of a key."""
         if not value or PLACEHOLDER.fullmatch(value):
             return value
         if secret_patterns.is_secret(key) and secret_patterns.is_value(key, value):
-            return self._value("secret", value)
+            return self._redact_value("secret", value)
         if identity_patterns.HOST_KEY.fullmatch(key) or key in ("hosts", "_host"):
             if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", value):
                 return (
@@ -332,21 +339,23 @@ class Redactor:
         elif identity_patterns.USER_KEY.fullmatch(key) and re.fullmatch(r"[\w.-]{1,64}", value):
             return self._user(value)
         elif key.lower() in ("serial", "serial_number") and any(c.isdigit() for c in value):
-            return self.name("serial", value)
-        self._before = f"{key}: "
+            return self.placeholder("serial", value)
+        self._preceding_key = f"{key}: "
         try:
             return self.text(value)
         finally:
-            self._before = ""
+            self._preceding_key = ""
 
 
-def count(texts: Iterable[str]) -> dict[str, int]:
+def count_placeholders(texts: Iterable[str]) -> dict[str, int]:
     """Return how many values of each kind have a placeholder in texts."""
-    found = {one for text in texts for one in PLACEHOLDER.findall(text)}
-    kinds = [one[1:].rpartition("-")[0] for one in found]
+    placeholders = {placeholder for text in texts for placeholder in PLACEHOLDER.findall(text)}
+    kinds = [placeholder[1:].rpartition("-")[0] for placeholder in placeholders]
     return {kind: kinds.count(kind) for kind in KINDS if kind in kinds}
 
 
-def _is_done(value: str) -> bool:
+def _is_redacted(value: str) -> bool:
     """Whether of a value nothing but placeholders is there: a user's name may begin a password."""
-    return bool(PLACEHOLDER.search(value)) and len(PLACEHOLDER.sub("", value)) < _REST
+    return (
+        bool(PLACEHOLDER.search(value)) and len(PLACEHOLDER.sub("", value)) < _MAX_REMAINDER_CHARS
+    )

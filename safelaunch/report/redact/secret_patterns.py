@@ -25,7 +25,7 @@ def _form(kind: str, words: str, pattern: str, flags: int = 0) -> Form:
 
 
 # a letter or digit before it would make it part of another word; `\n` in JSON ends with one too
-BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
+WORD_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))"
 _END = r"(?![A-Za-z0-9])"
 _I, _M = re.IGNORECASE, re.MULTILINE
 
@@ -95,7 +95,7 @@ TOKEN_FORMS = tuple(
     Form(
         "secret",
         tuple(literal.lower() for literal in token.literals),
-        re.compile(f"{BEGIN}(?P<v>{token.pattern}){_END}"),
+        re.compile(f"{WORD_START}(?P<v>{token.pattern}){_END}"),
     )
     for token in TOKENS
 )
@@ -157,11 +157,11 @@ _QUERY_KEYS = (
     "state",
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_HARD = re.compile(
+_SECRET_NAME = re.compile(
     r"(?i)(pass(word|wd|phrase|code)|apikey|secret|credentials?|(access|private|account|secret|api"
     r"|auth|subscription|signing|shared)[_-]?key|connection[_-]?string|session[_-]?id)$"
 )
-_NOTHING = re.compile(
+_EMPTY_VALUE = re.compile(
     r"(?i)[-*x.]{1,100}|none|null|nil|true|false|undefined|unset|redacted|hidden|<[^>]{0,40}>?"
     r"|\[[^\]]{0,40}\]?|\{\}|\(\)|not|is|was|the|an?"
 )
@@ -172,20 +172,20 @@ _CODE = re.compile(
     r"|\$(?:\{\w{1,60}[^}]{0,40}\}?|[A-Z_][A-Z0-9_]{0,60}|\(.*)|%(?:\(\w{1,40}\))?[sdr]",
     re.DOTALL,
 )
-_WORDY = 8  # letters from which on a token without a digit counts as one
+_MIN_TOKEN_CHARS = 8  # letters from which on a token without a digit counts as one
 
 
 def is_secret(name: str) -> bool:
     """Whether a name says that its value is secret; wider than what a lint would complain of."""
     snake = _CAMEL.sub("_", name)
-    if is_secret_name(snake) or _HARD.search(name):
+    if is_secret_name(snake) or _SECRET_NAME.search(name):
         return True
     return snake.lower() in ("pwd", "sshpass", "pgpass", "netrc", "mysql_pwd", "wandb_key", "pat")
 
 
-def is_nothing(value: str) -> bool:
+def is_empty_value(value: str) -> bool:
     """Whether a value is a word for none, or what stands for a secret that is hidden already."""
-    return not value or _NOTHING.fullmatch(value) is not None
+    return not value or _EMPTY_VALUE.fullmatch(value) is not None
 
 
 def is_secret_query(name: str) -> bool:
@@ -195,7 +195,7 @@ def is_secret_query(name: str) -> bool:
 
 def is_value(name: str, value: str) -> bool:
     """Whether what stands behind a secret's name is a value: no code, no `None`, no `$NAME`."""
-    if _NOTHING.fullmatch(value) or _CODE.fullmatch(value):
+    if _EMPTY_VALUE.fullmatch(value) or _CODE.fullmatch(value):
         return False
     if name.lower().endswith("pwd") and value[:1] in "/~":
         return False  # the working directory
@@ -203,7 +203,7 @@ def is_value(name: str, value: str) -> bool:
     if bare.isidentifier() and (bare == name or is_secret(bare)):
         return False  # token=hf_token
     if name.lower().endswith("token") and not name.isupper():  # prose has tokens too
-        return not (bare.isdigit() and len(bare) < _WORDY) and (
-            any(c.isdigit() for c in bare) or len(bare) >= _WORDY
+        return not (bare.isdigit() and len(bare) < _MIN_TOKEN_CHARS) and (
+            any(c.isdigit() for c in bare) or len(bare) >= _MIN_TOKEN_CHARS
         )
     return bool(bare)

@@ -127,9 +127,7 @@ def test_a_folder_is_written_for_a_name_with_a_slash(place: Place, failed: str) 
     files = [file for file in folder.rglob("*") if file.is_file()]
     assert (folder / "logs" / "attempt-1" / "launcher.log") in files
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    assert "have" in place.cli("report", failed, "-o", "there/", code=2).stderr.replace(
-        "has", "have"
-    )
+    assert "not empty" in place.cli("report", failed, "-o", "there/", code=2).stderr
 
 
 def test_earlier_runs_of_the_job_are_told_with_what_differed(place: Place, failed: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from safelaunch.report.diff.compare import compare
-from safelaunch.report.diff.model import Group, Node, Side
+from safelaunch.report.diff.model import Group, NodeSnapshot, RunSnapshot
 from safelaunch.runtime.records import Failure, Provenance, RunRecord, Status
 
 PLAN: dict[str, Any] = {
@@ -38,19 +38,23 @@ RECORD = {
 ORDER = ("outcome", "code", "command", "topology", "variables", "versions", "host", "settings")
 
 
-def side(name: str = "a", **changes: Any) -> Side:
+def side(name: str = "a", **changes: Any) -> RunSnapshot:
     plan = {**PLAN, "nodes": [{**PLAN["nodes"][0], **changes.pop("node", {})}]}
     plan.update(changes.pop("plan", {}))
     run, record = {**RUN, **changes.pop("run", {})}, {**RECORD, **changes.pop("record", {})}
     status = Status.from_json(changes.pop("status", {"state": "succeeded", "exit_code": 0}))
     failure = changes.pop("failure", None)
-    node = Node(
+    node = NodeSnapshot(
         plan, RunRecord.from_json(run), Provenance.from_json(record), changes.pop("facts", {})
     )
-    return Side(name, status, None if failure is None else Failure.from_json(failure), (node,))
+    return RunSnapshot(
+        name, status, None if failure is None else Failure.from_json(failure), (node,)
+    )
 
 
-def changed(one: Side, other: Side) -> dict[str, list[tuple[str, str | None, str | None]]]:
+def changed(
+    one: RunSnapshot, other: RunSnapshot
+) -> dict[str, list[tuple[str, str | None, str | None]]]:
     found: list[Group] = compare(one, other)
     return {
         group.name: [(c.what, c.was, c.now) for c in group.changes]
@@ -149,7 +153,7 @@ def test_ids_times_and_processes_are_no_difference() -> None:
 
 
 def test_what_was_never_recorded_is_said_to_be_unknown() -> None:
-    empty = Side("b", Status(), None, (Node({}, None, None, {}),))
+    empty = RunSnapshot("b", Status(), None, (NodeSnapshot({}, None, None, {}),))
     unknown = {group.name: group.unknown for group in compare(side(), empty) if group.unknown}
     assert unknown["versions"] == "nothing is recorded for b"
     assert set(unknown) == {"code", "command", "topology", "variables", "versions", "settings"}
@@ -163,7 +167,7 @@ def test_damaged_files_make_no_traceback() -> None:
     status = Status.from_json({"attempts": 3, "progress": []})
     run = RunRecord.from_json({"gpus": {}})
     record = Provenance.from_json({"git": 5, "packages": []})
-    node = Node(odd, run, record, {"gpus": 3})
-    broken = Side("b", status, Failure.from_json({"what": 7}), (node,))
+    node = NodeSnapshot(odd, run, record, {"gpus": 3})
+    broken = RunSnapshot("b", status, Failure.from_json({"what": 7}), (node,))
     assert compare(side(), broken)
     assert compare(broken, broken)

@@ -25,15 +25,15 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
 
 def redactor() -> Redactor:
     found = Redactor()
-    found.know("secret", PLAN_SECRET)
-    found.know("user", USER)
-    found.know("host", HOST)
+    found.add_value("secret", PLAN_SECRET)
+    found.add_value("user", USER)
+    found.add_value("host", HOST)
     return found
 
 
 def redacted(text: str) -> str:
     one = redactor()
-    one.learn(text)
+    one.text(text)
     return one.text(text)
 
 
@@ -64,7 +64,7 @@ def test_harmless_lines_stay_as_they_are(line: str) -> None:
 def test_harmless_text_stays_among_what_is_not() -> None:
     planted = "\n".join(text for text, _ in PLANTED.values())
     one = redactor()
-    one.learn(planted)
+    one.text(planted)
     assert one.text(HARMLESS) == HARMLESS
 
 
@@ -80,14 +80,14 @@ def test_a_host_and_its_full_name_have_the_same_placeholder() -> None:
 
 def test_a_name_that_one_text_tells_is_replaced_in_another() -> None:
     one = Redactor()
-    one.learn("/home/erikamuster/x")
+    one.text("/home/erikamuster/x")
     assert one.text("erikamuster has started it") == "<user-1> has started it"
 
 
 @pytest.mark.parametrize("name", ["root", "ubuntu", "max", "test", "model"])
 def test_a_user_whose_name_is_a_common_word_damages_no_other_text(name: str) -> None:
     one = Redactor()
-    one.know("user", name)
+    one.add_value("user", name)
     assert one.text(f"the {name} of it, {name}(x)") == f"the {name} of it, {name}(x)"
 
 
@@ -131,14 +131,14 @@ def test_secrets_alone_leave_names_readable() -> None:
 @pytest.mark.parametrize("secret", ["hunt", "hunter", "hunter2"])
 def test_a_short_secret_that_is_known_is_gone_wherever_it_stands(secret: str) -> None:
     one = Redactor()
-    one.know("secret", secret)
+    one.add_value("secret", secret)
     assert secret not in one.text(f"connecting with {secret} as guest")
 
 
 def test_the_password_of_an_address_is_gone_elsewhere_too() -> None:
     address, elsewhere = "fetch https://erika:Tr0ub4dor3x@git.example.com/x", "sent Tr0ub4dor3x"
     one = Redactor()
-    one.learn(address)
+    one.text(address)
     assert "Tr0ub4dor3x" not in one.text(elsewhere)
 
 
@@ -165,17 +165,17 @@ def test_time_grows_with_the_length_and_not_with_its_square(text: str) -> None:
 # -- logs ------------------------------------------------------------------------------------------
 
 
-def taken(data: bytes, head: int = 1000, tail: int = 3000) -> excerpt.Excerpt:
+def taken(data: bytes, head: int = 1000, tail: int = 3000) -> excerpt.LogExcerpt:
     read: list[int] = []
 
     def part(begin: int, length: int) -> bytes:
         read.append(length)
         return data[begin : begin + length]
 
-    texts, told = excerpt.take(part, len(data), head, tail)
-    assert sum(read) <= head + tail + 2 * excerpt.MARGIN
+    texts, told = excerpt.head_and_tail(part, len(data), head, tail)
+    assert sum(read) <= head + tail + 2 * excerpt.MARGIN_BYTES
     one = Redactor()
-    return excerpt.join([one.text(text) for text in texts], told, head, tail)
+    return excerpt.concat([one.text(text) for text in texts], told, head, tail)
 
 
 def test_of_a_long_log_head_and_tail_are_kept_and_the_rest_is_counted() -> None:
