@@ -7,6 +7,8 @@ import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.errors import StartError
+from safelaunch.model import Template
 from safelaunch.remote.parallel import together
 from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runtime.units import quantity
@@ -86,7 +88,9 @@ def _bring(
     progress: Callable[[Progress], None] | None,
     **options: Any,
 ) -> Summary:
-    place = str(asset.place)
+    place = asset.place
+    if isinstance(place, Template):
+        raise StartError(f"the home folder of {agent.host} is not known", where=asset.origin)
 
     def tell(at: Progress) -> None:
         if progress is not None:

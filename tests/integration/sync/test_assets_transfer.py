@@ -10,7 +10,7 @@ import pytest
 from integration.sync.test_push_pull import Box, Counting
 
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
-from safelaunch.model import Origin, Placed
+from safelaunch.model import Origin, Placed, Slot, text
 from safelaunch.remote.assets import bring, everywhere
 from safelaunch.sync import Progress, push_file
 
@@ -177,7 +177,7 @@ def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
 
 def test_a_plan_without_the_host_s_home_is_not_brought(box: Box) -> None:
     with pytest.raises(StartError, match="home folder"):
-        bring(box.agent(), [Placed("a", str(box.project), "<home>/safelaunch/assets/a")])
+        bring(box.agent(), [Placed("a", str(box.project), text(Slot.HOME, "/safelaunch/assets/a"))])
 
 
 def test_a_job_here_gets_the_paths_of_its_assets(place: Place) -> None:
