@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import NodePlan, Placed, Plan
     from safelaunch.remote.machine import Machine
-    from safelaunch.sync import Progress, Summary
+    from safelaunch.sync import Summary, TransferProgress
     from safelaunch.sync.sender import AgentCalls
 
 
@@ -37,7 +37,7 @@ def everywhere(
     force: bool = False,
     cache: str | None = None,
     report: Callable[[str], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TransferProgress], None] | None = None,
 ) -> Iterator[tuple[str, Summary]]:
     """Bring the assets of bound nodes to their machines; yield hosts and what was done there.
 
@@ -68,7 +68,7 @@ def bring(
     force: bool = False,
     cache: str | None = None,
     report: Callable[[str], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TransferProgress], None] | None = None,
 ) -> list[Summary]:
     """Bring the assets of one node to its host, and say of each what was done.
 
@@ -85,14 +85,14 @@ def bring(
 def _bring(
     agent: AgentCalls,
     asset: Placed,
-    progress: Callable[[Progress], None] | None,
+    progress: Callable[[TransferProgress], None] | None,
     **options: Any,
 ) -> Summary:
     place = asset.place
     if isinstance(place, Template):
         raise StartError(f"the home folder of {agent.host} is not known", where=asset.origin)
 
-    def tell(at: Progress) -> None:
+    def tell(at: TransferProgress) -> None:
         if progress is not None:
             progress(replace(at, activity=f"{asset.name} to {agent.host}: {at.activity}"))
 

@@ -7,7 +7,7 @@ from safelaunch.sync.ignore import Rules
 from safelaunch.sync.pull import PullSummary, pull
 from safelaunch.sync.push import LIMIT, PendingPush, push_file, push_tree, start_push
 from safelaunch.sync.summary import Summary
-from safelaunch.sync.transfer_progress import Progress
+from safelaunch.sync.transfer_progress import TransferProgress
 
 __all__ = [
     "LIMIT",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from safelaunch.sync.sender import AgentCalls
-    from safelaunch.sync.transfer_progress import Progress
+    from safelaunch.sync.transfer_progress import TransferProgress
 
 SMALL = 1 << 18  # bytes up to which files come together
 _BATCH = 8 << 20
@@ -75,7 +75,7 @@ def pull(
     agent: AgentCalls,
     patterns: Sequence[str],
     into: str,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TransferProgress], None] | None = None,
     *,
     root: str | None = None,
     force: bool = False,

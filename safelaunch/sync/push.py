@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from safelaunch.sync.sender import AgentCalls, PendingAnswer
-    from safelaunch.sync.transfer_progress import Progress
+    from safelaunch.sync.transfer_progress import TransferProgress
 
 LIMIT = 500_000_000  # bytes above which a sync needs a confirmation
 _STALE_SYNC = 15.0  # seconds of silence after which another sync counts as dead
@@ -47,7 +47,7 @@ def push_tree(
     force: bool = False,
     confirm: Callable[[str], bool] | None = None,
     report: Callable[[str], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TransferProgress], None] | None = None,
     cache: str | None = None,
     limit: int | None = LIMIT,
 ) -> Summary:
@@ -96,7 +96,7 @@ class PendingPush:
         *,
         confirm: Callable[[str], bool] | None = None,
         report: Callable[[str], None] | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[TransferProgress], None] | None = None,
         limit: int | None = LIMIT,
     ) -> Summary:
         """Complete the sync; parameters and errors are those of `push_tree`."""
@@ -110,7 +110,7 @@ def push_file(
     agent: AgentCalls,
     path: str,
     target: str,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TransferProgress], None] | None = None,
     *,
     force: bool = False,
     report: Callable[[str], None] | None = None,
@@ -177,7 +177,7 @@ class _Push:
         self.limit: int | None = None
         self.confirm: Callable[[str], bool] | None = None
         self.report: Callable[[str], None] = _no_report
-        self.progress: Callable[[Progress], None] | None = None
+        self.progress: Callable[[TransferProgress], None] | None = None
         self.confirmed = False
         self.destination = "`workdir`"  # where the user sets the target, for hints
 

@@ -19,7 +19,7 @@ def some(paths: Sequence[str], limit: int = 5) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TransferProgress:
     """How far a transfer is. `rate` in bytes a second; `eta` in seconds, None until it is known."""
 
     activity: str
@@ -36,7 +36,7 @@ class Meter:
     _WINDOW = 5.0  # seconds over which the rate is taken
 
     def __init__(
-        self, activity: str, total: int, report: Callable[[Progress], None] | None
+        self, activity: str, total: int, report: Callable[[TransferProgress], None] | None
     ) -> None:
         self.activity = activity
         self.total = total
@@ -60,13 +60,13 @@ class Meter:
             self._last_report = now
             self._report(self._state(now))
 
-    def _state(self, now: float) -> Progress:
+    def _state(self, now: float) -> TransferProgress:
         self._marks.append((now, self.done))
         while len(self._marks) > 2 and now - self._marks[1][0] > self._WINDOW:  # noqa: PLR2004
             self._marks.pop(0)
         start, start_bytes = self._marks[0]
         rate = (self.done - start_bytes) / (now - start) if now > start else 0.0
         remaining = max(0, self.total - self.done)
-        return Progress(
+        return TransferProgress(
             self.activity, self.done, self.total, rate, remaining / rate if rate else None
         )

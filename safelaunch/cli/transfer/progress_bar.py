@@ -10,7 +10,7 @@ from safelaunch.runtime.units import transfer_size
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from safelaunch.sync import Progress
+    from safelaunch.sync import TransferProgress
 
 
 class Bar:
@@ -26,7 +26,7 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._write("")
 
-    def show(self, at: Progress) -> None:
+    def show(self, at: TransferProgress) -> None:
         """Show how far it is: `sending 1.2 GB of 4.0 GB, 110 MB/s, 25 s left`."""
         said = f"{at.activity} {transfer_size(at.done)} of {transfer_size(at.total)}"
         if at.rate:

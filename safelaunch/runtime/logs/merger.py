@@ -34,7 +34,7 @@ IN_MODIFY, IN_CREATE = 0x2, 0x100  # inotify(7)
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO would block the open
 
 
-class LogSource:
+class RankLog:
     """One log file that grows; with `prefix` None its bytes are not changed."""
 
     def __init__(
@@ -187,7 +187,7 @@ class Merger:
     ) -> None:
         self.folder = folder
         self.prefixed = prefixed
-        self.sources: dict[str, LogSource] = {}
+        self.sources: dict[str, RankLog] = {}
         self.finder: GlobWatcher | None = None
         self.total = 0  # bytes read so far
         self.is_flooded = False
@@ -261,7 +261,7 @@ class Merger:
             yield from self._drain_source(source)
         yield from self._pop_notices()
 
-    def _drain_source(self, source: LogSource) -> Iterator[bytes]:
+    def _drain_source(self, source: RankLog) -> Iterator[bytes]:
         before = source.offset
         piece = source.read()  # opens it
         self.total += max(0, source.offset - before)
@@ -302,7 +302,7 @@ class Merger:
             prefix = b"" if self.prefixed or self.finder is not None else None
             if self.prefixed and name.startswith("rank-"):
                 prefix = f"[{name[len('rank-') : -len('.log')]}] ".encode()
-            self.sources[name] = LogSource(os.path.join(self.folder, name), prefix)
+            self.sources[name] = RankLog(os.path.join(self.folder, name), prefix)
 
     # -- the job's own files -------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Merger:
         except Exception as e:  # noqa: BLE001 - a fault in `logs:` must not end the job
             self._disable_extra(e)
 
-    def _final_scan(self) -> Iterator[LogSource]:
+    def _final_scan(self) -> Iterator[RankLog]:
         """Yield the files that are new or have grown since the last scan."""
         finder = self.finder
         if finder is None:
@@ -344,7 +344,7 @@ class Merger:
         line = f"[safelaunch] files of `logs:` are no longer followed: {why}\n"
         self.notices.append(line.encode("utf-8", "replace"))
 
-    def _followed(self) -> list[LogSource]:
+    def _followed(self) -> list[RankLog]:
         return [source for source in self.sources.values() if source.is_extra]
 
     def _drop_replaced(self, finder: GlobWatcher) -> None:
@@ -355,7 +355,7 @@ class Merger:
             elif source.is_replaced() and source.size() <= source.offset:
                 self._unfollow(finder, source)
 
-    def _unfollow(self, finder: GlobWatcher, source: LogSource) -> None:
+    def _unfollow(self, finder: GlobWatcher, source: RankLog) -> None:
         """Stop to follow a file; if it is not removed, it is followed again when it grows."""
         is_idle = source.last_growth < self.polls and source.size() <= source.offset
         if is_idle or source.is_replaced():
@@ -402,7 +402,7 @@ class Merger:
 
     def _follow(
         self, finder: GlobWatcher, path: str, key: tuple[int, int], offset: int
-    ) -> LogSource | None:
+    ) -> RankLog | None:
         if not finder.can_track(key):
             if not self.is_full:
                 self.is_full = True
@@ -410,7 +410,7 @@ class Merger:
                     b"[safelaunch] `logs:` matches too many files: not all are read\n"
                 )
             return None
-        source = LogSource(path, b"", offset, is_extra=True)
+        source = RankLog(path, b"", offset, is_extra=True)
         try:
             source.open()
         except OSError:

@@ -27,7 +27,7 @@ STALE_AFTER = 7 * 86400.0  # seconds until the part of a large file is removed
 _SLACK = 1000  # lines of the journal beyond its entries before it is rewritten
 
 
-class Entry:
+class ManifestEntry:
     """A path as a sync wrote it. `own` is False for one that existed already."""
 
     __slots__ = ("content", "key", "kind", "mode", "own", "size")
@@ -54,7 +54,7 @@ class Manifest:
     def __init__(self, path: str, target: str) -> None:
         self.path = path
         self.target = target
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ManifestEntry] = {}
         self.digest = ""
         self.leftover: frozenset[str] = (
             frozenset()
@@ -90,7 +90,7 @@ class Manifest:
             elif len(line) == 1:
                 self.entries.pop(path, None)
             else:
-                self.entries[path] = Entry(*line[1:])
+                self.entries[path] = ManifestEntry(*line[1:])
         except (TypeError, IndexError):
             return  # a line of an unknown version
 
@@ -99,7 +99,7 @@ class Manifest:
         self.entries, self.digest, self.leftover = {}, "", frozenset()
         self._lines = 0  # so that the file is rewritten
 
-    def put(self, path: str, entry: Entry) -> None:
+    def put(self, path: str, entry: ManifestEntry) -> None:
         """Record an entry; `flush` writes it."""
         self.entries[path] = entry
         self._pending.append(entry.line(path))

@@ -216,7 +216,9 @@ def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
         os.ftruncate(large.fd, 0)  # the part of another file
         present = 0
     session.manifest.unmark()
-    session.manifest.put(safe_paths.decode(b"/".join(name)), manifest.Entry("p", 0, "", 0, ()))
+    session.manifest.put(
+        safe_paths.decode(b"/".join(name)), manifest.ManifestEntry("p", 0, "", 0, ())
+    )
     session.manifest.flush()
     step = int(request["step"])
     while large.size < present:

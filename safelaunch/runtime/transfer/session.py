@@ -81,7 +81,7 @@ class Session:
         self.manifest.flush()
         return rows
 
-    def _row(self, path: str, entry: manifest.Entry) -> list[Any]:
+    def _row(self, path: str, entry: manifest.ManifestEntry) -> list[Any]:
         parts = safe_paths.split(path)
         info = None
         state, content, mode, size = "", entry.content, entry.mode, entry.size
@@ -99,13 +99,13 @@ class Session:
             same = (kind, content) == (entry.kind, entry.content)
             state = "" if same else "c"
             if same:
-                new = manifest.Entry(kind, mode, content, size, key, entry.own)
+                new = manifest.ManifestEntry(kind, mode, content, size, key, entry.own)
                 self.manifest.put(path, new)
             return [path, kind, mode, content, size, state]
         return [path, entry.kind, mode, content, size, state]
 
     def _present(
-        self, parts: Parts, info: os.stat_result, entry: manifest.Entry | None = None
+        self, parts: Parts, info: os.stat_result, entry: manifest.ManifestEntry | None = None
     ) -> tuple[str, str, int, int]:
         """Return the present kind, content, mode and size of a path."""
         if stat.S_ISLNK(info.st_mode):
@@ -205,7 +205,7 @@ class Session:
         """Record a path that was written."""
         key = safe_paths.key(info)
         size = info.st_size if kind == "f" else 0
-        self.manifest.put(path, manifest.Entry(kind, mode, content, size, key))
+        self.manifest.put(path, manifest.ManifestEntry(kind, mode, content, size, key))
 
     def folder(self, path: str, mode: int, *, force: bool) -> None:
         """Create a folder; replace a file of an earlier sync. Raises Conflict, OSError."""
@@ -223,7 +223,7 @@ class Session:
         own = root.make(parts, mode)
         if own:
             self.created.add(parts)
-        self.manifest.put(path, manifest.Entry("d", mode, "", 0, (), own))
+        self.manifest.put(path, manifest.ManifestEntry("d", mode, "", 0, (), own))
 
     def link(self, path: str, target: str, *, force: bool) -> None:
         """Create a symbolic link. Raises Conflict, OSError."""

@@ -12,7 +12,7 @@ from integration.sync.test_push_pull import Box, Counting
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
 from safelaunch.model import Origin, Placed, Slot, text
 from safelaunch.remote.assets import bring, everywhere
-from safelaunch.sync import Progress, push_file
+from safelaunch.sync import TransferProgress, push_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +125,7 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
     with pytest.raises(HostError, match="lost"):
         bring(agent, [big], cache=box.cache)
     assert not os.path.exists(str(big.place))
-    told: list[Progress] = []
+    told: list[TransferProgress] = []
     agent = box.agent()
     bring(agent, [big], cache=box.cache, progress=told.append)
     with open(str(big.place), "rb") as file:

@@ -18,7 +18,7 @@ from support.workspace import DEADLINE, wait_for
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.remote.agent_client import Agent
 from safelaunch.runtime.agent import server as runtime_agent
-from safelaunch.sync import Progress, Rules, pull, push_file, push_tree
+from safelaunch.sync import Rules, TransferProgress, pull, push_file, push_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -343,7 +343,7 @@ def test_a_folder_that_becomes_a_link_in_the_middle_is_not_followed(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
 
-    def swap(state: Progress) -> None:
+    def swap(state: TransferProgress) -> None:
         if state.done and not (box.target / "d").is_symlink():
             wait_for((box.target / "d").is_dir, "folder on the host")
             (box.target / "d").rename(tmp_path / "moved")
@@ -483,7 +483,7 @@ def test_a_file_that_cannot_be_read_is_named(box: Box) -> None:
     box.write("a", "x")
     box.write("b", "x")
 
-    def lose(state: Progress) -> None:
+    def lose(state: TransferProgress) -> None:
         del state
 
     tree_rules = Rules(str(box.project))
@@ -575,7 +575,7 @@ def test_a_push_that_was_cut_goes_on(box: Box) -> None:
     with pytest.raises(HostError):
         push_file(agent, str(path), place)
     assert not Path(place).exists()
-    told: list[Progress] = []
+    told: list[TransferProgress] = []
     again = box.agent()
     summary = push_file(again, str(path), place, told.append)
     assert again.sent < 10 * MIB
@@ -605,7 +605,7 @@ def test_a_large_file_that_changes_while_it_is_sent_is_sent_again(box: Box) -> N
     path = large(box)
     changes = iter([b"new"])
 
-    def change(state: Progress) -> None:
+    def change(state: TransferProgress) -> None:
         if state.done > MIB and (data := next(changes, None)):
             with path.open("r+b") as file:
                 file.write(data)
@@ -618,7 +618,7 @@ def test_a_large_file_that_never_rests_is_not_sent(box: Box) -> None:
     path = large(box)
     count = iter(range(10**6))
 
-    def change(_: Progress) -> None:
+    def change(_: TransferProgress) -> None:
         with path.open("r+b") as file:
             file.write(b"%d" % next(count))
 

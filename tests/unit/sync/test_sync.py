@@ -174,8 +174,8 @@ def test_what_runs_ahead_ends_when_nobody_wants_more() -> None:
 # -- the host's record
 
 
-def entry(content: str = "h", own: bool = True) -> manifest.Entry:
-    return manifest.Entry("f", 0o644, content, 1, (1, 2, 3, 4), own)
+def entry(content: str = "h", own: bool = True) -> manifest.ManifestEntry:
+    return manifest.ManifestEntry("f", 0o644, content, 1, (1, 2, 3, 4), own)
 
 
 def record(path: Path) -> manifest.Manifest:
@@ -314,7 +314,7 @@ def test_the_digest_knows_contents_modes_and_names() -> None:
 
 
 def test_the_rate_does_not_count_what_was_there_already() -> None:
-    told: list[transfer_progress.Progress] = []
+    told: list[transfer_progress.TransferProgress] = []
     meter = transfer_progress.Meter("x", 1000, told.append)
     meter.skip(900)
     meter._marks = [(meter._marks[0][0] - 1.0, 900)]

@@ -59,7 +59,7 @@ def expected(written: bytes, prefix: bytes) -> bytes:
     ],
 )
 def test_lines_are_the_same_however_they_arrive(logs: Path, written: bytes, step: int) -> None:
-    source = logs_merger.LogSource(str(logs / "rank-3.log"), b"[3] ")
+    source = logs_merger.RankLog(str(logs / "rank-3.log"), b"[3] ")
     pieces = [
         source.prefix_lines(written[i : i + step], b"[3] ") for i in range(0, len(written), step)
     ]
