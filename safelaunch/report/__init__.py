@@ -1,4 +1,4 @@
-"""What a run was, for others to read: the bundle of `report`, the differences of `diff`.
+"""Reports on runs: the bundle of `report`, the differences of `diff`.
 
-Files of a run are read and never changed. Nothing that goes into a bundle passes by `redact`.
+Files of a run are read and never changed. Everything in a bundle goes through `redact`.
 """

@@ -1,4 +1,4 @@
-"""Writes a bundle: a .zip or a folder whose files only their owner can read. Overwrites nothing."""
+"""Writes a bundle as a .zip or a folder, readable only by its owner. Overwrites nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safelaunch.errors import ConfigError, RunError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_MAX_NAME_CHARS = 120  # characters of a run's id in a file name
+_MAX_NAME_CHARS = 120  # of a run id in a file name
 
 
 def write_zip(files: Mapping[str, bytes], path: str) -> int:
@@ -86,7 +86,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def free_name(folder: str, name: str, existing: Iterable[str]) -> str:
-    """Return a path for a bundle that no file has: `x-report.zip`, then `x-report-2.zip`."""
+    """Return an unused path for a bundle: `x-report.zip`, then `x-report-2.zip`."""
     stem = re.sub(r"[^\w.-]", "", name)[:_MAX_NAME_CHARS] or "run"
     existing_names, number = set(existing), 1
     while True:

@@ -1,4 +1,4 @@
-"""The bundle of `safelaunch report`: each text of it made, redacted, and written with mode 0600."""
+"""Builds the bundle of `safelaunch report`: collects its texts and redacts each."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _LOG = re.compile(
     r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>rank-(?P<rank>\d{1,6})|launcher|combined)\.log"
 )
 _HANG = re.compile(r"hang-\d{1,6}/[\w.-]{1,64}\.txt")
-_MAX_ATTEMPTS = 3  # attempts whose logs are taken: the first and the newest ones
-_MAX_LOGS = 64  # logs that are taken of a run
-_MAX_LOGS_BYTES = 4 << 20  # bytes of them together
-_MIN_LOG_BYTES = 16 << 10  # bytes of one log, however many there are
-_MAX_FILE_BYTES = 64 << 10  # bytes of each end of another file
+_MAX_ATTEMPTS = 3  # with logs: the first and the newest ones
+_MAX_LOGS = 64  # of a run
+_MAX_LOGS_BYTES = 4 << 20  # of all logs together
+_MIN_LOG_BYTES = 16 << 10  # of one log, however many there are
+_MAX_FILE_BYTES = 64 << 10  # of each end of another file
 _MAX_FILES = 40  # other files
 
 
 class Bundle(NamedTuple):
-    """A bundle that was made: {name: bytes}, what each is, and what is not in it."""
+    """A bundle: {name: bytes}, a description of each file, and what is not in it."""
 
     files: dict[str, bytes]
     about: dict[str, str]
@@ -45,7 +45,7 @@ class Bundle(NamedTuple):
 
 
 class KnownNames(NamedTuple):
-    """What is known here of names and secrets: users, homes, hosts, values of secret variables."""
+    """Names and secrets to redact: users, homes, hosts, values of secret variables."""
 
     users: tuple[str, ...] = ()
     homes: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def make_bundle(
     _add_known_values(redactor, collected, names)
     builder = _BundleBuilder(collected, redactor)
     builder.read_logs()
-    # twice: what the last file tells of a name holds for the first one too
+    # twice: a name first recognised in the last file is then redacted in the first one too
     for _ in range(2):
         builder.about = {}
         files = builder.files(headline, block)
@@ -166,15 +166,15 @@ class _BundleBuilder:
                 n for n, m in logs.items() if int(m["attempt"]) == attempt and node.sizes[n]
             ]
             separate_logs = [name for name in attempt_logs if logs[name]["which"] != "combined"]
-            logs_to_read += separate_logs or attempt_logs  # the combined one repeats the others
+            logs_to_read += separate_logs or attempt_logs  # the combined log repeats the others
         if not logs_to_read:
-            self.missing.append(f"{node.host}: no log has anything in it")
+            self.missing.append(f"{node.host}: all logs are empty")
         return sorted(
             logs_to_read, key=lambda n: (int(logs[n]["attempt"]), int(logs[n]["rank"] or -1))
         )
 
     def _log_priority(self, entry: tuple[CollectedNode, str]) -> tuple[int, int, int]:
-        """Sort the logs of whom the failure names before others, and newer attempts first."""
+        """Return a sort key: logs of ranks in the failure first, then newer attempts."""
         failure, match = self.collected.failure or Failure(), _LOG.fullmatch(entry[1])
         rank = int(match["rank"] or -1) if match else -1
         named = [failure.rank, *(other.rank for other in failure.others[:8])]
@@ -222,7 +222,7 @@ class _BundleBuilder:
                     max_bytes - max_bytes // 4,
                 ),
             )
-        # value by value before they are lines: a line has no tabs and breaks of its own
+        # redacted value by value before they become lines, which have no tabs or line breaks
         events = timeline.lines(
             {node.number: redactor.data(node.events.events) for node in collected.nodes},
             {node.number: node.clock_offset for node in collected.nodes},
@@ -231,11 +231,11 @@ class _BundleBuilder:
         if events:
             self._add(texts, "timeline.txt", "\n".join(events) + "\n", "all events")
         environment = [
-            redactor.text(line) for line in report_readme.environment(self._redacted_case())
+            redactor.text(line) for line in report_readme.environment(self._redacted_run())
         ]
         self._add(texts, "environment.txt", "\n".join(environment), "variables, with their origins")
         shown = report_readme.readme_lines(
-            self._redacted_case(),
+            self._redacted_run(),
             redactor.text(headline),
             block(failure) if failure else [],
             events,
@@ -246,8 +246,8 @@ class _BundleBuilder:
             **{name: text.encode("utf-8", "replace") for name, text in texts.items()},
         }
 
-    def _redacted_case(self) -> CollectedRun:
-        """Return the case with its data redacted value by value: keys tell what a value is."""
+    def _redacted_run(self) -> CollectedRun:
+        """Return the collected run with its data redacted value by value, as keys name the kind."""
         redactor, collected = self.redactor, self.collected
         nodes = [
             node._replace(
@@ -315,7 +315,7 @@ class _BundleBuilder:
     def _readme(self, shown: list[str], texts: Mapping[str, str]) -> bytes:
         redactor = self.redactor
         files = {name: (len(text), self.about[name]) for name, text in texts.items()}
-        lines = [*shown, *report_readme.contents(files, [], "## What is in here")]
+        lines = [*shown, *report_readme.contents(files, [], "## Files")]
         for head, notes in (("## Missing", self.missing), ("## Left out", self.left_out)):
             if notes:
                 lines += report_readme.contents({}, [redactor.text(note) for note in notes], head)

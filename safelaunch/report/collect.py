@@ -1,4 +1,4 @@
-"""What is there of a run: its files read as data, node by node, and what is missing."""
+"""Collects a run: the data of its files, node by node, and what is missing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
     from safelaunch.runs.node_files import NodeFiles
 
-MAX_JSON_BYTES = 8 << 20  # bytes of a file of data; plans have some tens of KiB
-MAX_EVENTS_BYTES = 2 << 20  # bytes of events at each end
+MAX_JSON_BYTES = 8 << 20  # of a JSON file; plans have some tens of KiB
+MAX_EVENTS_BYTES = 2 << 20  # of each end of the events
 _NAMES = ("plan.json", RunRecord.FILE, Provenance.FILE, Status.FILE, Failure.FILE)
 R = TypeVar("R", bound=Record)
-MAX_EARLIER_RUNS = 10  # earlier runs that are told
+MAX_EARLIER_RUNS = 10  # in the report
 
 
 class CollectedNode(NamedTuple):
@@ -35,24 +35,24 @@ class CollectedNode(NamedTuple):
     host: str
     files: NodeFiles
     sizes: Mapping[str, int]
-    data: Mapping[str, dict[str, Any]]  # {name: what it holds}, of those that can be read
+    data: Mapping[str, dict[str, Any]]  # {file name: content} of readable files
     script: str
     events: timeline.Events
     facts: Mapping[str, Any]
-    clock_offset: float = 0.0  # seconds that its clock is before this one
+    clock_offset: float = 0.0  # seconds by which its clock is ahead of the local one
 
     def file_data(self, name: str) -> dict[str, Any]:
-        """Return the data of a file, empty where there is none."""
+        """Return the data of a file, empty if there is none."""
         return self.data.get(name, {})
 
     def record(self, record_type: type[R]) -> R | None:
-        """Return one of the declared records; None where there is none."""
+        """Return a record of a type, None if there is none."""
         data = self.data.get(record_type.FILE)
         return None if data is None else record_type.from_json(data)
 
 
 class CollectedRun(NamedTuple):
-    """A run with all that can be told of it."""
+    """A run: its status, failure, nodes, earlier runs, and what is missing."""
 
     id: str
     name: str
@@ -64,7 +64,7 @@ class CollectedRun(NamedTuple):
 
     @property
     def snapshot(self) -> RunSnapshot:
-        """The run as `differences.compare` takes it."""
+        """The run as input of `compare.compare`."""
         nodes = [
             NodeSnapshot(
                 p.file_data("plan.json"), p.record(RunRecord), p.record(Provenance), p.facts
@@ -77,7 +77,7 @@ class CollectedRun(NamedTuple):
 def collect_run(
     run: RunAccess, home: str, facts_of: Callable[[str | None], Mapping[str, Any] | None]
 ) -> CollectedRun:
-    """Return a run, from its hosts where they answer.
+    """Return a run, with the files of the hosts that answer.
 
     `facts_of` returns the recorded facts of a host, of this machine for None.
     """
@@ -129,7 +129,7 @@ def collect_node(
     facts: Mapping[str, Any] | None,
     local_files: NodeFiles,
 ) -> tuple[CollectedNode, list[str]]:
-    """Return a node and what is missing of it; `known` is what is known of it here."""
+    """Return a node and what is missing of it; `local_files` are the local copies."""
     missing = []
     try:
         sizes = files.sizes()
@@ -156,12 +156,12 @@ def collect_node(
         if name not in sizes and name not in data:
             missing.append(f"there is no {name}")
     if events.unparsable:
-        missing.append(f"events.jsonl: {events.unparsable} torn lines")
+        missing.append(f"events.jsonl: {events.unparsable} unreadable lines")
     return CollectedNode(number, host, files, sizes, data, script, events, facts or {}), missing
 
 
 class _NodeReader:
-    """The small files of a node."""
+    """Reads the small files of a node."""
 
     def __init__(self, files: NodeFiles, sizes: Mapping[str, int]) -> None:
         self._files = files
@@ -169,7 +169,7 @@ class _NodeReader:
         self.unreadable: list[str] = []
 
     def json(self, name: str) -> dict[str, Any] | None:
-        """Return the object in a file of JSON, None where there is none."""
+        """Return the object in a JSON file, None if there is none."""
         if name not in self._sizes:
             return None
         try:
@@ -189,7 +189,7 @@ class _NodeReader:
         return data.decode("utf-8", "replace")
 
     def head_and_tail(self, name: str) -> bytes:
-        """Return a file, of a very large one its ends."""
+        """Return a file; of a very large one its start and end."""
         size = self._sizes.get(name, 0)
         if size <= 2 * MAX_EVENTS_BYTES:
             return self._files.read(name, 0, size) if size else b""
@@ -201,7 +201,7 @@ class _NodeReader:
 
 
 def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> RunSnapshot:
-    """Return a run as it is recorded here, without asking any host."""
+    """Return a run as recorded on this machine, without connecting to hosts."""
     nodes, statuses = [], []
     for index, number in enumerate(store.node_numbers(run)):
         folder = store.node_dir(run, number)

@@ -1,6 +1,6 @@
-"""Head and tail of a log as text that can be read, redacted, with a line for what is left out.
+"""Extracts head and tail of a log as text, with a line for the part left out.
 
-More is read than is kept on each side: a secret at a cut is whole while it is looked for.
+More is read than is kept on each side: a secret at a cut is then redacted as a whole.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HEAD_BYTES, TAIL_BYTES = 64 << 10, 192 << 10  # bytes that are kept of a log
-MARGIN_BYTES = 16 << 10  # bytes beyond them that are looked at
-_LINE_CHARS = 4096  # characters that are kept of each end of a long line
+HEAD_BYTES, TAIL_BYTES = 64 << 10, 192 << 10  # kept of a log
+MARGIN_BYTES = 16 << 10  # beyond them, for redaction
+_LINE_CHARS = 4096  # kept of each end of a long line
 _EDGE_CHARS = 4 << 10  # characters
 _CUT = "\ufdd0"  # no character: marks where a long line was cut
 _ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE)
@@ -24,17 +24,17 @@ _BINARY_SHARE = 0.05  # of the bytes
 
 
 class LogExcerpt(NamedTuple):
-    """What is kept of a log, and a note on it where it is not all text."""
+    """The part kept of a log, with a note if it is not all text."""
 
     text: str
     size: int
     left_out: int  # bytes in the middle
     note: str = ""
-    edges: tuple[int, int] = (0, 0)  # characters at the cuts where a secret may be half there
+    edges: tuple[int, int] = (0, 0)  # characters at the cuts, where a secret may be incomplete
 
 
 def strip_control(data: bytes) -> str:
-    """Return bytes as text without colours, overwritten bars and control characters."""
+    """Return bytes as text without colours, overwritten progress bars and control characters."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     if "\x1b" in text:
         text = _ESCAPE_SEQUENCE.sub("", text)
@@ -81,7 +81,7 @@ def concat(
 
 
 def _break(text: str, edge: int) -> int:
-    """Return how much of a text lies before its first whole line, or word: 0 where that is far."""
+    """Return the length of a text before its first whole line or word; 0 if that is far."""
     if not edge:
         return 0
     head = text[:_EDGE_CHARS]

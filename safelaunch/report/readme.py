@@ -1,4 +1,4 @@
-"""README.md of a bundle: what maintainers ask for, in the order in which they read it."""
+"""Writes README.md of a bundle: what maintainers ask for, in reading order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from safelaunch.report.diff.model import Change, Group, RunSnapshot
 
 _MAX_EVENTS = 12
-_MAX_FILES = 20  # changed files that are named
-_MAX_CHANGES = 12  # of a run that was tried
+_MAX_FILES = 20  # changed files
+_MAX_CHANGES = 12  # between two runs
 _MAX_CELL_CHARS = 160  # characters of a value in a table
 
 
 def readme_lines(
     collected: CollectedRun, headline: str, block: Sequence[str], events: Sequence[str]
 ) -> list[str]:
-    """Return the lines; `block` is the failure, `events` the timeline."""
+    """Return the lines of README.md; `block` is the failure, `events` the timeline."""
     return [
         f"# {collected.name}: {headline}",
         "",
@@ -77,7 +77,7 @@ def _cell(value: object) -> str:
 
 
 def _versions(node: CollectedNode) -> dict[str, Any]:
-    """Return {label: value} of a node: what the run recorded, and what is known of its host."""
+    """Return {label: value} of a node: what the run recorded, and facts of its host."""
     record, run = node.record(Provenance) or Provenance(), node.record(RunRecord) or RunRecord()
     plan, packages, git = (
         node.file_data("plan.json"),
@@ -107,7 +107,7 @@ def _facts_note(collected: CollectedRun) -> list[str]:
     timestamps = [timestamp for timestamp in times if isinstance(timestamp, (int, float))]
     if not timestamps:
         note = (
-            "GPUs, driver, CUDA and NCCL are not known: `safelaunch facts` had not asked this host."
+            "GPUs, driver, CUDA and NCCL are unknown: `safelaunch facts` was not run for this host."
         )
         return [note, ""]
     timestamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(min(timestamps)))

@@ -1,4 +1,4 @@
-"""The events of a run in the order of time, as lines that can be read."""
+"""Formats the events of a run as lines, in order of time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _HIDDEN_FIELDS = ("time", "event", "launcher", "pid", "processes", "folder", "files")
-_MAX_FIRST, _MAX_LAST = 200, 600  # events that are shown of many
-_MAX_EVENT_CHARS = 500  # characters of an event
+_MAX_FIRST, _MAX_LAST = 200, 600  # events shown of many
+_MAX_EVENT_CHARS = 500  # of one event
 
 
 class Events(NamedTuple):
-    """The events of a node; lines that are none are counted."""
+    """The events of a node, and the number of unreadable lines."""
 
     events: list[dict[str, Any]]
     unparsable: int = 0
 
 
 def parse_events(data: bytes) -> Events:
-    """Return the events in events.jsonl; a torn line is left out and counted."""
+    """Return the events in events.jsonl; unreadable lines are counted."""
     events: list[dict[str, Any]] = []
     unparsable = 0
     for line in data.split(b"\n"):
@@ -44,7 +44,7 @@ def lines(
     nodes: Mapping[int, Sequence[Mapping[str, Any]]],
     clock_offsets: Mapping[int, float] | None = None,
 ) -> list[str]:
-    """Return a line for each event; `ahead` is how far each node's clock is before this one."""
+    """Return a line for each event; `clock_offsets`: seconds each clock is ahead."""
     is_multi_node, offsets = len(nodes) > 1, clock_offsets or {}
     rows = [
         (_time(event) - offsets.get(node, 0.0), node, event)

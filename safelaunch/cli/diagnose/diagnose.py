@@ -1,4 +1,6 @@
-"""`safelaunch diagnose`: the root cause in any training log, or in a run's own."""
+"""`safelaunch diagnose`: finds the root cause in a training log, or in the log of a run."""
+
+# ruff: noqa: PLC0415 - the signature tables and the scanner take time to load: `--help` does without
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.diagnose.show import screen, to_json
+from safelaunch.cli.diagnose.show import format_diagnosis, to_json
 from safelaunch.cli.output import print_json, say
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs.access import LogRequest, MissingLogError
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
     from safelaunch.runtime.signatures.table import Table
 
-_FEW = 10  # notes that are shown
+_MAX_NOTES = 10  # shown on the screen
 
 
 @click.command("diagnose", options_metavar="[OPTIONS]")
@@ -34,43 +36,43 @@ _FEW = 10  # notes that are shown
     "--signatures",
     multiple=True,
     metavar="PATH",
-    help="Signatures of your own: a YAML file or a folder of them. May be repeated.",
+    help="Your own signatures: a YAML file or a folder of them. May be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     *, logs: tuple[str, ...], show_all: bool, signatures: tuple[str, ...], as_json: bool
 ) -> int:
-    """Name the root cause in logs: what happened, where, the proof, what to do.
+    """Find the root cause in logs: what happened, where, the evidence, what to do.
 
     LOGS are files of any size (also .gz), folders with the logs of all ranks or nodes, `-` for
-    standard input, or one RUN of safelaunch's own. Ctrl-C ends the reading: what was read so far
-    is judged. Exit code 0: no failure found, 1: one found, 2: nothing could be read, 130: Ctrl-C.
+    standard input, or one RUN of safelaunch. Ctrl-C ends the reading: what was read so far is
+    diagnosed. Exit code 0: no failure found, 1: one found, 2: nothing could be read, 130: Ctrl-C.
     """
-    from safelaunch.diagnose.root_cause import diagnose  # noqa: PLC0415 - the tables take time to read
+    from safelaunch.diagnose.root_cause import diagnose
 
     table = _table(signatures)
     names = _names(logs)
     run = _run(names)
     failure = None if run is None else run.failure(run.status())
-    told = diagnose(_readers(names, run), signatures=table)
+    diagnosis = diagnose(_readers(names, run), signatures=table)
     if run is not None and failure is not None:
-        from safelaunch.diagnose import recorded_failure  # noqa: PLC0415 - as the engine
+        from safelaunch.diagnose import recorded_failure
 
-        recorded_failure.put_first(told, failure, run.id)
-    if names == ["-"] and not logs and not told.lines:
+        recorded_failure.put_first(diagnosis, failure, run.id)
+    if names == ["-"] and not logs and not diagnosis.lines:
         raise ConfigError("standard input is empty", hint="name a log, a folder of logs, or a run")
-    if told.unreadable == told.logs and not told.causes:
-        raise ConfigError("; ".join(told.notes[:_FEW]), hint=_hint(told.logs))
-    code = 130 if told.interrupted else int(told.failed)
+    if diagnosis.unreadable == diagnosis.logs and not diagnosis.causes:
+        raise ConfigError("; ".join(diagnosis.notes[:_MAX_NOTES]), hint=_hint(diagnosis.logs))
+    code = 130 if diagnosis.interrupted else int(diagnosis.failed)
     if as_json:
-        print_json(to_json(told, show_all=show_all))
+        print_json(to_json(diagnosis, show_all=show_all))
         return code
-    for note in told.notes[:_FEW]:
+    for note in diagnosis.notes[:_MAX_NOTES]:
         say(f"note: {note}")
-    if len(told.notes) > _FEW:
-        say(f"note: {len(told.notes) - _FEW} more logs of which not all was read: --json has them")
+    if len(diagnosis.notes) > _MAX_NOTES:
+        say(f"note: {len(diagnosis.notes) - _MAX_NOTES} more notes: --json lists them all")
     width = shutil.get_terminal_size().columns
-    for line in screen(told, width, show_all=show_all):
+    for line in format_diagnosis(diagnosis, width, show_all=show_all):
         click.echo(line)
     return code
 
@@ -80,7 +82,7 @@ def _hint(logs: int) -> str:
 
 
 def _names(logs: tuple[str, ...]) -> list[str]:
-    """Return what is named; standard input where nothing is and something may come from there."""
+    """Return the names given, or `-` if there are none and standard input is a file or pipe."""
     names = list(logs)
     if sys.stdin is None:  # `<&-`
         if "-" in names:
@@ -94,7 +96,7 @@ def _names(logs: tuple[str, ...]) -> list[str]:
 
 
 def _readers(names: list[str], run: RunAccess | None) -> list[LogReader]:
-    from safelaunch.diagnose import log_sources  # noqa: PLC0415 - as the engine
+    from safelaunch.diagnose import log_sources
 
     if run is not None:
         return [
@@ -102,19 +104,21 @@ def _readers(names: list[str], run: RunAccess | None) -> list[LogReader]:
                 log_sources.LogSource(run.id), log_sources.ChunkStream(_log_of(run))
             )
         ]
-    found = log_sources.find_sources(names)
+    sources = log_sources.find_sources(names)
     return [
-        log_sources.LogReader(one, sys.stdin.buffer if one.path == "-" else None, _waiting)
-        for one in found
+        log_sources.LogReader(
+            source, sys.stdin.buffer if source.path == "-" else None, _report_silence
+        )
+        for source in sources
     ]
 
 
-def _waiting() -> None:
-    say("standard input is silent; waiting for its end (Ctrl-C tells what came so far)")
+def _report_silence() -> None:
+    say("standard input is silent; waiting for its end (Ctrl-C diagnoses what came so far)")
 
 
 def _run(names: list[str]) -> RunAccess | None:
-    """Return the run that is meant: the newest where nothing is named, else one that is no path."""
+    """Return the newest run without names, the named run, or None for paths."""
     if not names:
         return catalog().find()
     if len(names) > 1 or names[0] == "-" or os.path.exists(names[0]):
@@ -122,7 +126,7 @@ def _run(names: list[str]) -> RunAccess | None:
     try:
         return catalog().find(names[0])
     except RunNotFound:
-        return None  # then it is a path that is not there
+        return None  # then it is a path that does not exist
 
 
 def _log_of(run: RunAccess) -> Iterator[bytes]:
@@ -131,11 +135,11 @@ def _log_of(run: RunAccess) -> Iterator[bytes]:
 
 
 def _table(paths: tuple[str, ...]) -> Table | None:
-    """Return the table with the user's own signatures before ours. Raises ConfigError."""
+    """Return the table with the user's own signatures before the built-in ones."""
     if not paths:
         return None
-    from safelaunch.diagnose import signature_files  # noqa: PLC0415 - only own signatures pay for it
-    from safelaunch.runtime.signatures import table  # noqa: PLC0415 - as the engine
+    from safelaunch.diagnose import signature_files
+    from safelaunch.runtime.signatures import table
 
     files: list[str] = []
     for path in paths:
@@ -144,7 +148,9 @@ def _table(paths: tuple[str, ...]) -> Table | None:
             continue
         names = [n for n in sorted(os.listdir(path)) if n.endswith((".yaml", ".yml"))]
         if not names:
-            raise ConfigError(f"{path}: no signatures in there (*.yaml)", hint="name the file")
+            raise ConfigError(
+                f"{path}: no signatures in this folder (*.yaml)", hint="name the file"
+            )
         files += [os.path.join(path, name) for name in names]
     try:
         own = list(signature_files.read_files(files))

@@ -1,4 +1,4 @@
-"""`safelaunch diff`: what differs between two runs, the most telling first."""
+"""`safelaunch diff`: shows what differs between two runs, the most relevant first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
 
 _WIDTH = 80
-_LABEL = 22  # columns of the longest name that has its values beside it
+_LABEL = 22  # columns; a longer name has its values on the next lines
 _LINES = 6  # lines of one value
 
 
@@ -34,7 +34,7 @@ _LINES = 6  # lines of one value
 def command(run: str, other: str, as_json: bool) -> int:
     """Show what differs from one run to another: code, command, variables, versions, host, outcome.
 
-    What differs always (ids, ports, run directories, times) is left out; secrets are hidden.
+    Ids, ports, run directories and times, which always differ, are left out; secrets are hidden.
     """
     home = store.home(os.environ)
     pair = [catalog().find(run), catalog().find(other)]
@@ -49,7 +49,7 @@ def command(run: str, other: str, as_json: bool) -> int:
 
 
 def _snapshot(home: str, run: RunAccess) -> RunSnapshot:
-    """Return a run as it is now; of a host that does not answer what is known here."""
+    """Return a run as it is now; if its host does not answer, as last recorded."""
     status, saved = run.status(), SavedFacts(home)
     hosts = {location.node: location.host for location in run.places()}
     facts = [
@@ -99,7 +99,7 @@ def lines(before: RunSnapshot, after: RunSnapshot, groups: Sequence[Group]) -> l
 
 
 def _change(change: Change) -> list[str]:
-    """Return `name  was -> now` on one line where there is room, else a line each."""
+    """Return `name  was -> now` on one line if it fits, else a line each."""
     was, now = change.was, change.now
     one_line = not any("\n" in text for text in (was, now) if text)
     if was is not None and now is not None and one_line and len(change.what) <= _LABEL:

@@ -1,4 +1,4 @@
-"""`safelaunch report`: what maintainers ask for of a run, redacted, in one file to post."""
+"""`safelaunch report`: writes a redacted bundle of a run for a bug report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from safelaunch.report.collect import CollectedNode
 
 _WIDTH = 80
-_MAX_FILES = 30  # files that are listed
+_MAX_FILES = 30  # listed
 # characters; a shorter value of a variable in env_from may be a common word
 _MIN_VALUE_LENGTH = 8
 _KIND_NAMES = {"ip": "IP address", "mac": "MAC address", "email": "e-mail address", "gpu": "GPU id",
@@ -66,7 +66,7 @@ def command(run: str | None, output: str | None, as_json: bool) -> int:
 
 
 def _names(nodes: Sequence[CollectedNode]) -> bundle.KnownNames:
-    """Return what this machine knows of names: the user's, the homes, its own, secret variables."""
+    """Return the names and secrets of this machine: users, homes, hosts, secret variables."""
     environ = os.environ
     users = [environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")]
     homes = [environ.get("HOME", ""), os.path.expanduser("~")]
@@ -95,7 +95,7 @@ def _names(nodes: Sequence[CollectedNode]) -> bundle.KnownNames:
 
 
 def _env_from(node: CollectedNode) -> list[str]:
-    """Return the variables that a plan takes from the caller's environment: it says no values."""
+    """Return the variables that a plan takes from the environment of the caller, without values."""
     plan_nodes = node.file_data("plan.json").get("nodes")
     names = []
     for plan_node in plan_nodes if isinstance(plan_nodes, list) else ():
@@ -106,7 +106,7 @@ def _env_from(node: CollectedNode) -> list[str]:
     return names
 
 
-# -- telling ---------------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def _write(bundle_data: bundle.Bundle, output: str | None, run_id: str) -> tuple[str, int]:

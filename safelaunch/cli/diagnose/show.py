@@ -1,4 +1,4 @@
-"""A diagnosis as lines for the screen, and as JSON: the words stand in the findings."""
+"""Formats a diagnosis as lines for the screen and as JSON."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from safelaunch.diagnose.evidence import EvidenceLine, Frame
     from safelaunch.diagnose.root_cause import Diagnosis, Finding
 
-_SURE = {"high": "", "medium": "most likely: ", "low": "perhaps: "}
+_CONFIDENCE = {"high": "", "medium": "most likely: ", "low": "perhaps: "}
 _RESTART = {
     "useless": "a restart alone fails the same way",
     "may-help": "a restart may help",
     "helps": "a restart helps",
 }
-_BLANKS = "\xa0\u3000"  # blanks of French and Chinese text, which are harmless
-# control characters, and those that turn the direction of what follows
-_UNSEEN = dict.fromkeys(
+_BLANKS = "\xa0\u3000"  # spaces of French and Chinese text, which are harmless
+# control characters, and those that change the text direction
+_INVISIBLE = dict.fromkeys(
     [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 )
-_LABEL = 10
-# what loggers write before a message: of a line that is too long it says least
-_HEAD = re.compile(
+_LABEL_WIDTH = 10
+# what loggers write before a message: removed first from a long line
+_LOGGER_PREFIX = re.compile(
     r"^((?:\[(?:rank|default)\d+\]: ?)?)"
     r"(?:(?:\[rank\d+\]:|\[PG [^\]]*\]|\[Rank \d+\]|\([\w.:]+,? pid=[^)]*\)"
     r"|\[?[EWIF]\d{0,4} [\d:.]+ (?:\d+ )?[\w./-]+:\d+\]"
@@ -38,155 +38,160 @@ _HEAD = re.compile(
     r"|\[[\w.]+\.py:\d+:\w+\]) *)*"
 )
 _FILE = re.compile(r'^(.*?File ")([^"]+)(".*)$')
-_WIDEST = 100  # columns: longer lines of prose are hard to read
+_MAX_WIDTH = 100  # columns: longer lines of prose are hard to read
 
 
-def screen(told: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
+def format_diagnosis(diagnosis: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
     """Yield the lines of a diagnosis, at most `width` columns where that can be done.
 
-    What a log holds cannot move the cursor or change the terminal.
+    Control characters of a log cannot move the cursor or change the terminal.
     """
-    for line in _lines(told, max(40, min(width, _WIDEST)), show_all=show_all):
+    for line in _lines(diagnosis, max(40, min(width, _MAX_WIDTH)), show_all=show_all):
         yield printable(line, keep=_BLANKS)
 
 
-def _lines(told: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
-    if told.causes and not told.failed:
-        yield _nothing(told)
+def _lines(diagnosis: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]:
+    if diagnosis.causes and not diagnosis.failed:
+        yield _no_failure(diagnosis)
         yield ""
-    if told.causes:
-        yield from _cause(told.causes[0], width, several=told.logs > 1)
-        for rival in told.causes[1:]:
-            said = _HEAD.sub(r"\1", rival.line) or rival.line
-            yield from folded("or", f"{rival.name} ({_place(rival)}): {said}", width, 2)
+    if diagnosis.causes:
+        yield from _cause(diagnosis.causes[0], width, several=diagnosis.logs > 1)
+        for rival in diagnosis.causes[1:]:
+            text = _LOGGER_PREFIX.sub(r"\1", rival.line) or rival.line
+            yield from folded("or", f"{rival.name} ({_location(rival)}): {text}", width, 2)
     else:
-        yield _nothing(told)
+        yield _no_failure(diagnosis)
     if show_all:
-        yield from _rest("also found", told.others, width)
-        yield from _rest("alarms after which it went on", told.false_alarms, width)
-    elif told.causes and told.others:
-        count = len(told.others)
+        yield from _finding_list("also found", diagnosis.others, width)
+        yield from _finding_list(
+            "false alarms (the job went on after them)", diagnosis.false_alarms, width
+        )
+    elif diagnosis.causes and diagnosis.others:
+        count = len(diagnosis.others)
         yield ""
         yield f"{count} more finding{'s' if count > 1 else ''}: --all lists them"
 
 
-def _nothing(told: Diagnosis) -> str:
-    what = f"{told.lines:,} lines"
-    if told.logs > 1:
-        what += f" of {told.logs} logs"
-    said = f"no failure found in {what}"
-    if told.false_alarms:
-        said += f"; {len(told.false_alarms)} alarms after which it went on: --all lists them"
-    return said
+def _no_failure(diagnosis: Diagnosis) -> str:
+    scope = f"{diagnosis.lines:,} lines"
+    if diagnosis.logs > 1:
+        scope += f" of {diagnosis.logs} logs"
+    text = f"no failure found in {scope}"
+    if diagnosis.false_alarms:
+        count = len(diagnosis.false_alarms)
+        text += f"; {count} false alarms after which the job went on: --all lists them"
+    return text
 
 
-def _cause(one: Finding, width: int, *, several: bool) -> Iterator[str]:
-    who = "" if one.rank is None else f"rank {one.rank}"
-    who += f" on {one.host}" if one.host else ""
-    label = "failure" if one.role != "warning" else "warning"
-    said = " ".join(one.line.split())
-    said = said if len(said) <= width - _LABEL else _HEAD.sub("", said) or said
-    yield from folded(label, said, width, 3, break_words=True)
-    meaning = classes.meaning(one.name)
-    if one.role != "warning":
-        yield from folded("class", f"{_SURE[one.confidence]}{one.name} ({meaning})", width, 2)
-    if one.cause != meaning:
-        yield from folded("why", ("likely: " if one.likely else "") + one.cause, width, 6)
-    yield from folded("in", f"{_place(one)}{', ' if who else ''}{who}", width, 2)
-    if one.frame is not None:
-        yield from _at(one.frame, width)
-    yield from _proof(one.evidence, one, width, several=several)
-    yield from steps(one.remedy, width)
-    restart = _RESTART[one.restart]
-    if one.role != "warning" and not any(restart in step for step in one.remedy):
+def _cause(finding: Finding, width: int, *, several: bool) -> Iterator[str]:
+    location = "" if finding.rank is None else f"rank {finding.rank}"
+    location += f" on {finding.host}" if finding.host else ""
+    label = "failure" if finding.role != "warning" else "warning"
+    line = " ".join(finding.line.split())
+    line = line if len(line) <= width - _LABEL_WIDTH else _LOGGER_PREFIX.sub("", line) or line
+    yield from folded(label, line, width, 3, break_words=True)
+    meaning = classes.meaning(finding.name)
+    if finding.role != "warning":
+        yield from folded(
+            "class", f"{_CONFIDENCE[finding.confidence]}{finding.name} ({meaning})", width, 2
+        )
+    if finding.cause != meaning:
+        yield from folded("why", ("likely: " if finding.likely else "") + finding.cause, width, 6)
+    yield from folded("in", f"{_location(finding)}{', ' if location else ''}{location}", width, 2)
+    if finding.frame is not None:
+        yield from _frame_lines(finding.frame, width)
+    yield from _evidence(finding.evidence, finding, width, several=several)
+    yield from steps(finding.remedy, width)
+    restart = _RESTART[finding.restart]
+    if finding.role != "warning" and not any(restart in step for step in finding.remedy):
         yield from folded("restart", restart, width, 2)
-    for index, url in enumerate(one.source):
-        yield f"{'more' if not index else '':<{_LABEL}}{url}"
+    for index, url in enumerate(finding.source):
+        yield f"{'more' if not index else '':<{_LABEL_WIDTH}}{url}"
 
 
-def _place(one: Finding) -> str:
-    near = os.path.relpath(one.path)
-    name = near if len(near) <= len(one.path) else one.path
+def _location(finding: Finding) -> str:
+    relative = os.path.relpath(finding.path)
+    name = relative if len(relative) <= len(finding.path) else finding.path
     name = "standard input" if name == "-" else name
-    return f"{name}:{one.number}" if one.number else name
+    return f"{name}:{finding.number}" if finding.number else name
 
 
-def _at(frame: Frame, width: int) -> Iterator[str]:
+def _frame_lines(frame: Frame, width: int) -> Iterator[str]:
     yield from folded("at", f"{frame.file}:{frame.line} in {frame.function}", width, 2)
     if frame.code:
         yield from folded("", f"  {frame.code}", width, 1)
 
 
-def _proof(
-    lines: Iterable[EvidenceLine], one: Finding, width: int, *, several: bool
+def _evidence(
+    lines: Iterable[EvidenceLine], finding: Finding, width: int, *, several: bool
 ) -> Iterator[str]:
     shown = list(lines)
     digits = max((len(str(line.number)) for line in shown), default=1)
-    path = one.path
+    path = finding.path
     for index, line in enumerate(shown):
         if several and line.path != path:
             path = line.path
-            yield " " * _LABEL + f"{os.path.relpath(path)}:"
-        mark = ">" if (line.path, line.number) == (one.path, one.number) else " "
+            yield " " * _LABEL_WIDTH + f"{os.path.relpath(path)}:"
+        mark = ">" if (line.path, line.number) == (finding.path, finding.number) else " "
         head = f"{line.number:>{digits}} {mark} "
-        said = " ".join(line.text.expandtabs(4).split(chr(0)))
+        content = " ".join(line.text.expandtabs(4).split(chr(0)))
         label = "proof" if not index else ""
-        yield f"{label:<{_LABEL}}{head}{_fitted(said, width - _LABEL - len(head))}"
+        yield f"{label:<{_LABEL_WIDTH}}{head}{_fit_line(content, width - _LABEL_WIDTH - len(head))}"
 
 
-def _fitted(text: str, room: int) -> str:
-    """Return a line of a log in so many columns: without what says least, then cut."""
-    if len(text) <= room:
+def _fit_line(text: str, width: int) -> str:
+    """Return a log line within a width: first without logger prefixes, then cut."""
+    if len(text) <= width:
         return text
-    text = _HEAD.sub(r"\1", text) or text
+    text = _LOGGER_PREFIX.sub(r"\1", text) or text
     frame = _FILE.match(text)
-    if frame is not None and len(text) > room:
-        begin, path, end = frame.groups()
-        left = max(room - len(begin) - len(end) - 3, len(path.rpartition("/")[2]))
-        text = f"{begin}...{path[-left:]}{end}"
-    return text if len(text) <= room else text[: room - 4] + " ..."
+    if frame is not None and len(text) > width:
+        start, path, end = frame.groups()
+        left = max(width - len(start) - len(end) - 3, len(path.rpartition("/")[2]))
+        text = f"{start}...{path[-left:]}{end}"
+    return text if len(text) <= width else text[: width - 4] + " ..."
 
 
-def _rest(title: str, findings: Iterable[Finding], width: int) -> Iterator[str]:
+def _finding_list(title: str, findings: Iterable[Finding], width: int) -> Iterator[str]:
     shown = list(findings)
     if not shown:
         return
     yield ""
     yield f"{title}:"
-    for one in shown:
-        rank = "" if one.rank is None else f", rank {one.rank}"
-        head = f"  {one.name} ({one.role}) {_place(one)}{rank}: {one.line}"
+    for finding in shown:
+        rank = "" if finding.rank is None else f", rank {finding.rank}"
+        head = f"  {finding.name} ({finding.role}) {_location(finding)}{rank}: {finding.line}"
         yield head if len(head) <= width else head[: width - 4] + " ..."
 
 
-def to_json(told: Diagnosis, *, show_all: bool) -> dict[str, Any]:
+def to_json(diagnosis: Diagnosis, *, show_all: bool) -> dict[str, Any]:
     """Return a diagnosis as `diagnose --json` prints it: the first finding is the root cause."""
-    findings = [*told.causes, *told.others] if show_all else told.causes
+    findings = [*diagnosis.causes, *diagnosis.others] if show_all else diagnosis.causes
     return {
         "version": 1,
-        "findings": [_finding(one) for one in findings],
-        "went_on": [_finding(one) for one in told.false_alarms] if show_all else [],
-        "notes": told.notes,
+        "findings": [_finding(finding) for finding in findings],
+        "went_on": [_finding(finding) for finding in diagnosis.false_alarms] if show_all else [],
+        "notes": diagnosis.notes,
     }
 
 
-def _finding(one: Finding) -> dict[str, Any]:
-    frame = one.frame
+def _finding(finding: Finding) -> dict[str, Any]:
+    frame = finding.frame
     return {
-        "id": one.id,
-        "class": one.name,
-        "role": one.role,
-        "file": one.path,
-        "line": one.line,
-        "line_number": one.number or None,
-        "rank": one.rank,
-        "host": one.host or None,
-        "cause": one.cause,
-        "remedy": list(one.remedy),
-        "restart": one.restart,
-        "confidence": one.confidence,
-        "likely": one.likely,
-        "source": list(one.source),
+        "id": finding.id,
+        "class": finding.name,
+        "role": finding.role,
+        "file": finding.path,
+        "line": finding.line,
+        "line_number": finding.number or None,
+        "rank": finding.rank,
+        "host": finding.host or None,
+        "cause": finding.cause,
+        "remedy": list(finding.remedy),
+        "restart": finding.restart,
+        "confidence": finding.confidence,
+        "likely": finding.likely,
+        "source": list(finding.source),
         "frame": None if frame is None else frame._asdict(),
-        "evidence": [line._asdict() for line in one.evidence],
+        "evidence": [line._asdict() for line in finding.evidence],
     }

@@ -1,1 +1,1 @@
-"""How two runs differ."""
+"""Compares two runs."""

@@ -1,7 +1,7 @@
-"""What differs between two runs, grouped, the most telling first.
+"""Compares two runs: differences in groups, the most relevant first.
 
-What differs always (ids, ports, run directories, times, processes) is left out: where a plan had a
-slot for such a value, the slot is compared.
+Values that always differ (ids, ports, run directories, times, processes) are left out: where a plan
+had a slot for such a value, the slot is compared.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import Failure
 
 _MAX_CHANGES = 40  # changes of a group
-_MAX_FILES = 8  # changed files that are named
+_MAX_FILES = 8  # changed files in a group
 
 
 def compare(before: RunSnapshot, after: RunSnapshot) -> list[Group]:
-    """Return every group, those without a difference too; secrets are placeholders."""
+    """Return all groups, also those without changes; secrets are placeholders."""
     redactor = Redactor()
     both = plans.plan_nodes(before), plans.plan_nodes(after)
     groups = [
@@ -82,7 +82,7 @@ def _has_record(snapshot: RunSnapshot) -> bool:
 
 
 def outcome(snapshot: RunSnapshot) -> dict[str, Any]:
-    """Return how a run ended, in the words of its files."""
+    """Return how a run ended: state, exit code, failure, last step."""
     status, attempts = snapshot.status, len(snapshot.status.attempts)
     values = {
         "state": status.state,
@@ -154,13 +154,13 @@ def _host_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
     was, now = values(before), values(after)
     if not was["machine"] or not now["machine"]:
         return []
-    # facts that are known of one of them alone are no difference
+    # a fact known of only one run is not a difference
     both = [key for key in was if key in now and None not in (was[key], now[key])]
     return diff_mappings({key: was[key] for key in both}, {key: now[key] for key in both})
 
 
 def host_summary(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a host's facts explains a run."""
+    """Return the facts of a host that matter for a run."""
     system, gpus, torch = (as_mapping(facts.get(key)) for key in ("system", "gpus", "torch"))
     nccl = as_mapping(torch.get("nccl"))
     models = [as_mapping(gpu).get("name") for gpu in as_list(gpus.get("cards"))]
@@ -184,7 +184,7 @@ def host_summary(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole_gib(count: object) -> str | None:
-    """Return a size in whole GiB: that of two equal machines differs by what the kernel took."""
+    """Return a size in whole GiB: equal machines differ by what the kernel reserves."""
     if not isinstance(count, (int, float)) or not count:
         return None
     return size(round(count / BYTES["GiB"]) * BYTES["GiB"])

@@ -1,4 +1,4 @@
-"""Two runs side by side: what is known of each, and changes between values."""
+"""Data of a comparison of two runs, and changes between values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """One thing that is not the same; None where a run has nothing of it."""
+    """One difference; None where a run has no such value."""
 
     what: str
     was: str | None
@@ -19,7 +19,7 @@ class Change(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Changes of one kind; `unknown` says for which run nothing is known."""
+    """Changes of one kind; `unknown` names runs without records."""
 
     name: str
     changes: tuple[Change, ...] = ()
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 class NodeSnapshot(NamedTuple):
-    """What a node of a run left: its files, empty or None where there is none."""
+    """The files of a node of a run, empty or None if missing."""
 
     plan: Mapping[str, Any]
     run: RunRecord | None
@@ -54,7 +54,7 @@ def diff_mappings(was: Mapping[str, Any], now: Mapping[str, Any], head: str = ""
 
 
 def to_text(value: object) -> str | None:
-    """Return a value as it is shown; None for none."""
+    """Return a value as text, None for None."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""What differs between the plans of two runs: command, topology, variables, settings."""
+"""Compares the plans of two runs: command, topology, variables, settings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from safelaunch.report.diff.model import RunSnapshot
     from safelaunch.report.redact.redactor import Redactor
 
-# what differs always: where a plan had such a slot, the slot is compared
+# slots of values that always differ: the slot itself is compared
 _VARYING_SLOTS = ("<port>", "<run-id>", "<run-dir>")
 _SETTINGS = ("capture", "log_cap", "max_duration", "success", "hang", "recovery", "smoke", "logs")
 
 
 def plan_nodes(snapshot: RunSnapshot) -> list[dict[str, Any]]:
-    """Return the nodes of a plan as JSON, with slots where the value differs always."""
+    """Return the nodes of a plan as JSON, with slots for values that always differ."""
     for node in snapshot.nodes:
         bound = [as_mapping(before) for before in as_list(node.plan.get("nodes"))]
         if bound:
@@ -34,9 +34,9 @@ def plan_nodes(snapshot: RunSnapshot) -> list[dict[str, Any]]:
 
 
 def _unbound_nodes(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the nodes of a plan before its slots were filled; nothing where that is not known."""
+    """Return the nodes of a plan before its slots were filled; empty if unknown."""
     from safelaunch.model import Plan  # noqa: PLC0415 - only where plans are compared
-    from safelaunch.plan.serialize import plan_json, thaw  # noqa: PLC0415 - as above
+    from safelaunch.plan.serialize import plan_json, thaw  # noqa: PLC0415 - only where plans are compared
 
     try:
         unbound_plan = thaw(plan.get("unbound"))
@@ -56,7 +56,7 @@ def _with_slots(bound: Any, unbound: Any) -> Any:
 
 
 def command(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[Change]:
-    """Return what differs in words, directory, setup, files, and in the script beyond all that."""
+    """Return differences in arguments, directory, setup, files, and the rest of the script."""
     changes: list[Change] = []
     for number, (a, b) in enumerate(zip(was, now, strict=False)):
         head = f"node {number}: " if len(was) > 1 or len(now) > 1 else ""
@@ -66,7 +66,7 @@ def command(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[Change
             *_word_changes(as_list(a.get("setup")), as_list(b.get("setup")), head + "setup"),
             *_file_changes(as_mapping(a.get("files")), as_mapping(b.get("files")), head),
         ]
-        # what the script says beyond all that: nothing, unless safelaunch itself changed
+        # the rest of the script differs only if safelaunch itself changed
         same = a.get("env") == b.get("env") and not node_changes
         if same and a.get("script") != b.get("script"):
             node_changes += _line_changes(
@@ -78,7 +78,7 @@ def command(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[Change
 
 
 def _word_changes(was: list[Any], now: list[Any], what: str) -> list[Change]:
-    """Return the words that differ, each with the option before it."""
+    """Return the arguments that differ, each with the option before it."""
     a, b = [str(word) for word in was], [str(word) for word in now]
     changes = []
     for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
@@ -100,7 +100,7 @@ def _file_changes(was: dict[str, Any], now: dict[str, Any], head: str) -> list[C
 
 
 def _line_changes(was: str, now: str, what: str) -> list[Change]:
-    """Return the lines that differ, those in one place together."""
+    """Return the lines that differ, adjacent ones together."""
     a, b = was.splitlines(), now.splitlines()
     return [
         Change(what, "\n".join(a[i:j]) or None, "\n".join(b[k:m]) or None)
@@ -114,7 +114,7 @@ def topology(
     after: RunSnapshot,
     plan_nodes: tuple[list[dict[str, Any]], list[dict[str, Any]]],
 ) -> list[Change]:
-    """Return what differs in launcher, profile, nodes, processes and cards."""
+    """Return what differs in launcher, profile, nodes, processes and GPUs."""
 
     def values(snapshot: RunSnapshot, nodes: list[dict[str, Any]]) -> dict[str, Any]:
         plan = next((n.plan for n in snapshot.nodes if n.plan), {})
@@ -170,7 +170,7 @@ def settings(
     after: RunSnapshot,
     plan_nodes: tuple[list[dict[str, Any]], list[dict[str, Any]]],
 ) -> list[Change]:
-    """Return what differs in how the run is watched, and what it was started from."""
+    """Return differences in supervision, job file, version and backend."""
 
     def values(snapshot: RunSnapshot) -> dict[str, Any]:
         plan = next((n.plan for n in snapshot.nodes if n.plan), {})

@@ -1,14 +1,14 @@
-"""A value that is known, in each form in which a text may hold it."""
+"""Replaces a known value in all encodings in which a text may contain it."""
 
 from __future__ import annotations
 
 import base64
 import re
 
-_MIN_ENCODED_BYTES = 6  # bytes from which on a value's base64 is its own
+_MIN_ENCODED_BYTES = 6  # shorter values have ambiguous base64
 _BASE64_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
-_MIN_LINE_CHARS = 16  # characters from which on a line of a secret is one by itself
-_MAX_BASE64_RUN = 1 << 14  # characters of base64 around a value that go with it
+_MIN_LINE_CHARS = 16  # a longer line of a secret is a secret by itself
+_MAX_BASE64_RUN = 1 << 14  # base64 around a value that is replaced with it
 
 _ALTERNATIVE_FORMS = {
     " ": (r"\+",),
@@ -23,7 +23,7 @@ _ALTERNATIVE_FORMS = {
 
 
 class KnownValue:
-    """A value and its placeholder. Secrets are found inside words and coded, names as words."""
+    """A value and its placeholder. Secrets match inside words and encoded, names as words."""
 
     def __init__(self, kind: str, value: str, placeholder: str) -> None:
         self.value = value
@@ -38,7 +38,7 @@ class KnownValue:
             else [_word_pattern(kind, form) for form in dict.fromkeys(spellings)]
         )
         self._encoded_forms = _encoded_forms(value.encode("utf-8", "replace")) if is_secret else ()
-        # of a value of several lines each line that tells something
+        # each long line of a multi-line value
         self._lines = (
             [
                 KnownValue(kind, line.strip(), placeholder)
@@ -62,7 +62,7 @@ class KnownValue:
         return text
 
     def _without_encoded(self, text: str, encoded: str) -> str:
-        """Return a text without the runs of base64 that a coded value is in."""
+        """Return a text without the base64 runs that contain an encoded value."""
         parts, copied_to = [], 0
         position = text.find(encoded)
         while position >= 0:
@@ -86,7 +86,7 @@ class KnownValue:
 def _word_pattern(kind: str, value: str) -> re.Pattern[str]:
     """Return a pattern for a name as a word; `alice_2` has the name in it, `malice` has not.
 
-    What must stand before it is asked behind it: a pattern that begins with letters is found fast.
+    The check of what precedes it comes last: a pattern that starts with letters is searched fast.
     """
     body = re.escape(value)
     if kind == "home":
@@ -115,13 +115,13 @@ def _char_pattern(char: str) -> str:
 
 
 def _encoded_forms(data: bytes) -> tuple[str, ...]:
-    """Return the base64 of bytes, at each of three places in what was coded with them."""
+    """Return the base64 of bytes, at each of the three possible offsets."""
     if len(data) < _MIN_ENCODED_BYTES:
         return ()
     forms = []
     for offset in range(3):
         text = base64.b64encode(bytes(offset) + data).decode()
-        # the first and last characters also hold bits of what stands beside
+        # the first and last characters also hold bits of adjacent bytes
         core = text[(0, 2, 3)[offset] : (offset + len(data)) * 8 // 6]
         forms += [core, core.replace("+", "-").replace("/", "_")]
     return tuple(dict.fromkeys(forms))

@@ -1,4 +1,4 @@
-"""Names that tell nothing of who or what it is, and words that a name may be by chance."""
+"""Names too generic to identify anybody, and common words that a name may equal."""
 
 from __future__ import annotations
 

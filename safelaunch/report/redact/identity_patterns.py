@@ -1,4 +1,4 @@
-"""The forms of what names people and machines: addresses, hosts, users, homes, serial numbers."""
+"""Patterns of identifying values: addresses, hosts, users, homes, serial numbers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FORMS = (AUTHOR, EMAIL, WANDB, *DEVICES)
 
 IPV4 = re.compile(r"(?<![\d.])(?P<v>\d{1,3}(?:\.\d{1,3}){3})(?![\d]|\.\d)")
 IPV6 = re.compile(rf"(?<![\w:.])(?P<v>(?:{_HEX}{{0,4}}:){{2,7}}{_HEX}{{0,4}})(?![\w:])")
-# what stands before a version of four numbers, as nvidia-curand-cu12 10.3.5.147 is one
+# text before a version of four numbers, as nvidia-curand-cu12 10.3.5.147 is one
 _BEFORE_VERSION = re.compile(
     r"(?:[=<>~!]=[ \t]{0,2}|\.so\.|(?:\b|_)(?:v|ver|version|cuda|cudnn|nccl|driver|release|firmware"
     r"|vbios|build|compiler|toolkit|torch|nvcc|hpc-?x|ucx|mlx\d|ofed|rocm|hip|cann|kernel|nvidia"
@@ -107,7 +107,7 @@ _BEFORE_ADDRESS = re.compile(
 
 
 def is_version(before: str, number: str, after: str) -> bool:
-    """Whether four numbers with dots are a version, by what stands around them."""
+    """Whether four numbers with dots are a version, judged by the text around them."""
     if _BEFORE_VERSION.search(before) or _AFTER_VERSION.match(after):
         return True
     parts = [int(part) for part in number.split(".")]
@@ -125,7 +125,7 @@ def is_common_address(number: str) -> bool:
 
 
 def is_ipv6(text: str) -> bool:
-    """Whether a text is an IPv6 address that tells something: no `::1`, no slice, no `a::b`."""
+    """Whether a text is an identifying IPv6 address: no `::1`, no slice, no `a::b`."""
     import ipaddress  # noqa: PLC0415 - only where a text looks like one
 
     groups = [group for group in text.split(":") if group]
@@ -283,7 +283,7 @@ AT = re.compile(
 
 
 def is_identifying(kind: str, value: str) -> bool:
-    """Whether a name may be replaced wherever it stands: not a word that means other things."""
+    """Whether a name may be replaced everywhere: not a word with other meanings."""
     lowered = value.lower()
     generic, min_length = (generic_names.USERS, 3) if kind == "user" else (generic_names.HOSTS, 4)
     is_word = lowered in generic or lowered in generic_names.WORDS or value.isdigit()

@@ -1,6 +1,6 @@
-"""Patterns over the lines of a text that have a word in them: most lines need no second look.
+"""Applies patterns only to lines that contain a given word: most lines are skipped.
 
-And the one form that has to be read backwards: the end of a private key.
+Also removes the end of a private key, which has to be read backwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def sub_lines(
     replacement: Callable[[re.Match[str]], str],
     text: str,
 ) -> str:
-    """Return a text whose lines with one of the words (lower case) went through a pattern."""
+    """Return a text with a pattern replaced in lines that contain one of the lower-case words."""
     parts, copied_to = [], 0
     for start, end in _lines_with(words, text):
         parts += [text[copied_to:start], pattern.sub(replacement, text[start:end])]
@@ -38,7 +38,7 @@ def _lower(text: str) -> str:
 
 
 def _lines_with(words: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of the lines that hold a word, those beside each other as one."""
+    """Yield start and end of the lines that contain a word, adjacent lines as one."""
     lowered = _lower(text)
     ends: dict[int, int] = {}
     for word in words:
@@ -61,7 +61,7 @@ def _lines_with(words: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
 
 
 def strip_key_endings(text: str, replacement: Callable[[str], str]) -> str:
-    """Return a text without ends of private keys whose begin was left out."""
+    """Return a text without ends of private keys whose beginning was left out."""
     parts, copied_to = [], 0
     for end in secret_patterns.PEM_END.finditer(text):
         start = end.start()

@@ -1,11 +1,12 @@
-"""Replaces what names people, machines and secrets by placeholders; the same value by the same one.
+"""Replaces names of people and machines, and secrets, by placeholders.
 
     redactor = Redactor()
     redactor.add_value("user", "alice")
     redactor.text(text)  # of all texts twice: names in the last one are then replaced in all
 
-What is known is replaced wherever it stands; what only its surroundings tell, there, and elsewhere
-where the word can mean nothing else. No list of forms is complete: people look through a bundle.
+The same value has the same placeholder. Known values are replaced everywhere; values recognised by
+their context are replaced there, and elsewhere if the word has no other meaning. No list of
+patterns is complete: people should check a bundle.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ _OPTION = re.compile(r"--?[A-Za-z][\w.-]{0,80}")
 
 
 class Redactor:
-    """What is known of one bundle, and the number of each value in it."""
+    """The values of one bundle and their placeholder numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[str, int]] = {}
         self._values: dict[str, KnownValue] = {}
-        self._preceding_key = ""  # the key of a value: what stands before it
+        self._preceding_key = ""  # the key of the value at hand
 
-    # -- what is known
+    # -- known values
 
     def add_value(self, kind: str, value: str) -> None:
-        """Replace a value wherever it stands, unless it is a common word; secrets always."""
+        """Replace a value everywhere, unless it is a common word; secrets always."""
         value = value.strip()
         if kind == "host" and (
             identity_patterns.is_public(value) or identity_patterns.IPV4.fullmatch(value)
@@ -100,7 +101,7 @@ class Redactor:
         return sub_lines(identity_patterns.IPV6, (":",), self._ipv6, text)
 
     def secrets(self, text: str) -> str:
-        """Return a text with placeholders for secrets alone: for the eyes of its owner."""
+        """Return a text with placeholders only for secrets, for its owner."""
         text = sub_lines(identity_patterns.URL, ("://",), self._url_login, self._keys(text))
         return self._secrets(text)
 
@@ -134,7 +135,7 @@ class Redactor:
         return match[0][:start] + replacement + match[0][end:]
 
     def _redact_value(self, kind: str, value: str) -> str:  # noqa: PLR0911 - a kind each
-        """Return what stands for a value that a form found; the value itself where it is none."""
+        """Return the placeholder of a matched value, or the value if it is harmless."""
         if _is_redacted(value):
             return value
         if kind in ("host", "own-host"):
@@ -299,7 +300,7 @@ class Redactor:
     # -- data
 
     def data(self, data: Any, key: str = "") -> Any:
-        """Return data of JSON with placeholders; a key says what its value is."""
+        """Return JSON data with placeholders; a key shows the kind of its value."""
         if isinstance(data, str):
             return self.pair(key, data)
         if isinstance(data, list):

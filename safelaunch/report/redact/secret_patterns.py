@@ -1,7 +1,7 @@
-"""The forms of secrets in text: tokens by their look, headers, keys with a value behind them.
+"""Patterns of secrets in text: tokens, headers, keys followed by a value.
 
-Each pattern names what is to be replaced `v`. Repeats are bounded, so that no line is slow; words
-before a pattern say what a text must have (lower case) for it to be tried at all.
+The group `v` of a pattern is replaced. Repeats are bounded, so that no line is slow. A pattern is
+tried only on text with one of its (lower-case) words.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ _MIN_TOKEN_CHARS = 8  # letters from which on a token without a digit counts as 
 
 
 def is_secret(name: str) -> bool:
-    """Whether a name says that its value is secret; wider than what a lint would complain of."""
+    """Whether a name marks its value as secret; broader than the rule of `lint`."""
     snake = _CAMEL.sub("_", name)
     if is_secret_name(snake) or _SECRET_NAME.search(name):
         return True
@@ -184,17 +184,17 @@ def is_secret(name: str) -> bool:
 
 
 def is_empty_value(value: str) -> bool:
-    """Whether a value is a word for none, or what stands for a secret that is hidden already."""
+    """Whether a value is empty, a word for none, or an already hidden secret."""
     return not value or _EMPTY_VALUE.fullmatch(value) is not None
 
 
 def is_secret_query(name: str) -> bool:
-    """Whether a name in an address's query is one of a secret."""
+    """Whether a parameter in the query of a URL is secret."""
     return name.lower() in _QUERY_KEYS or is_secret(name)
 
 
 def is_value(name: str, value: str) -> bool:
-    """Whether what stands behind a secret's name is a value: no code, no `None`, no `$NAME`."""
+    """Whether the text after a secret name is a value: no code, no `None`, no `$NAME`."""
     if _EMPTY_VALUE.fullmatch(value) or _CODE.fullmatch(value):
         return False
     if name.lower().endswith("pwd") and value[:1] in "/~":

@@ -161,7 +161,7 @@ def test_an_empty_run_gives_what_there_is_and_says_what_is_missing(place: Place)
     node(place)
     told = place.json("report", RUN)
     assert any("there is no plan.json" in line for line in told["missing"])
-    assert any("no log has anything in it" in line for line in told["missing"])
+    assert any("all logs are empty" in line for line in told["missing"])
     assert "## Missing" in unpacked(told["path"])["README.md"]
 
 
@@ -198,7 +198,7 @@ def test_torn_events_are_counted_and_the_others_told(place: Place, failed: str) 
     events = place.node(failed) / "events.jsonl"
     events.write_bytes(events.read_bytes() + b'{"event": "half')
     told = place.json("report", failed)
-    assert any("1 torn lines" in line for line in told["missing"])
+    assert any("1 unreadable lines" in line for line in told["missing"])
     assert "ended: state failed" in unpacked(told["path"])["timeline.txt"]
 
 

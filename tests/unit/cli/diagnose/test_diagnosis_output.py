@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from safelaunch.cli.diagnose.show import screen
+from safelaunch.cli.diagnose.show import format_diagnosis
 from safelaunch.diagnose.log_sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import diagnose
 
@@ -26,7 +26,7 @@ BUG = 'Traceback (most recent call last):\n  File "/home/me/t.py", line 3, in f\
 
 def shown(text: str, path: str = "train.log") -> list[str]:
     told = diagnose([LogReader(LogSource(path), io.BytesIO(text.encode()))])
-    return list(screen(told, WIDTH, show_all=False))
+    return list(format_diagnosis(told, WIDTH, show_all=False))
 
 
 def row(lines: list[str], label: str) -> str:
@@ -49,7 +49,7 @@ def test_a_rank_stays_before_a_line_that_is_shortened() -> None:
     assert any("> [rank3]: torch.OutOfMemoryError" in line for line in shown(text))
 
 
-def test_no_line_of_proof_is_wider_than_the_screen() -> None:
+def test_no_line_of_proof_is_wider_than_the_format_diagnosis() -> None:
     lines = shown("\n".join(CORE + line for line in ENGINE))
     begin = lines.index(row(lines, "proof"))
     assert max(map(len, lines[begin : begin + 4])) <= WIDTH
