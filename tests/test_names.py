@@ -29,7 +29,6 @@ NOT_YET = (
     "checks/project",
     "cli",
     "cli/check",
-    "cli/diagnose",
     "cli/hosts",
     "cli/info",
     "cli/runs",

@@ -12,10 +12,10 @@ from safelaunch.sync.transfer_progress import TransferProgress
 __all__ = [
     "LIMIT",
     "PendingPush",
-    "Progress",
     "PullSummary",
     "Rules",
     "Summary",
+    "TransferProgress",
     "pull",
     "push_file",
     "push_tree",
