@@ -153,7 +153,7 @@ def test_what_was_asked_before_the_files_came_is_answered(host: Host) -> None:
 def test_a_folder_that_cannot_be_written_is_said(host: Host) -> None:
     host.has("python3", GOOD)
     Path(host.home).write_text("a file")
-    with pytest.raises(HostError, match="a folder of the host is not writable: "):
+    with pytest.raises(HostError, match="folder there cannot be written: "):
         start(host)
 
 

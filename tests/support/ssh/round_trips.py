@@ -80,7 +80,7 @@ def counted() -> Iterator[Trips]:
 
         change(paramiko_patches, "open_channel", lambda opens: asks(waits(opens)))
         change(paramiko.Channel, "_wait_for_event", lambda answer: asks(waits(answer)))
-        change(Connection, "_begin", notes(trips.begin))
+        change(Connection, "_request_exec", notes(trips.begin))
         change(Channel, "write", notes(trips.write))
         change(Channel, "read", waits)
         yield trips
