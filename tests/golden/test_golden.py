@@ -1,6 +1,6 @@
 """What a dry-run prints, byte for byte; and each printed script does what the plan says.
 
-After a wanted change: `python tests/support/example_checkouts.py` rewrites the golden
+After a wanted change: `PYTHONPATH=tests python -m support.example_checkouts` rewrites the golden
 files; read the diff.
 """
 
