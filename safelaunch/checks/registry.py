@@ -1,6 +1,6 @@
 """What a check is: a decorated function that judges a machine, or all of a job's, before a start.
 
-It is given what is known (case.py), changes nothing, and answers `ok`, `warn`, `fail` or `skip`
+It is given what is known (context.py), changes nothing, and answers `ok`, `warn`, `fail` or `skip`
 with what it saw. `fail` is for what makes the start impossible; what is only read (a script, a
 configuration) warns at most. What does not concern a job is no answer at all: return None.
 """

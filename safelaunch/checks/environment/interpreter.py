@@ -23,7 +23,7 @@ _NO_START = (
 )
 _TOO_OLD = r"(Python [\d.]+) is older than ([\d.]+)"
 _KINDS = {"venv": "virtual environment", "conda": "conda environment"}
-_FOLDER = "a namespace"  # a folder of that name without __init__.py (factsasks.py)
+_FOLDER = "a namespace"  # a folder of that name without __init__.py (facts/questions.py)
 _ACCELERATE = "huggingface/accelerate: commands/launch.py"
 
 

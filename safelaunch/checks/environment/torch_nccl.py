@@ -1,7 +1,6 @@
-"""Checks: whether torch and NCCL fit the cards and the driver of a machine.
+"""Checks: whether torch and NCCL fit the GPUs and the driver of a machine.
 
-Their facts are read off the libraries' bytes (runtime/factspython.py), so what does not fit there
-does not run.
+runtime/facts/interpreter.py reads the facts from the bytes of the libraries: torch is not imported.
 """
 
 from __future__ import annotations

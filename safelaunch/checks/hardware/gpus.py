@@ -1,6 +1,7 @@
-"""Checks of cards: are there any, enough, of the profile's kind, and can they what is asked.
+"""Checks of GPUs: their number, whether the profile fits, and what the job asks of them.
 
-How they are is in devices.py, how they are joined in fabric.py, and room for the job in room.py.
+gpu_state.py has their state, interconnect.py how they are joined, resources.py the memory and
+disks that the job needs.
 """
 
 from __future__ import annotations

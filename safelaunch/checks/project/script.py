@@ -214,7 +214,7 @@ def flags(case: Case) -> Iterable[Answer] | None:
 @check("settings-files", "project", once=True)
 def settings_files(case: Case) -> Iterator[Answer] | None:
     """Whether the settings files among the arguments say the same to every YAML loader."""
-    from safelaunch.checks import job_paths  # noqa: PLC0415 - it imports case.py, which imports us
+    from safelaunch.checks import job_paths  # noqa: PLC0415 - it imports context.py, which imports us
     from safelaunch.lint.finding import NOTE  # noqa: PLC0415 - as above
     from safelaunch.lint.run import check as lint  # noqa: PLC0415 - its rules are heavy
 

@@ -1,6 +1,6 @@
 """Run by the job's interpreter: prints `[part, {"value": ...}]` or `[part, {"skip": why}]` lines.
 
-A question of a check (factsasks.py) is a part too: `--ask=` and its words as a JSON list; `ask.0`
+A question of a check (questions.py) is a part too: `--ask=` and its words as a JSON list; `ask.0`
 is the answer to the first. All parts run beside each other, in threads that nobody waits for at the
 end: one that hangs in the kernel (a dead NFS server, a wedged driver) is said to, and left behind.
 Commands that still run are killed then.

@@ -1,6 +1,6 @@
 """Fetches the facts of this machine: one child, run by the job's interpreter, a part at a time.
 
-The child (factsparts.py) prints a line of JSON for each part as it is done. What hangs is given up
+The child (child.py) prints a line of JSON for each part as it is done. What hangs is given up
 there, and the child itself here: a device or file system that does not answer stops nobody.
 """
 
@@ -57,7 +57,7 @@ def probe(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
     `python` is the job's interpreter (the agent's own without), `cwd` its folder, `deep` imports
     torch, `limit` is what a part may take (10 s without). `quick` leaves out what needs a command
     or a walk; a child of this process tells the rest, which takes less than an interpreter's start.
-    `asks` are questions of checks (factsasks.py), answered in the parts `ask.0` ..., `pythonpath`
+    `asks` are questions of checks (questions.py), answered in the parts `ask.0` ..., `pythonpath`
     the folders of the job's modules. Where the interpreter does not run, all else is told by the
     agent's own.
     """

@@ -96,7 +96,7 @@ def answer(cwd: str, kind: str, words: list[Any]) -> Any:
 
 
 def _more(name: str, cwd: str, *words: Any) -> Any:
-    """Return the answer to a question that factsmore.py knows: few starts ask one."""
+    """Return the answer to a question in rare_questions.py: few starts ask one."""
     from safelaunch.runtime.facts import rare_questions  # noqa: PLC0415 - as above
 
     return getattr(rare_questions, name)(cwd, *words)

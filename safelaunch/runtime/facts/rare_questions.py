@@ -1,4 +1,4 @@
-"""Answers to the rarer questions of checks (factsasks.py): servers, checkpoints, caches, sizes.
+"""Answers to the rarer questions of checks (questions.py): servers, checkpoints, caches, sizes.
 
 Nothing is changed; `reach` opens a connection and closes it without a word.
 """

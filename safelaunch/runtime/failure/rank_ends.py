@@ -39,7 +39,7 @@ class End(object):
     def __init__(self, rank: int, log: str, number: int = 0) -> None:
         self.rank = rank
         self.log = log
-        self.number = number  # of this start of the rank, as exits.py has it
+        self.number = number  # of this start of the rank, as rank_exits.py has it
         self.made_ns = 0  # when it started; 0 where nobody knows
         self.host = ""
         self.pid = 0
