@@ -46,7 +46,7 @@ def all_words(job: Job) -> list[Args]:
     return [Args(words=job.command), job.args]
 
 
-def one(options: Mapping[str, tuple[str, ...]], *names: str) -> str | None:
+def first_value(options: Mapping[str, tuple[str, ...]], *names: str) -> str | None:
     """Return the first value of the first of these options that is given; None without one."""
     for name in names:
         values = options.get(name)

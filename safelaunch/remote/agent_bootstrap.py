@@ -162,7 +162,7 @@ def start(host: str, channel: Channel, data: bytes) -> Agent:
     return Agent(host, channel.read, channel.write)
 
 
-def begin(
+def start_agent(
     host: str, execute: Callable[[str], Channel], digest: str, pythons: Sequence[str]
 ) -> Agent:
     """Return an agent that is started once an answer is wanted, by `execute` of its command.
@@ -170,7 +170,7 @@ def begin(
     What is asked first travels with the command. Where there is no agent, that raises HostError.
     """
     starting = _Starting(host, execute, digest, pythons)
-    return Agent(host, starting.read, starting.write, starting.begin, starting.greeted)
+    return Agent(host, starting.read, starting.write, starting.start, starting.greeted)
 
 
 class _Starting:
@@ -184,7 +184,7 @@ class _Starting:
         self._words = digest, pythons
         self._channel: Channel
 
-    def begin(self, early: bytes) -> None:
+    def start(self, early: bytes) -> None:
         self._channel = self._execute(command(*self._words, early))
 
     def greeted(self) -> None:

@@ -50,7 +50,9 @@ def everywhere(
             continue  # two names for one
         done.add(places)
 
-        def one(group: Sequence[int], assets: tuple[Placed, ...] = assets) -> tuple[str, Summary]:
+        def bring_group(
+            group: Sequence[int], assets: tuple[Placed, ...] = assets
+        ) -> tuple[str, Summary]:
             machine, asset = machines[group[0]], assets[group[0]]
             summary = _bring(
                 machine.agent, asset, progress, force=force, cache=cache, report=report
@@ -58,7 +60,7 @@ def everywhere(
             return ", ".join(machines[index].name for index in group), summary
 
         folders = [posixpath.dirname(place) for place in places]
-        yield from together(one, groups(machines, folders))
+        yield from together(bring_group, groups(machines, folders))
 
 
 def bring(

@@ -32,7 +32,7 @@ def together(
     results: list[Future[Made]] = [Future() for _ in several]
     left = collections.deque(zip(several, results, strict=True))
 
-    def take() -> None:
+    def work_through() -> None:
         with contextlib.suppress(IndexError):  # none is left
             while True:
                 one, result = left.popleft()
@@ -42,7 +42,7 @@ def together(
                     result.set_exception(e)
 
     # daemons, not an executor's: a host that does not answer must not hold up the end after Ctrl-C
-    threads = [threading.Thread(target=take, daemon=True) for _ in several[:AT_ONCE]]
+    threads = [threading.Thread(target=work_through, daemon=True) for _ in several[:AT_ONCE]]
     try:
         for thread in threads:
             thread.start()

@@ -110,7 +110,7 @@ class HostResolver:
         pythons = [str(path) for path in (python, own) if path]
         connection = self.connect(name)
         execute = partial(connection.exec, wait=False)
-        agent = agent_bootstrap.begin(name, execute, self._digest, pythons)
+        agent = agent_bootstrap.start_agent(name, execute, self._digest, pythons)
         return Session(host, connection, agent)
 
 

@@ -42,16 +42,16 @@ def _compared(
         )
         return found
 
-    def take() -> None:
+    def remove_markers() -> None:
         together(lambda index: ask(index, "take", token=tokens[index]), everyone)
 
     try:
         left = together(lambda index: ask(index, "leave", token=tokens[index])["left"], everyone)
         looked = together(lambda index: ask(index, "seen", tokens=tokens)["seen"], everyone)
     except Exception:  # not after Ctrl-C: the agents are busy then
-        take()
+        remove_markers()
         raise
-    take()
+    remove_markers()
     found: dict[int, list[int]] = {}
     for index in everyone:
         first = next((i for i in everyone if tokens[i] in looked[index]), index)

@@ -123,7 +123,7 @@ class LocalRun:
 
     def status(self) -> Status:
         """Return the status as it is now."""
-        return run_state.judge(self.record.node_dir)
+        return run_state.current_status(self.record.node_dir)
 
     def last_status(self) -> Status:
         """Return the status as it is now: there is no host to ask."""

@@ -39,7 +39,7 @@ class Pointer(NamedTuple):
     places: tuple[Place, ...]
     hosts_file: str | None
 
-    def of(self, node: int) -> Place:
+    def place(self, node: int) -> Place:
         """Return the place of a node. Raises ConfigError."""
         for place in self.places:
             if place.node == node:

@@ -20,7 +20,7 @@ _SHOWN = 4  # processes of one socket: workers that were forked with it
 _WORDS = 200  # characters of a command
 
 
-def of(port: int) -> dict[str, Any]:
+def holders_of(port: int) -> dict[str, Any]:
     """Return of a port: whether somebody `listens` (None: not known), and the `holders`.
 
     A holder has `user`, and where they are seen `pid` and `command`. Without a listener a port may

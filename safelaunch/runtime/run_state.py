@@ -19,7 +19,7 @@ START_LIMIT = 60.0  # seconds from the claim to the first status, before that on
 CALLED_OFF = "called off before it started"
 
 
-def judge(node_dir: str) -> Status:
+def current_status(node_dir: str) -> Status:
     """Return the recorded status with the state as it is now.
 
     Of a lost run also `alive`, how many processes are left, and `as_of`, when the rest was known.
@@ -73,7 +73,7 @@ def _without_status(node_dir: str) -> Status:
         status.state, status.reason = "unknown", "was started on %s" % run.hostname
         return status
     if _status(node_dir) is not None:
-        return judge(node_dir)  # it has just been written
+        return current_status(node_dir)  # it has just been written
     busy = run.starter is not None and processes.is_alive(run.starter)
     return _in_start(node_dir, status, age, busy=busy)
 
@@ -113,7 +113,7 @@ def _without_directory(node_dir: str, run_id: str) -> Status:
     if status is not None:
         return status
     if _status(node_dir) is not None:
-        return judge(node_dir)  # it has just been made again, by one that has ended since
+        return current_status(node_dir)  # it has just been made again, by one that has ended since
     alive = len(remaining(node_dir, run_id))
     return Status(id=run_id, state="lost", reason="the run directory is gone", alive=alive)
 
@@ -195,7 +195,7 @@ def stop(node_dir: str, grace: float) -> Status:
         left = processes.end_all(
             lambda: remaining(node_dir, run_id), lambda: time.monotonic() >= late
         )
-    status = judge(node_dir)
+    status = current_status(node_dir)
     if status.state == "lost":
         status = _record_cleaned(node_dir, status, left, had_processes=bool(before))
     if status.state in ENDED:
@@ -208,7 +208,7 @@ def stop(node_dir: str, grace: float) -> Status:
 
 def _after_start(node_dir: str) -> Status:
     """Return the status once a start in progress is called off, or has got through."""
-    status = judge(node_dir)
+    status = current_status(node_dir)
     if status.state == "pending" and status.supervisor is None and claim.acquire(node_dir):
         status.state, status.reason, status.ended_at = "stopped", CALLED_OFF, time.time()
         _write(node_dir, status)
@@ -218,7 +218,7 @@ def _after_start(node_dir: str) -> Status:
         if status.supervisor is not None:
             break
         time.sleep(0.02)
-        status = judge(node_dir)
+        status = current_status(node_dir)
     return status
 
 
@@ -230,10 +230,10 @@ def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> Status:
         pass  # a full disk: it stops with the default grace
     asked = processes.ask(supervisor.pid, supervisor.start)
     deadline = time.monotonic() + grace + 30
-    status = judge(node_dir)
+    status = current_status(node_dir)
     while asked and status.state in ("running", "pending") and time.monotonic() < deadline:
         time.sleep(0.02)
-        status = judge(node_dir)
+        status = current_status(node_dir)
     return status
 
 

@@ -22,7 +22,7 @@ def of_run(plan: Plan, home: str, wanted: str | None) -> Plan:
     """
     resume(plan)
     run = store.find(home, wanted) if wanted is not None else _newest(plan.name, home)
-    status = run_state.judge(run.node_dir)
+    status = run_state.current_status(run.node_dir)
     if status.state not in (*run_state.ENDED, "lost") or status.alive:
         raise Refused(f"{run.id} has not ended", hint=f"end it first: safelaunch stop {run.id}")
     record = RunRecord.read(run.node_dir)

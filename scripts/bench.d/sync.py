@@ -84,7 +84,7 @@ def _connected(server: Any) -> Iterator[Any]:
 
     digest = agent_bootstrap.digest()
     with connect(server.target()) as connection:
-        yield agent_bootstrap.begin("box", partial(connection.exec, wait=False), digest, [])
+        yield agent_bootstrap.start_agent("box", partial(connection.exec, wait=False), digest, [])
 
 
 def _small(folder: str, place: Place) -> Iterator[Row]:

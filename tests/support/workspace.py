@@ -177,7 +177,7 @@ class Place:
 
     def status(self, run: str) -> dict[str, Any]:
         """Return a run's status as it is judged now."""
-        found = run_state.judge(str(self.node(run))).to_json()
+        found = run_state.current_status(str(self.node(run))).to_json()
         self.note()
         return found
 

@@ -236,7 +236,10 @@ _DEVICE = re.compile(r"cuda:(\d{1,3})")
 def engine(site: Site) -> Answer | None:
     """Whether an inference engine beside the ranks has a card of its own; read off the options."""
     options = job_options.options(site.case.job)
-    device, mode = job_options.one(options, "vllm_device"), job_options.one(options, "vllm_mode")
+    device, mode = (
+        job_options.first_value(options, "vllm_device"),
+        job_options.first_value(options, "vllm_mode"),
+    )
     if (device is None and mode != "server") or visible_gpus.wants(site) is False:
         return None
     every, found = visible_gpus.of_machine(site), visible_gpus.seen(site)
@@ -244,7 +247,7 @@ def engine(site: Site) -> Answer | None:
         return None
     ranks = visible_gpus.ranks(site, found)
     if device is None:
-        return _server(site, found, job_options.one(options, "vllm_server_host"))
+        return _server(site, found, job_options.first_value(options, "vllm_server_host"))
     match = _DEVICE.fullmatch(device)
     at = int(match[1]) if match else ranks  # `auto`: the first behind the ranks
     if at < ranks:

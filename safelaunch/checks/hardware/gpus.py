@@ -335,7 +335,7 @@ def _asked(site: Site) -> tuple[str, str, str] | None:
         if job_options.is_on(options, name):
             return name, f"--{name}", f"args.{name}"
     for key in ("torch_dtype", "dtype"):
-        value = job_options.one(options, key)
+        value = job_options.first_value(options, key)
         if value in _DTYPES:
             return _DTYPES[value], f"--{key} {value}", f"args.{key}"
     return None

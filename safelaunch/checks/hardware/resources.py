@@ -169,7 +169,7 @@ def _shares(site: Site) -> bool:
     several = site.plan.processes is None or site.plan.processes > 1
     if several and visible_gpus.wants(site) is not False:
         return True
-    workers = job_options.one(job_options.options(site.case.job), *_WORKERS)
+    workers = job_options.first_value(job_options.options(site.case.job), *_WORKERS)
     return workers not in (None, "0", "1")
 
 
@@ -193,7 +193,7 @@ def _written(site: Site) -> list[tuple[str, str]]:
         found.append(("the log", posixpath.join(site.cwd, folder)))
     options = job_options.options(job)
     for name in _OUTPUTS:
-        output = job_options.one(options, name)
+        output = job_options.first_value(options, name)
         if output is not None and "://" not in output:
             found.append((name, posixpath.join(site.cwd, output)))
     return found

@@ -97,7 +97,7 @@ def _program_ports(site: Site) -> Iterator[FixedPort]:
     is_rendezvous = binding.option == _RENDEZVOUS_OPTION
     if is_rendezvous and (site.rank != 0 or not _ELSEWHERE.isdisjoint(options)):
         return
-    text = job_options.one(options, binding.option)
+    text = job_options.first_value(options, binding.option)
     port = binding.default if text is None else port_number(text)
     if port is None:
         return
@@ -106,7 +106,7 @@ def _program_ports(site: Site) -> Iterator[FixedPort]:
     remedy = f"give `{name}` another one: --{option} {{free}}"
     yield FixedPort(port, setting, remedy, binding.required, binding.source)
     if name == "ray start":
-        dashboard = port_number(job_options.one(options, "dashboard_port")) or 8265
+        dashboard = port_number(job_options.first_value(options, "dashboard_port")) or 8265
         remedy = "ray start --dashboard-port {free}"
         yield FixedPort(dashboard, "the dashboard of Ray", remedy, required=False)
 
@@ -134,7 +134,7 @@ def _trainer_ports(site: Site) -> Iterator[FixedPort]:
     """Yield ports that trainers are known to bind beside the launcher's."""
     job = site.case.job
     options = job_options.options(job)
-    if job_options.one(options, "engine_type") == "sglang" and "engine_tp_size" in options:
+    if job_options.first_value(options, "engine_type") == "sglang" and "engine_tp_size" in options:
         for rank in range(min(job.topology.processes or 1, _MOST)):
             yield FixedPort(_LIGHTRFT + rank, f"LightRFT's SGLang engine of local rank {rank}",
                             "wait for the job that holds it, or `engine_type: vllm`",
@@ -142,7 +142,7 @@ def _trainer_ports(site: Site) -> Iterator[FixedPort]:
                             source="LightRFT strategy: 40000 + local rank")  # fmt: skip
     hosts = [server.host for server in servers(job) if server.setting.startswith("vllm_server")]
     if hosts and site.rank == 0 and hosts[0] in _LOCAL:
-        port = port_number(job_options.one(options, "vllm_server_group_port")) or _GROUP
+        port = port_number(job_options.first_value(options, "vllm_server_group_port")) or _GROUP
         setting = "the vLLM server meets the trainer there (`vllm_server_group_port`)"
         yield FixedPort(port, setting, "args: {vllm_server_group_port: {free}}", required=False,
                         source="ms-swift issue 8398")  # fmt: skip
@@ -152,7 +152,7 @@ def servers(job: Job) -> list[Server]:
     """Return the servers that the job's arguments name."""
     options = job_options.options(job)
     addresses = []
-    mode = job_options.one(options, "vllm_mode")
+    mode = job_options.first_value(options, "vllm_mode")
     is_named = "vllm_server_host" in options or "vllm_server_port" in options
     if (
         mode != "colocate"

@@ -72,7 +72,8 @@ def own_name(site: Site) -> Answer | None:
         return ok(f"{told['name']} is {found[0]}")
     given = job_options.of_args(job.launcher_args)
     dynamic = (
-        job_options.one(given, "rdzv_backend") not in (None, "static") and "local_addr" not in given
+        job_options.first_value(given, "rdzv_backend") not in (None, "static")
+        and "local_addr" not in given
     )
     is_named = "GLOO_SOCKET_IFNAME" in site.plan.env and (
         site.plan.env["GLOO_SOCKET_IFNAME"].value is not None

@@ -33,7 +33,7 @@ def questions(site: Site) -> Iterator[Question]:
     yield from (("path", path) for path in _candidates(site))
 
 
-def judge(site: Site) -> Answer | None:
+def check_command(site: Site) -> Answer | None:
     """Return what is wrong with the command, or what of it is there; None where nobody can say.
 
     `setup` may bring files, and change PATH: it makes a warning of a failure.

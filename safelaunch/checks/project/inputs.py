@@ -52,7 +52,7 @@ def _script(site: Site) -> Iterable[Question]:
 def script(site: Site) -> Answer | None:
     """Whether the job's script, or what its `command:` runs, is there, and can be read."""
     if site.case.job.script is None:
-        return command.judge(site)
+        return command.check_command(site)
     name = site.case.job.script
     told = job_paths.look(site, "path", name)
     if told["kind"] == "file" and told.get("readable", True):

@@ -130,7 +130,7 @@ def _overwritten(site: Site) -> str | None:
     given = job_options.options(job)
     if job.script is None or "resume_from_checkpoint" in given or job_paths.resumes(job):
         return None
-    folder = job_options.one(given, "output_dir")
+    folder = job_options.first_value(given, "output_dir")
     if folder is None or job_options.is_on(given, "overwrite_output_dir"):
         return None
     here = site.case.here(job.script, site.rank)
@@ -179,14 +179,14 @@ def _left(site: Site) -> list[tuple[str, str, str]]:
         found.append(
             ("temp/*/*.json", "its merge takes whatever JSON lies there", "mv temp temp.old")
         )
-    folder = job_options.one(given, "input_path")
+    folder = job_options.first_value(given, "input_path")
     if "merge.py" in words and folder and "cuda_list" not in given:
         found.append((f"{folder}/*.json", "the merge takes all of them", ""))
-    result = job_options.one(given, "result_json_data")
+    result = job_options.first_value(given, "result_json_data")
     if result:
         found.append((result, "where this evaluation fails it is taken for its result",
                       f"mv {result} {result}.old"))  # fmt: skip
-    results = job_options.one(given, "output_path")
+    results = job_options.first_value(given, "output_path")
     if "eval_and_aggregate.py" in words and results and "overwrite" not in given:  # AReaL 0.2
         what = "a data set with a result there is not evaluated again"
         found.append((f"{results}/*", what, "args: {overwrite: true}"))
@@ -246,8 +246,14 @@ def _same(site: Site, run: Mapping[str, Any]) -> str:
         at = posixpath.normpath(posixpath.join(cwd, path.replace("~", home, 1)))
         if at in mine:
             return f"writes to {at} as well"
-    names = {name: job_options.one(ours, name) for name in _NAMES if job_options.one(ours, name)}
-    if names and all(job_options.one(given, name) == value for name, value in names.items()):
+    names = {
+        name: job_options.first_value(ours, name)
+        for name in _NAMES
+        if job_options.first_value(ours, name)
+    }
+    if names and all(
+        job_options.first_value(given, name) == value for name, value in names.items()
+    ):
         return "has the same " + ", ".join(f"{name} {value}" for name, value in names.items())
     program = tuple(str(word) for word in site.plan.argv[site.plan.program :])
     is_whole = bool(program) and argv[-len(program) :] == program
@@ -311,11 +317,11 @@ def areal_folders(site: Site) -> Iterator[Answer]:
         launchers.load(site.case.job.launcher).CLUSTER,
         job_options.options(site.case.job),
     )
-    nodes = job_options.one(options, *cluster.node_options) if cluster is not None else None
+    nodes = job_options.first_value(options, *cluster.node_options) if cluster is not None else None
     if cluster is None or nodes in (None, "1"):
         return
     for name in cluster.shared_folders:
-        path = job_options.one(options, name)
+        path = job_options.first_value(options, name)
         if path is None:
             continue
         if (path + "/").startswith(_OWN):

@@ -133,7 +133,7 @@ class KeyInstaller:
     @contextlib.contextmanager
     def _connected(self, way: Target) -> Iterator[Connection]:
         if self.ask is not None:
-            self.ask.begin()
+            self.ask.start_connection()
         try:
             connection = self._connect(way)
         except HostError as e:
@@ -305,8 +305,8 @@ class _Memory:
         self._answers: dict[str, str] = {}
         self._asked: set[str] = set()
 
-    def begin(self) -> None:
-        """Begin another connection."""
+    def start_connection(self) -> None:
+        """Expect the questions of another connection."""
         self._asked.clear()
 
     def __call__(self, prompt: str, *, secret: bool) -> str:

@@ -27,7 +27,7 @@ def attach(run: RemoteRun, command: str, node: int) -> int:
     """Run `command`, which attaches to a run's node, on its host; return 0 when it was left."""
     if sys.platform == "win32":
         hosts = resolver(run.pointer.hosts_file, may_prompt=False)
-        plain = plain_ssh(hosts.host(run.pointer.of(node).host), command)
+        plain = plain_ssh(hosts.host(run.pointer.place(node).host), command)
         raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {plain}")
     connection = run.session(node).connection
     size = shutil.get_terminal_size()

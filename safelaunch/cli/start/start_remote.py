@@ -65,7 +65,7 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     sync = None if options["no_sync"] else _Sync(resolved, pending.machines, options)
     if sync is not None and len(folders) == 1:
         # on its way with the question
-        sync.begin([0], str(bind_word(folders[0], {Slot.HOME: "~"})))
+        sync.start([0], str(bind_word(folders[0], {Slot.HOME: "~"})))
     pending.ask_checks()
     homes = [{Slot.HOME: report.home} for report in pending.await_reports()]
     if shared.resumes(options):
@@ -173,7 +173,7 @@ class _Sync:
         self._options = options
         self._begun: dict[int, PendingPush] = {}  # by the first host of each group
 
-    def begin(self, group: Sequence[int], folder: str) -> None:
+    def start(self, group: Sequence[int], folder: str) -> None:
         """Ask what a group of hosts holds; `~/` is the home folder there."""
         self._begun[group[0]] = start_push(
             self._machines[group[0]].agent,
@@ -189,9 +189,9 @@ class _Sync:
         """Bring what the hosts lack, and say what that was."""
         several = groups(self._machines, folders)
 
-        def one(group: Sequence[int]) -> list[str]:
+        def finish_group(group: Sequence[int]) -> list[str]:
             if group[0] not in self._begun:
-                self.begin(group, folders[group[0]])
+                self.start(group, folders[group[0]])
             summary = self._begun[group[0]].finish(
                 confirm=_confirm if sys.stdin.isatty() else None,
                 report=say,
@@ -199,7 +199,7 @@ class _Sync:
             )
             return list(summary.lines(", ".join(self._machines[index].name for index in group)))
 
-        for lines in together(one, several):
+        for lines in together(finish_group, several):
             for line in lines:
                 say(line)
 

@@ -43,7 +43,7 @@ class RemoteRun:
 
     def session(self, node: int) -> Session:
         """Return the connection to a node's host. Raises HostError, ConfigError."""
-        return self.pool.session(self.pointer.of(node).host)
+        return self.pool.session(self.pointer.place(node).host)
 
     def places(self) -> tuple[Place, ...]:
         """Return host and folder of each node."""
@@ -131,7 +131,7 @@ class RemoteRun:
         if len(self.pointer.places) > 1 and request.node is None:
             return stream_log.merged_lines(self.pool, self.record, self.pointer, request)
         node = self.pointer.places[0].node if request.node is None else request.node
-        place = self.pointer.of(node)
+        place = self.pointer.place(node)
         pieces = stream_log.pieces(self.pool, self.record, place, **request.to_json())
         return with_attempt_lines(request.attempt, pieces)
 
@@ -139,5 +139,5 @@ class RemoteRun:
         """Return the files of a node on its host. Raises HostError."""
         from safelaunch.remote.runs.remote_files import RemoteFiles
 
-        place = self.pointer.of(node)
+        place = self.pointer.place(node)
         return RemoteFiles(self.session(node).agent, self.id, node, place.run_dir)

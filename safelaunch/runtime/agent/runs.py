@@ -77,7 +77,7 @@ def view(node_dir: str, request: dict[str, Any]) -> NodeView | None:
     """Return a node's status as it is now, what explains it, and `files` that were asked for."""
     if not os.path.isdir(node_dir) or os.path.exists(os.path.join(node_dir, MIRROR)):
         return None
-    status = run_state.judge(node_dir)
+    status = run_state.current_status(node_dir)
     seen = NodeView(run_dir=node_dir, status=status)
     if request.get("brief"):
         return seen
@@ -135,7 +135,7 @@ def log(request: dict[str, Any], link: Link) -> dict[str, Any]:
         position = reader.last_lines(reader.log_path(place, which, attempt), request["tail"])
 
     def is_done() -> bool:
-        return is_over(run_state.judge(place))
+        return is_over(run_state.current_status(place))
 
     sent = time.monotonic()
     for number, at, data in reader.follow_attempts(
@@ -161,7 +161,7 @@ def stop(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Stop a run: TERM, the grace, KILL. Returns its status."""
     del link
     place = run_dir.node_dir(str(request["id"]), int(request["node"]))
-    ended = run_state.judge(place).state in run_state.ENDED
+    ended = run_state.current_status(place).state in run_state.ENDED
     status = run_state.stop(place, float(request["grace"]))
     return {"status": status.to_json(), "ended": ended}
 

@@ -42,7 +42,7 @@ def seen(request: dict[str, Any], link: Link) -> dict[str, Any]:
     return {"seen": [t for t in request["tokens"] if os.path.exists(_path(folder, t))]}
 
 
-def take(request: dict[str, Any], link: Link) -> dict[str, Any]:
+def remove_marker(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Remove the file for `token`."""
     del link
     path = _left.pop(str(request["token"]), None)
@@ -77,4 +77,4 @@ def _path(folder: str, token: str) -> str:
     return os.path.join(folder, PREFIX + token)
 
 
-VERBS = {"leave": leave, "seen": seen, "take": take}
+VERBS = {"leave": leave, "seen": seen, "take": remove_marker}

@@ -98,7 +98,7 @@ def port(_: str, number: int) -> dict[str, Any]:
     from safelaunch.runtime import port_holders  # noqa: PLC0415 - as above
 
     return dict(
-        port_holders.of(int(number)), free=False, instead=start_probe.free_port(int(number))
+        port_holders.holders_of(int(number)), free=False, instead=start_probe.free_port(int(number))
     )
 
 
@@ -179,7 +179,7 @@ def runs(_: str) -> list[dict[str, Any]]:
             status = Status.read(at)
             if status is not None and status.state in run_state.ENDED:
                 continue  # only runs that have not ended need a look at their processes
-            if run_state.judge(at).state not in ("running", "pending"):
+            if run_state.current_status(at).state not in ("running", "pending"):
                 continue
             plan = json_files.read_json(os.path.join(at, "plan.json")) or {}
             nodes = plan.get("nodes")

@@ -216,7 +216,7 @@ def tools() -> dict[str, Any]:
     """Return {name: {"path", "version"}} of the programs that starts and builds use."""
     found: dict[str, Any] = {}
 
-    def one(name: str, words: list[str] | None) -> None:
+    def run_tool(name: str, words: list[str] | None) -> None:
         extra = [os.path.join(os.path.dirname(sys.executable), name)]  # of the environment
         if name == "nvcc":
             extra += [os.path.join(folder, name) for folder in _cuda_homes()]
@@ -232,7 +232,7 @@ def tools() -> dict[str, Any]:
             if said.get("why"):
                 found[name] = dict(told, why=said["why"])
 
-    threads = [threading.Thread(target=one, args=item, daemon=True) for item in _TOOLS.items()]
+    threads = [threading.Thread(target=run_tool, args=item, daemon=True) for item in _TOOLS.items()]
     for thread in threads:
         thread.start()
     for thread in threads:

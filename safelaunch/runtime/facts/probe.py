@@ -111,7 +111,7 @@ class Probe:
 _begun: list[Probe] = []
 
 
-def begin(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
+def start_quick_probe(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
     """Begin a probe, which `end` waits for; what is asked between runs beside it."""
     del link
     _begun[:] = [Probe(request)]
@@ -286,4 +286,4 @@ def _let_go(child: subprocess.Popen[bytes] | _Forked) -> int | None:
     return None
 
 
-VERBS = {"probe": probe, "begin": begin, "end": end}
+VERBS = {"probe": probe, "begin": start_quick_probe, "end": end}

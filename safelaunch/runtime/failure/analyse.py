@@ -119,7 +119,7 @@ def _judged(
     failed, warnings = list(found), []  # type: list[rank_ends.End], list[str]
     if not known.is_bad:
         failed, warnings = _without_ended(found, known, kills)
-    ranks = blame.judge(failed, kills, alone)
+    ranks = blame.rank_failures(failed, kills, alone)
     if not blame.launcher_signal(known.launcher, known.log):  # else they were asked to leave
         ranks = blame.left_early(found, ranks) + ranks
     if not ranks and known.is_bad:
@@ -227,7 +227,7 @@ def _consult(first: blame.Finding, logs: Sequence[str]) -> None:
     for path in logs:
         match = classes.classify(log_tails.read(path, log_tails.CLASSIFIED))
         if match is not None and match.role == "root":
-            first.take(match)
+            first.add_match(match)
             first.role = "root"
             first.what = blame.one_line(match.line)
             first.log = path
@@ -311,7 +311,7 @@ def _advice(
         return advice.port(number, fixed, own)
     if disk:
         return advice.disk(around.to_look_at(disk), around.is_ours(disk))
-    return advice.of(first.name, first.signal, frame is not None, around.has_cuda())
+    return advice.advice_for(first.name, first.signal, frame is not None, around.has_cuda())
 
 
 def _exception(error: dict[str, Any] | None) -> ExceptionRecord | None:

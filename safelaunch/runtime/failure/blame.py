@@ -67,7 +67,7 @@ class Finding(object):
         self.left = False  # it ended well, and too early
         self.owns_log = False  # nobody else writes there, but a launcher at its end
 
-    def take(self, match: Match) -> None:
+    def add_match(self, match: Match) -> None:
         """Take the class from what was recognised."""
         self.name, self.signature = match.name, match.signature
 
@@ -109,7 +109,9 @@ def in_short(error: Mapping[str, Any], limit: int = 300) -> str:
     return one_line("%s: %s" % (kind, message) if message else kind, limit - len(where)) + where
 
 
-def judge(ends: list[End], kills: list[dict[str, Any]], alone: bool = False) -> list[Finding]:
+def rank_failures(
+    ends: list[End], kills: list[dict[str, Any]], alone: bool = False
+) -> list[Finding]:
     """Return a finding for each rank that failed, the one to blame first.
 
     `alone`: there is one rank only, so that the launcher's log is its own.
@@ -174,7 +176,7 @@ def _exception(
     kind, message = str(error.get("type") or "exception"), str(error.get("message") or "")
     finding.what = in_short(error)
     match = classes.classify_exception(kind, message, str(error.get("traceback") or ""))
-    finding.take(match)
+    finding.add_match(match)
     finding.role = match.role
     if kind.rpartition(".")[2] in INTERRUPTS:
         finding.name, finding.role = "killed-by-signal", "root" if first else "cascade"
@@ -205,7 +207,7 @@ def _signalled(
     elif end.signal == "SIGABRT":
         match = classes.classify(log_tails.read(end.log, log_tails.CLASSIFIED))
         if match is not None and match.name.startswith(("nccl-", "cuda-", "device-", "peer-")):
-            finding.take(match)
+            finding.add_match(match)
             finding.what = one_line("%s: %s" % (finding.what, match.line))
             first = first and match.role != "cascade"
     if finding.proof:
@@ -249,7 +251,7 @@ def _exited(finding: Finding, end: End, first: bool) -> None:
         finding.error = error
         finding.what = "exited with code %s%s after %s" % (end.code, how, finding.what)
     elif match is not None and (match.role == "root" or (own and match.role == "unknown")):
-        finding.take(match)
+        finding.add_match(match)
         finding.role = match.role if not first else finding.role
         finding.what = one_line("%s: %s" % (finding.what, match.line))
 
@@ -258,7 +260,7 @@ def _refine(finding: Finding) -> None:
     """Take the class from a rank's log where that names a cause; the exception stays what it is."""
     match = classes.classify(log_tails.read(finding.log, log_tails.CLASSIFIED))
     if match is not None and match.role == "root":
-        finding.take(match)
+        finding.add_match(match)
         finding.role = "unknown" if finding.role == "cascade" else finding.role
 
 
@@ -297,7 +299,7 @@ def _by_its_words(finding: Finding) -> Finding:
     match = classes.classify(text)
     finding.error = log_tails.exception(finding.log)
     if match is not None and match.role != "warning":
-        finding.take(match)
+        finding.add_match(match)
         finding.role = match.role
         finding.what = one_line(match.line)
     elif finding.error is not None:

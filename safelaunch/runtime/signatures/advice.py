@@ -121,7 +121,7 @@ _LEFT = (
 _HANG = "read the stacks of all ranks: who is somewhere else than the others?"
 
 
-def of(name: str, signal: str = "", has_frame: bool = True, cuda: bool = True) -> str:
+def advice_for(name: str, signal: str = "", has_frame: bool = True, cuda: bool = True) -> str:
     """Return what regard to the signal and to what is known and used tells beyond the class."""
     if name == "user-code-exception" and not has_frame:
         return _UNSEEN

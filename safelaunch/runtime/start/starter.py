@@ -77,7 +77,7 @@ def start(
     return StartAnswer(
         run_dir=node_dir,
         run=run,
-        status=run_state.judge(node_dir),
+        status=run_state.current_status(node_dir),
         supervisor=supervisor,
         recorder=recorder,
         started=True,
@@ -114,10 +114,10 @@ def _take_back(node_dir: str, run: RunRecord, created: list[str]) -> None:
 def _earlier(node_dir: str) -> StartAnswer:
     """Return how an earlier start of the same id went, once it is decided."""
     deadline = time.monotonic() + run_state.START_LIMIT
-    status = run_state.judge(node_dir)
+    status = run_state.current_status(node_dir)
     while status.state == "pending" and time.monotonic() < deadline:
         time.sleep(0.02)
-        status = run_state.judge(node_dir)
+        status = run_state.current_status(node_dir)
     run = RunRecord.read(node_dir) or RunRecord()
     return StartAnswer(run_dir=node_dir, run=run, status=status, started=False)
 

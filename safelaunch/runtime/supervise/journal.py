@@ -83,7 +83,7 @@ class Journal(object):
                 with open(path, "rb") as file:
                     self.kept[name] = file.read(), info.st_mode & 0o777
 
-    def begin(self, attempt: int) -> None:
+    def start_attempt(self, attempt: int) -> None:
         """Turn to the logs of an attempt. Raises OSError."""
         self.logs = os.path.join(self.dir, "logs", "attempt-%d" % attempt)
         os.makedirs(self.logs, 0o700, exist_ok=True)

@@ -61,7 +61,7 @@ class Observer(object):
         self.saved_at = 0.0
         self.saved: ProgressReport | None = None
 
-    def begin(self, attempt: Attempt) -> None:
+    def start_attempt(self, attempt: Attempt) -> None:
         """Turn to a new attempt."""
         self.line.reset()
         self.wrote = (0, time.monotonic())

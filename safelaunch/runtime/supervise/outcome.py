@@ -86,7 +86,7 @@ class Outcome(object):
         return recovery.advice(self.attempts, rungs, self.status.state == "succeeded")
 
 
-def of(
+def determine(
     node_dir: str,
     run: RunRecord,
     attempt: Attempt,

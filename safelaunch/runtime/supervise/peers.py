@@ -384,7 +384,7 @@ def _ends_others(end: NodeEnd) -> bool:
     return end.state != "succeeded" or end.stopped_by == SMOKE
 
 
-def of(node_dir: str, run: RunRecord, journal: Journal) -> Peers | None:
+def open_peers(node_dir: str, run: RunRecord, journal: Journal) -> Peers | None:
     """Return the other nodes of a run; None where there are none, or no way to them is known."""
     path = os.path.join(node_dir, FILE)
     told = json_files.read_json(path)

@@ -72,7 +72,7 @@ class Supervisor(object):
         self.began = time.monotonic()
         self.observer: Observer | None = None
         self.nodes: Peers | None = None  # the others, where there are several
-        self.journal.begin(1)
+        self.journal.start_attempt(1)
         self.current = self._attempt(1)
 
     def _attempt(self, number: int) -> attempt.Attempt:
@@ -117,10 +117,10 @@ class Supervisor(object):
         if len(self.run.hosts) > 1:
             from safelaunch.runtime.supervise import peers  # noqa: PLC0415 - most runs have one node
 
-            self.nodes = peers.of(self.dir, self.run, self.journal)
+            self.nodes = peers.open_peers(self.dir, self.run, self.journal)
         self.observer = observer.Observer(self.dir, self.run, self.journal, self.nodes)
         while True:
-            self.observer.begin(self.current)
+            self.observer.start_attempt(self.current)
             self.current.follow(wakeup, self.observer)
             decision = self._judge(wakeup)
             if decision is None:
@@ -145,7 +145,9 @@ class Supervisor(object):
         try:
             from safelaunch.runtime.supervise import outcome  # noqa: PLC0415 - as observe
 
-            result = outcome.of(self.dir, self.run, self.current, self.observer, self.attempts)
+            result = outcome.determine(
+                self.dir, self.run, self.current, self.observer, self.attempts
+            )
         except Exception as e:  # noqa: BLE001 - as in _judge
             self.journal.broken("judgement", e)
             code = self.current.outcome()["exit_code"]
@@ -259,7 +261,7 @@ class Supervisor(object):
         self.journal.restore({})
         try:
             script, port = self._script(number, decision)
-            self.journal.begin(number)
+            self.journal.start_attempt(number)
             self.current = self._attempt(number)
             self._begin(script, AttemptRecord(rung=decision.rung, port=port))
         except (OSError, ValueError) as e:

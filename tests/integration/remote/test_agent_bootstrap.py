@@ -99,7 +99,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
 
 def start(host: Host, *pythons: str) -> str:
     """Start the agent, asking at once; return what it says its own home is."""
-    agent = agent_bootstrap.begin("box", host.run, agent_bootstrap.digest(), pythons)
+    agent = agent_bootstrap.start_agent("box", host.run, agent_bootstrap.digest(), pythons)
     first, second = agent.ask_first("start.look"), agent.ask("start.look")
     assert first.result() == second.result()
     return str(first.result()["base"])

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.miss
 def begin(connection: Connection) -> Agent:
     """Start an agent as every command does."""
     execute = partial(connection.exec, wait=False)
-    return agent_bootstrap.begin("box", execute, agent_bootstrap.digest(), [])
+    return agent_bootstrap.start_agent("box", execute, agent_bootstrap.digest(), [])
 
 
 def settle(project: Path) -> None:

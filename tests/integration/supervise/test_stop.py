@@ -288,7 +288,7 @@ def test_while_its_directory_is_gone_a_run_is_not_called_lost(no_tmux: Place) ->
     try:
         wait_for(lambda: (processes.stat_of(who["pid"]) or "?")[0] == "T", "stop of the supervisor")
         place.remove(run)
-        found = run_state.judge(str(place.node(run)))
+        found = run_state.current_status(str(place.node(run)))
         assert (found.state, found.supervisor) == ("running", Process.from_json(who))
         assert "the run directory was removed" in str(found.reason)
     finally:
@@ -301,10 +301,10 @@ def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(pla
     run = both_up(place, place.ranks(FOREVER))
     end_supervisor(place, run)
     place.remove(run)
-    found = run_state.judge(str(place.node(run)))
+    found = run_state.current_status(str(place.node(run)))
     assert (found.state, found.alive) == ("lost", 3)
     assert run_state.stop(str(place.node(run)), 5.0).alive == 0
-    assert run_state.judge(str(place.node(run))).alive == 0
+    assert run_state.current_status(str(place.node(run))).alive == 0
 
 
 def test_the_record_of_processes_stays_short(place: Place) -> None:

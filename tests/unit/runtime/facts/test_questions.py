@@ -127,7 +127,7 @@ def test_a_port_held_for_ipv6_alone_is_seen() -> None:
         except OSError:
             pytest.skip("no IPv6 here")
         server.listen()
-        assert port_holders.of(server.getsockname()[1])["listens"] is True
+        assert port_holders.holders_of(server.getsockname()[1])["listens"] is True
 
 
 def test_a_table_of_sockets_that_cannot_be_read_is_no_free_port(

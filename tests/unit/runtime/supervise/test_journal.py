@@ -23,7 +23,7 @@ def journal(tmp_path: Path) -> Journal:
     found = Journal(str(tmp_path / "node-0"), RunRecord.from_json(RUN))
     (tmp_path / "node-0").mkdir()
     found.open()
-    found.begin(1)
+    found.start_attempt(1)
     return found
 
 

@@ -18,7 +18,7 @@ from safelaunch.runtime.start import start_probe
 from safelaunch.runtime.failure import analyse
 from safelaunch.runtime.signatures import table
 from safelaunch.runtime.supervise import outcome
-print(outcome.of.__module__, len(table.load().signatures) > 100)
+print(outcome.determine.__module__, len(table.load().signatures) > 100)
 """
 
 

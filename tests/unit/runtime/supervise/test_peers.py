@@ -306,7 +306,7 @@ def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
     path = tmp_path / peers.FILE
     path.write_text(json.dumps({"address": "127.0.0.1", "port": port, "token": "secret"}))
     journal: Any = Journal()
-    found = peers.of(str(tmp_path), RunRecord(hosts=HOSTS, node=0), journal)
+    found = peers.open_peers(str(tmp_path), RunRecord(hosts=HOSTS, node=0), journal)
     assert found is not None
     found.close(lambda: True, is_bad=False)
     assert not path.exists()
@@ -314,4 +314,4 @@ def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
 
 def test_a_run_of_one_node_has_no_peers(tmp_path: Path) -> None:
     journal: Any = Journal()
-    assert peers.of(str(tmp_path), RunRecord(hosts=["gpu1"], node=0), journal) is None
+    assert peers.open_peers(str(tmp_path), RunRecord(hosts=["gpu1"], node=0), journal) is None
