@@ -111,12 +111,13 @@ def test_every_key_has_a_line_of_documentation(record: type[Record]) -> None:
 
 
 @pytest.mark.parametrize("record", CLASSES, ids=lambda c: c.__name__)
-def test_every_key_can_be_read(record: type[Record]) -> None:
+def test_every_key_takes_values_of_its_type_alone(record: type[Record]) -> None:
     """Types that reading does not know would be found by the first file only."""
     values: list[object] = ["", 1, 1.5, True, [], {}, [{}], {"a": {}}, [1], None]
     for field in record.fields().values():
-        for value in values:
-            field.convert(value)
+        accepted = [v for v in values if field.convert(v) is not records._MISSING]
+        assert accepted, field.kind
+        assert len(accepted) < len(values) or "object" in field.kind
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", '"x"', "{" * 9999, '{"version": 1'])
