@@ -150,7 +150,7 @@ def test_what_the_readme_adds_to_its_job_file_is_understood(project: Path) -> No
 def test_every_check_stands_in_its_document() -> None:
     text = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)`( \u00b7)? \| (.*) \|$", text, re.MULTILINE)
-    made = [(one.id, " \u00b7" * one.quick, one.work.__doc__ or "") for one in declared()]
+    made = [(one.id, " \u00b7" * one.quick, one.function.__doc__ or "") for one in declared()]
     says = [
         (name, mark, doc.splitlines()[0].removeprefix("Whether ").rstrip("."))
         for name, mark, doc in made

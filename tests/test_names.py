@@ -22,7 +22,6 @@ VAGUE = frozenset(("judge", "begin", "take", "of", "one"))  # of functions
 # parts that still have such names
 NOT_YET = (
     ".",
-    "checks",
     "checks/environment",
     "checks/hardware",
     "checks/network",

@@ -1,25 +1,25 @@
-"""What a check answers: a status, what was seen, and what to do."""
+"""What a check returns: a status, the evidence for it, and what to do."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 OK, WARN, FAIL, SKIP = "ok", "warn", "fail", "skip"
-STATUSES = (FAIL, WARN, SKIP, OK)  # in the order of importance
+STATUSES = (FAIL, WARN, SKIP, OK)  # the most important first
 Question = tuple[Any, ...]  # kind and words: runtime/facts/questions.py
 
 
 class Answer(NamedTuple):
-    """What a check found. `evidence` is what was seen, `hint` what to do, followed literally."""
+    """The outcome of a check. Users follow `hint` literally."""
 
     status: str
     evidence: str
     hint: str = ""
-    source: str = ""  # where the rule comes from, if not the check's own
+    source: str = ""  # where the rule comes from, if it is not the check's own source
 
 
 class NotKnown(Exception):  # noqa: N818 - reads as what happened
-    """A check has no answer, for want of what it must know; says why."""
+    """A check cannot decide, because this is missing."""
 
 
 def ok(evidence: str) -> Answer:
@@ -37,6 +37,6 @@ def fail(evidence: str, hint: str, source: str = "") -> Answer:
     return Answer(FAIL, evidence, hint, source)
 
 
-def skip(why: str) -> Answer:
-    """Return that it cannot be told, and why."""
-    return Answer(SKIP, why)
+def skip(reason: str) -> Answer:
+    """Return that the check could not decide."""
+    return Answer(SKIP, reason)

@@ -1,4 +1,4 @@
-"""What checks look at: a job with its plan, the machines that it would run on, and the project."""
+"""The input of checks: a job with its plan, the hosts that it would run on, and the project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks.answers import NotKnown, Question
-from safelaunch.checks.project_files import Reading
+from safelaunch.checks.project_files import ProjectFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from safelaunch.model import Host, Job, NodePlan, Plan, Profile
 
 
-class Ways(NamedTuple):
-    """How the machines reach each other: the address and the interface of each, or what fails."""
+class RouteReport(NamedTuple):
+    """How the hosts reach each other: address and interface of each, or the error."""
 
     error: str | None = None
     hint: str = ""
@@ -28,28 +28,28 @@ class Ways(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
-    """All that a check may know. Without a job `resolved` and `plan` are None.
+class CheckContext:
+    """What is known of a job and all its hosts. Without a job `resolved` and `plan` are None.
 
     In their paths `~/` stands for the home folder of a host.
     """
 
     resolved: Resolved | None = None
     plan: Plan | None = None
-    sites: tuple[Site, ...] = ()
+    hosts: tuple[HostContext, ...] = ()
     project: str | None = None  # the project's folder on this machine
-    shown: tuple[str, ...] = ()  # and where it lies on each site
-    environ: Mapping[str, str] = field(default_factory=dict)  # of whoever starts the job
-    is_here: bool = True  # the job runs on this machine
-    routes: Ways | None = None  # between several machines; None: not tried
+    project_dirs: tuple[str, ...] = ()  # the project's folder on each host
+    environ: Mapping[str, str] = field(default_factory=dict)  # of the user who starts the job
+    is_local: bool = True  # the job runs on this machine
+    routes: RouteReport | None = None  # between several hosts; None: not tried
     shared: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)  # path -> ranks
     is_quick: bool = False
 
     @cached_property
-    def reading(self) -> Reading:
-        """What is read of the project."""
+    def project_files(self) -> ProjectFiles:
+        """The job's program and settings files on this machine."""
         job = self.resolved.job if self.resolved is not None else None
-        return Reading(job, self.here, is_quick=self.is_quick)
+        return ProjectFiles(job, self.local_path, is_quick=self.is_quick)
 
     @property
     def job(self) -> Job:
@@ -58,44 +58,44 @@ class Case:
             raise NotKnown("there is no job")
         return self.resolved.job
 
-    @property
-    def pythonpath(self) -> tuple[str, ...]:
-        """The folders of the job's PYTHONPATH. Only for checks that have a job."""
-        return tuple(map(str, self.job.pythonpath))
+    def local_path(self, path: str, rank: int = 0) -> str | None:
+        """Return where a planned path is on this machine; None if only the host has it.
 
-    def here(self, path: str, rank: int = 0) -> str | None:
-        """Return where a planned path lies on this machine; None for one of the host's own.
-
-        Relative paths begin at the job's working folder.
+        Relative paths start at the job's working folder.
         """
         if self.plan is None or self.project is None:
             return None
         if not path.startswith("~"):
             path = posixpath.join(str(self.plan.nodes[rank].cwd), path)
         path = posixpath.normpath(path)
-        if self.is_here:
+        if self.is_local:
             return path
-        root = self.shown[rank]
+        root = self.project_dirs[rank]
         if path != root and not path.startswith(root.rstrip("/") + "/"):
             return None
         return os.path.normpath(os.path.join(self.project, posixpath.relpath(path, root)))
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
-    """A machine, as far as it is known. Without a job `node` is None."""
+class HostContext:
+    """What is known of one host. Without a job `node` is None."""
 
-    host: Host
+    entry: Host
     profile: Profile | None = None
     node: NodePlan | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)  # hostfacts.facts.from_probe
     answers: Mapping[Question, Mapping[str, Any]] = field(default_factory=dict)
-    case: Case = field(default_factory=Case, repr=False)
+    context: CheckContext = field(default_factory=CheckContext, repr=False)
 
     @property
     def name(self) -> str:
         """The name of the host."""
-        return self.host.name
+        return self.entry.name
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the host is this machine."""
+        return self.context.is_local
 
     @property
     def rank(self) -> int:
@@ -103,25 +103,35 @@ class Site:
         return self.node.node_rank if self.node is not None else 0
 
     @property
+    def job(self) -> Job:
+        """The job. Only for checks that have one."""
+        return self.context.job
+
+    @property
     def plan(self) -> NodePlan:
-        """What the machine would run. Only for checks that have a job."""
+        """What the host would run. Only for checks that have a job."""
         if self.node is None:
             raise NotKnown("there is no job")
         return self.node
 
     @property
     def interpreter(self) -> str | None:
-        """The path of the interpreter that runs the job there; None: the one that is found."""
-        of = self.host.interpreter if self.node is None else self.node.interpreter
-        return None if of is None or of.path is None else str(of.path)
+        """The path of the host's interpreter for the job; None if it is searched for."""
+        interpreter = self.entry.interpreter if self.node is None else self.node.interpreter
+        return None if interpreter is None or interpreter.path is None else str(interpreter.path)
 
     @property
     def cwd(self) -> str:
         """The job's working directory there. Only for checks that have a job."""
         return str(self.plan.cwd)
 
-    def told(self, *question: Any) -> Any:
-        """Return the answer to a question of `asks`. Raises NotKnown."""
+    @property
+    def pythonpath(self) -> tuple[str, ...]:
+        """The folders of the job's PYTHONPATH. Only for checks that have a job."""
+        return tuple(map(str, self.job.pythonpath))
+
+    def answer(self, *question: Any) -> Any:
+        """Return the host's answer to a question that the check declares. Raises NotKnown."""
         answer = self.answers.get(question)
         if answer is None:
             raise NotKnown("it was not asked")
@@ -130,31 +140,26 @@ class Site:
         return answer["value"]
 
     def fact(self, *keys: str) -> Any:
-        """Return a fact by its keys. Raises NotKnown where it is not known."""
-        found = self.known(*keys)
-        if found is None:
+        """Return a fact by its keys. Raises NotKnown."""
+        value = self.get(*keys)
+        if value is None:
             skipped = self.facts.get("skipped") or {}
             why = next((skipped[key] for key in keys if key in skipped), None)
             raise NotKnown(why or f"`{'.'.join(keys)}` of the host is not known")
-        return found
+        return value
 
-    def known(self, *keys: str) -> Any:
-        """Return a fact by its keys; None where it is not known."""
-        found: Any = self.facts
+    def get(self, *keys: str) -> Any:
+        """Return a fact by its keys, or None."""
+        value: Any = self.facts
         for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
     @cached_property
     def ranks(self) -> int | None:
-        """The processes that the job starts here: one for each card where it says no number."""
+        """The processes that the job starts there: one per GPU if it sets no number."""
         processes = self.plan.processes
         if processes is not None:
             return processes
-        cards = self.known("gpus", "cards")
-        return len(cards) if cards else None
-
-
-def unique(questions: Sequence[Question]) -> list[Question]:
-    """Return questions, each once."""
-    return list(dict.fromkeys(questions))
+        gpus = self.get("gpus", "cards")
+        return len(gpus) if gpus else None

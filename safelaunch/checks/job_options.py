@@ -1,4 +1,4 @@
-"""What a job says: the options of its program, and the variables that it will see. Pure."""
+"""The options of a job's program, and the environment variables that it will see."""
 
 from __future__ import annotations
 
@@ -11,59 +11,60 @@ from safelaunch.model import Args
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
     from safelaunch.model import Job
 
 Options = dict[str, tuple[str, ...]]
 
 _TRUE = ("true", "True", "1", "yes")
+_OFF = ("false", "no", "0", "none", "off")
 HIDDEN = "***"  # a value that the facts of a host leave out
 
 
 def options(job: Job) -> Options:
-    """Return the options that the job's program is given; dashes in names are underscores."""
-    return {**of_words(job.command), **of_args(job.args)}
+    """Return the options of the job's program; dashes in names are underscores."""
+    return {**parse(Args(words=job.command)), **parse(job.args)}
 
 
-def of_words(given: Sequence[str]) -> Options:
-    """Return the options among words."""
-    return of_args(Args(words=tuple(given)))
+def with_launcher(job: Job) -> Options:
+    """Return the options of the job's launcher and of its program, which come first."""
+    return {**parse(job.launcher_args), **options(job)}
 
 
-def of_args(args: Args) -> Options:
-    """Return {option: its values} of arguments in either form; one that is off is none."""
-    found: Options = {}
+def parse(args: Args) -> Options:
+    """Return {option: its values}, without options that are only `false`."""
+    values: Options = {}
     for option, value, _ in option_roles.named_arguments(args):
         name = option.replace("-", "_")
-        found[name] = (*found.get(name, ()), value)
-    return {name: values for name, values in found.items() if name and values != ("false",)}
+        values[name] = (*values.get(name, ()), value)
+    return {name: words for name, words in values.items() if name and words != ("false",)}
 
 
-def all_words(job: Job) -> list[Args]:
-    """Return what the job's program is given, as the functions of source.words take it."""
+def program_args(job: Job) -> list[Args]:
+    """Return the arguments of the job's program, for the functions of option_roles."""
     return [Args(words=job.command), job.args]
 
 
-def first_value(options: Mapping[str, tuple[str, ...]], *names: str) -> str | None:
-    """Return the first value of the first of these options that is given; None without one."""
-    for name in names:
-        values = options.get(name)
-        if values:
-            return values[0].strip("'\"")
-    return None
+def first_value(options: Options, *names: str) -> str | None:
+    """Return the first value of the first of these options that is set, or None."""
+    return next((options[name][0].strip("'\"") for name in names if options.get(name)), None)
 
 
-def is_on(options: Mapping[str, tuple[str, ...]], name: str) -> bool:
-    """Whether a switch is given, alone or with a value that means yes."""
-    values = options.get(name)
-    return values is not None and values[0] in _TRUE
+def is_on(options: Options, name: str) -> bool:
+    """Whether a switch is set, alone or with a value that means yes."""
+    return name in options and options[name][0] in _TRUE
 
 
-def variable(site: Site, name: str) -> str | None:
-    """Return a variable as the job will see it; None where it has none, or it is not known."""
-    node = site.plan
+def is_not_off(options: Options, name: str) -> bool:
+    """Whether an option is set and not switched off."""
+    return name in options and not any(value.lower() in _OFF for value in options[name])
+
+
+def variable(host: HostContext, name: str) -> str | None:
+    """Return a variable as the job will see it; None where it is not set or not known."""
+    node = host.plan
     var = node.env.get(name)
     if var is not None and not (var.soft or var.computed):
         return var.value if isinstance(var.value, str) else None
@@ -71,21 +72,26 @@ def variable(site: Site, name: str) -> str | None:
         return None
     if node.keep is not None and not matches(name, (*node.keep, *BASICS)):
         return None
-    found = outside(site).get(name)
-    return None if found == HIDDEN else found
+    value = inherited_environ(host).get(name)
+    return None if value == HIDDEN else value
 
 
-def outside(site: Site) -> Mapping[str, str]:
+def has_variable(host: HostContext, name: str) -> bool:
+    """Whether the job will have a variable, also one whose value is not known before the start."""
+    return name in host.plan.secrets or bool(variable(host, name))
+
+
+def inherited_environ(host: HostContext) -> Mapping[str, str]:
     """Return the environment that the job starts from, as far as it is known."""
-    if site.case.is_here:
-        return site.case.environ
-    environ = site.known("environ")
+    if host.is_local:
+        return host.context.environ
+    environ = host.get("environ")
     return environ if isinstance(environ, dict) else {}
 
 
-def job_words(site: Site) -> str:
-    """Return the job as a command line names it: without it another interpreter is asked."""
-    resolved = site.case.resolved
+def command_line(host: HostContext) -> str:
+    """Return the job as a `safelaunch` command names it: its own interpreter is then checked."""
+    resolved = host.context.resolved
     if resolved is None:
         raise NotKnown("there is no job")
     line = " ".join(map(quote, resolved.line))

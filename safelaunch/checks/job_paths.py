@@ -1,8 +1,10 @@
-"""Which words of a job are paths, what they are for, and a look at them where they lie.
+"""Which words of a job are paths, and whether they exist where the job runs.
 
-A path in the project, or in an asset, travels to the host: it is there if it is here. Results and
-checkpoints lie on the host alone, so that one is asked as well.
+A path in the project, or in an asset, is copied to the host: it exists there if it exists on this
+machine. Results and checkpoints exist on the host alone, so the host is asked as well.
 """
+
+# ruff: noqa: PLC0415 - difflib, glob and the probe's questions: only where a path is missing
 
 from __future__ import annotations
 
@@ -18,27 +20,34 @@ from safelaunch.checks.answers import NotKnown
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
     from safelaunch.model import Args, Job
 
-_SHARED = ("fileroot", "log_dir", "logging_dir", "tensorboard_dir")  # runs may have them in common
+_SHARED = ("fileroot", "log_dir", "logging_dir", "tensorboard_dir")  # several runs may share these
 _FILE = re.compile(r"\.(jsonl?|csv|tsv|txt|parquet|log|md|html)$")
-_OPEN = re.compile(r"[$<>{}\n]|^\s*$")  # nothing can be said of these before the start
+_UNRESOLVED = re.compile(r"[$<>{}\n]|^\s*$")  # such a path is not known before the start
 _MAGIC = re.compile(r"[*?\[]")
+_ALIKE = 0.6  # ratio of difflib
 
 
-def outputs(site: Site) -> list[str]:
-    """Return the folders that the job says it writes to, in its arguments or its environment."""
-    env = {name: var.value for name, var in site.plan.env.items() if isinstance(var.value, str)}
-    found = [one for args in job_options.all_words(site.case.job)
-             for one in option_roles.output_folders(args, env)]  # fmt: skip
-    return _paths(_folder(one.value) for one in found)
+def output_folders(host: HostContext) -> list[str]:
+    """Return the folders that the job's arguments or environment name for its output."""
+    env = {name: var.value for name, var in host.plan.env.items() if isinstance(var.value, str)}
+    return _paths(
+        _folder(output.value)
+        for args in job_options.program_args(host.job)
+        for output in option_roles.output_folders(args, env)
+    )
 
 
-def saved(args: Iterable[Args]) -> list[str]:
-    """Return the folders of results that no two runs should have in common."""
-    found = [one for given in args for one in option_roles.output_folders(given, {})]
-    return _paths(_folder(o.value) for o in found if not o.option.endswith(_SHARED))
+def result_folders(arguments: Iterable[Args]) -> list[str]:
+    """Return the folders of results that no two runs should share."""
+    return _paths(
+        _folder(output.value)
+        for args in arguments
+        for output in option_roles.output_folders(args, {})
+        if not output.option.endswith(_SHARED)
+    )
 
 
 def _folder(path: str) -> str:
@@ -46,51 +55,53 @@ def _folder(path: str) -> str:
     return posixpath.dirname(path) or "." if _FILE.search(path) else path
 
 
-def weights(job: Job) -> list[str]:
-    """Return the models that the job's arguments name: paths, and ids of a hub; no tokenizers."""
-    return _paths(one.value for one in _models(job) if not _is_tokenizer(one))
+def model_args(job: Job) -> list[str]:
+    """Return the models in the job's arguments: paths, and ids of a hub; no tokenizers."""
+    return _paths(arg.value for arg in _models(job) if not arg.option.startswith("tokenizer"))
 
 
 def has_tokenizer(job: Job) -> bool:
     """Whether the arguments name a tokenizer apart from the model."""
-    return any(_is_tokenizer(one) for one in _models(job))
+    return any(arg.option.startswith("tokenizer") for arg in _models(job))
 
 
 def _models(job: Job) -> list[option_roles.NamedArgument]:
-    return [one for args in job_options.all_words(job) for one in option_roles.model_paths(args)]
+    return [m for args in job_options.program_args(job) for m in option_roles.model_paths(args)]
 
 
-def _is_tokenizer(one: option_roles.NamedArgument) -> bool:
-    return one.option.startswith("tokenizer")
+def hub_ids(job: Job) -> list[tuple[str, str]]:
+    """Return (kind, id) of each model and data set in the arguments that looks like a hub id."""
+    named = [("models", arg.value) for arg in _models(job)]
+    for args in job_options.program_args(job):
+        named += [("datasets", arg.value) for arg in option_roles.dataset_paths(args)]
+    return [
+        (kind, id_) for kind, id_ in dict.fromkeys(named) if option_roles.looks_like_hub_id(id_)
+    ]
 
 
-def ids(job: Job) -> list[tuple[str, str]]:
-    """Return (kind, id) of what the arguments take from the hub, unless a folder has that name."""
-    found = [("models", one.value) for one in _models(job)]
-    found += [("datasets", one.value) for args in job_options.all_words(job)
-              for one in option_roles.dataset_paths(args)]  # fmt: skip
-    return [one for one in dict.fromkeys(found) if option_roles.looks_like_hub_id(one[1])]
-
-
-def resumes(job: Job) -> list[str]:
-    """Return the checkpoints that the job's arguments name to go on from."""
-    found = (
-        one.value for args in job_options.all_words(job) for one in option_roles.resume_paths(args)
-    )
-    return _paths(value for value in found if value.lower() not in ("latest", "last", "best"))
-
-
-def configs(job: Job) -> list[str]:
-    """Return the configuration files that the job's arguments name."""
+def checkpoints(job: Job) -> list[str]:
+    """Return the checkpoints that the job's arguments resume from."""
     return _paths(
-        o.value for args in job_options.all_words(job) for o in option_roles.config_files(args)
+        arg.value
+        for args in job_options.program_args(job)
+        for arg in option_roles.resume_paths(args)
+        if arg.value.lower() not in ("latest", "last", "best")
+    )
+
+
+def config_files(job: Job) -> list[str]:
+    """Return the configuration files in the job's arguments."""
+    return _paths(
+        arg.value
+        for args in job_options.program_args(job)
+        for arg in option_roles.config_files(args)
     )
 
 
 def _paths(values: Iterable[str]) -> list[str]:
-    """Return values that may be paths, each once, without quotes that a framework takes off."""
-    bare = (value.strip("'\"") for value in values)
-    return list(dict.fromkeys(one for one in bare if not _OPEN.search(one) and "://" not in one))
+    """Return each value that may be a path once, without quotes that a framework removes."""
+    bare = dict.fromkeys(value.strip("'\"") for value in values)
+    return [path for path in bare if not _UNRESOLVED.search(path) and "://" not in path]
 
 
 def is_path(text: str) -> bool:
@@ -99,162 +110,152 @@ def is_path(text: str) -> bool:
 
 
 def is_glob(text: str) -> bool:
-    """Whether a path has the signs of a glob."""
+    """Whether a path has glob characters."""
     return _MAGIC.search(text) is not None
 
 
-# -- where they lie --------------------------------------------------------------------------------
+# -- where paths are -------------------------------------------------------------------------------
 
 
-def full(site: Site, path: str) -> str:
-    """Return a path of the job from the root on, or from `~/`, the home folder of a host."""
+def absolute(host: HostContext, path: str) -> str:
+    """Return a path of the job from the root, or from `~/`, the home folder of a host."""
     if path.startswith("~/"):
         return path
-    return posixpath.normpath(posixpath.join(site.cwd, path))
+    return posixpath.normpath(posixpath.join(host.cwd, path))
 
 
-def on_machine(site: Site, path: str) -> str:
-    """Return a path of the job as its machine has it, as far as its home folder is known."""
-    return _expanded(full(site, path), str(site.known("system", "home") or "~"))
+def host_path(host: HostContext, path: str) -> str:
+    """Return a path of the job with the host's home folder, as far as that is known."""
+    return _expand_home(absolute(host, path), str(host.get("system", "home") or "~"))
 
 
-def _expanded(path: str, home: str) -> str:
+def _expand_home(path: str, home: str) -> str:
     return home + path[1:] if path.startswith("~/") else path
 
 
-def travelling(site: Site, path: str) -> str | None:
-    """Return where on this machine lies what a host will have at a path; None for its own."""
-    roots = _roots(site, path)
+def local_source(host: HostContext, path: str) -> str | None:
+    """Return the path of this machine that is copied to a path of the host, or None."""
+    roots = _roots(host, path)
     if roots is None:
         return None
-    here, there = roots
-    return os.path.normpath(here + full(site, path)[len(there) :])
+    local, remote = roots
+    return os.path.normpath(local + absolute(host, path)[len(remote) :])
 
 
-def _roots(site: Site, path: str) -> tuple[str, str] | None:
-    """Return the folder here that holds a path of a host, and where that lies there."""
-    of, at = site.case, full(site, path)
-    if of.is_here or of.project is None:
+def _roots(host: HostContext, path: str) -> tuple[str, str] | None:
+    """Return the folder of this machine that is copied to a path's folder, and that folder."""
+    context, full = host.context, absolute(host, path)
+    if host.is_local or context.project is None:
         return None
-    pairs = [(asset.path, str(asset.place)) for asset in site.plan.assets]
-    for here, there in (*pairs, (of.project, of.shown[site.rank])):
-        if at == there or at.startswith(there.rstrip("/") + "/"):
-            return here, there.rstrip("/")
+    pairs = [(asset.path, str(asset.place)) for asset in host.plan.assets]
+    for local, remote in (*pairs, (context.project, context.project_dirs[host.rank])):
+        if full == remote or full.startswith(remote.rstrip("/") + "/"):
+            return local, remote.rstrip("/")
     return None
 
 
-def exists(path: str) -> bool:
-    """Whether something is at a path of this machine."""
-    return os.path.lexists(path)
-
-
-def look(site: Site, kind: str, path: str) -> Any:
-    """Return the answer to a question about a path: from here if it travels, else the host's.
+def answer(host: HostContext, kind: str, path: str) -> Any:
+    """Return the answer about a path: of this machine if it is copied, else of the host.
 
     Raises NotKnown.
     """
-    at = travelling(site, path)
-    if at is not None:
-        from safelaunch.runtime.facts import commands, questions  # noqa: PLC0415
+    source = local_source(host, path)
+    if source is not None:
+        from safelaunch.runtime.facts import commands, questions
 
         try:
-            found = questions.answer("/", kind, [at])
+            result = questions.answer("/", kind, [source])
         except commands.Skip:
-            found = None
-        if found is not None and found.get("kind", "") is not None:
-            return found
+            result = None
+        if result is not None and result.get("kind", "") is not None:
+            return result
     elif not path.startswith(("/", "~")):
-        check_workdir(site)
-    return site.told(kind, path)
+        check_workdir(host)
+    return host.answer(kind, path)
 
 
-def check_workdir(site: Site) -> None:
-    """Raise NotKnown where the folder that paths begin at is known to be missing: that is told."""
-    told = site.answers.get(("path", "."), {}).get("value")
-    if told is not None and told["kind"] is None:
-        raise NotKnown(f"{full(site, '.')} does not exist, where the path begins")
+def check_workdir(host: HostContext) -> None:
+    """Raise NotKnown where relative paths have no start: `workdir` reports the missing folder."""
+    folder = host.answers.get(("path", "."), {}).get("value")
+    if folder is not None and folder["kind"] is None:
+        raise NotKnown(f"the working directory {absolute(host, '.')} does not exist")
 
 
-def matches(site: Site, pattern: str) -> tuple[int, list[str]]:
-    """Return how many paths fit a glob, and the first of them: there, or to be brought there."""
-    told = site.told("glob", pattern)
-    roots, at = _roots(site, pattern), travelling(site, pattern)
-    if roots is None or at is None:
-        return told["count"], [_below(path, site.cwd) for path in told["found"]]
-    from safelaunch.runtime.facts import commands, questions  # noqa: PLC0415
+def glob_matches(host: HostContext, pattern: str) -> tuple[int, list[str]]:
+    """Return how many paths match a glob on the host or will be copied, and the first of them."""
+    remote = host.answer("glob", pattern)
+    roots, source = _roots(host, pattern), local_source(host, pattern)
+    if roots is None or source is None:
+        return remote["count"], [_below(path, host.cwd) for path in remote["found"]]
+    from safelaunch.runtime.facts import commands, questions
 
     try:
-        here = questions.answer("/", "glob", [at])
+        local = questions.answer("/", "glob", [source])
     except commands.Skip as e:
         raise NotKnown(str(e)) from e
-    home = site.known("system", "home") or ""
-    there = _expanded(roots[1], home)
-    names = {_below(path, roots[0]) for path in here["found"]}
-    both = sorted(names | {_below(path, there) for path in told["found"]})
-    return max(len(both), told["count"], here["count"]), both
+    remote_root = _expand_home(roots[1], host.get("system", "home") or "")
+    names = {_below(path, roots[0]) for path in local["found"]}
+    names |= {_below(path, remote_root) for path in remote["found"]}
+    return max(len(names), remote["count"], local["count"]), sorted(names)
 
 
-def near(site: Site, path: str) -> str | None:
-    """Return the path of this machine that is most like one that is not there."""
-    at = full(site, path) if site.case.is_here else travelling(site, path)
+def closest_name(host: HostContext, path: str) -> str | None:
+    """Return the existing path of this machine that is most like a missing path."""
+    source = absolute(host, path) if host.is_local else local_source(host, path)
     folder, name = posixpath.split(path)
     try:
-        names = os.listdir(os.path.dirname(at)) if at is not None else []
+        names = os.listdir(os.path.dirname(source)) if source is not None else []
     except OSError:
         return None
-    import difflib  # noqa: PLC0415 - where something is missing
+    import difflib
 
     stem = posixpath.splitext(name)[0]
-    for found in difflib.get_close_matches(name, names, n=5, cutoff=0.6):
+    for match in difflib.get_close_matches(name, names, n=5, cutoff=_ALIKE):
         # a common ending such as `.jsonl` makes no name alike
-        if difflib.SequenceMatcher(None, stem, posixpath.splitext(found)[0]).ratio() >= 0.6:  # noqa: PLR2004 - as above
-            return posixpath.join(folder, found)
+        if difflib.SequenceMatcher(None, stem, posixpath.splitext(match)[0]).ratio() >= _ALIKE:
+            return posixpath.join(folder, match)
     return None
 
 
-def from_project(site: Site, path: str) -> str | None:
-    """Return how the job names a path that lies where its file or its project begins.
-
-    None where it does not lie there, or paths begin there.
-    """
-    of, base = site.case, site.case.here(".", site.rank)
-    if base is None or of.project is None or path.startswith(("/", "~")):
+def job_relative(host: HostContext, path: str) -> str | None:
+    """Return a path, that exists beside the job file or in the project, from `workdir:` on."""
+    context, base = host.context, host.context.local_path(".", host.rank)
+    if base is None or context.project is None or path.startswith(("/", "~")):
         return None
-    import glob  # noqa: PLC0415 - where something is missing
+    import glob
 
-    file = of.resolved.job_file if of.resolved is not None else ""
-    for folder in ([os.path.dirname(os.path.abspath(file))] if file else []) + [of.project]:
-        at = os.path.join(folder, path)
-        if os.path.lexists(at) or (is_glob(path) and any(glob.iglob(at))):
-            return os.path.relpath(at, base).replace(os.sep, "/")
+    file = context.resolved.job_file if context.resolved is not None else ""
+    for folder in ([os.path.dirname(os.path.abspath(file))] if file else []) + [context.project]:
+        full = os.path.join(folder, path)
+        if os.path.lexists(full) or (is_glob(path) and any(glob.iglob(full))):
+            return os.path.relpath(full, base).replace(os.sep, "/")
     return None
 
 
 def _below(path: str, root: str) -> str:
-    """Return what is below a folder; a host's home folder may stand before it."""
-    before, found, after = path.partition(root.rstrip("/") + "/")
-    del before
-    return after if found and root else path
+    """Return what follows a folder in a path; the host's home folder may precede the folder."""
+    _, separator, rest = path.partition(root.rstrip("/") + "/")
+    return rest if separator and root else path
 
 
-def bring(site: Site, path: str) -> str:
-    """Return how a path gets to where the job runs."""
-    other = from_project(site, path)
+def how_to_provide(host: HostContext, path: str) -> str:
+    """Return how a missing path gets to where the job runs."""
+    other = job_relative(host, path)
     if other is not None:
-        return f"write `{other}`: paths begin at `workdir:`"
-    closest = None if is_glob(path) else near(site, path)
-    if closest is not None and all(closest != one.path for one in site.case.job.inputs):
-        return f"did you mean `{closest}`? else {_put(site, path)}"
-    return _put(site, path)
+        return f"write `{other}`: paths are relative to `workdir:`"
+    closest = None if is_glob(path) else closest_name(host, path)
+    if closest is not None and all(closest != entry.path for entry in host.job.inputs):
+        return f"did you mean `{closest}`? else {_copy_hint(host, path)}"
+    return _copy_hint(host, path)
 
 
-def _put(site: Site, path: str) -> str:
-    if is_glob(path) and site.case.is_here:
-        return f"put a file there that fits {full(site, path)}, or correct the path"
-    if site.case.is_here:
-        return f"put it at {full(site, path)}, or correct the path"
-    if travelling(site, path) is not None:
+def _copy_hint(host: HostContext, path: str) -> str:
+    full = absolute(host, path)
+    if is_glob(path) and host.is_local:
+        return f"put a file there that matches {full}, or correct the path"
+    if host.is_local:
+        return f"put it at {full}, or correct the path"
+    if local_source(host, path) is not None:
         return f"put it into the project at {path}, or correct the path"
-    folder = posixpath.dirname(full(site, path))
-    name = posixpath.basename(path)
-    return f"safelaunch push {name} --host {site.name} --to {folder}, or correct the path"
+    folder, name = posixpath.split(full)
+    return f"safelaunch push {name} --host {host.name} --to {folder}, or correct the path"

@@ -1,11 +1,13 @@
-"""What is checked: a job with its plan on its machines, or machines alone; and the results."""
+"""What is checked: a job with its plan on its hosts, or hosts alone; and their results."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from safelaunch.checks import run
+from safelaunch.checks.context import CheckContext, HostContext
+from safelaunch.checks.registry import CheckResult
 from safelaunch.config import profiles
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.paths import project_on_host
@@ -16,62 +18,51 @@ from safelaunch.plan.build import bind, bind_job
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.checks.answers import Question
-    from safelaunch.checks.run import Case, Result, Site
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
 
-class Answers(NamedTuple):
-    """What a machine answered: its facts, the parts of its answer, the questions in it."""
-
-    facts: dict[str, Any]
-    parts: Mapping[str, Any]
-    questions: Sequence[Question] = ()
-
-
 def for_plan(
     resolved: Resolved, plan: Plan, environ: Mapping[str, str], *, is_quick: bool = False
-) -> Case:
-    """Return a job with its plan and its machines."""
-    places: tuple[str, ...] = ()
+) -> CheckContext:
+    """Return the context of a job with its plan and its hosts."""
+    project_dirs: tuple[str, ...] = ()
     if resolved.flags.remote:
-        home = {Slot.HOME: "~"}  # as the machine itself understands it
+        home = {Slot.HOME: "~"}  # the host itself expands it
         folders = [project_on_host(host, resolved.project) for host in resolved.hosts]
-        places = tuple(str(bind_word(folder, home)) for folder in folders)
-        job = bind_job(resolved.job, {**home, Slot.PROJECT: places[0]})
+        project_dirs = tuple(str(bind_word(folder, home)) for folder in folders)
+        job = bind_job(resolved.job, {**home, Slot.PROJECT: project_dirs[0]})
         resolved, plan = resolved._replace(job=job), bind(plan, home)
-    case = run.Case(
+    context = CheckContext(
         resolved,
         plan,
         project=resolved.project,
-        shown=places,
+        project_dirs=project_dirs,
         environ=environ,
-        is_here=not resolved.flags.remote,
+        is_local=not resolved.flags.remote,
         is_quick=is_quick,
     )
     pairs = zip(resolved.hosts, plan.nodes, strict=True)
-    sites = [run.Site(host, resolved.profile_of(host), node, case=case) for host, node in pairs]
-    return run.joined(case, sites)
+    hosts = [HostContext(host, resolved.profile_of(host), node) for host, node in pairs]
+    return run.with_hosts(context, hosts)
 
 
-def for_machines(
+def for_hosts(
     names: Sequence[str],
     hosts: hosts_file.Hosts,
     profile: str | None,
     environ: Mapping[str, str],
-) -> Case:
-    """Return machines without a job, this one where none is named. Raises ConfigError."""
-    case = run.Case(environ=environ, is_here=not names)
-    sites = []
+) -> CheckContext:
+    """Return the context of hosts without a job, this machine by default. Raises ConfigError."""
+    selected = []
     for name in hosts_file.expand(hosts, tuple(names)) if names else (hosts_file.LOCAL,):
         host = hosts.machines.get(name) or Host(name)
         where = Origin("--profile") if profile else hosts.profiles.get(name, Origin("hosts"))
         name_or_path = profile or host.profile
         base = os.path.dirname(os.path.abspath(where.source)) if where.line else os.getcwd()
         loaded = profiles.load(name_or_path, where, base) if name_or_path else None
-        sites.append(run.Site(host, loaded))
-    return run.joined(case, sites)
+        selected.append(HostContext(host, loaded))
+    return run.with_hosts(CheckContext(environ=environ, is_local=not names), selected)
 
 
 def refuse_local(names: Sequence[str]) -> None:
@@ -79,21 +70,24 @@ def refuse_local(names: Sequence[str]) -> None:
     if hosts_file.LOCAL in names:
         raise ConfigError(
             f"`{hosts_file.LOCAL}` is this machine",
-            hint="leave `--host` out: this machine is meant then",
+            hint="leave out `--host`: this machine is the default",
         )
 
 
-def results(case: Case, answers: Sequence[Answers | HostError]) -> list[Result]:
-    """Return what the checks make of the machines that answered, and which did not answer."""
-    pairs = list(zip(case.sites, answers, strict=True))
-    answered = [(site, one) for site, one in pairs if isinstance(one, Answers)]
-    lost = [_unreachable(site, one) for site, one in pairs if isinstance(one, HostError)]
+def results(
+    context: CheckContext, replies: Sequence[run.HostReply | HostError]
+) -> list[CheckResult]:
+    """Return an error for each host that did not answer, and the checks' results for the others."""
+    pairs = list(zip(context.hosts, replies, strict=True))
+    lost = [
+        CheckResult("reached", "network", host.name, "fail", error.message, error.hint or "")
+        for host, error in pairs
+        if isinstance(error, HostError)
+    ]
+    answered = [host for host, reply in pairs if isinstance(reply, run.HostReply)]
     if not answered:
         return lost
-    facts = [(one.facts, one.parts, one.questions) for _, one in answered]
-    whole = run.with_facts(run.joined(case, [site for site, _ in answered]), facts)
-    return lost + run.run(whole)
-
-
-def _unreachable(site: Site, error: HostError) -> Result:
-    return run.Result("reached", "network", site.name, "fail", error.message, error.hint or "")
+    whole = run.with_hosts(context, answered)
+    return lost + run.run(
+        run.attach_answers(whole, [r for r in replies if isinstance(r, run.HostReply)])
+    )

@@ -1,4 +1,6 @@
-"""The checks before each start: those that take no time. `--no-check` leaves them out."""
+"""The quick checks before each start. `--no-check` leaves them out."""
+
+# ruff: noqa: PLC0415 - subprocess, and what reads the answers, are imported beside the probe: 20 ms
 
 from __future__ import annotations
 
@@ -13,25 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.checks.answers import Question
-    from safelaunch.checks.run import Case, Result, Site
+    from safelaunch.checks.context import CheckContext, HostContext
+    from safelaunch.checks.registry import CheckResult
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
     from safelaunch.runtime.facts.probe import Probe
 
-LIMIT = 2.0  # seconds that a question may take: a file system that hangs is not waited for
+LIMIT = 2.0  # seconds per question: a file system that hangs must not delay a start
 
 
 class QuickChecks(NamedTuple):
-    """Checks under way: a child process answers the questions about this machine."""
+    """Checks in progress: a child process answers the questions about this machine."""
 
-    case: Case
+    context: CheckContext
     questions: Sequence[Question]
     probe: Probe
 
-    def results(self) -> list[Result]:
-        """Return what the checks say, once the child has answered."""
-        early = run_early(self.case)
-        return results(self.case, [self.questions], [self.probe.told()], early)
+    def results(self) -> list[CheckResult]:
+        """Return the results, once the child has answered."""
+        early = run_early(self.context)
+        return results(self.context, [self.questions], [self.probe.told()], early)
 
 
 def start(
@@ -40,44 +43,46 @@ def start(
     environ: Mapping[str, str],
     python: str | None,
 ) -> QuickChecks | None:
-    """Start to check a job that is to run here; None where the start refuses it anyway.
+    """Start to check a job of this machine; None where the start itself refuses the job.
 
     `python` answers where the job names no interpreter.
     """
     if not sys.platform.startswith("linux") or len(plan.nodes) > 1:
         return None
-    gc.freeze()  # nothing here is garbage yet: not to look through it again, nor the fork's child
-    case = machines.for_plan(resolved, plan, environ, is_quick=True)
-    site = case.sites[0]
-    from safelaunch.runtime.facts.probe import Probe  # noqa: PLC0415 - subprocess
+    gc.freeze()  # so far nothing is garbage: neither this process nor its fork scans it again
+    context = machines.for_plan(resolved, plan, environ, is_quick=True)
+    host = context.hosts[0]
+    from safelaunch.runtime.facts.probe import Probe
 
-    questions = run.questions(case, site)
-    probe = Probe(request(site, questions, site.interpreter or python))
-    return QuickChecks(case, questions, probe)
-
-
-def request(site: Site, questions: Sequence[Question], python: str | None) -> dict[str, Any]:
-    """Return what a machine is asked before a start."""
-    return {**run.request(site, questions), "python": python, "limit": LIMIT}
+    questions = run.questions(host)
+    probe = Probe(request(host, questions, host.interpreter or python))
+    return QuickChecks(context, questions, probe)
 
 
-def run_early(case: Case) -> list[Result]:
-    """Return what can be said before the machines have answered."""
-    from safelaunch.hostfacts import gpus  # noqa: PLC0415 - what reads the answers: 20 ms
+def request(host: HostContext, questions: Sequence[Question], python: str | None) -> dict[str, Any]:
+    """Return the arguments of the probe of a host before a start."""
+    return {**run.request(host, questions), "python": python, "limit": LIMIT}
+
+
+def run_early(context: CheckContext) -> list[CheckResult]:
+    """Return the results that need no answers, and import what reads the answers."""
+    from safelaunch.hostfacts import gpus
 
     del gpus
-    return run.early(case)
+    return run.run_without_answers(context)
 
 
 def results(
-    case: Case,
+    context: CheckContext,
     questions: Sequence[Sequence[Question]],
     answers: Sequence[Mapping[str, Any]],
-    early: Sequence[Result],
-) -> list[Result]:
-    """Return what the checks say of the machines' answers; `early` is what `run_early` returned."""
-    facts = [
-        (assemble.from_probe(site.name, answer), answer.get("parts") or {}, asked)
-        for site, asked, answer in zip(case.sites, questions, answers, strict=True)
+    early: Sequence[CheckResult],
+) -> list[CheckResult]:
+    """Return the results from the hosts' answers; `early` is what `run_early` returned."""
+    replies = [
+        run.HostReply(
+            assemble.from_probe(host.name, answer), answer.get("parts") or {}, host_questions
+        )
+        for host, host_questions, answer in zip(context.hosts, questions, answers, strict=True)
     ]
-    return run.run(run.with_facts(case, facts), early)
+    return run.run(run.attach_answers(context, replies), early)

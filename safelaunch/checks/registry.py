@@ -1,8 +1,8 @@
-"""What a check is: a decorated function that judges a machine, or all of a job's, before a start.
+"""Declares checks: decorated functions that examine a host, or all hosts of a job, before a start.
 
-It is given what is known (context.py), changes nothing, and answers `ok`, `warn`, `fail` or `skip`
-with what it saw. `fail` is for what makes the start impossible; what is only read (a script, a
-configuration) warns at most. What does not concern a job is no answer at all: return None.
+A check gets what is known (context.py), changes nothing, and returns or yields `ok`, `warn`, `fail`
+or `skip` with its evidence. `fail` is for what makes the start impossible; a check that only reads
+text (a script, a configuration) warns at most. A check that does not concern a job returns None.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from safelaunch.checks.answers import Answer, Question
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
 
 FAMILIES = ("environment", "hardware", "network", "project", "arithmetic")
-# modules with checks that are made before each start; a start loads no others
+# modules with checks that run before each start; a start imports no others
 QUICK = (
     "environment.interpreter",
     "hardware.gpus",
@@ -30,7 +30,8 @@ QUICK = (
     "project.script",
     "project.arithmetic",
 )
-OTHERS = (
+MODULES = (
+    *QUICK,
     "project.models",
     "environment.torch_nccl",
     "environment.package_pairs",
@@ -40,11 +41,10 @@ OTHERS = (
     "hardware.interconnect",
     "network.reachability",
 )
-MODULES = (*QUICK, *OTHERS)
 
 
-class Result(NamedTuple):
-    """An answer with the check and the host that it is about; of all hosts: None."""
+class CheckResult(NamedTuple):
+    """An answer of a check about a host; None: about all hosts."""
 
     id: str
     family: str
@@ -60,8 +60,8 @@ class Check(NamedTuple):
 
     id: str
     family: str
-    work: Callable[[Any], Answer | Iterable[Answer] | None]
-    asks: Callable[[Site], Iterable[Question]] | None
+    function: Callable[[Any], Answer | Iterable[Answer] | None]
+    asks: Callable[[HostContext], Iterable[Question]] | None
     needs: tuple[str, ...]
     job: bool
     once: bool
@@ -69,46 +69,46 @@ class Check(NamedTuple):
     source: str
 
 
-_checks: dict[str, Check] = {}
-Work = TypeVar("Work", bound="Callable[[Any], Answer | Iterable[Answer] | None]")
+_registry: dict[str, Check] = {}
+CheckFunction = TypeVar("CheckFunction", bound="Callable[[Any], Answer | Iterable[Answer] | None]")
 
 
 def check(
     id: str,  # noqa: A002 - the field's name
     family: str,
     *,
-    asks: Callable[[Site], Iterable[Question]] | None = None,
+    asks: Callable[[HostContext], Iterable[Question]] | None = None,
     needs: tuple[str, ...] = (),
     job: bool = True,
     once: bool = False,
     quick: bool = False,
     source: str = "",
-) -> Callable[[Work], Work]:
-    """Declare a check: the function is given a Site, or with `once` the Case with all of them.
+) -> Callable[[CheckFunction], CheckFunction]:
+    """Declare a check: a function of a HostContext, or with `once` of the CheckContext.
 
-    `asks` says what must be asked of the machine; `site.told(...)` has the answer. `needs` names
-    parts of the host facts without which it is skipped. Without `job` it also judges a machine of
-    which no job is known. `quick`: it is made before each start as well, and needs no facts but
-    those that take no command (system, cores, memory, disks, gpus by /proc).
+    `asks` returns its questions to the host; `host.answer(...)` has the answers. `needs` names
+    parts of the host facts without which it is skipped. Without `job` it also checks a host for
+    which no job is known. `quick`: it also runs before each start, and needs no facts but those
+    that take no command (system, cores, memory, disks, gpus by /proc).
     """
 
-    def declare(work: Work) -> Work:
-        if id in _checks or family not in FAMILIES:
+    def declare(function: CheckFunction) -> CheckFunction:
+        if id in _registry or family not in FAMILIES:
             raise ValueError(id)
-        _checks[id] = Check(id, family, work, asks, needs, job, once, quick, source)
-        return work
+        _registry[id] = Check(id, family, function, asks, needs, job, once, quick, source)
+        return function
 
     return declare
 
 
 def declared(*, is_quick: bool = False) -> Iterator[Check]:
-    """Yield all checks, or the quick ones: by family, and in each as they stand in their files."""
+    """Yield all checks, or the quick ones: by family, then in the order of their files."""
     for name in QUICK if is_quick else MODULES:
         importlib.import_module(f"safelaunch.checks.{name}")
 
-    def place(one: Check) -> tuple[int, int]:
-        module = one.work.__module__.removeprefix("safelaunch.checks.")
-        return FAMILIES.index(one.family), MODULES.index(module)
+    def order(check: Check) -> tuple[int, int]:
+        module = check.function.__module__.removeprefix("safelaunch.checks.")
+        return FAMILIES.index(check.family), MODULES.index(module)
 
-    # as they stand in the table, whatever was imported first
-    yield from (one for one in sorted(_checks.values(), key=place) if one.quick or not is_quick)
+    # not in the order of imports, which depends on the command
+    yield from (c for c in sorted(_registry.values(), key=order) if c.quick or not is_quick)

@@ -1,142 +1,136 @@
-"""Checks before a start: what must be asked of the machines, and what the answers mean. Pure."""
+"""Runs checks before a start: the questions to the hosts, and the results from their answers."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks import answers as checks_answers
-from safelaunch.checks import registry as checks
+from safelaunch.checks import registry
 from safelaunch.checks.answers import STATUSES, Answer, NotKnown, Question
-from safelaunch.checks.context import Case, Site, unique
-from safelaunch.checks.registry import Check, Result
+from safelaunch.checks.registry import Check, CheckResult
 from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Case", "Result", "Site", "early", "made", "questions", "request", "run", "with_facts"]
+    from safelaunch.checks.context import CheckContext, HostContext
 
 
-def questions(case: Case, site: Site) -> list[Question]:
-    """Return what must be asked of a machine, so that all checks can be made."""
-    found: list[Question] = []
-    for one in _wanted(case):
-        if one.asks is None:
-            continue
-        # a fault of ours must not keep a job from starting; the check itself says what is wrong
-        with contextlib.suppress(Exception):
-            found += one.asks(site)
-    return unique(found)
+class HostReply(NamedTuple):
+    """What a host answered: its facts, the parts of its answer, and the questions in them."""
+
+    facts: Mapping[str, Any]
+    parts: Mapping[str, Any]
+    questions: Sequence[Question] = ()
 
 
-def request(site: Site, wanted: Sequence[Question]) -> dict[str, Any]:
-    """Return what `facts.probe` is asked for these questions; paths as the machine has them."""
-    node = site.node
+def questions(host: HostContext) -> list[Question]:
+    """Return the questions of all checks to a host, each once."""
+    questions: list[Question] = []
+    for check in _selected(host.context):
+        if check.asks is not None:
+            # a bug of safelaunch must not prevent a start; running the check reports it
+            with contextlib.suppress(Exception):
+                questions += check.asks(host)
+    return list(dict.fromkeys(questions))
+
+
+def request(host: HostContext, questions: Sequence[Question]) -> dict[str, Any]:
+    """Return the arguments of `facts.probe` for these questions; paths are those of the host."""
+    pythonpath: list[str] = []
+    if host.node is not None:  # in Python's order
+        script = host.job.script
+        first = "." if script is None else script.rpartition("/")[0] or "."
+        pythonpath = [first, *host.pythonpath]
     return {
-        "asks": [list(question) for question in wanted],
-        "cwd": None if node is None else str(node.cwd),
-        "pythonpath": [] if node is None else _pythonpath(site),
-        "quick": site.case.is_quick,
+        "asks": [list(question) for question in questions],
+        "cwd": None if host.node is None else str(host.node.cwd),
+        "pythonpath": pythonpath,
+        "quick": host.context.is_quick,
     }  # fmt: skip
 
 
-def _pythonpath(site: Site) -> list[str]:
-    """Return the folders that the job's modules are looked for in, as Python orders them."""
-    job = site.case.job
-    first = "." if job.script is None else job.script.rpartition("/")[0] or "."
-    return [first, *site.case.pythonpath]
-
-
-def with_facts(
-    case: Case,
-    told: Sequence[tuple[Mapping[str, Any], Mapping[str, Any], Sequence[Question]]],
-) -> Case:
-    """Return the case with what was told: for each site its facts, the parts, the questions."""
-    sites = []
-    for site, (facts, parts, wanted) in zip(case.sites, told, strict=True):
+def attach_answers(context: CheckContext, replies: Sequence[HostReply]) -> CheckContext:
+    """Return the context with what each host answered."""
+    hosts = []
+    for host, (facts, parts, questions) in zip(context.hosts, replies, strict=True):
         answers = {
-            one: parts.get(f"ask.{at}", {"skip": "the machine did not say"})
-            for at, one in enumerate(wanted)
+            question: parts.get(f"ask.{index}", {"skip": "the machine did not say"})
+            for index, question in enumerate(questions)
         }
-        sites.append(replace(site, facts=facts, answers=answers))
-    return joined(case, sites)
+        hosts.append(replace(host, facts=facts, answers=answers))
+    return with_hosts(context, hosts)
 
 
-def joined(case: Case, sites: Sequence[Site], **known: Any) -> Case:
-    """Return the case with these sites, each of which knows it, and with what is known since."""
-    made = replace(case, sites=(), **known)
-    if "reading" in case.__dict__:  # what was read of the project is the same
-        made.__dict__["reading"] = case.reading
-    for site in sites:
-        object.__setattr__(site, "case", made)
-    object.__setattr__(made, "sites", tuple(sites))
-    return made
+def with_hosts(context: CheckContext, hosts: Sequence[HostContext], **changes: Any) -> CheckContext:
+    """Return the context with these hosts, which refer to it, and with other changed fields."""
+    new = replace(context, hosts=(), **changes)
+    if "project_files" in context.__dict__:  # they are read once
+        new.__dict__["project_files"] = context.project_files
+    for host in hosts:
+        object.__setattr__(host, "context", new)
+    object.__setattr__(new, "hosts", tuple(hosts))
+    return new
 
 
-def early(case: Case) -> list[Result]:
-    """Return what the checks of all machines at once say, where no answer is needed for that.
+def run_without_answers(context: CheckContext) -> list[CheckResult]:
+    """Return the results of the checks of all hosts together, which need no answers.
 
-    Before a start none of them needs one: they are made while the machines look around.
+    Before a start they run while the hosts are being asked.
     """
-    return [result for one in _wanted(case) if one.once for result in made(one, case)]
+    return [r for check in _selected(context) if check.once for r in run_check(check, context)]
 
 
-def run(case: Case, said: Sequence[Result] | None = None) -> list[Result]:
-    """Return what all checks say: what matters most first. `said`: what `early` has returned."""
-    found = list(said or ())
-    for one in _wanted(case):
-        if said is None or not one.once:
-            found += made(one, case)
-    return sorted(found, key=lambda result: STATUSES.index(result.status))
+def run(context: CheckContext, early: Sequence[CheckResult] | None = None) -> list[CheckResult]:
+    """Return the results of all checks, the most important first.
+
+    `early`: the results of `run_without_answers`.
+    """
+    results = list(early or ())
+    for check in _selected(context):
+        if early is None or not check.once:
+            results += run_check(check, context)
+    return sorted(results, key=lambda result: STATUSES.index(result.status))
 
 
-def made(one: Check, case: Case) -> list[Result]:
-    """Return what one check says: of all machines at once, or of each."""
-    if one.once:
-        return list(_results(one, None, case))
-    return [result for site in case.sites for result in _results(one, site, site)]
-
-
-def _wanted(case: Case) -> Iterator[Check]:
-    for one in checks.declared(is_quick=case.is_quick):
-        if case.plan is not None or not one.job:
-            yield one
-
-
-def _results(one: Check, site: Site | None, given: Any) -> Iterator[Result]:
-    for answer in _answers(one, site, given):
-        yield Result(
-            one.id,
-            one.family,
-            None if site is None else site.name,
+def run_check(check: Check, context: CheckContext) -> list[CheckResult]:
+    """Return the results of a check: of all hosts together, or of each."""
+    return [
+        CheckResult(
+            check.id,
+            check.family,
+            None if host is None else host.name,
             answer.status,
             printable(answer.evidence),
             printable(answer.hint),
-            answer.source or one.source,
+            answer.source or check.source,
         )
+        for host in ((None,) if check.once else context.hosts)
+        for answer in _answers(check, host, context)
+    ]
 
 
-def _answers(one: Check, site: Site | None, given: Any) -> list[Answer]:
-    """Return what a check says; one that breaks is skipped, and no other with it."""
-    found: list[Answer] = []
+def _selected(context: CheckContext) -> Iterator[Check]:
+    for check in registry.declared(is_quick=context.is_quick):
+        if context.plan is not None or not check.job:
+            yield check
+
+
+def _answers(check: Check, host: HostContext | None, context: CheckContext) -> list[Answer]:
+    """Return what a check says; if it breaks it is skipped, and no other check with it."""
+    answers: list[Answer] = []
     try:
-        for need in one.needs:
-            if site is not None:
-                site.fact(need)
-        said = one.work(given)
-        for answer in [said] if isinstance(said, Answer) else said or ():
-            found.append(answer)  # noqa: PERF402 - those before a NotKnown count
+        if host is not None:
+            for need in check.needs:
+                host.fact(need)
+        answer = check.function(context if host is None else host)
+        for each in [answer] if isinstance(answer, Answer) else answer or ():
+            answers.append(each)  # noqa: PERF402 - those before a NotKnown count
     except NotKnown as e:
-        found += [] if _is_quick(given) else [checks_answers.skip(str(e))]
-    except Exception as e:  # noqa: BLE001 - a fault of ours must not keep a job from starting
-        found.append(
-            checks_answers.skip(f"the check itself failed: {type(e).__name__}: {str(e)[:200]}")
-        )
-    return found
-
-
-def _is_quick(given: Case | Site) -> bool:
-    """Whether only the quick checks are made."""
-    return given.is_quick if isinstance(given, Case) else given.case.is_quick
+        answers += [] if context.is_quick else [checks_answers.skip(str(e))]
+    except Exception as e:  # noqa: BLE001 - a bug of safelaunch must not prevent a start
+        what = f"the check itself failed: {type(e).__name__}: {str(e)[:200]}"
+        answers.append(checks_answers.skip(what))
+    return answers

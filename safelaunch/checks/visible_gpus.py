@@ -1,144 +1,149 @@
-"""Which cards of a machine a job uses: what the plan leaves of CUDA_VISIBLE_DEVICES. No checks."""
+"""Which GPUs of a host a job uses: what its plan leaves of CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import environ, launchers
 from safelaunch.checks.answers import NotKnown
-from safelaunch.checks.job_options import outside
+from safelaunch.checks.job_options import inherited_environ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
 
 CUDA = "CUDA_VISIBLE_DEVICES"
-Card = dict[str, Any]  # an entry of `gpus.cards` of the facts
+Gpu = dict[str, Any]  # an entry of `gpus.cards` of the facts
 
 
-class Seen(NamedTuple):
-    """The cards that a job sees. `words` is what CUDA_VISIBLE_DEVICES names; None: all cards."""
+class VisibleGpus(NamedTuple):
+    """The GPUs that a job sees. `words` are those of CUDA_VISIBLE_DEVICES; None: all GPUs."""
 
     words: tuple[str, ...] | None
-    cards: tuple[Card, ...]
-    missing: tuple[str, ...]  # words that name no card
-    where: str = ""  # who says it
+    gpus: tuple[Gpu, ...]
+    missing: tuple[str, ...]  # words that name no GPU
+    origin: str = ""  # what sets the variable
 
 
-def of_machine(site: Site) -> list[Card]:
-    """Return all cards of the machine; an empty list where there are none. Raises NotKnown."""
-    cards: list[Card] | None = site.known("gpus", "cards")
-    if not cards and site.known("gpus", "count") is None:
-        late = site.known("gpus", "late", "query")
-        raise NotKnown(f"the cards are not known: {late or 'nvidia-smi tells nothing'}")
-    return cards or []
+def all_gpus(host: HostContext) -> list[Gpu]:
+    """Return all GPUs of the host. Raises NotKnown."""
+    gpus: list[Gpu] | None = host.get("gpus", "cards")
+    if not gpus and host.get("gpus", "count") is None:
+        late = host.get("gpus", "late", "query")
+        raise NotKnown(f"the GPUs are not known: {late or 'nvidia-smi reports nothing'}")
+    return gpus or []
 
 
-def seen(site: Site) -> Seen:
-    """Return the cards that the job's processes see, in their order. Raises NotKnown.
+def has_gpus(host: HostContext) -> bool:
+    """Whether the host has GPUs and the job may compute on them. Raises NotKnown."""
+    return needs_gpu(host) is not False and bool(all_gpus(host))
 
-    What stands behind a name of no card is not seen either (CUDA programming guide).
+
+def visible(host: HostContext) -> VisibleGpus:
+    """Return the GPUs that the job's processes see, in their order. Raises NotKnown.
+
+    What follows a name of no GPU is not visible either (CUDA programming guide).
     """
-    cards = of_machine(site)
-    said, where = visible(site)
-    if said is None:
-        return Seen(None, tuple(cards), ())
-    words = tuple(word.strip() for word in said.split(",") if word.strip())
-    named = [_named(word, cards, site.known("gpus", "slices")) for word in words]
-    missing = [word for word, card in zip(words, named, strict=True) if card is None]
-    found = itertools.takewhile(lambda card: card is not None, named)
-    return Seen(words, tuple(card for card in found if card), tuple(missing), where)
+    gpus = all_gpus(host)
+    value, origin = visible_devices(host)
+    if value is None:
+        return VisibleGpus(None, tuple(gpus), ())
+    words = split_words(value)
+    named = [_named(word, gpus, host.get("gpus", "slices")) for word in words]
+    missing = tuple(word for word, gpu in zip(words, named, strict=True) if gpu is None)
+    return VisibleGpus(
+        words, tuple(filter(None, itertools.takewhile(bool, named))), missing, origin
+    )
 
 
-def _named(
-    word: str, cards: Sequence[Card], slices: Sequence[dict[str, Any]] | None
-) -> Card | None:
-    """Return the card that a word names: an index, a UUID or its beginning, a slice of it."""
+def split_words(value: str) -> tuple[str, ...]:
+    """Return the words of a CUDA_VISIBLE_DEVICES."""
+    return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+def _named(word: str, gpus: Sequence[Gpu], slices: Sequence[Gpu] | None) -> Gpu | None:
+    """Return the GPU that a word names: an index, a UUID or its beginning, a slice of it."""
     if word.startswith("MIG-"):
         if slices is None:
-            raise NotKnown("the slices of the cards are not known")
-        of = next((one["card"] for one in slices if str(one["uuid"]).startswith(word)), None)
-        return next((card for card in cards if card["index"] == of), None)
-    for card in cards:
-        is_uuid = word.startswith("GPU-") and str(card["uuid"]).startswith(word)
-        if is_uuid or word == str(card["index"]):
-            return card
-    if word.startswith("GPU-") and any(card["uuid"] is None for card in cards):
-        raise NotKnown("the UUIDs of the cards are not known")
+            raise NotKnown("the slices of the GPUs are not known")
+        index = next((s["card"] for s in slices if str(s["uuid"]).startswith(word)), None)
+        return next((gpu for gpu in gpus if gpu["index"] == index), None)
+    for gpu in gpus:
+        is_uuid = word.startswith("GPU-") and str(gpu["uuid"]).startswith(word)
+        if is_uuid or word == str(gpu["index"]):
+            return gpu
+    if word.startswith("GPU-") and any(gpu["uuid"] is None for gpu in gpus):
+        raise NotKnown("the UUIDs of the GPUs are not known")
     return None
 
 
-def numbered(site: Site, words: Iterable[str]) -> set[str]:
-    """Return names of cards as numbers where the machine's cards are known, so they compare."""
-    found = set()
+def as_indices(host: HostContext, words: Iterable[str]) -> set[str]:
+    """Return names of GPUs as indices where the host's GPUs are known, so that they compare."""
+    indices = set()
     for word in words:
         try:
-            card = _named(word, site.known("gpus", "cards") or (), site.known("gpus", "slices"))
+            gpu = _named(word, host.get("gpus", "cards") or (), host.get("gpus", "slices"))
         except NotKnown:
-            card = None
-        # two slices of a card are not the same
-        same = card is None or word.startswith("MIG-")
-        found.add(word if same or card is None else str(card["index"]))
-    return found
+            gpu = None
+        # two slices of a GPU are not the same
+        indices.add(word if gpu is None or word.startswith("MIG-") else str(gpu["index"]))
+    return indices
 
 
-def visible(site: Site) -> tuple[str | None, str]:
-    """Return CUDA_VISIBLE_DEVICES as the job will have it, and who sets it; None: not set."""
-    if site.node is None:
+def visible_devices(host: HostContext) -> tuple[str | None, str]:
+    """Return CUDA_VISIBLE_DEVICES as the job will have it, and what sets it; None: not set."""
+    if host.node is None:
         return None, ""
-    if CUDA in site.node.env:
-        var = site.node.env[CUDA]
+    if CUDA in host.node.env:
+        var = host.node.env[CUDA]
         return (None if var.value is None else str(var.value)), str(var.origin)
-    if site.node.keep is not None and not environ.matches(CUDA, site.node.keep):
+    if host.node.keep is not None and not environ.matches(CUDA, host.node.keep):
         return None, ""
-    where = "your environment" if site.case.is_here else "the host's environment"
-    return outside(site).get(CUDA), where
+    origin = "your environment" if host.is_local else "the host's environment"
+    return inherited_environ(host).get(CUDA), origin
 
 
-def wants(site: Site) -> bool | None:
-    """Whether the machine is to compute on cards, for the job; None where nothing says it."""
-    if site.profile is not None:
-        return site.profile.accelerator == "cuda"
-    if site.node is None:
+def needs_gpu(host: HostContext) -> bool | None:
+    """Whether the job is to compute on GPUs of the host; None where nothing says so."""
+    if host.profile is not None:
+        return host.profile.accelerator == "cuda"
+    if host.node is None:
         return None
-    said, _ = visible(site)
-    if said is not None and said.strip() in ("", "-1", "NoDevFiles"):
+    value, _ = visible_devices(host)
+    if value is not None and value.strip() in ("", "-1", "NoDevFiles"):
         return False
-    var = site.node.env.get("ACCELERATE_USE_CPU")
-    if site.case.job.launcher_args.has("cpu") or (var is not None and var.value == "true"):
+    var = host.node.env.get("ACCELERATE_USE_CPU")
+    if host.job.launcher_args.has("cpu") or (var is not None and var.value == "true"):
         return False
-    is_said = "gpus" in site.case.job.origins or site.case.job.needs.gpu_memory is not None
-    return True if is_said else None
+    return True if "gpus" in host.job.origins or host.job.needs.gpu_memory is not None else None
 
 
-def is_other(site: Site) -> bool:
-    """Whether the machine computes on cards of another vendor."""
-    others = site.known("gpus", "other_tools") and not site.known("gpus", "cards")
-    return bool(site.known("torch", "hip") or others)
+def is_other_vendor(host: HostContext) -> bool:
+    """Whether the host computes on GPUs of another vendor than NVIDIA."""
+    others = host.get("gpus", "other_tools") and not host.get("gpus", "cards")
+    return bool(host.get("torch", "hip") or others)
 
 
-def binds(site: Site) -> bool:
-    """Whether the launcher starts ranks of which each takes the card of its local rank."""
-    return launchers.load(site.case.job.launcher).binds_gpus(site.case.job)
+def one_per_rank(host: HostContext) -> bool:
+    """Whether the launcher starts ranks of which each takes the GPU of its local rank."""
+    return launchers.load(host.job.launcher).binds_gpus(host.job)
 
 
-def ranks(site: Site, found: Seen) -> int:
-    """Return how many ranks the job starts here."""
-    processes = site.plan.processes
-    return len(found.cards) if processes is None else processes
+def ranks(host: HostContext, visible: VisibleGpus) -> int:
+    """Return how many ranks the job starts there."""
+    processes = host.plan.processes
+    return len(visible.gpus) if processes is None else processes
 
 
-def listed(cards: Sequence[Card]) -> str:
-    """Return the names of cards as a line: `4 x NVIDIA A100-SXM4-80GB`."""
-    counts: dict[str, int] = {}
-    for card in cards:
-        name = str(card["name"] or "without a name")
-        counts[name] = counts.get(name, 0) + 1
+def names(gpus: Sequence[Gpu]) -> str:
+    """Return the names of GPUs as a line: `4 x NVIDIA A100-SXM4-80GB`."""
+    counts = Counter(str(gpu["name"] or "without a name") for gpu in gpus)
     return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
 
-def numbers(cards: Iterable[Card]) -> str:
-    """Return the indices of cards as a job file lists them: `[0, 1]`."""
-    return "[" + ", ".join(str(card["index"]) for card in cards) + "]"
+def indices(gpus: Iterable[Gpu]) -> str:
+    """Return the indices of GPUs as a job file lists them: `[0, 1]`."""
+    return str([gpu["index"] for gpu in gpus])

@@ -15,7 +15,7 @@ from safelaunch.checks.registry import check
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.checks.context import Case, Site
+    from safelaunch.checks.context import CheckContext, HostContext
 
 # why the probe (runtime/facts.py) got no answer from an interpreter; others may be a slow disk
 _NO_START = (
@@ -31,21 +31,21 @@ _ACCELERATE = "huggingface/accelerate: commands/launch.py"
 
 
 @check("interpreter", "environment", job=False)
-def interpreter(site: Site) -> Answer:
+def interpreter(host: HostContext) -> Answer:
     """Whether the interpreter runs, and is the one that was meant."""
-    found = site.known("python")
+    found = host.get("python")
     if found is None:
-        return _refused(site)
+        return _refused(host)
     said = f"{found['executable']}: Python {found['version']}, {found['kind']}"
-    return _another(site, found) or _our_own(site, found) or ok(said + _beside(site, found))
+    return _another(host, found) or _our_own(host, found) or ok(said + _beside(host, found))
 
 
-def _refused(site: Site) -> Answer:
-    why = str((site.known("skipped") or {}).get("python") or "")
+def _refused(host: HostContext) -> Answer:
+    why = str((host.get("skipped") or {}).get("python") or "")
     path, _, reason = why.partition(": ")
     if not reason or not path.startswith(("/", "~")):  # the question about it came to nothing
         raise NotKnown(why or "`python` of the host is not known")
-    other = pip_commands.elsewhere(site, ["torch"])
+    other = pip_commands.elsewhere(host, ["torch"])
     hint = other or "name one that exists with `python:`, `venv:` or `conda:`"
     old = re.search(_TOO_OLD, reason)
     if old is not None:
@@ -59,10 +59,10 @@ def _refused(site: Site) -> Answer:
     )
 
 
-def _another(site: Site, found: dict[str, Any]) -> Answer | None:
+def _another(host: HostContext, found: dict[str, Any]) -> Answer | None:
     """Return what is wrong where the path leads to another installation than it says."""
-    of = site.host.interpreter if site.node is None else site.node.interpreter
-    wanted = site.interpreter
+    of = host.entry.interpreter if host.node is None else host.node.interpreter
+    wanted = host.interpreter
     if of is None or wanted is None or wanted.startswith("~"):
         return None
     if of.kind in _KINDS and found["kind"] == "system":
@@ -78,24 +78,24 @@ def _another(site: Site, found: dict[str, Any]) -> Answer | None:
     return None
 
 
-def _our_own(site: Site, found: dict[str, Any]) -> Answer | None:
+def _our_own(host: HostContext, found: dict[str, Any]) -> Answer | None:
     """Return a warning where safelaunch's own environment was taken, for want of a better word."""
-    is_ours = site.case.is_here and found["prefix"] == sys.prefix
-    if not is_ours or site.node is None or site.interpreter is not None:
+    is_ours = host.is_local and found["prefix"] == sys.prefix
+    if not is_ours or host.node is None or host.interpreter is not None:
         return None
     if "torch" in (found.get("packages") or {}):
         return None
-    other = pip_commands.elsewhere(site, ["torch"])
-    if other is None or not job_needs.runs_python(site):
+    other = pip_commands.elsewhere(host, ["torch"])
+    if other is None or not job_needs.runs_python(host):
         return None
     return warn(f"the job runs in safelaunch's own environment, {sys.prefix}, without torch", other)
 
 
-def _beside(site: Site, found: dict[str, Any]) -> str:
+def _beside(host: HostContext, found: dict[str, Any]) -> str:
     """Return that the active environment is another one than the job's."""
-    environ = site.case.environ
+    environ = host.context.environ
     active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
-    if not site.case.is_here or site.interpreter is None or active in (None, found["prefix"]):
+    if not host.is_local or host.interpreter is None or active in (None, found["prefix"]):
         return ""
     return f"; the active {active} is not used"
 
@@ -104,10 +104,10 @@ def _beside(site: Site, found: dict[str, Any]) -> str:
 
 
 @check("secrets", "environment", once=True)
-def secrets(case: Case) -> Answer | None:
+def secrets(context: CheckContext) -> Answer | None:
     """Whether the names of `env_from` are set here: a start refuses without."""
-    names = case.sites[0].plan.secrets if case.sites else ()
-    missing = [name for name in names if not case.environ.get(name)]
+    names = context.hosts[0].plan.secrets if context.hosts else ()
+    missing = [name for name in names if not context.environ.get(name)]
     if missing:
         what = f"`env_from` names {', '.join(missing)}, not set in your environment"
         return fail(what, " and ".join(f"`export {name}=...`" for name in missing))
@@ -117,46 +117,46 @@ def secrets(case: Case) -> Answer | None:
 # -- the launcher ----------------------------------------------------------------------------------
 
 
-def _modules(site: Site) -> dict[str, str]:
+def _modules(host: HostContext) -> dict[str, str]:
     """Return {module: its package}, without which the launcher itself does not start."""
-    job = site.case.job
-    return launchers.load(job.launcher).imports(job) if job_needs.runs_python(site) else {}
+    job = host.job
+    return launchers.load(job.launcher).imports(job) if job_needs.runs_python(host) else {}
 
 
-def _asks(site: Site) -> Iterator[Question]:
-    return (("module", name) for name in _modules(site))
+def _asks(host: HostContext) -> Iterator[Question]:
+    return (("module", name) for name in _modules(host))
 
 
 @check("launcher", "environment", asks=_asks, quick=True)
-def launcher(site: Site) -> Answer | None:
+def launcher(host: HostContext) -> Answer | None:
     """Whether the interpreter finds the launcher."""
-    packages = _modules(site)
+    packages = _modules(host)
     if not packages:
         return None
-    answers = {name: site.told("module", name) for name in packages}
+    answers = {name: host.answer("module", name) for name in packages}
     missing = [n for n, a in answers.items() if not a["found"] or a["where"] == _FOLDER]
     if missing:
-        return _missing(site, packages, missing)
+        return _missing(host, packages, missing)
     hidden = [n for n, a in answers.items() if str(a["where"]).endswith(f"/{n}.py")]
     if hidden:
         where = answers[hidden[0]]["where"]
         return warn(
             f"`import {hidden[0]}` takes {where}, not the library", f"give {where} another name"
         )
-    installed = site.known("python", "packages") or {}
+    installed = host.get("python", "packages") or {}
     listed = [f"{name} {installed.get(package, '')}".strip() for name, package in packages.items()]
-    return ok(f"{pip_commands.python(site)} has {', '.join(listed)}")
+    return ok(f"{pip_commands.python(host)} has {', '.join(listed)}")
 
 
-def _missing(site: Site, packages: dict[str, str], missing: list[str]) -> Answer:
-    path, job = pip_commands.python(site), site.case.job
-    ours = site.case.is_here and site.known("python", "prefix") == sys.prefix
+def _missing(host: HostContext, packages: dict[str, str], missing: list[str]) -> Answer:
+    path, job = pip_commands.python(host), host.job
+    ours = host.is_local and host.get("python", "prefix") == sys.prefix
     own = ", safelaunch's own environment," if ours else ""
     without = " and no ".join(f"`{name}`" for name in missing)
-    other = pip_commands.elsewhere(site, packages.values())
+    other = pip_commands.elsewhere(host, packages.values())
     rest = [packages[name] for name in missing if name != "torch"]
-    commands = [pip_commands.torch(site)] if "torch" in missing else []
-    commands += [pip_commands.install(site, rest)] if rest else []
+    commands = [pip_commands.torch(host)] if "torch" in missing else []
+    commands += [pip_commands.install(host, rest)] if rest else []
     source = _ACCELERATE if "accelerate" in packages and "deepspeed" in missing else ""
     hint = "; or ".join([other, " and ".join(commands)]) if other else " and ".join(commands)
     return fail(

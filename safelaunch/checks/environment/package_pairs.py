@@ -28,23 +28,23 @@ from safelaunch.checks.registry import check
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
 
 _PAIRS = os.path.join(os.path.dirname(__file__), "pairs.json")
 
 
 @check("package-pairs", "environment", needs=("python",))
-def package_pairs(site: Site) -> list[Answer] | Answer | None:
+def package_pairs(host: HostContext) -> list[Answer] | Answer | None:
     """Whether packages are installed that are known not to go together."""
-    installed = job_needs.installed(site)
+    installed = job_needs.installed(host)
     if installed is None:
         return None
-    several, words = job_needs.has_several(site), job_needs.program(site.case.job)
-    version = str(site.fact("python", "version"))
+    several, words = job_needs.has_ranks(host), job_needs.program(host.job)
+    version = str(host.fact("python", "version"))
     found = [
         warn(
             f"{_listed(one, installed)}: {one['what']}",
-            pip_commands.install(site, one["fix"]),
+            pip_commands.install(host, one["fix"]),
             one["source"],
         )
         for one in pairs()

@@ -18,7 +18,7 @@ from safelaunch.runtime.packages import RECORDED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
     from safelaunch.checks.environment.requirements import Pin
 
 _LARGEST = 1 << 20  # bytes of a requirements file
@@ -35,29 +35,31 @@ _SPECIFIED = "https://packaging.python.org/en/latest/specifications/dependency-s
 
 
 @check("requirements", "environment", needs=("python",), source=_SPECIFIED)
-def requirements(site: Site) -> Answer | None:
+def requirements(host: HostContext) -> Answer | None:
     """Whether what is installed meets the project's own pins."""
-    installed, folders = job_needs.installed(site), _folders(site)
+    installed, folders = job_needs.installed(host), _folders(host)
     if installed is None or not folders:
         return None
     told = [_pins(folders[0], os.path.relpath(one, folders[0])) for one in folders]
-    environment = _environment(site)
+    environment = _environment(host)
     checked = [pin for one in told for pin in one.pins if pin.applies(environment)]
     wrong = [pin for pin in checked if not _met(pin, installed)]
-    version = str(site.fact("python", "version"))
+    version = str(host.fact("python", "version"))
     wrong[:0] = [one.python for one in told if one.python and one.python.holds(version) is False]
     if not checked and not wrong:
         return None
     if not wrong:
         return ok(f"{len(checked)} pins of the project are met")
-    return _unmet(site, wrong, installed, version)
+    return _unmet(host, wrong, installed, version)
 
 
 def _met(pin: Pin, installed: Mapping[str, str]) -> bool:
     return pin.name in installed and pin.holds(installed[pin.name]) is not False
 
 
-def _unmet(site: Site, wrong: Sequence[Pin], installed: Mapping[str, str], version: str) -> Answer:
+def _unmet(
+    host: HostContext, wrong: Sequence[Pin], installed: Mapping[str, str], version: str
+) -> Answer:
     order = {name: at for at, name in enumerate(("python", *RECORDED))}
     wrong = sorted(dict.fromkeys(wrong), key=lambda pin: order.get(pin.name, len(order)))
     has = {**installed, "python": version}
@@ -74,21 +76,24 @@ def _unmet(site: Site, wrong: Sequence[Pin], installed: Mapping[str, str], versi
     hints = []
     if wrong[0].name == "python":
         hints.append(f"name a Python {wrong[0].specifier} with `python:`, `venv:` or `conda:`")
-    if texts == files and texts and site.case.is_here:
-        folder = _folders(site)[0]
+    if texts == files and texts and host.is_local:
+        folder = _folders(host)[0]
         paths = [w for file in texts for w in ("-r", os.path.join(folder, file))] + index
         hints.append(
-            f"`{shlex.quote(pip_commands.python(site))} -m pip install {shlex.join(paths)}`"
+            f"`{shlex.quote(pip_commands.python(host))} -m pip install {shlex.join(paths)}`"
         )
     elif names:
-        hints.append(pip_commands.install(site, names, *index))
+        hints.append(pip_commands.install(host, names, *index))
     return warn("; ".join(told) + more, "; ".join(hints))
 
 
-def _folders(site: Site) -> list[str]:
+def _folders(host: HostContext) -> list[str]:
     """Return where the project's files lie here: its root, and the job's working folder."""
-    case = site.case
-    found = [case.project, case.here(".", site.rank) if case.plan is not None else None]
+    context = host.context
+    found = [
+        context.project,
+        context.local_path(".", host.rank) if context.plan is not None else None,
+    ]
     return [folder for folder in dict.fromkeys(found) if folder and os.path.isdir(folder)]
 
 
@@ -132,11 +137,11 @@ def _requirement_files(folder: str) -> list[str]:
     return meant if len(meant) == 1 else []  # several are alternatives: nobody says which
 
 
-def _environment(site: Site) -> dict[str, str]:
+def _environment(host: HostContext) -> dict[str, str]:
     """Return what markers are judged on: the job's interpreter on its machine."""
-    version = str(site.fact("python", "version"))
-    name = str(site.known("python", "implementation") or "cpython")
-    system = str(site.known("system", "os") or "Linux")
+    version = str(host.fact("python", "version"))
+    name = str(host.get("python", "implementation") or "cpython")
+    system = str(host.get("system", "os") or "Linux")
     return {
         "python_version": ".".join(version.split(".")[:2]),
         "python_full_version": version,
@@ -145,8 +150,8 @@ def _environment(site: Site) -> dict[str, str]:
         "platform_python_implementation": {"cpython": "CPython", "pypy": "PyPy"}.get(name, name),
         "sys_platform": system.lower(),
         "platform_system": system,
-        "platform_machine": str(site.known("system", "machine") or "x86_64"),
-        "platform_release": str(site.known("system", "kernel") or ""),
+        "platform_machine": str(host.get("system", "machine") or "x86_64"),
+        "platform_release": str(host.get("system", "kernel") or ""),
         "platform_version": "",
         "os_name": "posix",
         "extra": "",
@@ -175,78 +180,83 @@ _WANDB = ("WANDB_PROJECT", "WANDB_NAME", "WANDB_ENTITY", "WANDB_RUN_GROUP", "WAN
 _LOGIN = "https://docs.wandb.ai/models/ref/cli/wandb-login"
 
 
-def _asked(site: Site) -> dict[str, str]:
+def _asked(host: HostContext) -> dict[str, str]:
     """Return {module: the words that ask for it}."""
-    if not job_needs.runs_python(site):
+    if not job_needs.runs_python(host):
         return {}
-    given, found = job_needs.options(site.case.job), dict[str, str]()
+    given, found = job_options.with_launcher(host.job), dict[str, str]()
     for name, pattern, module in _ASKED:
         values = given.get(name)
-        if values is None or (not pattern and not job_needs.is_asked(given, name)):
+        if values is None or (not pattern and not job_options.is_not_off(given, name)):
             continue
         if not pattern:
             found.setdefault(module, f"--{name} {' '.join(values)}".strip())
             continue
-        for value in job_needs.listed(values):
+        for value in _list_values(values):
             if re.fullmatch(pattern, value):
                 found.setdefault(module or value, f"--{name} {value}")
     # only what the job itself says: a shell may have them for all sorts of work
-    env = {name for name, var in site.plan.env.items() if var.value is not None}
-    named = [name for name in _WANDB if name in env or name in site.plan.secrets]
+    env = {name for name, var in host.plan.env.items() if var.value is not None}
+    named = [name for name in _WANDB if name in env or name in host.plan.secrets]
     if named:
         found.setdefault("wandb", named[0])
-    if _wandb_is_off(site):
+    if _wandb_is_off(host):
         found.pop("wandb", None)
     return found
 
 
-def _wandb_is_off(site: Site) -> bool:
-    mode = (job_options.variable(site, "WANDB_MODE") or "").lower()
-    disabled = (job_options.variable(site, "WANDB_DISABLED") or "").lower()
+def _list_values(values: Sequence[str]) -> list[str]:
+    """Return the values of an option, also of one that is a list: `[a,'b']`, `a,b`."""
+    return [part.strip(" '\"") for value in values for part in value.strip("[]").split(",")]
+
+
+def _wandb_is_off(host: HostContext) -> bool:
+    mode = (job_options.variable(host, "WANDB_MODE") or "").lower()
+    disabled = (job_options.variable(host, "WANDB_DISABLED") or "").lower()
     return mode == "disabled" or disabled in ("true", "1", "yes", "on")
 
 
-def _asks_modules(site: Site) -> Iterator[Question]:
-    return (("module", name) for name in _asked(site))
+def _asks_modules(host: HostContext) -> Iterator[Question]:
+    return (("module", name) for name in _asked(host))
 
 
 @check("asked-packages", "environment", asks=_asks_modules)
-def asked_packages(site: Site) -> list[Answer] | Answer | None:
+def asked_packages(host: HostContext) -> list[Answer] | Answer | None:
     """Whether the packages that the job's words ask for are there."""
-    asked = _asked(site)
-    missing = [name for name in asked if not site.told("module", name)["found"]]
+    asked = _asked(host)
+    missing = [name for name in asked if not host.answer("module", name)["found"]]
     off = {"wandb": ", or `env: {WANDB_MODE: disabled}`"}
     if missing:
         return [
             warn(
                 f"`{asked[name]}` wants {pip_commands.PROJECTS.get(name, name)}, which "
-                f"{pip_commands.python(site)} does not find",
-                pip_commands.install(site, [name]) + off.get(name, ""),
+                f"{pip_commands.python(host)} does not find",
+                pip_commands.install(host, [name]) + off.get(name, ""),
             )
             for name in missing
         ]
     return ok(f"{', '.join(asked)} found") if asked else None
 
 
-def _asks_login(site: Site) -> Iterator[Question]:
-    if "wandb" in _asked(site):
+def _asks_login(host: HostContext) -> Iterator[Question]:
+    if "wandb" in _asked(host):
         yield ("module", "wandb")
         yield ("path", "~/.netrc")
         yield ("path", "~/.config/wandb/settings")
 
 
 @check("wandb-login", "environment", asks=_asks_login, source=_LOGIN)
-def wandb_login(site: Site) -> Answer | None:
+def wandb_login(host: HostContext) -> Answer | None:
     """Whether wandb will find a key: nobody is there to type one."""
-    if "wandb" not in _asked(site) or not site.told("module", "wandb")["found"]:
+    if "wandb" not in _asked(host) or not host.answer("module", "wandb")["found"]:
         return None  # asked-packages says it
-    if (job_options.variable(site, "WANDB_MODE") or "").lower() in ("offline", "dryrun"):
+    if (job_options.variable(host, "WANDB_MODE") or "").lower() in ("offline", "dryrun"):
         return ok("WANDB_MODE keeps wandb offline")
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_MODE", "NETRC"):
-        if job_needs.is_given(site, name):
+        if job_options.has_variable(host, name):
             return ok(f"{name} is given")
     for path in ("~/.netrc", "~/.config/wandb/settings"):
-        if site.told("path", path)["kind"] is not None:
+        if host.answer("path", path)["kind"] is not None:
             return ok(f"{path} is there")
     return warn(
         "wandb finds no key there and no terminal to ask for one: it ends the job",

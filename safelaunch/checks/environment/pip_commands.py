@@ -15,7 +15,7 @@ from safelaunch.checks.environment import cuda_compat
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
 
 INDEX = "https://download.pytorch.org/whl/"
 SOURCE = "https://pytorch.org/get-started; pytorch issue 172352, PR 175253"
@@ -29,39 +29,39 @@ _AGAIN = "--force-reinstall"  # else pip leaves another build of the same versio
 _SYSTEM = ("/usr", "/usr/local")
 
 
-def python(site: Site) -> str:
+def python(host: HostContext) -> str:
     """Return the job's interpreter as the machine knows it, or what it was asked for."""
-    path = site.known("python", "executable") or site.interpreter
-    if path is None and site.case.is_here:
-        environ = site.case.environ
+    path = host.get("python", "executable") or host.interpreter
+    if path is None and host.is_local:
+        environ = host.context.environ
         prefix = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
         path = f"{prefix}/bin/python" if prefix else None
     return str(path or "python3")
 
 
-def install(site: Site, names: Iterable[str], *more: str) -> str:
+def install(host: HostContext, names: Iterable[str], *more: str) -> str:
     """Return the command that installs modules or requirements there; `more` are options of pip."""
     wanted = [PROJECTS.get(name, name) for name in names]
     if any(name in _FROM_CHECKOUT for name in wanted):
-        return f"in AReaL's checkout{_where(site)}: `{_pip(site)} -e .`"
+        return f"in AReaL's checkout{_where(host)}: `{_pip(host)} -e .`"
     listed = shlex.join([*wanted, *more])
-    if site.known("python", "prefix") in _SYSTEM:
-        return _own_environment(site, listed)
-    text = f"`{_pip(site)} {listed}`{_where(site)}"
-    download = _download(site, shlex.join(wanted), shlex.join(w for w in more if w != _AGAIN))
+    if host.get("python", "prefix") in _SYSTEM:
+        return _own_environment(host, listed)
+    text = f"`{_pip(host)} {listed}`{_where(host)}"
+    download = _download(host, shlex.join(wanted), shlex.join(w for w in more if w != _AGAIN))
     return f"{text}; without internet there, here: {download}" if download else text
 
 
-def torch(site: Site) -> str:
+def torch(host: HostContext) -> str:
     """Return the command that installs a torch for the cards and the driver of the machine."""
     requirement, index = torch_for(
-        site.known("gpus", "driver"),
-        site.known("gpus", "cuda"),
-        [found for card in site.known("gpus", "cards") or ()
+        host.get("gpus", "driver"),
+        host.get("gpus", "cuda"),
+        [found for card in host.get("gpus", "cards") or ()
          if (found := cuda_compat.capability(card.get("compute_capability")))],
     )  # fmt: skip
-    again = [_AGAIN] if site.known("torch") else []
-    return install(site, [requirement], *again, *(["--index-url", INDEX + index] if index else []))
+    again = [_AGAIN] if host.get("torch") else []
+    return install(host, [requirement], *again, *(["--index-url", INDEX + index] if index else []))
 
 
 def torch_for(
@@ -87,10 +87,10 @@ def torch_for(
     return "torch", "cu128" if is_new or cuda_compat.number(newest) >= (12, 8) else "cu126"
 
 
-def elsewhere(site: Site, names: Iterable[str]) -> str | None:
+def elsewhere(host: HostContext, names: Iterable[str]) -> str | None:
     """Return which other environment of the machine has all of these, as a job is told of it."""
     wanted = [PROJECTS.get(name, name) for name in names]
-    for one in site.known("environments") or ():
+    for one in host.get("environments") or ():
         has = one.get("packages") or {}
         if all(name in has for name in wanted):
             listed = " and ".join(f"{name} {has[name]}" for name in wanted)
@@ -101,36 +101,36 @@ def elsewhere(site: Site, names: Iterable[str]) -> str | None:
 # -- parts of commands -----------------------------------------------------------------------------
 
 
-def _pip(site: Site) -> str:
-    path, installed = shlex.quote(python(site)), site.known("python", "packages")
+def _pip(host: HostContext) -> str:
+    path, installed = shlex.quote(python(host)), host.get("python", "packages")
     if installed is None or "pip" in installed:
         return f"{path} -m pip install"
-    if site.known("tools", "uv"):  # environments that uv makes have no pip
+    if host.get("tools", "uv"):  # environments that uv makes have no pip
         return f"uv pip install --python {path}"
     return f"{path} -m ensurepip && {path} -m pip install"
 
 
-def _where(site: Site) -> str:
-    return "" if site.case.is_here else f" on {site.name}"
+def _where(host: HostContext) -> str:
+    return "" if host.is_local else f" on {host.name}"
 
 
-def _own_environment(site: Site, listed: str) -> str:
+def _own_environment(host: HostContext, listed: str) -> str:
     """Return how to make an environment beside the system's Python, which pip leaves alone."""
-    name = "train" if site.node is None else site.case.job.name
-    folder = f"{site.known('system', 'home') or '/opt'}/envs/{name}"
-    path, made = shlex.quote(python(site)), shlex.quote(folder)
+    name = "train" if host.node is None else host.job.name
+    folder = f"{host.get('system', 'home') or '/opt'}/envs/{name}"
+    path, made = shlex.quote(python(host)), shlex.quote(folder)
     return (
-        f"`{path} -m venv {made} && {made}/bin/python -m pip install {listed}`{_where(site)}, "
+        f"`{path} -m venv {made} && {made}/bin/python -m pip install {listed}`{_where(host)}, "
         f"and `venv: {folder}`"
     )
 
 
-def _download(site: Site, listed: str, index: str) -> str | None:
+def _download(host: HostContext, listed: str, index: str) -> str | None:
     """Return how to fetch wheels for the machine here, with its own tags; None where it is here."""
-    version = cuda_compat.number(site.known("python", "version"))
-    libc = re.fullmatch(r"(glibc|musl)\D*(\d+)\.(\d+).*", site.known("system", "libc") or "")
-    machine = site.known("system", "machine")
-    if site.case.is_here or len(version) < 2 or libc is None or machine is None:  # noqa: PLR2004
+    version = cuda_compat.number(host.get("python", "version"))
+    libc = re.fullmatch(r"(glibc|musl)\D*(\d+)\.(\d+).*", host.get("system", "libc") or "")
+    machine = host.get("system", "machine")
+    if host.is_local or len(version) < 2 or libc is None or machine is None:  # noqa: PLR2004
         return None
     tags = f"--platform=musllinux_1_{{0..{libc[3]}}}_{machine}"
     if libc[1] == "glibc":
@@ -140,5 +140,5 @@ def _download(site: Site, listed: str, index: str) -> str | None:
         f"`python3 -m pip download -d wheels --only-binary=:all: --python-version "
         f"{' '.join([f'{version[0]}.{version[1]}', tags, listed, index]).strip()}` in bash, and in "
         "the job `assets: {wheels: {path: wheels, to: wheels}}` with "
-        f"`setup: {shlex.quote(python(site))} -m pip install --no-index -f wheels {listed}`"
+        f"`setup: {shlex.quote(python(host))} -m pip install --no-index -f wheels {listed}`"
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from safelaunch.checks.answers import Question
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
 
 # -- the driver ------------------------------------------------------------------------------------
 
@@ -77,18 +77,18 @@ _TROUBLES = {
 
 
 @check("gpu-driver", "hardware", job=False, needs=("gpus",))
-def driver(site: Site) -> Iterator[Answer]:
+def driver(host: HostContext) -> Iterator[Answer]:
     """Whether nvidia-smi reports errors, and which of them bar a start."""
-    wanted = visible_gpus.wants(site)
-    if wanted is False or visible_gpus.is_other(site):
+    wanted = visible_gpus.needs_gpu(host)
+    if wanted is False or visible_gpus.is_other_vendor(host):
         return
-    told = [one for one in site.known("gpus", "troubles") or () if one["kind"] in _TROUBLES]
+    told = [one for one in host.get("gpus", "troubles") or () if one["kind"] in _TROUBLES]
     for one in told:
         trouble = _TROUBLES[one["kind"]]
-        bars = trouble.bars and wanted and not _is_elsewhere(site, one)
+        bars = trouble.bars and wanted and not _is_elsewhere(host, one)
         evidence = f"{trouble.what}: `{one['text'][:160]}`" if one["text"] else trouble.what
         yield (fail if bars else warn)(evidence, trouble.hint, trouble.source)
-    late = site.known("gpus", "late", "query")
+    late = host.get("gpus", "late", "query")
     if late and not told:
         yield warn(
             f"nvidia-smi does not tell of the cards: {late}",
@@ -96,28 +96,28 @@ def driver(site: Site) -> Iterator[Answer]:
             "driver hangs, and only a reboot helps; if it is slow, `sudo nvidia-smi -pm 1`",
             "NVIDIA driver persistence",
         )
-    found = site.known("gpus", "cards") or []
+    found = host.get("gpus", "cards") or []
     yield from _silent(found)
     if found and not told and not late:
-        version = site.known("gpus", "driver")
-        yield ok(f"driver {version or 'of unknown version'}: {visible_gpus.listed(found)}")
+        version = host.get("gpus", "driver")
+        yield ok(f"driver {version or 'of unknown version'}: {visible_gpus.names(found)}")
 
 
-def _is_elsewhere(site: Site, trouble: dict[str, Any]) -> bool:
+def _is_elsewhere(host: HostContext, trouble: dict[str, Any]) -> bool:
     """Whether an error is of one card, and the job uses others."""
-    if trouble["kind"] not in ("gpu-lost", "gpu-handle-unknown") or site.node is None:
+    if trouble["kind"] not in ("gpu-lost", "gpu-handle-unknown") or host.node is None:
         return False
-    names, _ = visible_gpus.visible(site)
+    names, _ = visible_gpus.visible_devices(host)
     words = [word.strip() for word in (names or "").split(",")]
     # with the index of the lost one unknown, the cards that are named must all be there
-    here = {str(card["index"]) for card in site.known("gpus", "cards") or ()}
+    here = {str(card["index"]) for card in host.get("gpus", "cards") or ()}
     lost = trouble["index"]
     if names is None:
         return False
     return str(lost) not in words if lost is not None else set(words) <= here
 
 
-def _silent(found: Sequence[visible_gpus.Card]) -> Iterator[Answer]:
+def _silent(found: Sequence[visible_gpus.Gpu]) -> Iterator[Answer]:
     """Tell of cards without the fields that others of the machine have: ERR!, Unknown Error."""
     for field, what in (("name", "name"), ("memory_mib", "memory")):
         mute = [card for card in found if card[field] is None and not card.get("mig")]
@@ -137,55 +137,57 @@ _SHOWN = 4  # processes that are named
 
 
 @check("gpu-processes", "hardware", job=False, needs=("gpus",))
-def processes(site: Site) -> Answer | None:
+def processes(host: HostContext) -> Answer | None:
     """Whether others hold memory of the cards. They are named, and left alone."""
-    if visible_gpus.wants(site) is False or not visible_gpus.of_machine(site):
+    if visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
         return None
-    told = site.known("gpus", "processes")
+    told = host.get("gpus", "processes")
     if told is None:
         raise NotKnown("who uses the cards is not known")
-    found = visible_gpus.seen(site)
-    own = {card["index"] for card in found.cards}
+    found = visible_gpus.visible(host)
+    own = {card["index"] for card in found.gpus}
     others = [one for one in told if one["card"] in own and one["kind"] != "G"]
     if not others:
-        return ok("nobody else is on the cards") if found.cards else None
-    shown = "; ".join(_holder(site, one) for one in others[:_SHOWN])
+        return ok("nobody else is on the cards") if found.gpus else None
+    shown = "; ".join(_holder(host, one) for one in others[:_SHOWN])
     more = f"; {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-    return warn(f"on the cards: {shown}{more}", _free_cards(site, found, told))
+    return warn(f"on the cards: {shown}{more}", _free_cards(host, found, told))
 
 
-def _holder(site: Site, one: dict[str, Any]) -> str:
+def _holder(host: HostContext, one: dict[str, Any]) -> str:
     user = one["user"] or "a user not seen from here"
-    who = "you" if user == site.known("system", "user") else user
+    who = "you" if user == host.get("system", "user") else user
     name = str(one["name"] or "unknown").split("/")[-1][:40]
     held = f", {one['used_mib']} MiB" if one["used_mib"] is not None else ""
     return f"card {one['card']}: {name} (pid {one['pid']}, {who}{held})"
 
 
-def _free_cards(site: Site, found: visible_gpus.Seen, told: Sequence[dict[str, Any]]) -> str:
+def _free_cards(
+    host: HostContext, found: visible_gpus.VisibleGpus, told: Sequence[dict[str, Any]]
+) -> str:
     busy = {one["card"] for one in told if one["kind"] != "G"}
-    free = [card for card in visible_gpus.of_machine(site) if card["index"] not in busy]
-    needed = max(visible_gpus.ranks(site, found), 1) if site.node is not None else 1
-    if site.node is not None and len(free) >= needed:
-        return f"`--set 'gpus={visible_gpus.numbers(free[:needed])}'` takes cards that nobody uses"
+    free = [card for card in visible_gpus.all_gpus(host) if card["index"] not in busy]
+    needed = max(visible_gpus.ranks(host, found), 1) if host.node is not None else 1
+    if host.node is not None and len(free) >= needed:
+        return f"`--set 'gpus={visible_gpus.indices(free[:needed])}'` takes cards that nobody uses"
     return "safelaunch ends nobody's process: wait for them, or ask whoever they belong to"
 
 
-def _runs(_: Site) -> list[Question]:
+def _runs(_: HostContext) -> list[Question]:
     return [("runs",)]
 
 
 @check("gpu-sets", "hardware", asks=_runs, quick=True, source="AReaL and ms-swift documentation")
-def sets(site: Site) -> Answer | None:
+def sets(host: HostContext) -> Answer | None:
     """Whether a live run of ours was given cards of this job: a trainer and its server, say."""
-    if visible_gpus.wants(site) is False:
+    if visible_gpus.needs_gpu(host) is False:
         return None
-    mine = _words(site, visible_gpus.visible(site)[0])
-    if mine is None and visible_gpus.wants(site) is None:
+    mine = _words(host, visible_gpus.visible_devices(host)[0])
+    if mine is None and visible_gpus.needs_gpu(host) is None:
         return None
     clashes, taken = [], set()
-    for run in site.told("runs"):
-        theirs = _of_run(site, run) or set()
+    for run in host.answer("runs"):
+        theirs = _of_run(host, run) or set()
         shared = sorted(theirs if mine is None else theirs & mine)
         taken |= theirs
         if shared:
@@ -196,35 +198,37 @@ def sets(site: Site) -> Answer | None:
     which = "all cards" if mine is None else f"cards {', '.join(sorted(mine))}"
     return warn(
         f"this job takes {which}, and the live run {'; '.join(clashes[:_SHOWN])}",
-        _others_left(site, mine, taken),
+        _others_left(host, mine, taken),
     )
 
 
-def _others_left(site: Site, mine: set[str] | None, taken: set[str]) -> str:
+def _others_left(host: HostContext, mine: set[str] | None, taken: set[str]) -> str:
     """Return how to take cards that no live run was given, where enough are left."""
-    free = [c for c in site.known("gpus", "cards") or () if str(c["index"]) not in taken]
-    needed = len(mine) if mine is not None else site.plan.processes or 1
+    free = [c for c in host.get("gpus", "cards") or () if str(c["index"]) not in taken]
+    needed = len(mine) if mine is not None else host.plan.processes or 1
     if len(free) >= needed:
-        return f"`--set 'gpus={visible_gpus.numbers(free[:needed])}'` takes others"
+        return f"`--set 'gpus={visible_gpus.indices(free[:needed])}'` takes others"
     return (
         "give each its own with `gpus:`, such as `gpus: [0]` for a server and `gpus: [1, 2, 3]` "
         "for its trainer; or `safelaunch stop` the other"
     )
 
 
-def _words(site: Site, names: str | None) -> set[str] | None:
+def _words(host: HostContext, names: str | None) -> set[str] | None:
     if names is None:
         return None
-    return visible_gpus.numbered(site, (word.strip() for word in names.split(",") if word.strip()))
+    return visible_gpus.as_indices(
+        host, (word.strip() for word in names.split(",") if word.strip())
+    )
 
 
-def _of_run(site: Site, run: dict[str, Any]) -> set[str] | None:
+def _of_run(host: HostContext, run: dict[str, Any]) -> set[str] | None:
     """Return the cards that the plan of a run names; None where it names none."""
     node = str(run.get("node") or "").rpartition("-")[2]
     try:
         nodes = run["plan"]["nodes"]
         plan = next(one for one in nodes if str(one["node_rank"]) == node)
-        return _words(site, plan["env"][visible_gpus.CUDA]["value"])
+        return _words(host, plan["env"][visible_gpus.CUDA]["value"])
     except (TypeError, KeyError, StopIteration, AttributeError):
         return None
 
@@ -233,21 +237,21 @@ _DEVICE = re.compile(r"cuda:(\d{1,3})")
 
 
 @check("gpu-engine", "hardware", needs=("gpus",), source="TRL, GRPOConfig: vllm_device, vllm_mode")
-def engine(site: Site) -> Answer | None:
+def engine(host: HostContext) -> Answer | None:
     """Whether an inference engine beside the ranks has a card of its own; read off the options."""
-    options = job_options.options(site.case.job)
+    options = job_options.options(host.job)
     device, mode = (
         job_options.first_value(options, "vllm_device"),
         job_options.first_value(options, "vllm_mode"),
     )
-    if (device is None and mode != "server") or visible_gpus.wants(site) is False:
+    if (device is None and mode != "server") or visible_gpus.needs_gpu(host) is False:
         return None
-    every, found = visible_gpus.of_machine(site), visible_gpus.seen(site)
+    every, found = visible_gpus.all_gpus(host), visible_gpus.visible(host)
     if not every:
         return None
-    ranks = visible_gpus.ranks(site, found)
+    ranks = visible_gpus.ranks(host, found)
     if device is None:
-        return _server(site, found, job_options.first_value(options, "vllm_server_host"))
+        return _server(host, found, job_options.first_value(options, "vllm_server_host"))
     match = _DEVICE.fullmatch(device)
     at = int(match[1]) if match else ranks  # `auto`: the first behind the ranks
     if at < ranks:
@@ -255,22 +259,24 @@ def engine(site: Site) -> Answer | None:
             f"vllm_device cuda:{at} is the card of rank {at}",
             f"`vllm_device: cuda:{ranks}`, behind the {ranks} ranks",
         )
-    if at >= len(found.cards):
+    if at >= len(found.gpus):
         return warn(
-            f"vllm_device is card {at}, and the job sees {len(found.cards)} cards",
-            f"`--set processes={max(len(found.cards) - 1, 1)}` leaves it the last one",
+            f"vllm_device is card {at}, and the job sees {len(found.gpus)} cards",
+            f"`--set processes={max(len(found.gpus) - 1, 1)}` leaves it the last one",
         )
     return ok(f"the engine's card {at} is none of the {ranks} ranks'")
 
 
-def _server(site: Site, found: visible_gpus.Seen, host: str | None) -> Answer | None:
+def _server(
+    host: HostContext, found: visible_gpus.VisibleGpus, server: str | None
+) -> Answer | None:
     """Judge a trainer whose vLLM server is on this machine, and needs cards too."""
-    if host not in (None, "127.0.0.1", "localhost", "0.0.0.0", "::1"):  # noqa: S104 - compared
+    if server not in (None, "127.0.0.1", "localhost", "0.0.0.0", "::1"):  # noqa: S104 - compared
         return None
-    every = len(visible_gpus.of_machine(site))
-    if len(found.cards) < every:
-        return ok(f"{every - len(found.cards)} cards are left for the server")
-    trainer = visible_gpus.numbers(visible_gpus.of_machine(site)[1:]) if every > 1 else None
+    every = len(visible_gpus.all_gpus(host))
+    if len(found.gpus) < every:
+        return ok(f"{every - len(found.gpus)} cards are left for the server")
+    trainer = visible_gpus.indices(visible_gpus.all_gpus(host)[1:]) if every > 1 else None
     hint = f"`gpus: {trainer}` and `--set processes={every - 1}`, the server with `gpus: [0]`"
     return warn(
         f"vllm_mode server: the trainer sees all {every} cards, and its server needs some",

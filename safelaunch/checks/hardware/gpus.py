@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from safelaunch.checks.answers import Question
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
     from safelaunch.model import Profile
 
 _CUDA_GUIDE = "NVIDIA CUDA programming guide, environment variables"
@@ -30,7 +30,7 @@ _MIG = "NVIDIA MIG user guide, CUDA device enumeration"
 _DEVICES = ("/dev/kfd", "/dev/dxg", "/dev/nvmap", "/dev/nvidiactl")
 
 
-def _devices(_: Site) -> list[Question]:
+def _devices(_: HostContext) -> list[Question]:
     return [("path", device) for device in _DEVICES]
 
 
@@ -38,40 +38,40 @@ def _devices(_: Site) -> list[Question]:
 
 
 @check("gpu-count", "hardware", asks=_devices, needs=("gpus",), quick=True, source=_CUDA_GUIDE)
-def count(site: Site) -> Answer | None:
+def count(host: HostContext) -> Answer | None:
     """Whether each rank that takes a card finds one."""
-    wanted = visible_gpus.wants(site)
-    if wanted is False or visible_gpus.is_other(site):
+    wanted = visible_gpus.needs_gpu(host)
+    if wanted is False or visible_gpus.is_other_vendor(host):
         return None
-    if not visible_gpus.of_machine(site):
-        return _none(site) if wanted else None
-    found = visible_gpus.seen(site)
-    ranks = visible_gpus.ranks(site, found) if visible_gpus.binds(site) else 1
-    needed, has = max(ranks, 1), len(found.cards)
-    if wanted is None and not found.cards:
+    if not visible_gpus.all_gpus(host):
+        return _none(host) if wanted else None
+    found = visible_gpus.visible(host)
+    ranks = visible_gpus.ranks(host, found) if visible_gpus.one_per_rank(host) else 1
+    needed, has = max(ranks, 1), len(found.gpus)
+    if wanted is None and not found.gpus:
         return None
     if has < needed:
-        return _few(site, found, needed, bad=fail if wanted else warn)
+        return _few(host, found, needed, bad=fail if wanted else warn)
     if found.missing:
-        return warn(_missing(site, found), _other_set(site, found))
-    who = f"{needed} rank{'s' * (needed > 1)}" if visible_gpus.binds(site) else "the job"
-    return ok(f"{has} of {len(visible_gpus.of_machine(site))} cards for {who}")
+        return warn(_missing(host, found), _other_set(host, found))
+    who = f"{needed} rank{'s' * (needed > 1)}" if visible_gpus.one_per_rank(host) else "the job"
+    return ok(f"{has} of {len(visible_gpus.all_gpus(host))} cards for {who}")
 
 
-def _none(site: Site) -> Answer:
+def _none(host: HostContext) -> Answer:
     for device in _DEVICES:
-        if site.told("path", device)["kind"] is not None:
+        if host.answer("path", device)["kind"] is not None:
             raise NotKnown(f"no card is seen, but {device} is there")
-    tool = site.known("gpus", "nvidia_smi")
-    if tool and not site.known("gpus", "troubles"):  # it would say that there are none
+    tool = host.get("gpus", "nvidia_smi")
+    if tool and not host.get("gpus", "troubles"):  # it would say that there are none
         raise NotKnown(f"{tool} tells of no card, and not that there is none")
-    profile = site.profile
-    said = "`gpus:`" if "gpus" in site.case.job.origins else "`needs.gpu_memory`"
+    profile = host.profile
+    said = "`gpus:`" if "gpus" in host.job.origins else "`needs.gpu_memory`"
     who = f"profile `{profile.name}`" if profile else said
     cure = "install NVIDIA's driver, until `nvidia-smi` lists the cards"
-    if site.known("system", "container"):
+    if host.get("system", "container"):
         cure = "start the container with its cards: `docker run --gpus all ...`"
-    count = "" if site.plan.processes is not None else " --set gpus=null --set processes=1"
+    count = "" if host.plan.processes is not None else " --set gpus=null --set processes=1"
     return fail(
         f"there is no NVIDIA card and no driver; {who} wants cards",
         f"{cure}; or run on the CPU: `--profile cpu{count}`",
@@ -80,20 +80,24 @@ def _none(site: Site) -> Answer:
 
 
 def _few(
-    site: Site, found: visible_gpus.Seen, needed: int, *, bad: Callable[[str, str], Answer]
+    host: HostContext,
+    found: visible_gpus.VisibleGpus,
+    needed: int,
+    *,
+    bad: Callable[[str, str], Answer],
 ) -> Answer:
-    every = visible_gpus.of_machine(site)
+    every = visible_gpus.all_gpus(host)
     if found.missing:
-        evidence = _missing(site, found)
+        evidence = _missing(host, found)
     elif found.words is not None and len(every) >= needed:
         said = ",".join(found.words)
-        evidence = f"CUDA_VISIBLE_DEVICES={said} of {found.where} shows {len(found.cards)} cards"
+        evidence = f"CUDA_VISIBLE_DEVICES={said} of {found.origin} shows {len(found.gpus)} cards"
     else:
         evidence = f"the machine has {_cards(len(every))}"
     evidence += f", and {needed} ranks take one each" if needed > 1 else ", and the job wants one"
     if len(every) >= needed:
-        return bad(evidence, _other_set(site, found, needed))
-    keys = [key for key in ("processes", "gpus") if key in site.case.job.origins] or ["gpus"]
+        return bad(evidence, _other_set(host, found, needed))
+    keys = [key for key in ("processes", "gpus") if key in host.job.origins] or ["gpus"]
     return bad(evidence, "`" + " ".join(f"--set {key}={len(every)}" for key in keys) + "`")
 
 
@@ -101,41 +105,46 @@ def _cards(number: int) -> str:
     return f"{number} card{'' if number == 1 else 's'}"
 
 
-def _missing(site: Site, found: visible_gpus.Seen) -> str:
-    every = visible_gpus.of_machine(site)
+def _missing(host: HostContext, found: visible_gpus.VisibleGpus) -> str:
+    every = visible_gpus.all_gpus(host)
     names = ", ".join(found.missing)
-    there = visible_gpus.numbers(every)
-    return f"CUDA_VISIBLE_DEVICES ({found.where}) names {names}; there are {there}"
+    there = visible_gpus.indices(every)
+    return f"CUDA_VISIBLE_DEVICES ({found.origin}) names {names}; there are {there}"
 
 
-def _other_set(site: Site, found: visible_gpus.Seen, needed: int | None = None) -> str:
+def _other_set(
+    host: HostContext, found: visible_gpus.VisibleGpus, needed: int | None = None
+) -> str:
     """Return how the job names cards that are there."""
-    every = visible_gpus.of_machine(site)
-    job = site.case.job
-    chosen = every[: needed or max(len(found.cards), 1)]
+    every = visible_gpus.all_gpus(host)
+    job = host.job
+    chosen = every[: needed or max(len(found.gpus), 1)]
     if "gpus" in job.origins or job.origin("env") == BUILT_IN:
-        own = f"`--set 'gpus={visible_gpus.numbers(chosen)}'`"
-        if found.where in ("your environment", "the host's environment"):
+        own = f"`--set 'gpus={visible_gpus.indices(chosen)}'`"
+        if found.origin in ("your environment", "the host's environment"):
             return f"`unset CUDA_VISIBLE_DEVICES`, or give the job its cards: {own}"
         return own
-    own = f"`gpus: {visible_gpus.numbers(chosen)}`"
+    own = f"`gpus: {visible_gpus.indices(chosen)}`"
     return f"take CUDA_VISIBLE_DEVICES out of `env:`, and name the cards with {own}"
 
 
 @check("gpu-order", "hardware", needs=("gpus",), quick=True, source=_CUDA_GUIDE)
-def order(site: Site) -> Answer | None:
+def order(host: HostContext) -> Answer | None:
     """Whether the number of a card is the same for CUDA and nvidia-smi, where cards differ."""
-    found, names = visible_gpus.seen(site), {card["name"] for card in visible_gpus.of_machine(site)}
+    found, names = (
+        visible_gpus.visible(host),
+        {card["name"] for card in visible_gpus.all_gpus(host)},
+    )
     by_number = [word for word in found.words or () if word.isdigit()]
-    if len(names) < 2 or not by_number or visible_gpus.wants(site) is False:  # noqa: PLR2004 - different
+    if len(names) < 2 or not by_number or visible_gpus.needs_gpu(host) is False:  # noqa: PLR2004 - different
         return None
     name = "CUDA_DEVICE_ORDER"
-    var = site.plan.env.get(name)
-    value = site.case.environ.get(name) if var is None and site.case.is_here else var and var.value
+    var = host.plan.env.get(name)
+    value = host.context.environ.get(name) if var is None and host.is_local else var and var.value
     if value == "PCI_BUS_ID":
         return ok("cards are counted in nvidia-smi's order")
     return warn(
-        f"the cards differ ({visible_gpus.listed(visible_gpus.of_machine(site))}), and CUDA "
+        f"the cards differ ({visible_gpus.names(visible_gpus.all_gpus(host))}), and CUDA "
         "counts the fastest "
         f"first: {', '.join(by_number)} may be others than nvidia-smi's",
         "`env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}`",
@@ -143,19 +152,19 @@ def order(site: Site) -> Answer | None:
 
 
 @check("gpu-slices", "hardware", needs=("gpus",), source=_MIG)
-def slices(site: Site) -> Answer | None:
+def slices(host: HostContext) -> Answer | None:
     """Whether several ranks are to share cards that are cut into slices: each sees one slice."""
-    if visible_gpus.wants(site) is False or not visible_gpus.of_machine(site):
+    if visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
         return None
-    found = visible_gpus.seen(site)
-    cut = [card for card in found.cards if card.get("mig")]
+    found = visible_gpus.visible(host)
+    cut = [card for card in found.gpus if card.get("mig")]
     if not cut:
         return None
-    ranks = visible_gpus.ranks(site, found)
+    ranks = visible_gpus.ranks(host, found)
     if ranks < 2:  # noqa: PLR2004 - several
         return ok(f"one process on a slice of card {cut[0]['index']}")
-    whole = [card for card in visible_gpus.of_machine(site) if not card.get("mig")]
-    other = f"`--set 'gpus={visible_gpus.numbers(whole)}'` takes the whole cards; " if whole else ""
+    whole = [card for card in visible_gpus.all_gpus(host) if not card.get("mig")]
+    other = f"`--set 'gpus={visible_gpus.indices(whole)}'` takes the whole cards; " if whole else ""
     return warn(
         f"{_cards(len(cut))} cut into MIG slices, and a process sees one slice: {ranks} ranks "
         "cannot take one each",
@@ -167,47 +176,47 @@ def slices(site: Site) -> Answer | None:
 
 
 @check("profile-fits", "hardware", job=False, needs=("gpus",), quick=True)
-def profile_fits(site: Site) -> Answer | None:
+def profile_fits(host: HostContext) -> Answer | None:
     """Whether the profile is for the cards that the job uses; names the right one."""
     if (
-        visible_gpus.wants(site) is False
-        or visible_gpus.is_other(site)
-        or not visible_gpus.of_machine(site)
+        visible_gpus.needs_gpu(host) is False
+        or visible_gpus.is_other_vendor(host)
+        or not visible_gpus.all_gpus(host)
     ):
         return None
-    used = [card for card in visible_gpus.seen(site).cards if card["name"]]
+    used = [card for card in visible_gpus.visible(host).gpus if card["name"]]
     if not used:
         return None
-    if site.profile is None:
-        return _no_profile(site, used)
-    wanted = site.profile.gpu_names
+    if host.profile is None:
+        return _no_profile(host, used)
+    wanted = host.profile.gpu_names
     strange = [card for card in used if wanted and not re.fullmatch(wanted, card["name"])]
     if not wanted:
         return None
     if not strange:
-        return ok(f"profile {site.profile.name} is for {visible_gpus.listed(used)}")
+        return ok(f"profile {host.profile.name} is for {visible_gpus.names(used)}")
     return warn(
-        f"profile `{site.profile.name}` is for {site.profile.description or wanted}; "
-        f"the cards are {visible_gpus.listed(used)}",
-        _right_profile(site, used, strange),
-        ", ".join(site.profile.files),
+        f"profile `{host.profile.name}` is for {host.profile.description or wanted}; "
+        f"the cards are {visible_gpus.names(used)}",
+        _right_profile(host, used, strange),
+        ", ".join(host.profile.files),
     )
 
 
 def _right_profile(
-    site: Site, used: list[visible_gpus.Card], strange: list[visible_gpus.Card]
+    host: HostContext, used: list[visible_gpus.Gpu], strange: list[visible_gpus.Gpu]
 ) -> str:
     right = _fitting(used)
     if right is not None:
         return f"`--profile {right}`"
     same = [card for card in used if card not in strange]
-    if same and site.node is not None:
-        return f"`gpus: {visible_gpus.numbers(same)}` takes the cards that it is for"
-    where = "its entry" if site.case.resolved is None else site.case.resolved.profile_origin
+    if same and host.node is not None:
+        return f"`gpus: {visible_gpus.indices(same)}` takes the cards that it is for"
+    where = "its entry" if host.context.resolved is None else host.context.resolved.profile_origin
     return f"no shipped profile is for them: leave `profile` out ({where})"
 
 
-def _fitting(used: list[visible_gpus.Card]) -> str | None:
+def _fitting(used: list[visible_gpus.Gpu]) -> str | None:
     return profile_detection.match_profile({"gpus": {"cards": used}}, shipped()).profile
 
 
@@ -216,42 +225,44 @@ def shipped() -> list[Profile]:
     return [profiles.load(name, BUILT_IN, ".") for name in profiles.names()]
 
 
-def _no_profile(site: Site, used: list[visible_gpus.Card]) -> Answer | None:
+def _no_profile(host: HostContext, used: list[visible_gpus.Gpu]) -> Answer | None:
     """Say which profile fits; that none is given only matters where it would set something."""
     right = _fitting(used)
     if right is None:
         return None
-    if site.node is None:
-        return ok(f"{visible_gpus.listed(used)}: profile {right} is for them")
-    known = _known(site, {**profile_detection.gate_facts(site.facts), **site.host.facts}, len(used))
+    if host.node is None:
+        return ok(f"{visible_gpus.names(used)}: profile {right} is for them")
+    known = _known(
+        host, {**profile_detection.gate_facts(host.facts), **host.entry.facts}, len(used)
+    )
     chosen = gates.select(profiles.load(right, BUILT_IN, "."), known, ladder=None, workarounds=True)
-    names = [var.name for var in chosen.env if var.name not in site.plan.env]
+    names = [var.name for var in chosen.env if var.name not in host.plan.env]
     if not names:
         return ok(f"profile {right} fits, and would set nothing here")
     return warn(
-        f"no profile: {right} is for {visible_gpus.listed(used)}, and sets {', '.join(names)}",
+        f"no profile: {right} is for {visible_gpus.names(used)}, and sets {', '.join(names)}",
         f"`--profile {right}`; `safelaunch profiles {right}` says why",
     )
 
 
-def _known(site: Site, facts: dict[str, str], count: int) -> gates.Known:
-    job = site.case.job
+def _known(host: HostContext, facts: dict[str, str], count: int) -> gates.Known:
+    job = host.job
     gpus = len(job.gpus) or job.topology.processes or count
     return gates.Known(gpus, job.topology.nodes, facts)
 
 
 @check("profile-facts", "hardware")
-def profile_facts(site: Site) -> Answer | None:
+def profile_facts(host: HostContext) -> Answer | None:
     """Whether variables are set only because the hosts file does not declare what is there."""
-    profile, real = site.profile, profile_detection.gate_facts(site.facts)
+    profile, real = host.profile, profile_detection.gate_facts(host.facts)
     if profile is None or profile.accelerator != "cuda" or not real:
         return None
-    count = visible_gpus.ranks(site, visible_gpus.seen(site))
-    before = _known(site, dict(site.host.facts), count)
-    after = _known(site, {**real, **site.host.facts}, count)
+    count = visible_gpus.ranks(host, visible_gpus.visible(host))
+    before = _known(host, dict(host.entry.facts), count)
+    after = _known(host, {**real, **host.entry.facts}, count)
     on = gates.select(profile, before, ladder=None, workarounds=True)
     off = {v.name for v in gates.select(profile, after, ladder=None, workarounds=True).env}
-    env = site.plan.env
+    env = host.plan.env
     lifted = [
         v.name
         for v in on.env
@@ -261,9 +272,9 @@ def profile_facts(site: Site) -> Answer | None:
         is_known = real.keys() >= on.undeclared.keys()
         return ok("the profile's conditions are judged on what is there") if is_known else None
     facts = ", ".join(f"{fact} is {real[fact]}" for fact in on.undeclared if fact in real)
-    what = job_options.job_words(site)
-    save = f"`safelaunch check --host {site.name} --save {what}` writes it into the hosts file"
-    if site.case.is_here:
+    what = job_options.command_line(host)
+    save = f"`safelaunch check --host {host.name} --save {what}` writes it into the hosts file"
+    if host.is_local:
         save = f"`safelaunch check --save {what}` writes it into a hosts file, and says how `run` "
         save += "reads that"
     return warn(
@@ -298,13 +309,13 @@ _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "float8": "fp8"}
 
 
 @check("precision", "hardware", needs=("gpus",))
-def precision(site: Site) -> Answer | None:
+def precision(host: HostContext) -> Answer | None:
     """Whether the cards compute in what the job asks for."""
-    asked = _asked(site)
-    if asked is None or visible_gpus.wants(site) is False or not visible_gpus.of_machine(site):
+    asked = _asked(host)
+    if asked is None or visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
         return None
     name, words, key = asked
-    used = [(card, _capability(card)) for card in visible_gpus.seen(site).cards]
+    used = [(card, _capability(card)) for card in visible_gpus.visible(host).gpus]
     known = [(at, card) for card, at in used if at is not None]
     if not known:
         raise NotKnown("the compute capability of the cards is not known")
@@ -315,19 +326,19 @@ def precision(site: Site) -> Answer | None:
         return ok(f"compute capability {lowest[0]}.{lowest[1]} has {name}")
     other = "bf16" if name == "fp8" and lowest >= _PRECISIONS["bf16"].least else "fp16"
     return warn(
-        f"`{words}`, and {visible_gpus.listed(old)} has compute capability "
+        f"`{words}`, and {visible_gpus.names(old)} has compute capability "
         f"{old[0]['compute_capability']}: {rule.below}",
-        _instead(site, key, words, other),
+        _instead(host, key, words, other),
         rule.source,
     )
 
 
-def _asked(site: Site) -> tuple[str, str, str] | None:
+def _asked(host: HostContext) -> tuple[str, str, str] | None:
     """Return the precision that the job asks for, the words that say it, and the key.
 
     The key is `mixed_precision` of the job, or an option of its program.
     """
-    job = site.case.job
+    job = host.job
     if job.mixed_precision in _PRECISIONS:
         return job.mixed_precision, f"mixed_precision: {job.mixed_precision}", "mixed_precision"
     options = job_options.options(job)
@@ -341,17 +352,17 @@ def _asked(site: Site) -> tuple[str, str, str] | None:
     return None
 
 
-def _instead(site: Site, key: str, asked: str, other: str) -> str:
+def _instead(host: HostContext, key: str, asked: str, other: str) -> str:
     """Return how the job says another precision."""
     if key == "mixed_precision":
         return f"`--set mixed_precision={other}`"
-    if not site.case.job.args.is_mapping:
+    if not host.job.args.is_mapping:
         return f"give the program {other} in place of `{asked}`"
     if key.endswith("dtype"):
         return f"`--set {key}={'bfloat16' if other == 'bf16' else 'float16'}`"
     return f"`--set {key}=null --set args.{other}=true`"
 
 
-def _capability(card: visible_gpus.Card) -> tuple[int, int] | None:
+def _capability(card: visible_gpus.Gpu) -> tuple[int, int] | None:
     match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", str(card["compute_capability"]))
     return (int(match[1]), int(match[2])) if match else None

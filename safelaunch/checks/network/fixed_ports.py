@@ -13,11 +13,12 @@ from safelaunch import launchers
 from safelaunch.checks import job_options
 from safelaunch.launchers import FixedPort
 from safelaunch.launchers.common import port_number
+from safelaunch.model import Args
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
     from safelaunch.model import Job
 
 ANY = ("0.0.0.0", "::", "")  # noqa: S104 - what servers call all interfaces
@@ -73,29 +74,29 @@ _PROGRAMS = {
 }
 
 
-def fixed_ports(site: Site) -> list[FixedPort]:
+def fixed_ports(host: HostContext) -> list[FixedPort]:
     """Return the fixed ports that are bound on a machine, each once."""
-    rendezvous = launchers.load(site.case.job.launcher).rendezvous(site.case.job, site.plan.env)
+    rendezvous = launchers.load(host.job.launcher).rendezvous(host.job, host.plan.env)
     ports = [
-        *(rendezvous.ports if site.rank == 0 else ()),  # the first machine binds them
-        *_program_ports(site),
-        *_trainer_ports(site),
+        *(rendezvous.ports if host.rank == 0 else ()),  # the first machine binds them
+        *_program_ports(host),
+        *_trainer_ports(host),
     ]
     return list({entry.port: entry for entry in reversed(ports)}.values())
 
 
-def _program_ports(site: Site) -> Iterator[FixedPort]:
+def _program_ports(host: HostContext) -> Iterator[FixedPort]:
     """Yield the port of a server or launcher that the job starts by its name."""
-    job = site.case.job
+    job = host.job
     name, words = program(job)
     binding = _PROGRAMS.get(name)
     if binding is None:
         return
-    options = {**job_options.of_words(words), **job_options.of_args(job.args)}
+    options = {**job_options.parse(Args(words=tuple(words))), **job_options.parse(job.args)}
     if name == "ray start" and "head" not in options:
         return
     is_rendezvous = binding.option == _RENDEZVOUS_OPTION
-    if is_rendezvous and (site.rank != 0 or not _ELSEWHERE.isdisjoint(options)):
+    if is_rendezvous and (host.rank != 0 or not _ELSEWHERE.isdisjoint(options)):
         return
     text = job_options.first_value(options, binding.option)
     port = binding.default if text is None else port_number(text)
@@ -130,9 +131,9 @@ def program(job: Job) -> tuple[str, Sequence[str]]:
     return (second, words[2:]) if second in _PROGRAMS else (first, words[1:])
 
 
-def _trainer_ports(site: Site) -> Iterator[FixedPort]:
+def _trainer_ports(host: HostContext) -> Iterator[FixedPort]:
     """Yield ports that trainers are known to bind beside the launcher's."""
-    job = site.case.job
+    job = host.job
     options = job_options.options(job)
     if job_options.first_value(options, "engine_type") == "sglang" and "engine_tp_size" in options:
         for rank in range(min(job.topology.processes or 1, _MOST)):
@@ -141,7 +142,7 @@ def _trainer_ports(site: Site) -> Iterator[FixedPort]:
                             required=False,
                             source="LightRFT strategy: 40000 + local rank")  # fmt: skip
     hosts = [server.host for server in servers(job) if server.setting.startswith("vllm_server")]
-    if hosts and site.rank == 0 and hosts[0] in _LOCAL:
+    if hosts and host.rank == 0 and hosts[0] in _LOCAL:
         port = port_number(job_options.first_value(options, "vllm_server_group_port")) or _GROUP
         setting = "the vLLM server meets the trainer there (`vllm_server_group_port`)"
         yield FixedPort(port, setting, "args: {vllm_server_group_port: {free}}", required=False,

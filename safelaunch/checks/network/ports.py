@@ -11,19 +11,19 @@ from safelaunch.checks.registry import check
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
 
 
-def _ports(site: Site) -> Iterable[Question]:
-    return [("port", entry.port) for entry in fixed_ports.fixed_ports(site)]
+def _ports(host: HostContext) -> Iterable[Question]:
+    return [("port", entry.port) for entry in fixed_ports.fixed_ports(host)]
 
 
 @check("ports", "network", asks=_ports, quick=True)
-def ports(site: Site) -> Iterator[Answer]:
+def ports(host: HostContext) -> Iterator[Answer]:
     """Whether fixed ports that the job, its launcher or its engines bind are free."""
     free = []
-    for entry in fixed_ports.fixed_ports(site):
-        state = site.told("port", entry.port)
+    for entry in fixed_ports.fixed_ports(host):
+        state = host.answer("port", entry.port)
         if state["free"]:
             free.append(str(entry.port))
             continue
@@ -48,32 +48,30 @@ def _holder(told: Mapping[str, Any]) -> str:
     return f"taken by `{first['command'][:60]}` (pid {first['pid']} of {first['user']})"
 
 
-def _servers(site: Site) -> Iterable[Question]:
-    if site.rank != 0 or any("&" in line for line in site.plan.setup):
+def _servers(host: HostContext) -> Iterable[Question]:
+    if host.rank != 0 or any("&" in line for line in host.plan.setup):
         return []  # `setup` may start it
-    return [("reach", one.host, one.port) for one in fixed_ports.servers(site.case.job)]
+    return [("reach", one.host, one.port) for one in fixed_ports.servers(host.job)]
 
 
 @check("servers", "network", asks=_servers)
-def servers(site: Site) -> Iterator[Answer]:
+def servers(host: HostContext) -> Iterator[Answer]:
     """Whether somebody listens at the addresses of servers that the job's arguments name."""
     reached = []
-    for _, host, port in _servers(site):
-        told = site.told("reach", host, port)
-        where = f"{host}:{port}"
+    for _, address, port in _servers(host):
+        told = host.answer("reach", address, port)
+        where = f"{address}:{port}"
         if told["reached"]:
             reached.append(where)
             continue
         by = next(
-            o.setting
-            for o in fixed_ports.servers(site.case.job)
-            if (o.host, o.port) == (host, port)
+            o.setting for o in fixed_ports.servers(host.job) if (o.host, o.port) == (address, port)
         )
         yield warn(
             f"no server answers at {where} (`{by}`): {told['why']}",
             f"start it first, and wait until `curl http://{where}/health` answers"
-            if fixed_ports.is_local(host)
-            else f"start the server on {host} first, and open port {port} there for this machine",
+            if fixed_ports.is_local(address)
+            else f"start the server on {address} first, and open port {port} there",
         )
     if reached:
         yield ok(f"a server answers at {', '.join(reached)}")

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.analysis import arithmetic
-    from safelaunch.checks.context import Case
+    from safelaunch.checks.context import CheckContext
 
 
 @check("numbers", "arithmetic", once=True, quick=True)
-def numbers(case: Case) -> Iterable[Answer]:
+def numbers(context: CheckContext) -> Iterable[Answer]:
     """Whether the job's numbers break no rule of its framework (docs/arithmetic.md)."""
     from safelaunch.analysis import arithmetic  # noqa: PLC0415 - its rules are read where there is a job
 
-    versions = case.sites[0].known("python", "packages") if case.sites else None
-    subject = arithmetic.subject_of(case.job, {}, versions)
+    versions = context.hosts[0].get("python", "packages") if context.hosts else None
+    subject = arithmetic.subject_of(context.job, {}, versions)
     configs: dict[str, object] = {}
     for _ in range(2):  # an accelerate file may name a DeepSpeed file
         for name in arithmetic.named_configs(subject):
             if name not in configs:
-                configs[name] = case.reading.settings(_file(name))
-        subject = arithmetic.subject_of(case.job, configs, versions)
-    used = case.reading.configs
+                configs[name] = context.project_files.settings(_file(name))
+        subject = arithmetic.subject_of(context.job, configs, versions)
+    used = context.project_files.trl_configs
     if used is not None:
         subject = subject._replace(classes=used.config_names, parsed=used.parsed)
     found = [

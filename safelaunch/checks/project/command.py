@@ -15,7 +15,7 @@ from safelaunch.checks.answers import OK, Answer, NotKnown, Question, fail, ok, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
     from safelaunch.model import Job
 
 _SHELLS = re.compile(r"(ba|da|z)?sh|python[\d.]*")
@@ -25,20 +25,20 @@ _SEVERAL = re.compile(r"[\w./-]+( +[^\s\"'\\$`;&|<>()]+)+")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(\S*)")
 
 
-def questions(site: Site) -> Iterator[Question]:
+def questions(host: HostContext) -> Iterator[Question]:
     """Yield what is asked of the machine about the command."""
-    name, _ = _file_of(site.case.job)
+    name, _ = _file_of(host.job)
     if name is not None:
         yield ("path", name)
-    yield from (("path", path) for path in _candidates(site))
+    yield from (("path", path) for path in _candidates(host))
 
 
-def check_command(site: Site) -> Answer | None:
+def check_command(host: HostContext) -> Answer | None:
     """Return what is wrong with the command, or what of it is there; None where nobody can say.
 
     `setup` may bring files, and change PATH: it makes a warning of a failure.
     """
-    file, program = _file(site), _program(site)
+    file, program = _file(host), _program(host)
     is_found = program is None or program.status == OK
     return file or program if is_found or (file is not None and file.status != OK) else program
 
@@ -57,79 +57,81 @@ def _file_of(job: Job) -> tuple[str | None, bool]:
     return (words[1], False) if is_shell else (None, False)
 
 
-def _file(site: Site) -> Answer | None:
-    name, must_run = _file_of(site.case.job)
+def _file(host: HostContext) -> Answer | None:
+    name, must_run = _file_of(host.job)
     if name is None:
         return None
-    told, answer = job_paths.look(site, "path", name), _answer(site)
+    told, answer = job_paths.answer(host, "path", name), _answer(host)
     if told["kind"] is None:
-        from safelaunch.checks.job_paths import bring  # noqa: PLC0415
+        from safelaunch.checks.job_paths import how_to_provide  # noqa: PLC0415
 
-        where = job_paths.full(site, site.cwd)
-        return answer(f"`command:` runs {name}, which is not in {where}", bring(site, name))
+        where = job_paths.absolute(host, host.cwd)
+        return answer(
+            f"`command:` runs {name}, which is not in {where}", how_to_provide(host, name)
+        )
     if told["kind"] == "folder":
         return answer(f"`command:` runs {name}, which is a folder", "name a file in it")
     if must_run and not told.get("executable", True):
-        return answer(f"{name} is not executable", f"`chmod a+x {job_paths.full(site, name)}`")
+        return answer(f"{name} is not executable", f"`chmod a+x {job_paths.absolute(host, name)}`")
     return ok(f"{name} is there")
 
 
-def _answer(site: Site) -> Callable[[str, str], Answer]:
-    return warn if site.plan.setup else fail
+def _answer(host: HostContext) -> Callable[[str, str], Answer]:
+    return warn if host.plan.setup else fail
 
 
 # -- a program -------------------------------------------------------------------------------------
 
 
-def _program_of(site: Site) -> str | None:
+def _program_of(host: HostContext) -> str | None:
     """Return the program that bash looks for on PATH; None where it is a path, or not known."""
-    job = site.case.job
+    job = host.job
     if launchers.load(job.launcher).RUNS_PYTHON or not job.command:
         return None
     word = job.command[0]
     return None if "/" in word.partition(" ")[0] or re.search(r"[$`~\n]", word) else word
 
 
-def _search_path(site: Site) -> list[str]:
+def _search_path(host: HostContext) -> list[str]:
     """Return the folders of the job's PATH; none where that is not known before the machine is.
 
     A login shell of a host makes its PATH, and nobody is asked for it before the checks.
     """
-    found = job_options.variable(site, "PATH") if site.case.is_here else None
+    found = job_options.variable(host, "PATH") if host.is_local else None
     return [] if found is None or "$" in found else [one or "." for one in found.split(":")]
 
 
-def _candidates(site: Site) -> list[str]:
+def _candidates(host: HostContext) -> list[str]:
     """Return where the program may lie: on PATH, and last beside the job's own interpreter."""
-    name, folders = _program_of(site), _search_path(site)
+    name, folders = _program_of(host), _search_path(host)
     if name is None or not folders:
         return []
-    own = [posixpath.dirname(site.interpreter)] if site.interpreter else []
+    own = [posixpath.dirname(host.interpreter)] if host.interpreter else []
     return [posixpath.join(folder, name) for folder in (*folders, *own)]
 
 
-def _program(site: Site) -> Answer | None:
-    name, folders, candidates = _program_of(site), _search_path(site), _candidates(site)
+def _program(host: HostContext) -> Answer | None:
+    name, folders, candidates = _program_of(host), _search_path(host), _candidates(host)
     if name is None or not candidates:
         return None
-    there = [path for path in candidates if _runs(site, path)]
+    there = [path for path in candidates if _runs(host, path)]
     on_path = [path for path in there if path in candidates[: len(folders)]]
     if on_path:
         return ok(f"`{name}` is {on_path[0]}")
     line = f"`command: [{', '.join((there or [name])[:1])}, ...]`"
-    what = f"`command:` ({site.case.job.origin('command')}): no program `{name}` on PATH"
-    return _answer(site)(what, _cure(site, name, folders) if not there else line)
+    what = f"`command:` ({host.job.origin('command')}): no program `{name}` on PATH"
+    return _answer(host)(what, _cure(host, name, folders) if not there else line)
 
 
-def _runs(site: Site, path: str) -> bool:
+def _runs(host: HostContext, path: str) -> bool:
     try:
-        told = job_paths.look(site, "path", path)
+        told = job_paths.answer(host, "path", path)
     except NotKnown:
         return False
     return told["kind"] == "file" and bool(told.get("executable", True))
 
 
-def _cure(site: Site, name: str, folders: list[str]) -> str:
+def _cure(host: HostContext, name: str, folders: list[str]) -> str:
     """Return what to write instead of a program that is nowhere."""
     assigned = _ASSIGNED.fullmatch(name)
     if assigned is not None:
@@ -141,7 +143,7 @@ def _cure(site: Site, name: str, folders: list[str]) -> str:
     hint = f"install `{name}`, or name it with its folder: `command: [/.../{name}, ...]`"
     if near:
         return f"did you mean `{near}`? else {hint}"
-    if site.plan.setup:
+    if host.plan.setup:
         return f"{hint}; nothing to do where `setup:` puts it on PATH"
     return f"{hint}; where `module load` or the like brings it, say so under `setup:`"
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, Question, fail, ok, warn
-from safelaunch.checks.job_paths import bring
+from safelaunch.checks.job_paths import how_to_provide
 from safelaunch.checks.project import command
 from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from safelaunch.checks.context import Site
+    from safelaunch.checks.context import HostContext
     from safelaunch.model import Input
 
 _SHOWN = 5  # of several paths
@@ -25,74 +25,76 @@ _SHOWN = 5  # of several paths
 
 
 @check("workdir", "project", asks=lambda _: [("path", ".")])
-def workdir(site: Site) -> Answer | None:
+def workdir(host: HostContext) -> Answer | None:
     """Whether the folder that the job runs in is there: a start refuses without.
 
     A host gets the project's own with the project.
     """
-    if job_paths.travelling(site, ".") is not None:
+    if job_paths.local_source(host, ".") is not None:
         return None
-    kind, folder = site.told("path", ".")["kind"], job_paths.full(site, site.cwd)
+    kind, folder = host.answer("path", ".")["kind"], job_paths.absolute(host, host.cwd)
     if kind == "folder":
         return ok(f"{folder} is there")
     what = "does not exist" if kind is None else "is no folder"
-    origin = site.case.job.origins.get("workdir")
+    origin = host.job.origins.get("workdir")
     where = "of the host's entry" if origin is None else f"({origin})"
-    near = job_paths.near(site, site.cwd) if site.case.is_here else None
+    near = job_paths.closest_name(host, host.cwd) if host.is_local else None
     hint = f"did you mean `{near}`? else correct it" if near else "correct it"
     return fail(f"`workdir` {where}: {folder} {what}", f"{hint}, or `mkdir -p {folder}`")
 
 
-def _script(site: Site) -> Iterable[Question]:
-    script = site.case.job.script
-    return command.questions(site) if script is None else [("path", script)]
+def _script(host: HostContext) -> Iterable[Question]:
+    script = host.job.script
+    return command.questions(host) if script is None else [("path", script)]
 
 
 @check("script", "project", asks=_script)
-def script(site: Site) -> Answer | None:
+def script(host: HostContext) -> Answer | None:
     """Whether the job's script, or what its `command:` runs, is there, and can be read."""
-    if site.case.job.script is None:
-        return command.check_command(site)
-    name = site.case.job.script
-    told = job_paths.look(site, "path", name)
+    if host.job.script is None:
+        return command.check_command(host)
+    name = host.job.script
+    told = job_paths.answer(host, "path", name)
     if told["kind"] == "file" and told.get("readable", True):
-        return _syntax(site) or ok(f"{name} is there")
-    where = job_paths.full(site, site.cwd)
+        return _syntax(host) or ok(f"{name} is there")
+    where = job_paths.absolute(host, host.cwd)
     if told["kind"] == "folder":
         return fail(f"script `{name}` is a folder", "name a file in it, or use `module:`")
     if told["kind"] is None:
         link = f", a link to {told['link']}" if told.get("link") else ""
         what = f"script `{name}`{link} does not exist in {where}"
-        said_at = site.case.job.origin("script")
-        return fail(what, f"`script:` ({said_at}) is relative to `workdir:`; {bring(site, name)}")
+        said_at = host.job.origin("script")
+        return fail(
+            what, f"`script:` ({said_at}) is relative to `workdir:`; {how_to_provide(host, name)}"
+        )
     return fail(
         f"script `{name}` cannot be read",
-        f"`chmod a+r {job_paths.full(site, name)}`, as its owner",
+        f"`chmod a+r {job_paths.absolute(host, name)}`, as its owner",
     )
 
 
-def _syntax(site: Site) -> Answer | None:
+def _syntax(host: HostContext) -> Answer | None:
     """Return a warning where Python cannot parse the script.
 
     A newer Python than the one here may know more syntax, so of that nothing is said.
     """
-    version, reading = str(site.known("python", "version") or ""), site.case.reading
+    version, reading = str(host.get("python", "version") or ""), host.context.project_files
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if not numbers or numbers > sys.version_info[:2] or reading.script is None:
         return None
-    wrong = reading.unparsed
+    wrong = reading.syntax_error
     if wrong is None:
         return None
     line, why = wrong
-    return warn(f"{site.case.job.script}:{line}: {why}: Python {version} does not start it",
+    return warn(f"{host.job.script}:{line}: {why}: Python {version} does not start it",
                 "correct that line")  # fmt: skip
 
 
-def _module(site: Site) -> Iterable[Question]:
-    name = site.case.job.module
+def _module(host: HostContext) -> Iterable[Question]:
+    name = host.job.module
     if name is None:
         return []
-    asked = [("path", path) for _, path in _places(site, name)]
+    asked = [("path", path) for _, path in _places(host, name)]
     return [("module", name.split(".")[0]), *asked, ("path", _files(name)[2])]
 
 
@@ -102,74 +104,77 @@ def _files(module: str) -> list[str]:
     return [f"{at}.py", f"{at}/__main__.py", module.split(".", 1)[0]]
 
 
-def _places(site: Site, module: str) -> list[tuple[str, str]]:
+def _places(host: HostContext, module: str) -> list[tuple[str, str]]:
     """Return (name, path) of the files that `python -m` runs, as PYTHONPATH orders them."""
     at, main, _ = _files(module)
-    folders = ("", *site.case.pythonpath)
+    folders = ("", *host.pythonpath)
     return [(file, posixpath.join(folder, file)) for folder in folders for file in (at, main)]
 
 
 @check("module", "project", asks=_module, quick=True)
-def module(site: Site) -> Answer | None:
+def module(host: HostContext) -> Answer | None:
     """Whether the job's module is found, installed or in the project."""
-    name = site.case.job.module
+    name = host.job.module
     if name is None:
         return None
     at, main, top = _files(name)
-    for file, path in _places(site, name):
-        if job_paths.look(site, "path", path)["kind"] is not None:
+    for file, path in _places(host, name):
+        if job_paths.answer(host, "path", path)["kind"] is not None:
             return ok(f"{name} is {file}")
-    found = site.told("module", name.split(".")[0])
-    local = job_paths.look(site, "path", top)
-    if found["found"] and not _is_projects(site, top, found["where"] or ""):
+    found = host.answer("module", name.split(".")[0])
+    local = job_paths.answer(host, "path", top)
+    if found["found"] and not _is_projects(host, top, found["where"] or ""):
         return ok(f"{name.split('.')[0]} is {found['where'] or 'built in'}")
     if found["found"] or local["kind"] == "folder":  # a part of it may be made, or compiled
         hint = f"`module:` names a file in {top}, or {main} is to be brought"
-        near = job_paths.near(site, at) or ""
+        near = job_paths.closest_name(host, at) or ""
         if near.endswith(".py"):
             hint = f"`module: {near[:-3].replace('/', '.')}`, or bring {at}"
         return warn(f"module `{name}`: neither {at} nor {main} is there", hint)
     # `setup` lines may change PYTHONPATH
-    answer = warn if site.plan.setup else fail
+    answer = warn if host.plan.setup else fail
     hint = "`pythonpath:` names the folder that holds it; or install it into the job's interpreter"
     return answer(f"module `{name}` is not found", hint)
 
 
-def _is_projects(site: Site, package: str, where: str) -> bool:
+def _is_projects(host: HostContext, package: str, where: str) -> bool:
     """Whether a package is found in the folder that the job runs in, or one of its PYTHONPATH."""
-    folders = [job_paths.on_machine(site, path) for path in (".", *site.case.pythonpath)]
+    folders = [job_paths.host_path(host, path) for path in (".", *host.pythonpath)]
     return any(where.startswith(posixpath.join(folder, package) + "/") for folder in folders)
 
 
 # -- configurations --------------------------------------------------------------------------------
 
 
-def _configs(site: Site) -> list[tuple[str, bool]]:
+def _configs(host: HostContext) -> list[tuple[str, bool]]:
     """Return the configuration files that a job names, and whether its launcher reads them."""
-    job = site.case.job
-    given = job_options.of_args(job.launcher_args)
+    job = host.job
+    given = job_options.parse(job.launcher_args)
     own = [given[name][0] for name in ("config_file", "deepspeed_config_file") if given.get(name)]
-    return [*((path, True) for path in own), *((path, False) for path in job_paths.configs(job))]
+    return [
+        *((path, True) for path in own),
+        *((path, False) for path in job_paths.config_files(job)),
+    ]
 
 
 @check(
     "configs",
     "project",
-    asks=lambda site: [("path", path) for path, _ in _configs(site)],
+    asks=lambda host: [("path", path) for path, _ in _configs(host)],
     quick=True,
 )
-def configs(site: Site) -> Iterator[Answer]:
+def configs(host: HostContext) -> Iterator[Answer]:
     """Whether the configuration files that the arguments name are there."""
     there = []
-    for path, is_launchers in _configs(site):
-        told = job_paths.look(site, "path", path)
+    for path, is_launchers in _configs(host):
+        told = job_paths.answer(host, "path", path)
         if told["kind"] is not None:
             there.append(path)
             continue
         # `setup` may write it, and only the launcher reads its own for sure
-        answer = fail if is_launchers and not site.plan.setup else warn
+        answer = fail if is_launchers and not host.plan.setup else warn
         option = "`launcher_args`" if is_launchers else "`args`"
-        yield answer(f"{option} names {path}, which is not there", bring(site, path))
+        yield answer(f"{option} names {path}, which is not there", how_to_provide(host, path))
     if there:
         yield ok(f"{', '.join(there[:_SHOWN])} {'is' if len(there) == 1 else 'are'} there")
 
@@ -177,41 +182,43 @@ def configs(site: Site) -> Iterator[Answer]:
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def _inputs(site: Site) -> Iterator[Question]:
-    for one in site.case.job.inputs:
+def _inputs(host: HostContext) -> Iterator[Question]:
+    for one in host.job.inputs:
         yield ("path", one.path)
         if job_paths.is_glob(one.path):
             yield ("glob", one.path)
 
 
 @check("inputs", "project", asks=_inputs, quick=True)
-def inputs(site: Site) -> Iterator[Answer]:
+def inputs(host: HostContext) -> Iterator[Answer]:
     """Whether what `inputs:` names is there, a glob exactly once."""
     there: list[str] = []
     wrong: list[Answer] = []
-    for one in site.case.job.inputs:
-        if job_paths.look(site, "path", one.path)["kind"] is not None:
+    for one in host.job.inputs:
+        if job_paths.answer(host, "path", one.path)["kind"] is not None:
             there.append(one.path)
         elif job_paths.is_glob(one.path):
-            count, found = job_paths.matches(site, one.path)
+            count, found = job_paths.glob_matches(host, one.path)
             if count == 1:
                 there.append(found[0] if found else one.path)
             else:
-                wrong.append(_not_one(site, one, count, found))
+                wrong.append(_not_one(host, one, count, found))
         else:
             what = f"`inputs` ({one.origin}): {one.path} is not there"
-            wrong.append(fail(what, bring(site, one.path)))
+            wrong.append(fail(what, how_to_provide(host, one.path)))
     yield from wrong[:_SHOWN]
     if len(wrong) > _SHOWN:
         yield fail(f"and {len(wrong) - _SHOWN} more of `inputs` are not there", "as those above")
     if there:
         shown = ", ".join(there[:_SHOWN])
-        yield ok(f"{len(there)} of {len(site.case.job.inputs)} there: {shown}")
+        yield ok(f"{len(there)} of {len(host.job.inputs)} there: {shown}")
 
 
-def _not_one(site: Site, one: Input, count: int, found: list[str]) -> Answer:
+def _not_one(host: HostContext, one: Input, count: int, found: list[str]) -> Answer:
     if count == 0:
-        return fail(f"`inputs` ({one.origin}): nothing fits {one.path}", bring(site, one.path))
+        return fail(
+            f"`inputs` ({one.origin}): nothing fits {one.path}", how_to_provide(host, one.path)
+        )
     more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
     what = f"{count} paths fit {one.path}: {', '.join(found[:_SHOWN])}{more}"
     hint = f"write {found[0]} instead, at {one.origin}, or whichever is meant"
@@ -221,25 +228,25 @@ def _not_one(site: Site, one: Input, count: int, found: list[str]) -> Answer:
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-def _resumes(site: Site) -> Iterator[Question]:
-    for path in job_paths.resumes(site.case.job):
+def _resumes(host: HostContext) -> Iterator[Question]:
+    for path in job_paths.checkpoints(host.job):
         yield ("checkpoint", path)
-    if _wants_last(site):
-        yield from (("checkpoint", path) for path in job_paths.outputs(site))
+    if _wants_last(host):
+        yield from (("checkpoint", path) for path in job_paths.output_folders(host))
 
 
-def _wants_last(site: Site) -> bool:
+def _wants_last(host: HostContext) -> bool:
     """Whether the trainer looks for the newest checkpoint in its own output folder."""
-    given = job_options.options(site.case.job)
+    given = job_options.options(host.job)
     return "resume_from_checkpoint" in given and job_options.is_on(given, "resume_from_checkpoint")
 
 
 @check("resume", "project", asks=_resumes)
-def resume(site: Site) -> Iterator[Answer]:
+def resume(host: HostContext) -> Iterator[Answer]:
     """Whether the checkpoint that the job goes on from is there, and looks whole."""
-    by_transformers = "resume_from_checkpoint" in job_options.options(site.case.job)
-    for path in job_paths.resumes(site.case.job):
-        told = job_paths.look(site, "checkpoint", path)
+    by_transformers = "resume_from_checkpoint" in job_options.options(host.job)
+    for path in job_paths.checkpoints(host.job):
+        told = job_paths.answer(host, "checkpoint", path)
         if by_transformers and told.get("states") and not told["trainer"]:
             yield warn(
                 f"{path} has weights, but no state of a trainer: nothing can be gone on from",
@@ -247,10 +254,10 @@ def resume(site: Site) -> Iterator[Answer]:
                 "transformers Trainer: trainer_state.json",
             )
         else:
-            yield _checkpoint(site, path, told)
-    if _wants_last(site):
-        for path in job_paths.outputs(site):
-            told = site.told("checkpoint", path)
+            yield _checkpoint(host, path, told)
+    if _wants_last(host):
+        for path in job_paths.output_folders(host):
+            told = host.answer("checkpoint", path)
             steps = [one for one in told.get("steps") or [] if one.startswith("checkpoint-")]
             if steps:
                 yield ok(f"{path} holds {', '.join(steps[-_SHOWN:])}")
@@ -263,9 +270,9 @@ def resume(site: Site) -> Iterator[Answer]:
                 )
 
 
-def _checkpoint(site: Site, path: str, told: Mapping[str, Any]) -> Answer:
+def _checkpoint(host: HostContext, path: str, told: Mapping[str, Any]) -> Answer:
     if told["kind"] is None:
-        return warn(f"the checkpoint {path} is not there", bring(site, path))
+        return warn(f"the checkpoint {path} is not there", how_to_provide(host, path))
     if told["kind"] != "folder":
         return ok(f"{path} is there")
     if told["latest"] is not None and not told.get("latest_found"):

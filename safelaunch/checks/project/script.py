@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.analysis.imports.follow import ImportedModule
-    from safelaunch.checks.context import Case, Site
+    from safelaunch.checks.context import CheckContext, HostContext
 
 _SHOWN = 5
 _ASKED = 200  # modules
@@ -54,13 +54,13 @@ _WHEELS = {
 }
 
 
-def _modules(site: Site) -> Iterable[Question]:
-    return [("module", one.name) for one in _required(site.case)]
+def _modules(host: HostContext) -> Iterable[Question]:
+    return [("module", one.name) for one in _required(host.context)]
 
 
-def _required(case: Case) -> list[ImportedModule]:
+def _required(context: CheckContext) -> list[ImportedModule]:
     """Return what the program cannot start without. Raises NotKnown."""
-    imports = case.reading.imports
+    imports = context.project_files.imports
     if imports.path_changed is not None:
         raise NotKnown(f"{imports.path_changed} changes where modules are looked for")
     found = [one for one in (*imports.third_party, *imports.standard) if one.is_required]
@@ -68,30 +68,30 @@ def _required(case: Case) -> list[ImportedModule]:
 
 
 @check("imports", "project", asks=_modules, quick=True)
-def imports(site: Site) -> Answer | None:
+def imports(host: HostContext) -> Answer | None:
     """Whether the interpreter finds what the program imports, whatever happens in it."""
-    if site.case.reading.script is None:
+    if host.context.project_files.script is None:
         return None
-    wanted = _required(site.case)
-    missing = [one for one in wanted if not site.told("module", one.name)["found"]]
+    wanted = _required(host.context)
+    missing = [one for one in wanted if not host.answer("module", one.name)["found"]]
     if not missing:
         return ok(
             f"the {len(wanted)} modules that the script imports were found"
             if len(wanted) > 1
             else "the module that the script imports was found"
         )
-    shown = ", ".join(f"`{one.name}` ({_place(site.case, one)})" for one in missing[:_SHOWN])
+    shown = ", ".join(f"`{one.name}` ({_place(host.context, one)})" for one in missing[:_SHOWN])
     more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    return warn(f"the interpreter does not find {shown}{more}", _brought(site, missing))
+    return warn(f"the interpreter does not find {shown}{more}", _brought(host, missing))
 
 
-def _brought(site: Site, missing: Sequence[ImportedModule]) -> str:
+def _brought(host: HostContext, missing: Sequence[ImportedModule]) -> str:
     """Return how modules are found: a folder of the project's own has them, or pip."""
-    own = _own_folders(site.case, [one.name for one in missing])
+    own = _own_folders(host.context, [one.name for one in missing])
     hints = []
     if own:
         which = ", ".join(f"`{name}`" for name in own)
-        path = _search_path(site.case, own.values())
+        path = _search_path(host.context, own.values())
         hints.append(f"`--set 'pythonpath={path}'` for {which} of the project")
     rest = [one.name for one in missing if one.name not in own]
     lost = [f"`{name}`" for name in rest if name in _OUR_OWN]
@@ -99,19 +99,19 @@ def _brought(site: Site, missing: Sequence[ImportedModule]) -> str:
         hints.append(f"bring the project's {', '.join(lost)}, or name its folder: `pythonpath:`")
     wheels = [_WHEELS.get(name, name) for name in rest if name not in _OUR_OWN]
     if wheels:
-        python = quote(site.known("python", "executable") or site.interpreter or "python3")
+        python = quote(host.get("python", "executable") or host.interpreter or "python3")
         hints.append(f"`{python} -m pip install {' '.join(wheels)}`; or name the one that has them "
                      "with `python:`")  # fmt: skip
     return "; ".join(hints)
 
 
-def _own_folders(case: Case, names: Sequence[str]) -> dict[str, str]:
+def _own_folders(context: CheckContext, names: Sequence[str]) -> dict[str, str]:
     """Return {module: the folder of the project that holds it}."""
-    if case.project is None:
+    if context.project is None:
         return {}
     found: dict[str, str] = {}
-    for at, (folder, folders, files) in enumerate(os.walk(case.project)):
-        depth = folder[len(case.project) :].count(os.sep)
+    for at, (folder, folders, files) in enumerate(os.walk(context.project)):
+        depth = folder[len(context.project) :].count(os.sep)
         inside = [one for one in folders if one[:1] not in ".~" and one not in _NOT_OURS]
         folders[:] = sorted(inside) if depth < _DEEPEST and at < _MOST_FOLDERS else []
         for name in names if "__init__.py" not in files else ():
@@ -121,12 +121,12 @@ def _own_folders(case: Case, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _search_path(case: Case, folders: Iterable[str]) -> str:
+def _search_path(context: CheckContext, folders: Iterable[str]) -> str:
     """Return `pythonpath:` with more folders, as the job file names them: relative to itself."""
-    file = case.resolved.job_file if case.resolved is not None else ""
+    file = context.resolved.job_file if context.resolved is not None else ""
     is_file = bool(file) and os.path.isfile(file)
-    base = os.path.dirname(os.path.abspath(file)) if is_file else case.here(".") or ""
-    kept = [case.here(path) or path for path in case.pythonpath]
+    base = os.path.dirname(os.path.abspath(file)) if is_file else context.local_path(".") or ""
+    kept = [context.local_path(path) or path for path in context.hosts[0].pythonpath]
     named = [os.path.relpath(one, base).replace(os.sep, "/") if os.path.isabs(one) else one
              for one in (*kept, *folders)]  # fmt: skip
     return f"[{', '.join(dict.fromkeys(named))}]"
@@ -137,31 +137,31 @@ def _is_package(folder: str, name: str, folders: Sequence[str]) -> bool:
 
 
 @check("shadowed", "project", once=True, quick=True)
-def shadowed(case: Case) -> Iterator[Answer] | None:
+def shadowed(context: CheckContext) -> Iterator[Answer] | None:
     """Whether no file of the project takes the place of a module that others import."""
-    if case.reading.script is None:
+    if context.project_files.script is None:
         return None
     return (
         warn(
-            f"{_below(case, one.path)} takes the place of the module `{one.name}` for every import"
-            + (f", also at {_place_text(case, str(one.location))}" if one.location else ""),
-            f"rename {_below(case, one.path)}",
+            f"{_below(context, one.path)} is imported instead of the module `{one.name}` everywhere"
+            + (f", also at {_place_text(context, str(one.location))}" if one.location else ""),
+            f"rename {_below(context, one.path)}",
         )
-        for one in case.reading.imports.shadows[:_SHOWN]
+        for one in context.project_files.imports.shadows[:_SHOWN]
     )
 
 
 @check("own-modules", "project", once=True)
-def own_modules(case: Case) -> Answer | None:
+def own_modules(context: CheckContext) -> Answer | None:
     """Whether what the program imports of its own packages is there."""
-    if case.reading.script is None:
+    if context.project_files.script is None:
         return None
-    found = case.reading.imports
+    found = context.project_files.imports
     if found.relative_import is not None:
-        job = case.job
-        hint = f"start it as a module: {_as_module(case)} instead of `script:`"
+        job = context.job
+        hint = f"start it as a module: {_as_module(context)} instead of `script:`"
         return warn(
-            f"{_place_text(case, str(found.relative_import))}: a relative import; "
+            f"{_place_text(context, str(found.relative_import))}: a relative import; "
             f"`{job.script}` is started as a script, not as part of a package",
             hint,
             "Python documentation, tutorial, Packages: intra-package references",
@@ -169,14 +169,14 @@ def own_modules(case: Case) -> Answer | None:
     if not found.missing_submodules:
         return None
     shown = ", ".join(
-        f"`{one.name}` ({_place(case, one)})" for one in found.missing_submodules[:_SHOWN]
+        f"`{one.name}` ({_place(context, one)})" for one in found.missing_submodules[:_SHOWN]
     )
     return warn(f"the project has no {shown}", "correct the import, or bring the missing file")
 
 
-def _as_module(case: Case) -> str:
+def _as_module(context: CheckContext) -> str:
     """Return how a job names its script as a part of the package that it lies in."""
-    script, root = case.reading.script or "", case.here(".") or ""
+    script, root = context.project_files.script or "", context.local_path(".") or ""
     folder = os.path.dirname(script)
     while os.path.isfile(os.path.join(folder, "__init__.py")) and folder != root:
         folder = os.path.dirname(folder)
@@ -187,38 +187,40 @@ def _as_module(case: Case) -> str:
         return "`module: package.name`"
     if folder == root:
         return f"`module: {name}`"
-    return f"`module: {name}` with `pythonpath: {_search_path(case, [folder])}`"
+    return f"`module: {name}` with `pythonpath: {_search_path(context, [folder])}`"
 
 
 @check("flags", "project", once=True, quick=True)
-def flags(case: Case) -> Iterable[Answer] | None:
+def flags(context: CheckContext) -> Iterable[Answer] | None:
     """Whether the program takes the options that the job gives it."""
-    if case.reading.script is None:
+    if context.project_files.script is None:
         return None
     from safelaunch.analysis.options.unknown_options import option_problems  # noqa: PLC0415 - where a program is read
 
-    taken = case.reading.flags
+    taken = context.project_files.flags
     if taken is None:
         return None
     if taken.is_incomplete:
-        return [] if case.is_quick else [skip(f"{taken.why}: options cannot be judged")]
-    found = list(option_problems(taken, case.job.args))
-    where = case.job.origin("args") if "args" in case.job.origins else "`args:` of the job"
+        return [] if context.is_quick else [skip(f"{taken.why}: options cannot be judged")]
+    found = list(option_problems(taken, context.job.args))
+    where = context.job.origin("args") if "args" in context.job.origins else "`args:` of the job"
     said = [
-        warn(f"{one.message} ({_place_text(case, str(one.location))})", f"{one.fix} ({where})")
+        warn(f"{one.message} ({_place_text(context, str(one.location))})", f"{one.fix} ({where})")
         for one in found[:_SHOWN]
     ]
     return said or [ok("the script knows all options of the job")]
 
 
 @check("settings-files", "project", once=True)
-def settings_files(case: Case) -> Iterator[Answer] | None:
+def settings_files(context: CheckContext) -> Iterator[Answer] | None:
     """Whether the settings files among the arguments say the same to every YAML loader."""
     from safelaunch.checks import job_paths  # noqa: PLC0415 - it imports context.py, which imports us
     from safelaunch.lint.finding import NOTE  # noqa: PLC0415 - as above
     from safelaunch.lint.run import check as lint  # noqa: PLC0415 - its rules are heavy
 
-    named = [(path, case.reading.text(path)) for path in job_paths.configs(case.job)]
+    named = [
+        (path, context.project_files.text(path)) for path in job_paths.config_files(context.job)
+    ]
     return (
         warn(f"{path}:{one.line}:{one.column}: {one.message}", one.fix or f"safelaunch lint {path}")
         for path, data in named
@@ -227,16 +229,16 @@ def settings_files(case: Case) -> Iterator[Answer] | None:
     )
 
 
-def _place(case: Case, needed: ImportedModule) -> str:
-    return _place_text(case, str(needed.location))
+def _place(context: CheckContext, needed: ImportedModule) -> str:
+    return _place_text(context, str(needed.location))
 
 
-def _place_text(case: Case, place: str) -> str:
+def _place_text(context: CheckContext, place: str) -> str:
     """Return `file:line` below the project's folder."""
     path, _, line = place.rpartition(":")
-    return f"{_below(case, path)}:{line}"
+    return f"{_below(context, path)}:{line}"
 
 
-def _below(case: Case, path: str) -> str:
-    root = (case.project or "").rstrip("/\\")
+def _below(context: CheckContext, path: str) -> str:
+    root = (context.project or "").rstrip("/\\")
     return path[len(root) + 1 :] if root and path.startswith(root) else path

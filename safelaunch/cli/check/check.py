@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.checks import machines, run
-from safelaunch.checks.machines import Answers
+from safelaunch.checks.run import HostReply
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli import table
 from safelaunch.cli.completion import complete_profile
@@ -26,7 +26,8 @@ from safelaunch.script import quote
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.checks.run import Case, Result
+    from safelaunch.checks.context import CheckContext
+    from safelaunch.checks.registry import CheckResult
 
 _UNREACHABLE, _REFUSED = 4, 3  # exit codes
 _LABEL = 22  # columns of a check's name
@@ -70,35 +71,35 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         raise ConfigError("more than one job", hint="check them one after another")
     home = store.home(os.environ)
     path = options["hosts_path"] and os.path.abspath(options["hosts_path"])
-    case = _case(job[0] if job else None, line, options, home, path)
+    context = _context(job[0] if job else None, line, options, home, path)
     pool = None
-    if not case.is_here:
+    if not context.is_local:
         from safelaunch.cli.connections import host_pool  # noqa: PLC0415 - for hosts only
 
         pool = host_pool(path)
-    answers = ask_checks.ask(case, SavedFacts(home, say), pool, deep=options["deep"])
+    answers = ask_checks.ask(context, SavedFacts(home, say), pool, deep=options["deep"])
     is_lost = any(isinstance(one, HostError) for one in answers)
-    if pool is not None and case.plan is not None and len(case.sites) > 1 and not is_lost:
-        routes = ask_checks.try_routes(case, pool)
-        folders = ask_checks.shared_folders(case, pool)
-        case = run.joined(case, case.sites, routes=routes, shared=folders)
+    if pool is not None and context.plan is not None and len(context.hosts) > 1 and not is_lost:
+        routes = ask_checks.try_routes(context, pool)
+        folders = ask_checks.shared_folders(context, pool)
+        context = run.with_hosts(context, context.hosts, routes=routes, shared=folders)
     if is_lost:
         ask_checks.add_hints(answers, home, options["hosts_path"], os.environ)
-    found = machines.results(case, answers)
+    found = machines.results(context, answers)
     if options["as_json"]:
         print_json({"version": 1, "results": [one._asdict() for one in found]})
     else:
-        _show(found, case, show_all=options["show_all"])
+        _show(found, context, show_all=options["show_all"])
     if options["save"]:
-        _save(home, path, case, answers)
+        _save(home, path, context, answers)
     if is_lost:
         return _UNREACHABLE
     return _REFUSED if any(one.status == "fail" for one in found) else 0
 
 
-def _case(
+def _context(
     file: str | None, line: tuple[str, ...], options: dict[str, Any], home: str, path: str | None
-) -> Case:
+) -> CheckContext:
     """Return what is to be checked. Raises ConfigError."""
     names = options["names"]
     machines.refuse_local(names)
@@ -106,7 +107,7 @@ def _case(
         from safelaunch.remote.session import known_hosts  # noqa: PLC0415 - machines alone
 
         hosts = known_hosts(home, path)
-        return machines.for_machines(names, hosts, options["profile"], os.environ)
+        return machines.for_hosts(names, hosts, options["profile"], os.environ)
     flags = Flags(
         options["profile"],
         options["sets"],
@@ -125,7 +126,9 @@ def _case(
     return machines.for_plan(resolved, make_plan(resolved), os.environ)
 
 
-def _save(home: str, path: str | None, case: Case, answers: Sequence[Answers | HostError]) -> None:
+def _save(
+    home: str, path: str | None, context: CheckContext, answers: Sequence[HostReply | HostError]
+) -> None:
     """Write the facts that profiles are gated on into the hosts file. Raises ConfigError."""
     from safelaunch.config.hosts_file.reader import file_of  # noqa: PLC0415
     from safelaunch.config.hosts_file.save_facts import save  # noqa: PLC0415 - as above
@@ -134,8 +137,8 @@ def _save(home: str, path: str | None, case: Case, answers: Sequence[Answers | H
 
     file = file_of(home, path)
     found = {
-        site.name: gate_facts(one.facts) if isinstance(one, Answers) else {}
-        for site, one in zip(case.sites, answers, strict=True)
+        host.name: gate_facts(one.facts) if isinstance(one, HostReply) else {}
+        for host, one in zip(context.hosts, answers, strict=True)
     }
     known = {name: facts for name, facts in found.items() if facts}
     for name in found:
@@ -153,18 +156,18 @@ def _save(home: str, path: str | None, case: Case, answers: Sequence[Answers | H
     for name, facts in known.items():
         said = ", ".join(f"{key} {value}" for key, value in facts.items())
         say(f"{name}: {said} -> {file}")
-    if case.is_here:
+    if context.is_local:
         say(f"`safelaunch run` reads it with --hosts {quote(file)}")
 
 
 # -- what is printed -------------------------------------------------------------------------------
 
 
-def _show(found: Sequence[Result], case: Case, *, show_all: bool) -> None:
+def _show(found: Sequence[CheckResult], context: CheckContext, *, show_all: bool) -> None:
     """Print what is wrong, what matters most first; one line when all checks passed."""
     shown = [one for one in found if show_all or one.status in ("fail", "warn")]
     # of one machine all in one list: what matters most may be about it, or about the job
-    several = len(case.sites) > 1
+    several = len(context.hosts) > 1
     for group in dict.fromkeys(one.host for one in shown) if several else [None]:
         if several:
             click.echo(f"{group or 'all hosts'}")
@@ -174,14 +177,14 @@ def _show(found: Sequence[Result], case: Case, *, show_all: bool) -> None:
                 if show_all and one.source and one.status in ("fail", "warn"):
                     hint = f"{hint} ({one.source})" if hint else one.source
                 table.show(one.status, f"{one.id:<{_LABEL}} ", one.evidence, hint)
-    click.echo(summary(found, case))
+    click.echo(summary(found, context))
 
 
-def summary(found: Sequence[Result], case: Case) -> str:
+def summary(found: Sequence[CheckResult], context: CheckContext) -> str:
     """Return what was found in one line."""
     count = Counter(one.status for one in found)
-    where = "this machine" if case.is_here else ", ".join(site.name for site in case.sites)
-    what = where if case.plan is None else f"{case.plan.name} on {where}"
+    where = "this machine" if context.is_local else ", ".join(host.name for host in context.hosts)
+    what = where if context.plan is None else f"{context.plan.name} on {where}"
     skipped = f", {count['skip']} skipped (--all says why)" if count["skip"] else ""
     if not count["fail"] and not count["warn"]:
         return f"{what}: {count['ok']} check{'' if count['ok'] == 1 else 's'} passed{skipped}"

@@ -66,7 +66,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     if checks is not None:
         from safelaunch.cli.check.quick import report
 
-        report(checks.results(), checks.case)
+        report(checks.results(), checks.context)
     return start(plan, options)
 
 

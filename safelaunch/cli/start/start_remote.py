@@ -39,7 +39,7 @@ from safelaunch.sync import LIMIT, Rules, start_push
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.checks.run import Case
+    from safelaunch.checks.context import CheckContext
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import NodePlan, Plan
     from safelaunch.remote.agent_client import Pending
@@ -94,7 +94,11 @@ class _PendingStart:
     """A start on its way: an id, connections, and the report of each host."""
 
     def __init__(
-        self, plan: Plan, hosts: Sequence[str], hosts_path: str | None, case: Case | None = None
+        self,
+        plan: Plan,
+        hosts: Sequence[str],
+        hosts_path: str | None,
+        case: CheckContext | None = None,
     ) -> None:
         self.caller = caller(os.environ)
         self.run_id = store.new_id(plan.name, self.caller.utc, self.caller.random)
@@ -105,8 +109,8 @@ class _PendingStart:
         self.plan = plan
         self.reports: list[HostReport] = []
         self._case = case  # what is checked before anything is sent; None: nothing
-        sites = case.sites if case is not None else ()
-        self._wanted = [checks_run.questions(site.case, site) for site in sites]
+        checked = case.hosts if case is not None else ()
+        self._wanted = [checks_run.questions(host) for host in checked]
         self._checks: list[Pending] = []
         self._asked = together(self._ask, range(len(hosts)))
 
@@ -114,7 +118,7 @@ class _PendingStart:
         path = self.plan.nodes[rank].interpreter.path
         python = None if path is None else str(bind_word(path, {Slot.HOME: "~"}))
         if self._case is not None:
-            asked = quick.request(self._case.sites[rank], self._wanted[rank], python)
+            asked = quick.request(self._case.hosts[rank], self._wanted[rank], python)
             agent = self.machines[rank].agent
             # what is longer than a command may be is a round trip more
             ask = agent.ask_first if len(json.dumps(asked)) < EARLY else agent.ask

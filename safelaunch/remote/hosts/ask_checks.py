@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING
 
 from safelaunch.checks import run
-from safelaunch.checks.context import Ways
-from safelaunch.checks.machines import Answers
+from safelaunch.checks.context import RouteReport
+from safelaunch.checks.run import HostReply
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError, StartError, did_you_mean
 from safelaunch.hostfacts.saved import ProbeOptions
@@ -20,7 +20,7 @@ from safelaunch.script import quote
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.checks.run import Case
+    from safelaunch.checks.context import CheckContext
     from safelaunch.hostfacts.saved import SavedFacts
     from safelaunch.remote.host_pool import HostPool
 
@@ -28,37 +28,37 @@ _SHOWN = 5  # hosts that are named in a hint
 
 
 def ask(
-    case: Case, saved: SavedFacts, pool: HostPool | None, *, deep: bool = False
-) -> list[Answers | HostError]:
+    context: CheckContext, saved: SavedFacts, pool: HostPool | None, *, deep: bool = False
+) -> list[HostReply | HostError]:
     """Return what each machine answered, or why it did not; hosts are asked beside each other.
 
     Without a pool this machine is asked.
     """
     # not by several threads: each would read the project
-    questions_of = [run.questions(case, site) for site in case.sites]
+    questions_of = [run.questions(host) for host in context.hosts]
 
-    def ask_site(index: int) -> Answers | HostError:
-        site, questions = case.sites[index], questions_of[index]
-        request = run.request(site, questions)
-        options = ProbeOptions(site.interpreter, deep)
+    def ask_host(index: int) -> HostReply | HostError:
+        host, questions = context.hosts[index], questions_of[index]
+        request = run.request(host, questions)
+        options = ProbeOptions(host.interpreter, deep)
         if pool is None:
-            answer = probe_local(saved, options, case.environ, **request)
+            answer = probe_local(saved, options, context.environ, **request)
         else:
             try:
-                answer = probe_host(pool, saved, site.name, options, **request)
+                answer = probe_host(pool, saved, host.name, options, **request)
             except HostError as e:
                 return e
-        return Answers(*answer, questions)
+        return HostReply(*answer, questions)
 
     if pool is None:
-        return [ask_site(index) for index in range(len(case.sites))]
+        return [ask_host(index) for index in range(len(context.hosts))]
     from safelaunch.remote.parallel import together
 
-    return together(ask_site, range(len(case.sites)))
+    return together(ask_host, range(len(context.hosts)))
 
 
 def add_hints(
-    answers: Sequence[Answers | HostError],
+    answers: Sequence[HostReply | HostError],
     home: str,
     hosts_path: str | None,
     environ: Mapping[str, str],
@@ -93,25 +93,25 @@ def _hint(name: str, home: str, hosts_path: str | None, environ: Mapping[str, st
     return f"{start}{added} says where it is; a VPN that knows the name may be down"
 
 
-def try_routes(case: Case, pool: HostPool) -> Ways:
+def try_routes(context: CheckContext, pool: HostPool) -> RouteReport:
     """Try the network between the hosts of a job, as a start does. Raises HostError."""
     from safelaunch.remote import machine, routes
     from safelaunch.remote import start as remote
     from safelaunch.start import preflight
 
-    machines = [machine.Machine(site.name, pool) for site in case.sites]
-    first = case.sites[0]
+    machines = [machine.Machine(host.name, pool) for host in context.hosts]
+    first = context.hosts[0]
     try:
-        asked = remote.ask_report(machines[0], first.interpreter, case.job.name)
+        asked = remote.ask_report(machines[0], first.interpreter, context.job.name)
         report = remote.HostReport(asked.result()).machine
-        port = preflight.facts(first.plan, report, case.job.name)[Slot.PORT]
-        found = routes.find(machines, [site.host.interface for site in case.sites], int(port))
+        port = preflight.facts(first.plan, report, context.job.name)[Slot.PORT]
+        found = routes.find(machines, [host.entry.interface for host in context.hosts], int(port))
     except StartError as e:
-        return Ways(e.message, e.hint or "")
-    return Ways(None, "", found.addresses, found.interfaces)
+        return RouteReport(e.message, e.hint or "")
+    return RouteReport(None, "", found.addresses, found.interfaces)
 
 
-def shared_folders(case: Case, pool: HostPool) -> dict[str, list[list[int]]]:
+def shared_folders(context: CheckContext, pool: HostPool) -> dict[str, list[list[int]]]:
     """Return which hosts see the same folder, for each that a job's nodes must see together.
 
     Raises HostError.
@@ -120,9 +120,9 @@ def shared_folders(case: Case, pool: HostPool) -> dict[str, list[list[int]]]:
     from safelaunch.remote import shared_filesystem as remote
     from safelaunch.remote.machine import Machine
 
-    machines = [Machine(site.name, pool) for site in case.sites]
+    machines = [Machine(host.name, pool) for host in context.hosts]
     found = {}
-    for path in outputs.shared_folders(case):
+    for path in outputs.shared_folders(context):
         groups = remote.seen(machines, [path] * len(machines))
         if groups is not None:
             found[path] = groups

@@ -1,4 +1,4 @@
-"""Cases for checks: a job, facts and answers as a test gives them; short ways to what is said."""
+"""Contexts for checks from a job, facts and answers, and the results of checks on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import machines, run
-from safelaunch.checks.run import Case, Result, Site
+from safelaunch.checks.context import CheckContext, HostContext
+from safelaunch.checks.run import HostReply
 from safelaunch.model import Host
 from safelaunch.plan.build import make_plan
 from safelaunch.runtime.facts import commands, questions
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from safelaunch.checks.registry import CheckResult
     from safelaunch.config.resolve import Flags
 
 Answers = dict[tuple[Any, ...], Any]
 
 
-def case_of(
+def make_context(
     project: Project | None,
     job: str | None,
     *,
@@ -30,59 +32,59 @@ def case_of(
     answers: Answers | list[Answers] | None = None,
     environ: Mapping[str, str] | None = None,
     is_quick: bool = False,
-) -> Case:
-    """Return a case for a job, or for a machine alone.
+) -> CheckContext:
+    """Return the context of a job, or of a machine alone.
 
-    `facts` and `answers` are of the one machine, or a list for several. An answer that is not given
-    is asked of this machine, as the probe would; `{"skip": why}` is one that could not be told.
+    `facts` and `answers` are of one machine, or a list for several. Questions without an answer
+    are put to this machine, as the probe would; `{"skip": why}` is an answer that is not known.
     """
-    made = Case(is_quick=is_quick, environ=environ or {})
-    sites = [Site(Host("localhost"), case=made)]
+    context = CheckContext(is_quick=is_quick, environ=environ or {})
+    hosts = [HostContext(Host("localhost"))]
     if job is not None:
         assert project is not None
         resolved = project.resolve(job, flags)
-        made = machines.for_plan(resolved, make_plan(resolved), environ or {}, is_quick=is_quick)
-        sites = list(made.sites)
-    made = run.joined(made, sites)
-    known = facts if isinstance(facts, list) else [facts or {}] * len(sites)
-    said = answers if isinstance(answers, list) else [answers or {}] * len(sites)
-    told = [
-        (known[rank], _parts(site, said[rank]), run.questions(made, site))
-        for rank, site in enumerate(made.sites)
+        context = machines.for_plan(resolved, make_plan(resolved), environ or {}, is_quick=is_quick)
+        hosts = list(context.hosts)
+    context = run.with_hosts(context, hosts)
+    host_facts = facts if isinstance(facts, list) else [facts or {}] * len(hosts)
+    host_answers = answers if isinstance(answers, list) else [answers or {}] * len(hosts)
+    replies = [
+        HostReply(host_facts[rank], _parts(host, host_answers[rank]), run.questions(host))
+        for rank, host in enumerate(context.hosts)
     ]
-    return run.with_facts(made, told)
+    return run.attach_answers(context, replies)
 
 
-def _parts(site: Site, answers: Answers) -> dict[str, Any]:
-    wanted = run.questions(site.case, site)
-    asks = run.request(site, wanted)
-    cwd = asks["cwd"] or "."
-    finder = questions.Finder(PYTHON, cwd, asks["pythonpath"])
-    works = questions.parts(cwd, asks["asks"], finder)
+def _parts(host: HostContext, answers: Answers) -> dict[str, Any]:
+    asked = run.questions(host)
+    request = run.request(host, asked)
+    cwd = request["cwd"] or "."
+    finder = questions.Finder(PYTHON, cwd, request["pythonpath"])
+    probe_parts = questions.parts(cwd, request["asks"], finder)
     parts = {}
-    for at, question in enumerate(wanted):
+    for index, question in enumerate(asked):
         if question in answers:
-            given = answers[question]
-            is_skip = isinstance(given, dict) and "skip" in given
-            parts[f"ask.{at}"] = given if is_skip else {"value": given}
+            answer = answers[question]
+            is_skip = isinstance(answer, dict) and "skip" in answer
+            parts[f"ask.{index}"] = answer if is_skip else {"value": answer}
             continue
         try:
-            parts[f"ask.{at}"] = {"value": works[f"ask.{at}"]()}
+            parts[f"ask.{index}"] = {"value": probe_parts[f"ask.{index}"]()}
         except commands.Skip as e:
-            parts[f"ask.{at}"] = {"skip": str(e)}
+            parts[f"ask.{index}"] = {"skip": str(e)}
     return parts
 
 
-def said(case: Case, *ids: str) -> list[Result]:
-    """Return what checks say, all or those of these ids."""
-    return [result for result in run.run(case) if not ids or result.id in ids]
+def results_of(context: CheckContext, *ids: str) -> list[CheckResult]:
+    """Return the results of all checks, or of those with these ids."""
+    return [result for result in run.run(context) if not ids or result.id in ids]
 
 
-def only(case: Case, id: str) -> Result:  # noqa: A002 - the field's name
-    """Return the one thing that a check says."""
-    found = said(case, id)
-    assert len(found) == 1, found
-    return found[0]
+def result_of(context: CheckContext, id: str) -> CheckResult:  # noqa: A002 - the field's name
+    """Return the only result of a check."""
+    results = results_of(context, id)
+    assert len(results) == 1, results
+    return results[0]
 
 
 def project_at(folder: Path) -> Project:

@@ -1,4 +1,4 @@
-"""Cases for checks of what lies on this machine, or on hosts whose answers are given."""
+"""Contexts for checks of files on this machine, or of hosts with prepared answers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import machines, run
+from safelaunch.checks.run import HostReply
 from safelaunch.config.resolve import Flags
 from safelaunch.plan.build import make_plan
-from support.facts.check_cases import case_of
+from support.facts.check_cases import make_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.checks.run import Case
+    from safelaunch.checks.context import CheckContext
     from support.project import Project
 
 ROOT = "~/llm"
-_ASKED = ("path", "glob", "room", "home", "port", "model", "checkpoint", "hub", "size")
+_LOCAL_KINDS = ("path", "glob", "room", "home", "port", "model", "checkpoint", "hub", "size")
 _NOTHING = {
     "path": {"kind": None},
     "glob": {"count": 0, "found": []},
@@ -27,10 +28,12 @@ _NOTHING = {
 
 
 class _Files(dict[Any, Any]):
-    """Answers to questions; about files and ports this machine is asked, and nothing else."""
+    """Answers to questions; only questions about files and ports are put to this machine."""
 
     def __contains__(self, key: object) -> bool:
-        return dict.__contains__(self, key) or not (isinstance(key, tuple) and key[0] in _ASKED)
+        return dict.__contains__(self, key) or not (
+            isinstance(key, tuple) and key[0] in _LOCAL_KINDS
+        )
 
     def __bool__(self) -> bool:
         return True
@@ -39,14 +42,14 @@ class _Files(dict[Any, Any]):
         return {"skip": "it is not asked"}
 
 
-def here(
+def local_context(
     project: Project, job: str, *, answers: Mapping[tuple[Any, ...], Any] | None = None, **more: Any
-) -> Case:
-    """Return a case for a job on this machine, that tells of its files and ports."""
-    return case_of(project, job, answers=_Files(answers or {}), **more)
+) -> CheckContext:
+    """Return the context of a job on this machine, with its files and ports."""
+    return make_context(project, job, answers=_Files(answers or {}), **more)
 
 
-def away(
+def remote_context(
     project: Project,
     job: str,
     *answers: Mapping[tuple[Any, ...], Any],
@@ -56,26 +59,26 @@ def away(
     root: str = ROOT,
     is_quick: bool = False,
     **more: Any,
-) -> Case:
-    """Return a case for a job on hosts; nothing is there but what `answers` say, host by host."""
+) -> CheckContext:
+    """Return the context of a job on hosts that have nothing but what `answers` say, by host."""
     flags = Flags(remote=True, hosts=hosts, hosts_file=hosts_file)
     resolved = project.resolve(job, flags)
-    there = tuple(replace(host, workdir=root) for host in resolved.hosts)
-    resolved = resolved._replace(hosts=there)
-    made = machines.for_plan(resolved, make_plan(resolved), {}, is_quick=is_quick)
-    made = run.joined(made, made.sites, **more)
-    told = []
-    for rank, site in enumerate(made.sites):
-        known = answers[rank] if rank < len(answers) else {}
-        wanted = run.questions(made, site)
-        parts = {f"ask.{at}": _part(one, known) for at, one in enumerate(wanted)}
-        told.append((facts[rank] if rank < len(facts) else {}, parts, wanted))
-    return run.with_facts(made, told)
+    entries = tuple(replace(host, workdir=root) for host in resolved.hosts)
+    resolved = resolved._replace(hosts=entries)
+    context = machines.for_plan(resolved, make_plan(resolved), {}, is_quick=is_quick)
+    context = run.with_hosts(context, context.hosts, **more)
+    replies = []
+    for rank, host in enumerate(context.hosts):
+        values = answers[rank] if rank < len(answers) else {}
+        questions = run.questions(host)
+        parts = {f"ask.{index}": _part(each, values) for index, each in enumerate(questions)}
+        replies.append(HostReply(facts[rank] if rank < len(facts) else {}, parts, questions))
+    return run.attach_answers(context, replies)
 
 
-def _part(question: tuple[Any, ...], known: Mapping[tuple[Any, ...], Any]) -> dict[str, Any]:
-    if question in known:
-        return {"value": known[question]}
+def _part(question: tuple[Any, ...], values: Mapping[tuple[Any, ...], Any]) -> dict[str, Any]:
+    if question in values:
+        return {"value": values[question]}
     if question[0] in _NOTHING:
         return {"value": _NOTHING[question[0]]}
     return {"skip": "nobody knows"}

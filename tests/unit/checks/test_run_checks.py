@@ -6,14 +6,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, said
+from support.facts.check_cases import make_context, results_of
 from support.project import Project
 
 from safelaunch.checks import answers as checks_answers
 from safelaunch.checks import machines, registry, run
 from safelaunch.checks.answers import Answer, NotKnown
-from safelaunch.checks.context import Case
-from safelaunch.checks.registry import Check, Result
+from safelaunch.checks.context import CheckContext
+from safelaunch.checks.registry import Check, CheckResult
 from safelaunch.cli.check.check import summary
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import HostError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from safelaunch.checks.run import Site
+    from safelaunch.checks.context import HostContext
 
 JOB = "launcher: python\nscript: train.py\n"
 
@@ -35,8 +35,8 @@ def declare(work: Any, **changes: Any) -> Check:
 
 def answers(work: Any, given: Any = None, **changes: Any) -> list[tuple[str, str]]:
     """Return status and evidence of what a check says of a machine."""
-    case = given or case_of(None, None)
-    found = run.made(declare(work, **changes), case)
+    case = given or make_context(None, None)
+    found = run.run_check(declare(work, **changes), case)
     return [(one.status, one.evidence) for one in found]
 
 
@@ -46,28 +46,28 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_a_check_that_breaks_is_skipped_and_says_so() -> None:
-    def work(_: Site) -> Answer:
+    def work(_: HostContext) -> Answer:
         raise ZeroDivisionError("of nothing")
 
     assert answers(work) == [("skip", "the check itself failed: ZeroDivisionError: of nothing")]
 
 
 def test_what_a_check_cannot_know_is_skipped_with_the_reason() -> None:
-    def work(site: Site) -> Answer:
-        return checks_answers.ok(site.fact("torch", "version"))
+    def work(host: HostContext) -> Answer:
+        return checks_answers.ok(host.fact("torch", "version"))
 
     assert answers(work) == [("skip", "`torch.version` of the host is not known")]
 
 
 def test_a_reason_that_the_machine_gave_is_the_reason() -> None:
-    case = case_of(None, None, facts={"skipped": {"torch": "it hangs"}})
-    assert answers(lambda site: checks_answers.ok(site.fact("torch")), case) == [
+    case = make_context(None, None, facts={"skipped": {"torch": "it hangs"}})
+    assert answers(lambda host: checks_answers.ok(host.fact("torch")), case) == [
         ("skip", "it hangs")
     ]
 
 
 def test_what_was_found_before_something_unknown_counts() -> None:
-    def work(_: Site) -> Iterator[Answer]:
+    def work(_: HostContext) -> Iterator[Answer]:
         yield checks_answers.fail("no script", "write one")
         raise NotKnown("it was not asked")
 
@@ -75,15 +75,17 @@ def test_what_was_found_before_something_unknown_counts() -> None:
 
 
 def test_before_a_start_nothing_is_said_of_what_is_not_known() -> None:
-    def work(_: Site) -> Answer:
+    def work(_: HostContext) -> Answer:
         raise NotKnown("it was not asked")
 
-    assert answers(work, Case(sites=case_of(None, None).sites)) == [("skip", "it was not asked")]
-    assert answers(work, case_of(None, None, is_quick=True)) == []
+    assert answers(work, CheckContext(hosts=make_context(None, None).hosts)) == [
+        ("skip", "it was not asked")
+    ]
+    assert answers(work, make_context(None, None, is_quick=True)) == []
 
 
 def test_a_check_without_the_facts_that_it_needs_is_not_made() -> None:
-    def work(_: Site) -> Answer:
+    def work(_: HostContext) -> Answer:
         raise AssertionError
 
     assert answers(work, needs=("gpus",)) == [("skip", "`gpus` of the host is not known")]
@@ -94,39 +96,41 @@ def test_a_check_that_has_nothing_to_say_says_nothing() -> None:
 
 
 def test_a_source_of_an_answer_comes_before_that_of_its_check() -> None:
-    def work(_: Site) -> Iterator[Answer]:
+    def work(_: HostContext) -> Iterator[Answer]:
         yield checks_answers.warn("one", "do", "its own")
         yield checks_answers.warn("two", "do")
 
-    found = run.made(declare(work), case_of(None, None))
+    found = run.run_check(declare(work), make_context(None, None))
     assert [one.source for one in found] == ["its own", "a source"]
 
 
 def test_without_a_job_only_machines_are_judged() -> None:
     jobs = {one.id for one in registry.declared() if one.job}
-    assert {one.id for one in said(case_of(None, None))} & jobs == set()
+    assert {one.id for one in results_of(make_context(None, None))} & jobs == set()
 
 
 def test_what_matters_most_stands_first(project: Project) -> None:
     job = JOB + "inputs: [no-such-file]\nargs: {output_dir: out}\n"
-    found = [checks_answers.STATUSES.index(one.status) for one in said(case_of(project, job))]
+    found = [
+        checks_answers.STATUSES.index(one.status) for one in results_of(make_context(project, job))
+    ]
     assert found == sorted(found)
     assert found[0] == 0
 
 
 def test_before_a_start_only_quick_checks_are_made(project: Project) -> None:
     quick = {one.id for one in registry.declared() if one.quick}
-    assert {one.id for one in said(case_of(project, JOB, is_quick=True))} <= quick
+    assert {one.id for one in results_of(make_context(project, JOB, is_quick=True))} <= quick
 
 
 def test_quick_checks_stand_in_the_modules_that_a_start_loads() -> None:
-    modules = {one.work.__module__ for one in registry.declared() if one.quick}
+    modules = {one.function.__module__ for one in registry.declared() if one.quick}
     assert modules == {f"safelaunch.checks.{name}" for name in registry.QUICK}
 
 
 def test_a_question_is_asked_once(project: Project) -> None:
-    case = case_of(project, JOB + "inputs: [train.py]\n")
-    wanted = run.questions(case, case.sites[0])
+    case = make_context(project, JOB + "inputs: [train.py]\n")
+    wanted = run.questions(case.hosts[0])
     assert len(wanted) == len(set(wanted))
     assert ("path", "train.py") in wanted
 
@@ -134,14 +138,14 @@ def test_a_question_is_asked_once(project: Project) -> None:
 def test_a_check_that_cannot_say_what_it_asks_keeps_no_other_from_asking(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asks(_: Site) -> list[checks_answers.Question]:
+    def asks(_: HostContext) -> list[checks_answers.Question]:
         raise RecursionError
 
     assert any(check.id == "ports" for check in registry.declared())  # declared when imported
-    broken = registry._checks["ports"]._replace(asks=asks)
-    monkeypatch.setitem(registry._checks, "ports", broken)
-    case = case_of(project, JOB + "inputs: [train.py]\n")
-    assert ("path", "train.py") in run.questions(case, case.sites[0])
+    broken = registry._registry["ports"]._replace(asks=asks)
+    monkeypatch.setitem(registry._registry, "ports", broken)
+    case = make_context(project, JOB + "inputs: [train.py]\n")
+    assert ("path", "train.py") in run.questions(case.hosts[0])
 
 
 def test_what_breaks_the_reading_of_a_program_is_no_error(
@@ -152,17 +156,17 @@ def test_what_breaks_the_reading_of_a_program_is_no_error(
 
     monkeypatch.setattr("safelaunch.analysis.imports.follow.read_imports", needed)
     project.write("train.py", "import os\n")
-    run.early(case_of(project, JOB))
+    run.run_without_answers(make_context(project, JOB))
 
 
 def test_names_of_any_kind_are_shown_in_one_line() -> None:
     name = os.fsdecode(b"a\nb\x1b[31m\xff") + " \u00e9"
-    (said,) = answers(lambda _: checks_answers.warn(name, "do"))
-    assert said == ("warn", "a\\nb\\x1b[31m\\udcff \u00e9")
+    (answer,) = answers(lambda _: checks_answers.warn(name, "do"))
+    assert answer == ("warn", "a\\nb\\x1b[31m\\udcff \u00e9")
 
 
 def test_machines_that_all_told_nothing_are_not_judged(project: Project) -> None:
-    case = case_of(project, JOB)
+    case = make_context(project, JOB)
     found = machines.results(case, [HostError("it is off")])
     assert [(one.id, one.status, one.evidence) for one in found] == [
         ("reached", "fail", "it is off")
@@ -170,19 +174,19 @@ def test_machines_that_all_told_nothing_are_not_judged(project: Project) -> None
 
 
 def test_a_host_is_asked_for_paths_below_its_home_folder(project: Project) -> None:
-    case = case_of(project, JOB, flags=Flags(remote=True, hosts=("gpu1",)))
-    request = run.request(case.sites[0], run.questions(case, case.sites[0]))
+    case = make_context(project, JOB, flags=Flags(remote=True, hosts=("gpu1",)))
+    request = run.request(case.hosts[0], run.questions(case.hosts[0]))
     assert request["cwd"] == f"~/safelaunch/{project.folder.name}"
     assert "<home>" not in str(request)
 
 
 def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> None:
-    far = case_of(project, JOB, flags=Flags(remote=True, hosts=("gpu1",)))
+    far = make_context(project, JOB, flags=Flags(remote=True, hosts=("gpu1",)))
     there = f"~/safelaunch/{project.folder.name}"
-    assert far.here("train.py") == str(project.folder / "train.py")
-    assert far.here(f"{there}/train.py") == str(project.folder / "train.py")
-    assert far.here("~/data") is None
-    assert far.here("/data") is None
+    assert far.local_path("train.py") == str(project.folder / "train.py")
+    assert far.local_path(f"{there}/train.py") == str(project.folder / "train.py")
+    assert far.local_path("~/data") is None
+    assert far.local_path("/data") is None
 
 
 @pytest.mark.parametrize(
@@ -199,5 +203,5 @@ def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> No
     ],
 )
 def test_the_last_line_counts_what_passed_and_what_did_not(statuses: list[str], says: str) -> None:
-    found = [Result("x", "project", None, status, "") for status in statuses]
-    assert summary(found, Case()) == f"this machine: {says}"
+    found = [CheckResult("x", "project", None, status, "") for status in statuses]
+    assert summary(found, CheckContext()) == f"this machine: {says}"

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, only, project_at, said
+from support.facts.check_cases import make_context, project_at, result_of, results_of
 from support.facts.gpu_machines import RTX5090, Known, box
 from support.facts.interpreters import PATH, SYSTEM, other, python, torch
 
 from safelaunch.checks import run
-from safelaunch.checks.context import Case, Site
+from safelaunch.checks.context import CheckContext, HostContext
 from safelaunch.checks.environment import pip_commands
 from safelaunch.model import Host
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from support.project import Project
 
-    from safelaunch.checks.run import Result
+    from safelaunch.checks.registry import CheckResult
 
 ACCELERATE = "launcher: accelerate\nscript: train.py\nprocesses: 2\nprofile: cpu\n"
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\nprofile: cpu\n"
@@ -43,8 +43,10 @@ def without(why: str, **parts: Any) -> dict[str, Any]:
     return {**box(**parts), "skipped": {"python": why}}
 
 
-def judged(project: Project, job: str, facts: dict[str, Any], **more: Any) -> Result:
-    return only(case_of(project, job, facts=facts, answers=Known(), **more), "interpreter")
+def judged(project: Project, job: str, facts: dict[str, Any], **more: Any) -> CheckResult:
+    return result_of(
+        make_context(project, job, facts=facts, answers=Known(), **more), "interpreter"
+    )
 
 
 # -- what is taken from whoever starts it ----------------------------------------------------------
@@ -58,9 +60,9 @@ def test_a_start_needs_the_variables_of_env_from(
     environ: dict[str, str], status: str, project: Project
 ) -> None:
     job = PYTHON + "env_from: [A, B]\n"
-    case = case_of(project, job, facts=box(), answers=Known(), environ=environ)
-    assert only(case, "secrets").status == status
-    assert said(case_of(project, PYTHON, facts=box(), answers=Known()), "secrets") == []
+    case = make_context(project, job, facts=box(), answers=Known(), environ=environ)
+    assert result_of(case, "secrets").status == status
+    assert results_of(make_context(project, PYTHON, facts=box(), answers=Known()), "secrets") == []
 
 
 # -- the interpreter -------------------------------------------------------------------------------
@@ -146,8 +148,8 @@ def test_our_own_environment_with_torch_is_one(project: Project) -> None:
 
 
 def test_a_machine_alone_is_judged_too() -> None:
-    case = case_of(None, None, facts=box(python=python()), answers=Known())
-    assert only(case, "interpreter").status == "ok"
+    case = make_context(None, None, facts=box(python=python()), answers=Known())
+    assert result_of(case, "interpreter").status == "ok"
 
 
 # -- the launcher ----------------------------------------------------------------------------------
@@ -155,9 +157,9 @@ def test_a_machine_alone_is_judged_too() -> None:
 
 def launcher(
     project: Project, job: str, answers: dict[str, Any], facts: dict[str, Any], **more: Any
-) -> Result:
+) -> CheckResult:
     told = Known({("module", name): one for name, one in answers.items()})
-    return only(case_of(project, job, facts=facts, answers=told, **more), "launcher")
+    return result_of(make_context(project, job, facts=facts, answers=told, **more), "launcher")
 
 
 def test_a_launcher_that_is_there(project: Project) -> None:
@@ -210,7 +212,7 @@ def test_a_missing_launcher_is_told_before_each_start(project: Project) -> None:
 
 @pytest.mark.parametrize("job", [PYTHON, "launcher: command\ncommand: [bash, x.sh]\n"])
 def test_what_needs_no_launcher(project: Project, job: str) -> None:
-    assert said(case_of(project, job, facts=box(), answers=Known()), "launcher") == []
+    assert results_of(make_context(project, job, facts=box(), answers=Known()), "launcher") == []
 
 
 def test_swift_is_not_the_package_of_that_name(project: Project) -> None:
@@ -222,9 +224,9 @@ def test_swift_is_not_the_package_of_that_name(project: Project) -> None:
 # -- commands --------------------------------------------------------------------------------------
 
 
-def site(facts: dict[str, Any], *, is_here: bool = True) -> Site:
-    case = Case(is_here=is_here, sites=(Site(Host("gpu1"), facts=facts),))
-    return run.joined(case, [replace(case.sites[0], case=case)]).sites[0]
+def site(facts: dict[str, Any], *, is_local: bool = True) -> HostContext:
+    case = CheckContext(is_local=is_local, hosts=(HostContext(Host("gpu1"), facts=facts),))
+    return run.with_hosts(case, [replace(case.hosts[0], context=case)]).hosts[0]
 
 
 def test_pip_of_the_interpreter_itself() -> None:
@@ -250,7 +252,7 @@ def test_the_systems_python_is_left_alone() -> None:
 
 def test_wheels_for_another_machine_have_its_tags() -> None:
     hint = pip_commands.install(
-        site(box(python=python(), system=SYSTEM), is_here=False), ["accelerate"]
+        site(box(python=python(), system=SYSTEM), is_local=False), ["accelerate"]
     )
     assert hint.startswith(f"`{PATH} -m pip install accelerate` on gpu1; without internet there")
     assert (
@@ -261,7 +263,7 @@ def test_wheels_for_another_machine_have_its_tags() -> None:
 
 def test_wheels_for_musl() -> None:
     facts = box(python=python(), system={**SYSTEM, "libc": "musl 1.2"})
-    hint = pip_commands.install(site(facts, is_here=False), ["x"])
+    hint = pip_commands.install(site(facts, is_local=False), ["x"])
     assert "--platform=musllinux_1_{0..2}_x86_64" in hint
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from packaging.requirements import Requirement
-from support.facts.check_cases import case_of, project_at, said
+from support.facts.check_cases import make_context, project_at, results_of
 from support.facts.gpu_machines import Known, box
 from support.facts.interpreters import PATH, python
 
@@ -27,7 +27,9 @@ def project(tmp_path: Path) -> Project:
 
 
 def results(project: Project, installed: dict[str, str], job: str = TORCHRUN) -> list[Any]:
-    return said(case_of(project, job, facts=box(python=python(installed)), answers=Known()), ID)
+    return results_of(
+        make_context(project, job, facts=box(python=python(installed)), answers=Known()), ID
+    )
 
 
 SAMPLES = [

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, project_at, said
+from support.facts.check_cases import make_context, project_at, results_of
 from support.facts.gpu_machines import Known, box
 from support.facts.interpreters import PATH, SYSTEM, python, torch
 
@@ -42,7 +42,9 @@ def results(
         "system": SYSTEM,
         **more.pop("parts", {}),
     }
-    return said(case_of(project, job, facts=box(**parts), answers=Known(answers or {}), **more), id)
+    return results_of(
+        make_context(project, job, facts=box(**parts), answers=Known(answers or {}), **more), id
+    )
 
 
 # -- pins ------------------------------------------------------------------------------------------

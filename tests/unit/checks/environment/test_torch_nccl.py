@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, only, project_at, said
+from support.facts.check_cases import make_context, project_at, result_of, results_of
 from support.facts.gpu_machines import A100, H100, RTX4090, RTX5090, T4, Known, box, recorded
 from support.facts.interpreters import CU126, CU128, python, torch
 
@@ -33,7 +33,7 @@ def project(tmp_path: Path) -> Project:
 def results(project: Project | None, job: str | None, facts: dict[str, Any], *ids: str,
             answers: dict[Any, Any] | None = None) -> list[Any]:  # fmt: skip
     told = Known(NO_COMPAT if answers is None else answers)
-    return said(case_of(project, job, facts=facts, answers=told), *ids)
+    return results_of(make_context(project, job, facts=facts, answers=told), *ids)
 
 
 # -- architectures ---------------------------------------------------------------------------------
@@ -328,6 +328,8 @@ def test_a_machine_whose_nvidia_smi_hangs_gives_no_failure(project: Project) -> 
 
 def test_a_card_of_the_screen_is_told_by_index(project: Project) -> None:
     facts = box(A100, T4, torch=torch("2.9", "12.8", ["sm_80"]))
-    result = only(case_of(project, TORCHRUN + "profile: a100\n", facts=facts, answers=Known()),
-                  "torch-archs")  # fmt: skip
+    result = result_of(
+        make_context(project, TORCHRUN + "profile: a100\n", facts=facts, answers=Known()),
+        "torch-archs",
+    )
     assert result.hint == "`gpus: [0]` leaves it out"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, project_at, said
+from support.facts.check_cases import make_context, project_at, results_of
 from support.facts.gpu_machines import (
     A100,
     H100,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from support.project import Project
 
-    from safelaunch.checks.run import Result
+    from safelaunch.checks.registry import CheckResult
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\n"
 A100S = TORCHRUN + "profile: a100-sxm\nprocesses: 2\n"
@@ -38,10 +38,10 @@ def project(tmp_path: Path) -> Project:
 
 def results(project: Project, job: str, facts: dict[str, Any], *ids: str, **more: Any) -> list[Any]:
     answers = Known(more.pop("answers", {}))
-    return said(case_of(project, job, facts=facts, answers=answers, **more), *ids)
+    return results_of(make_context(project, job, facts=facts, answers=answers, **more), *ids)
 
 
-def one(project: Project, job: str, facts: dict[str, Any], id: str, **more: Any) -> Result:  # noqa: A002
+def one(project: Project, job: str, facts: dict[str, Any], id: str, **more: Any) -> CheckResult:  # noqa: A002
     found = results(project, job, facts, id, **more)
     assert len(found) == 1, found
     return found[0]  # type: ignore[no-any-return]
@@ -119,8 +119,8 @@ APPS = "pid, gpu_uuid, used_gpu_memory [MiB], process_name\n"
 
 
 def used(*rows: str, cards: int = 2) -> dict[str, Any]:
-    said = {"query": query(*[A100] * cards), "apps": APPS + "".join(row + "\n" for row in rows)}
-    return box(said=said, users={"77": "ann", "78": "me"})
+    output = {"query": query(*[A100] * cards), "apps": APPS + "".join(row + "\n" for row in rows)}
+    return box(said=output, users={"77": "ann", "78": "me"})
 
 
 def test_processes_of_others_are_named_and_left_alone(project: Project) -> None:
@@ -262,8 +262,8 @@ def test_nvswitches_want_their_manager(
 
 def joined(link: str, peers: str, *cards: tuple[str, int, str], **more: str) -> dict[str, Any]:
     size = len(cards)
-    said = {"query": query(*cards), "topology": matrix(size, link), "peers": matrix(size, peers)}
-    return box(said={**said, **more})
+    output = {"query": query(*cards), "topology": matrix(size, link), "peers": matrix(size, peers)}
+    return box(said={**output, **more})
 
 
 def test_links_of_other_cards_than_the_profiles_are_not_missed(project: Project) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, only, project_at, said
+from support.facts.check_cases import make_context, project_at, result_of, results_of
 from support.facts.gpu_machines import (
     A100,
     H100,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from support.project import Project
 
-    from safelaunch.checks.run import Result
+    from safelaunch.checks.registry import CheckResult
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\n"
 NONE = {("path", name): {"kind": None} for name in ("/dev/kfd", "/dev/dxg", "/dev/nvmap",
@@ -42,12 +42,12 @@ def project(tmp_path: Path) -> Project:
 
 def results(project: Project, job: str, facts: dict[str, Any], *ids: str, **more: Any) -> list[Any]:
     answers = Known({**NONE, **more.pop("answers", {})})
-    return said(case_of(project, job, facts=facts, answers=answers, **more), *ids)
+    return results_of(make_context(project, job, facts=facts, answers=answers, **more), *ids)
 
 
-def one(project: Project, job: str, facts: dict[str, Any], id: str, **more: Any) -> Result:  # noqa: A002
+def one(project: Project, job: str, facts: dict[str, Any], id: str, **more: Any) -> CheckResult:  # noqa: A002
     answers = Known({**NONE, **more.pop("answers", {})})
-    return only(case_of(project, job, facts=facts, answers=answers, **more), id)
+    return result_of(make_context(project, job, facts=facts, answers=answers, **more), id)
 
 
 # -- gpu-count -------------------------------------------------------------------------------------
@@ -278,10 +278,10 @@ def test_no_profile_is_asked_for_where_none_matters(
 
 
 def test_a_machine_alone_is_told_its_profile() -> None:
-    case = case_of(None, None, facts=box(L40S), answers=Known())
-    assert said(case, "profile-fits") == []
-    case = case_of(None, None, facts=box(A100, A100), answers=Known())
-    found = only(case, "profile-fits")
+    case = make_context(None, None, facts=box(L40S), answers=Known())
+    assert results_of(case, "profile-fits") == []
+    case = make_context(None, None, facts=box(A100, A100), answers=Known())
+    found = result_of(case, "profile-fits")
     assert found.evidence == "2 x NVIDIA A100-SXM4-80GB: profile a100-sxm is for them"
 
 
@@ -294,7 +294,7 @@ OLD = {"torch": {"version": "2.7.0", "cuda": "12.6", "nccl": {"version": "2.26.2
 HOSTS = "hosts:\n  localhost:\n    profile: rtx5090\n"
 
 
-def facts_of(project: Project, more: dict[str, Any], text: str = HOSTS) -> Result:
+def facts_of(project: Project, more: dict[str, Any], text: str = HOSTS) -> CheckResult:
     project.write(text, "hosts.yaml")
     flags = Flags(hosts_file="hosts.yaml")
     facts = box(RTX5090, RTX5090, parts=more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, project_at, said
+from support.facts.check_cases import make_context, project_at, results_of
 from support.facts.gpu_machines import A100, GIB, H100, L40S, MIB, RTX4090, T4, Known, box, query
 
 from safelaunch.config.resolve import Flags
@@ -25,7 +25,9 @@ def project(tmp_path: Path) -> Project:
 
 def results(project: Project, job: str, facts: Any, *ids: str, **more: Any) -> list[Any]:
     answers = Known(more.pop("answers", {}))
-    return said(case_of(project, TORCHRUN + job, facts=facts, answers=answers, **more), *ids)
+    return results_of(
+        make_context(project, TORCHRUN + job, facts=facts, answers=answers, **more), *ids
+    )
 
 
 def one(project: Project, job: str, facts: Any, id: str) -> Any:  # noqa: A002
@@ -216,8 +218,8 @@ script: train.py
 ])  # fmt: skip
 def test_ray_wants_many_files(soft: int, hard: int, hint: str | None, project: Project) -> None:
     facts = box(A100, system={"limits": {"files": [soft, hard]}})
-    case = case_of(project, AREAL, facts=facts, answers=Known())
-    found = said(case, "limits")
+    case = make_context(project, AREAL, facts=facts, answers=Known())
+    found = results_of(case, "limits")
     assert [f.status for f in found] == (["warn"] if hint else [])
     assert hint is None or hint in found[0].hint
     assert statuses(project, "processes: 1\n", facts, "limits") == []

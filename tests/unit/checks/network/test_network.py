@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import case_of, only, project_at, said
-from support.facts.machine_cases import away, here
+from support.facts.check_cases import make_context, project_at, result_of, results_of
+from support.facts.machine_cases import local_context, remote_context
 
 from safelaunch.checks import run
-from safelaunch.checks.context import Ways
+from safelaunch.checks.context import HostContext, RouteReport
 from safelaunch.checks.network import fixed_ports
-from safelaunch.checks.run import Site
 from safelaunch.model import Host
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from support.project import Project
 
-    from safelaunch.checks.run import Case
+    from safelaunch.checks.context import CheckContext
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\n"
 ACCELERATE = "launcher: accelerate\nscript: train.py\n"
@@ -37,8 +36,8 @@ def project(tmp_path: Path) -> Project:
 
 def fixed(project: Project, job: str) -> dict[int, bool]:
     """Return the fixed ports of a job, and whether it must have each."""
-    (site,) = here(project, job).sites
-    return {entry.port: entry.required for entry in fixed_ports.fixed_ports(site)}
+    (host,) = local_context(project, job).hosts
+    return {entry.port: entry.required for entry in fixed_ports.fixed_ports(host)}
 
 
 # -- ports -----------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ def test_fixed_ports_of_launchers_and_engines_are_known(
 
 def test_a_port_that_is_taken_makes_the_start_impossible(project: Project) -> None:
     job = TORCHRUN + "launcher_args: {master_port: 29511}\n"
-    found = only(here(project, job, answers={("port", 29511): TAKEN}), "ports")
+    found = result_of(local_context(project, job, answers={("port", 29511): TAKEN}), "ports")
     assert found.status == "fail"
     assert "29511 is taken by `python old.py` (pid 7 of ann)" in found.evidence
     assert found.hint.startswith("take `master_port` out of `launcher_args`: a free port")
@@ -138,32 +137,35 @@ def test_a_real_listener_is_found(project: Project) -> None:
         server.listen()
         port = server.getsockname()[1]
         job = TORCHRUN + f"launcher_args: {{master_port: {port}}}\n"
-        assert only(here(project, job), "ports").status == "fail"
-    assert only(here(project, job), "ports").status == "ok"
+        assert result_of(local_context(project, job), "ports").status == "fail"
+    assert result_of(local_context(project, job), "ports").status == "ok"
 
 
 def test_a_port_that_is_closing_is_a_warning(project: Project) -> None:
     job = TORCHRUN + "launcher_args: {master_port: 29511}\n"
     told = {"free": False, "listens": False, "holders": [], "instead": 1}
-    assert only(here(project, job, answers={("port", 29511): told}), "ports").status == "warn"
+    assert (
+        result_of(local_context(project, job, answers={("port", 29511): told}), "ports").status
+        == "warn"
+    )
 
 
 def test_a_port_of_an_engine_that_goes_elsewhere_is_a_warning(project: Project) -> None:
     job = "launcher: swift\ncommand: [rollout]\n"
-    found = only(here(project, job, answers={("port", 8000): TAKEN}), "ports")
+    found = result_of(local_context(project, job, answers={("port", 8000): TAKEN}), "ports")
     assert (found.status, found.hint) == ("warn", "give `swift rollout` another one: --port 20123")
 
 
 def test_ports_are_looked_at_before_each_start(project: Project) -> None:
     job = TORCHRUN + "launcher_args: {master_port: 29511}\n"
-    case = here(project, job, answers={("port", 29511): TAKEN}, is_quick=True)
-    assert only(case, "ports").status == "fail"
+    case = local_context(project, job, answers={("port", 29511): TAKEN}, is_quick=True)
+    assert result_of(case, "ports").status == "fail"
 
 
 def test_only_the_first_machine_binds_the_port_of_the_ranks(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\nlauncher_args: {master_port: 29511}\n"
     answers = {("port", 29511): TAKEN}
-    found = said(away(project, job, answers, answers, hosts=("a", "b")), "ports")
+    found = results_of(remote_context(project, job, answers, answers, hosts=("a", "b")), "ports")
     assert [one.host for one in found] == ["a"]
 
 
@@ -174,32 +176,35 @@ REFUSED = {"reached": False, "why": "connection refused"}
 
 
 def test_a_server_that_nobody_started_is_a_warning(project: Project) -> None:
-    case = here(project, SERVER, answers={("reach", "127.0.0.1", 8001): REFUSED})
-    found = only(case, "servers")
+    case = local_context(project, SERVER, answers={("reach", "127.0.0.1", 8001): REFUSED})
+    found = result_of(case, "servers")
     assert found.status == "warn"
     assert "no server answers at 127.0.0.1:8001 (`vllm_server_port`)" in found.evidence
 
 
 def test_a_server_that_answers_is_well(project: Project) -> None:
-    case = here(project, SERVER, answers={("reach", "127.0.0.1", 8001): {"reached": True}})
-    assert only(case, "servers").status == "ok"
+    case = local_context(project, SERVER, answers={("reach", "127.0.0.1", 8001): {"reached": True}})
+    assert result_of(case, "servers").status == "ok"
 
 
 def test_each_address_is_asked(project: Project) -> None:
     job = TORCHRUN + "args: {remote_rm_url: 'http://192.0.2.1:5000/rm', report: 'https://a.b/x'}\n"
     answers = {("reach", "192.0.2.1", 5000): REFUSED}
-    assert "192.0.2.1:5000" in only(here(project, job, answers=answers), "servers").evidence
+    assert (
+        "192.0.2.1:5000"
+        in result_of(local_context(project, job, answers=answers), "servers").evidence
+    )
 
 
 @pytest.mark.parametrize("more", ["args: {vllm_mode: colocate, vllm_server_port: 8000}\n",
                                   "args: {lr: 1e-3}\n"])  # fmt: skip
 def test_a_job_without_a_server_is_asked_for_none(project: Project, more: str) -> None:
-    assert said(here(project, SWIFT + more), "servers") == []
+    assert results_of(local_context(project, SWIFT + more), "servers") == []
 
 
 def test_a_server_that_setup_starts_is_not_missed(project: Project) -> None:
     job = SERVER + "setup: swift rollout --port 8001 &\n"
-    assert said(here(project, job), "servers") == []
+    assert results_of(local_context(project, job), "servers") == []
 
 
 # -- interfaces ------------------------------------------------------------------------------------
@@ -213,7 +218,7 @@ def card(project: Project, env: str, globs: dict[str, list[str]], **more: Any) -
         for pattern, found in globs.items()
     }
     job = more.pop("job", TORCHRUN + "profile: rtx5090\n") + f"env: {{{env}}}\n"
-    return only(here(project, job, answers=answers, **more), "interfaces")
+    return result_of(local_context(project, job, answers=answers, **more), "interfaces")
 
 
 UP = {"network": {"addresses": [{"interface": "eth0", "address": "192.0.2.1", "speed": 0}]}}
@@ -261,14 +266,14 @@ def test_loopback_is_enough_for_one_machine(project: Project) -> None:
 
 
 def test_a_job_that_names_no_interface_hears_nothing(project: Project) -> None:
-    assert said(here(project, TORCHRUN), "interfaces") == []
+    assert results_of(local_context(project, TORCHRUN), "interfaces") == []
 
 
 def test_the_interface_of_a_hosts_entry_must_be_there(project: Project) -> None:
     project.write("hosts: {a: {interface: eth7}, b: {}}\n", "hosts.yaml")
-    case = away(project, TORCHRUN + "nodes: 2\n", facts=[UP, UP], hosts=("a", "b"),
+    case = remote_context(project, TORCHRUN + "nodes: 2\n", facts=[UP, UP], hosts=("a", "b"),
                 hosts_file="hosts.yaml")  # fmt: skip
-    (found,) = [one for one in said(case, "interfaces") if "interface: eth7" in one.evidence]
+    (found,) = [one for one in results_of(case, "interfaces") if "interface: eth7" in one.evidence]
     assert (found.host, found.status) == ("a", "fail")
     assert found.hint == "`interface: eth0` in the host's entry"
 
@@ -276,7 +281,7 @@ def test_the_interface_of_a_hosts_entry_must_be_there(project: Project) -> None:
 def test_nccls_own_file_counts(project: Project) -> None:
     facts = {"nccl_conf": {"/etc/nccl.conf": "NCCL_SOCKET_IFNAME==eth7\n"},
              "network": {"links": {"eth0": {}}, "addresses": []}}  # fmt: skip
-    found = only(here(project, TORCHRUN, facts=facts), "interfaces")
+    found = result_of(local_context(project, TORCHRUN, facts=facts), "interfaces")
     assert (found.status, "=eth7" in found.evidence) == ("warn", True)
 
 
@@ -294,8 +299,8 @@ def test_rdma_devices_are_there_and_active(
 ) -> None:
     told = [{"name": name, "ports": [{"state": state}]} for name, state in devices]
     facts = {"network": {"infiniband": told}}
-    case = away(project, TORCHRUN + HCA, facts=[facts, facts], hosts=("a", "b"))
-    assert {one.status for one in said(case, "rdma-devices")} == {status}
+    case = remote_context(project, TORCHRUN + HCA, facts=[facts, facts], hosts=("a", "b"))
+    assert {one.status for one in results_of(case, "rdma-devices")} == {status}
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -305,19 +310,25 @@ MASTER = TORCHRUN + "nodes: 2\nlauncher_args: {master_addr: head}\n"
 
 def test_a_master_that_is_no_name_makes_the_start_impossible(project: Project) -> None:
     told = {("name", "head"): {"addresses": [], "why": "unknown"}}
-    found = said(away(project, MASTER, told, told, hosts=("a", "b")), "master-address")
+    found = results_of(
+        remote_context(project, MASTER, told, told, hosts=("a", "b")), "master-address"
+    )
     assert [one.status for one in found] == ["fail", "fail"]
 
 
 def test_a_master_that_means_the_other_node_itself_is_none(project: Project) -> None:
     first = {("name", "head"): {"addresses": ["127.0.1.1"]}}  # as Debian has it, on node 0
-    found = said(away(project, MASTER, first, first, hosts=("a", "b")), "master-address")
+    found = results_of(
+        remote_context(project, MASTER, first, first, hosts=("a", "b")), "master-address"
+    )
     assert {one.host: one.status for one in found} == {"a": "ok", "b": "fail"}
 
 
 def test_a_master_that_all_resolve_is_well(project: Project) -> None:
     told = {("name", "head"): {"addresses": ["192.0.2.1"]}}
-    found = said(away(project, MASTER, told, told, hosts=("a", "b")), "master-address")
+    found = results_of(
+        remote_context(project, MASTER, told, told, hosts=("a", "b")), "master-address"
+    )
     assert [one.status for one in found] == ["ok", "ok"]
 
 
@@ -326,21 +337,21 @@ LOOP = {("hostname",): {"name": "gpu1", "addresses": ["127.0.1.1"]}}
 
 def test_a_name_that_is_loopback_matters_where_torchrun_tells_it(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\nlauncher_args: {rdzv_backend: c10d, rdzv_endpoint: 'a:29400'}\n"
-    found = said(away(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
+    found = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
     assert [one.status for one in found] == ["warn", "warn"]
 
 
 def test_a_name_that_is_loopback_matters_to_gloo_without_an_interface(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\nenv: {GLOO_SOCKET_IFNAME: null}\n"
-    found = said(away(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
+    found = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
     assert [one.status for one in found] == ["warn", "warn"]
 
 
 def test_a_name_that_is_loopback_is_well_where_nobody_is_told(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\n"
-    found = said(away(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
+    found = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
     assert [one.status for one in found] == ["ok", "ok"]
-    assert said(here(project, TORCHRUN), "own-name") == []
+    assert results_of(local_context(project, TORCHRUN), "own-name") == []
 
 
 # -- proxies ---------------------------------------------------------------------------------------
@@ -351,14 +362,14 @@ PROXY = {"http_proxy": "http://u:p@192.0.2.9:3128"}
 def test_a_proxy_that_lets_the_machines_pass_is_well_and_shows_no_password(
     project: Project,
 ) -> None:
-    found = only(here(project, TORCHRUN, environ=PROXY), "proxies")
+    found = result_of(local_context(project, TORCHRUN, environ=PROXY), "proxies")
     assert found.status == "ok"
     assert "http://***@192.0.2.9:3128" in found.evidence
 
 
 def test_a_proxy_before_the_own_machine_is_a_warning(project: Project) -> None:
     job = TORCHRUN + "env: {no_proxy: .example.org, NO_PROXY: .example.org}\n"
-    found = only(here(project, job, environ=PROXY), "proxies")
+    found = result_of(local_context(project, job, environ=PROXY), "proxies")
     assert found.status == "warn"
     names = "localhost,127.0.0.1,::1,.example.org"
     assert found.hint == f'env: {{no_proxy: "{names}", NO_PROXY: "{names}"}}'
@@ -366,43 +377,49 @@ def test_a_proxy_before_the_own_machine_is_a_warning(project: Project) -> None:
 
 def test_a_proxy_before_a_server_of_the_job_is_a_warning(project: Project) -> None:
     job = SWIFT + "args: {vllm_mode: server, vllm_server_host: 192.0.2.7}\n"
-    found = only(here(project, job, environ=PROXY), "proxies")
+    found = result_of(local_context(project, job, environ=PROXY), "proxies")
     assert "requests to 192.0.2.7 would go through it" in found.evidence
 
 
 @pytest.mark.parametrize("theirs", ["192.0.2.0/24", "*", "192.0.2.7"])
 def test_a_server_that_no_proxy_names_is_well(project: Project, theirs: str) -> None:
     job = SWIFT + "args: {vllm_mode: server, vllm_server_host: 192.0.2.7}\n"
-    found = only(here(project, job, environ={**PROXY, "no_proxy": theirs}), "proxies")
+    found = result_of(local_context(project, job, environ={**PROXY, "no_proxy": theirs}), "proxies")
     assert found.status == "ok"
 
 
 def test_the_hint_about_proxies_cures(project: Project) -> None:
     job = TORCHRUN + "env: {no_proxy: .example.org, NO_PROXY: .example.org}\n"
-    hint = only(here(project, job, environ=PROXY), "proxies").hint
-    cured = here(project, TORCHRUN + hint + "\n", environ=PROXY)
-    assert only(cured, "proxies").status == "ok"
+    hint = result_of(local_context(project, job, environ=PROXY), "proxies").hint
+    cured = local_context(project, TORCHRUN + hint + "\n", environ=PROXY)
+    assert result_of(cured, "proxies").status == "ok"
 
 
 @pytest.mark.parametrize("more", ["inherit: none\n", "env: {http_proxy: null, HTTP_PROXY: null}\n"])
 def test_a_proxy_that_the_job_does_not_see_is_none(project: Project, more: str) -> None:
-    assert said(here(project, TORCHRUN + more, environ=PROXY), "proxies") == []
+    assert results_of(local_context(project, TORCHRUN + more, environ=PROXY), "proxies") == []
 
 
 def test_the_packages_of_a_socks_proxy_are_for_the_jobs_interpreter(project: Project) -> None:
     answers = {("module", name): {"found": False, "where": None} for name in ("socks", "socksio")}
     environ = {"all_proxy": "socks5://192.0.2.9:1080"}
     facts = {"python": {"executable": "/envs/rl/bin/python"}}
-    case = here(project, TORCHRUN, environ=environ, answers=answers, facts=facts)
-    assert "/envs/rl/bin/python -m pip install PySocks 'httpx[socks]'" in only(case, "socks").hint
+    case = local_context(project, TORCHRUN, environ=environ, answers=answers, facts=facts)
+    assert (
+        "/envs/rl/bin/python -m pip install PySocks 'httpx[socks]'" in result_of(case, "socks").hint
+    )
 
 
 @pytest.mark.parametrize(("found", "status"), [(True, "ok"), (False, "warn")])
 def test_a_socks_proxy_needs_its_packages(project: Project, found: bool, status: str) -> None:
     answers = {("module", name): {"found": found, "where": None} for name in ("socks", "socksio")}
     environ = {"all_proxy": "socks5://192.0.2.9:1080"}
-    assert only(here(project, TORCHRUN, environ=environ, answers=answers), "socks").status \
-        == status  # fmt: skip
+    assert (
+        result_of(
+            local_context(project, TORCHRUN, environ=environ, answers=answers), "socks"
+        ).status
+        == status
+    )
 
 
 # -- clocks and ways -------------------------------------------------------------------------------
@@ -413,37 +430,41 @@ def test_clocks_that_differ_are_said(
     project: Project, offsets: tuple[float, ...], status: str
 ) -> None:
     facts = [{"clock_offset": one} for one in offsets]
-    case = away(project, TORCHRUN + "nodes: 2\n", facts=facts, hosts=("a", "b"))
-    assert only(case, "clocks").status == status
+    case = remote_context(project, TORCHRUN + "nodes: 2\n", facts=facts, hosts=("a", "b"))
+    assert result_of(case, "clocks").status == status
 
 
 def test_one_clock_agrees_with_itself() -> None:
-    case = case_of(None, None, facts={"clock_offset": 99.0})
-    assert said(case, "clocks") == []
+    case = make_context(None, None, facts={"clock_offset": 99.0})
+    assert results_of(case, "clocks") == []
 
 
 def test_machines_without_a_job_are_compared_as_well() -> None:
-    case = run.joined(case_of(None, None), [
-        Site(Host("a"), facts={"clock_offset": 0.0}), Site(Host("b"), facts={"clock_offset": 60.0})
-    ])  # fmt: skip
-    assert only(case, "clocks").evidence == "the clock of b is 60.0 s ahead of that of a"
+    case = run.with_hosts(
+        make_context(None, None),
+        [
+            HostContext(Host("a"), facts={"clock_offset": 0.0}),
+            HostContext(Host("b"), facts={"clock_offset": 60.0}),
+        ],
+    )
+    assert result_of(case, "clocks").evidence == "the clock of b is 60.0 s ahead of that of a"
 
 
-def with_ways(project: Project, found: Ways | None) -> Case:
-    case = away(project, TORCHRUN + "nodes: 2\n", hosts=("a", "b"))
-    return run.joined(replace(case, routes=found), case.sites)
+def with_ways(project: Project, found: RouteReport | None) -> CheckContext:
+    case = remote_context(project, TORCHRUN + "nodes: 2\n", hosts=("a", "b"))
+    return run.with_hosts(replace(case, routes=found), case.hosts)
 
 
 @pytest.mark.parametrize(("found", "status"), [
-    (Ways(None, "", ("192.0.2.1", "192.0.2.2"), ("eth0", "eth0")), "ok"),
-    (Ways("no way between hosts", "open TCP"), "fail"),
+    (RouteReport(None, "", ("192.0.2.1", "192.0.2.2"), ("eth0", "eth0")), "ok"),
+    (RouteReport("no way between hosts", "open TCP"), "fail"),
     (None, "skip"),
 ])  # fmt: skip
 def test_the_ways_that_a_start_would_try_decide(
-    project: Project, found: Ways | None, status: str
+    project: Project, found: RouteReport | None, status: str
 ) -> None:
-    assert only(with_ways(project, found), "ways").status == status
+    assert result_of(with_ways(project, found), "ways").status == status
 
 
 def test_one_machine_needs_no_way(project: Project) -> None:
-    assert said(here(project, TORCHRUN), "ways") == []
+    assert results_of(local_context(project, TORCHRUN), "ways") == []

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from support.facts.check_cases import case_of, only, project_at
+from support.facts.check_cases import make_context, project_at, result_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Project:
 
 def status(project: Project, name: str, job: str) -> str:
     project.write(SCRIPT.format(name), "train.py")
-    return only(case_of(project, job), "numbers").status
+    return result_of(make_context(project, job), "numbers").status
 
 
 @pytest.mark.parametrize("name", ["SFTConfig", "DPOConfig"])
@@ -50,12 +50,12 @@ def test_a_script_is_judged_by_the_configuration_that_it_reads(name: str, projec
 
 def test_a_script_that_is_not_here_is_judged_by_its_options(project: Project) -> None:
     job = GROUPS.replace("script: train.py", "module: nobody.knows")
-    assert only(case_of(project, job), "numbers").status == "warn"
+    assert result_of(make_context(project, job), "numbers").status == "warn"
 
 
 def test_a_deepspeed_file_is_named_once(project: Project) -> None:
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     project.write(json.dumps(dict(zip(keys, (30, 4, 2), strict=True))), "ds.json")
-    hint = only(case_of(project, DEEPSPEED), "numbers").hint
+    hint = result_of(make_context(project, DEEPSPEED), "numbers").hint
     assert hint.startswith("set `train_batch_size` of ds.json to 32")
     assert hint.count("ds.json") == 1

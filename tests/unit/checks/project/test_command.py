@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.facts.check_cases import only, project_at, said
-from support.facts.machine_cases import away, here
+from support.facts.check_cases import project_at, result_of, results_of
+from support.facts.machine_cases import local_context, remote_context
 
 from safelaunch.config.resolve import Flags
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from support.project import Project
 
-    from safelaunch.checks.run import Case
+    from safelaunch.checks.context import CheckContext
 
 
 @pytest.fixture
@@ -34,16 +34,16 @@ def tools(tmp_path: Path) -> Path:
     return folder
 
 
-def command(project: Project, tools: Path, words: str, more: str = "") -> Case:
+def command(project: Project, tools: Path, words: str, more: str = "") -> CheckContext:
     job = f"launcher: command\ncommand: {words}\n{more}"
-    return here(project, job, environ={"PATH": f"/no/such/folder:{tools}"})
+    return local_context(project, job, environ={"PATH": f"/no/such/folder:{tools}"})
 
 
 # -- programs --------------------------------------------------------------------------------------
 
 
 def test_a_program_on_path_is_well(project: Project, tools: Path) -> None:
-    found = only(command(project, tools, "[trainer, -x]"), "script")
+    found = result_of(command(project, tools, "[trainer, -x]"), "script")
     assert (found.status, found.evidence) == ("ok", f"`trainer` is {tools}/trainer")
 
 
@@ -51,19 +51,19 @@ def test_a_program_on_path_is_well(project: Project, tools: Path) -> None:
 def test_a_program_that_is_not_on_path_makes_the_start_impossible(
     name: str, project: Project, tools: Path
 ) -> None:
-    found = only(command(project, tools, f"[{name}]"), "script")
+    found = result_of(command(project, tools, f"[{name}]"), "script")
     assert found.status == "fail"
     assert found.evidence == f"`command:` (job.yaml:2:10): no program `{name}` on PATH"
 
 
 def test_setup_may_put_the_program_on_path(project: Project, tools: Path) -> None:
     case = command(project, tools, "[nothing-like-it]", "setup: module load it\n")
-    assert only(case, "script").status == "warn"
+    assert result_of(case, "script").status == "warn"
 
 
 def test_the_path_of_the_job_itself_counts(project: Project, tools: Path) -> None:
     case = command(project, tools, "[trainer]", "env: {PATH: /usr/bin}\n")
-    assert only(case, "script").status == "fail"
+    assert result_of(case, "script").status == "fail"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_path_of_the_job_itself_counts(project: Project, tools: Path) -> Non
     ],
 )
 def test_what_was_meant_is_proposed(words: str, hint: str, project: Project, tools: Path) -> None:
-    assert only(command(project, tools, words), "script").hint.startswith(hint)
+    assert result_of(command(project, tools, words), "script").hint.startswith(hint)
 
 
 def test_a_program_of_the_jobs_own_environment_is_named_whole(
@@ -85,28 +85,32 @@ def test_a_program_of_the_jobs_own_environment_is_named_whole(
     program.parent.mkdir(parents=True)
     program.touch(0o755)
     case = command(project, tools, "[accelerate]", f"python: {program.parent}/python\n")
-    assert only(case, "script").hint == f"`command: [{program}, ...]`"
+    assert result_of(case, "script").hint == f"`command: [{program}, ...]`"
 
 
 @pytest.mark.parametrize("words", ["['$HOME/run']", "['~/run']"])
 def test_of_words_that_a_shell_would_change_nothing_is_said(
     words: str, project: Project, tools: Path
 ) -> None:
-    assert said(command(project, tools, words), "script") == []
+    assert results_of(command(project, tools, words), "script") == []
 
 
 def test_a_script_is_named_before_the_shell_that_would_run_it(
     project: Project, tools: Path
 ) -> None:
-    found = only(command(project, tools, "[bash, run.sh]"), "script")
+    found = result_of(command(project, tools, "[bash, run.sh]"), "script")
     assert "run.sh" in found.evidence
     project.write("", "run.sh")
-    assert "`bash` on PATH" in only(command(project, tools, "[bash, run.sh]"), "script").evidence
+    assert (
+        "`bash` on PATH" in result_of(command(project, tools, "[bash, run.sh]"), "script").evidence
+    )
 
 
 def test_the_path_of_a_host_is_not_that_of_this_machine(project: Project, tools: Path) -> None:
-    case = away(project, "launcher: command\ncommand: [trainer]\n", environ={"PATH": str(tools)})
-    assert said(case, "script") == []
+    case = remote_context(
+        project, "launcher: command\ncommand: [trainer]\n", environ={"PATH": str(tools)}
+    )
+    assert results_of(case, "script") == []
 
 
 # -- folders and scripts ---------------------------------------------------------------------------
@@ -115,27 +119,29 @@ def test_the_path_of_a_host_is_not_that_of_this_machine(project: Project, tools:
 def test_a_working_folder_that_is_missing_is_told_with_the_nearest(project: Project) -> None:
     (project.folder / "source").mkdir()
     job = "launcher: command\ncommand: [x]\nworkdir: sorce\n"
-    found = only(here(project, job), "workdir")
+    found = result_of(local_context(project, job), "workdir")
     assert found.status == "fail"
     assert found.evidence == f"`workdir` (job.yaml:3:10): {project.folder}/sorce does not exist"
     assert f"did you mean `{project.folder}/source`?" in found.hint
     (project.folder / "sorce").mkdir()
-    assert only(here(project, job), "workdir").status == "ok"
+    assert result_of(local_context(project, job), "workdir").status == "ok"
 
 
 def test_the_projects_own_folder_comes_to_the_host_with_it(project: Project) -> None:
-    assert said(away(project, "launcher: python\nscript: train.py\n"), "workdir") == []
+    assert (
+        results_of(remote_context(project, "launcher: python\nscript: train.py\n"), "workdir") == []
+    )
 
 
 def test_a_folder_of_the_hosts_own_must_be_there(project: Project) -> None:
     job = "launcher: command\ncommand: [x]\nworkdir: /srv/code\n"
-    assert only(away(project, job), "workdir").status == "fail"
+    assert result_of(remote_context(project, job), "workdir").status == "fail"
 
 
 def test_a_script_that_is_missing_keeps_no_other_check_from_being_made(project: Project) -> None:
     job = "launcher: python\nscript: trian.py\ninputs: [data]\nargs: {config: c.yaml}\n"
-    case = here(project, job, flags=Flags(only_checked=True))
-    found = {one.id: one for one in said(case)}
+    case = local_context(project, job, flags=Flags(only_checked=True))
+    found = {one.id: one for one in results_of(case)}
     assert found["script"].status == "fail"
     assert "(job.yaml:2:9)" in found["script"].hint
     assert "did you mean `train.py`?" in found["script"].hint
@@ -145,7 +151,10 @@ def test_a_script_that_is_missing_keeps_no_other_check_from_being_made(project: 
 
 def test_what_begins_at_a_folder_that_is_missing_is_not_told_as_well(project: Project) -> None:
     job = "launcher: python\nscript: train.py\nworkdir: sorce\ninputs: [data]\n"
-    found = {one.id: one for one in said(here(project, job, flags=Flags(only_checked=True)))}
+    found = {
+        one.id: one
+        for one in results_of(local_context(project, job, flags=Flags(only_checked=True)))
+    }
     assert found["workdir"].status == "fail"
     assert (found["script"].status, found["inputs"].status) == ("skip", "skip")
 
@@ -153,9 +162,9 @@ def test_what_begins_at_a_folder_that_is_missing_is_not_told_as_well(project: Pr
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("data/a.jsonl", "write `../data/a.jsonl`: paths begin at `workdir:`"),
-        ("data/*.jsonl", "write `../data/*.jsonl`: paths begin at `workdir:`"),
-        ("data/*.csv", "put a file there that fits {}/src/data/*.csv, or correct the path"),
+        ("data/a.jsonl", "write `../data/a.jsonl`: paths are relative to `workdir:`"),
+        ("data/*.jsonl", "write `../data/*.jsonl`: paths are relative to `workdir:`"),
+        ("data/*.csv", "put a file there that matches {}/src/data/*.csv, or correct the path"),
     ],
 )
 def test_a_path_that_begins_at_the_project_is_written_from_the_working_folder(
@@ -164,4 +173,4 @@ def test_a_path_that_begins_at_the_project_is_written_from_the_working_folder(
     project.write("", "src/train.py")
     project.write("", "data/a.jsonl")
     job = f"launcher: python\nscript: train.py\nworkdir: src\ninputs: ['{path}']\n"
-    assert only(here(project, job), "inputs").hint == hint.format(project.folder)
+    assert result_of(local_context(project, job), "inputs").hint == hint.format(project.folder)

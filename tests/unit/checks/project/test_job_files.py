@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.facts.check_cases import only, project_at, said
-from support.facts.machine_cases import away, here
+from support.facts.check_cases import project_at, result_of, results_of
+from support.facts.machine_cases import local_context, remote_context
 
 from safelaunch.checks import run
 from safelaunch.checks.project.outputs import shared_folders
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from support.project import Project
 
-    from safelaunch.checks.run import Case
+    from safelaunch.checks.context import CheckContext
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\n"
 AREAL = "launcher: areal\nversion: '1'\nscript: train.py\n"
@@ -44,63 +44,67 @@ def room(**more: Any) -> dict[str, Any]:
 
 
 def test_a_script_that_is_there_is_well(project: Project) -> None:
-    assert only(here(project, TORCHRUN), "script").status == "ok"
+    assert result_of(local_context(project, TORCHRUN), "script").status == "ok"
 
 
 @pytest.mark.parametrize("told", [GONE, FOLDER, {**FILE, "readable": False}])
 def test_a_script_that_python_cannot_read_makes_the_start_impossible(
     project: Project, told: dict[str, Any]
 ) -> None:
-    case = here(project, TORCHRUN, answers={("path", "train.py"): told})
-    assert only(case, "script").status == "fail"
+    case = local_context(project, TORCHRUN, answers={("path", "train.py"): told})
+    assert result_of(case, "script").status == "fail"
 
 
 def test_a_script_of_the_project_travels_to_the_host(project: Project) -> None:
-    assert only(away(project, TORCHRUN), "script").status == "ok"
+    assert result_of(remote_context(project, TORCHRUN), "script").status == "ok"
 
 
 def test_a_script_of_the_hosts_own_is_looked_for_there(project: Project) -> None:
     job = TORCHRUN + "workdir: /srv/code\n"
     there = {("path", "."): FOLDER}
-    assert only(away(project, job, there), "script").status == "fail"
+    assert result_of(remote_context(project, job, there), "script").status == "fail"
     there[("path", "train.py")] = FILE
-    assert only(away(project, job, there), "script").status == "ok"
+    assert result_of(remote_context(project, job, there), "script").status == "ok"
 
 
 def test_a_module_of_the_project_is_found_here_for_a_host(project: Project) -> None:
     project.write("", "pkg/train.py")
-    assert only(away(project, MODULE), "module").evidence == "pkg.train is pkg/train.py"
-    assert only(here(project, MODULE), "module").status == "ok"
+    assert (
+        result_of(remote_context(project, MODULE), "module").evidence == "pkg.train is pkg/train.py"
+    )
+    assert result_of(local_context(project, MODULE), "module").status == "ok"
 
 
 def test_a_module_below_pythonpath_is_found(project: Project) -> None:
     project.write("", "src/pkg/train.py")
-    assert only(away(project, MODULE + "pythonpath: [src]\n"), "module").status == "ok"
+    assert (
+        result_of(remote_context(project, MODULE + "pythonpath: [src]\n"), "module").status == "ok"
+    )
 
 
 MISSED = {("module", "pkg"): {"found": False, "where": None}}
 
 
 def test_a_module_that_nobody_has_makes_the_start_impossible(project: Project) -> None:
-    assert only(away(project, MODULE, MISSED), "module").status == "fail"
+    assert result_of(remote_context(project, MODULE, MISSED), "module").status == "fail"
 
 
 def test_a_module_that_setup_may_bring_is_a_warning(project: Project) -> None:
-    case = away(project, MODULE + "setup: export PYTHONPATH=/x\n", MISSED)
-    assert only(case, "module").status == "warn"
+    case = remote_context(project, MODULE + "setup: export PYTHONPATH=/x\n", MISSED)
+    assert result_of(case, "module").status == "warn"
 
 
 def test_an_installed_module_is_well(project: Project) -> None:
     told = {("module", "pkg"): {"found": True, "where": "/site/pkg/__init__.py"}}
-    assert only(away(project, MODULE, told), "module").status == "ok"
+    assert result_of(remote_context(project, MODULE, told), "module").status == "ok"
 
 
 def test_a_part_that_a_package_of_the_project_lacks_is_told(project: Project) -> None:
     project.write("", "pkg/__init__.py")
     told = {("module", "pkg"): {"found": True, "where": f"{project.folder}/pkg/__init__.py"}}
-    assert only(here(project, MODULE, answers=told), "module").status == "warn"
+    assert result_of(local_context(project, MODULE, answers=told), "module").status == "warn"
     project.write("", "pkg/trains.py")
-    assert only(here(project, MODULE, answers=told), "module").hint.startswith(
+    assert result_of(local_context(project, MODULE, answers=told), "module").hint.startswith(
         "`module: pkg.trains`"
     )
 
@@ -108,8 +112,8 @@ def test_a_part_that_a_package_of_the_project_lacks_is_told(project: Project) ->
 def test_a_module_below_pythonpath_is_found_here(project: Project) -> None:
     project.write("", "src/pkg/train.py")
     told = {("module", "pkg"): {"found": True, "where": f"{project.folder}/src/pkg/__init__.py"}}
-    case = here(project, MODULE + "pythonpath: [src]\n", answers=told)
-    assert only(case, "module").status == "ok"
+    case = local_context(project, MODULE + "pythonpath: [src]\n", answers=told)
+    assert result_of(case, "module").status == "ok"
 
 
 # -- the file of a command, and syntax -------------------------------------------------------------
@@ -118,12 +122,12 @@ COMMAND = "launcher: command\ncommand: [./run.sh]\n"
 
 
 def test_the_file_of_a_command_must_be_there_and_executable(project: Project) -> None:
-    assert only(here(project, COMMAND), "script").status == "fail"
+    assert result_of(local_context(project, COMMAND), "script").status == "fail"
     project.write("", "run.sh")
-    told = only(here(project, COMMAND), "script")
+    told = result_of(local_context(project, COMMAND), "script")
     assert (told.status, told.hint) == ("fail", f"`chmod a+x {project.folder}/run.sh`")
     (project.folder / "run.sh").chmod(0o755)
-    assert only(here(project, COMMAND), "script").status == "ok"
+    assert result_of(local_context(project, COMMAND), "script").status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -139,13 +143,13 @@ def test_the_file_of_a_command_must_be_there_and_executable(project: Project) ->
 def test_the_script_of_a_shell_must_be_there(
     command: str, expected: list[str], project: Project
 ) -> None:
-    case = here(project, f"launcher: command\ncommand: {command}\n")
-    assert [one.status for one in said(case, "script")] == expected
+    case = local_context(project, f"launcher: command\ncommand: {command}\n")
+    assert [one.status for one in results_of(case, "script")] == expected
 
 
 def test_setup_may_write_the_file_of_a_command(project: Project) -> None:
-    case = here(project, COMMAND + "setup: cp /x/run.sh .\n")
-    assert only(case, "script").status == "warn"
+    case = local_context(project, COMMAND + "setup: cp /x/run.sh .\n")
+    assert result_of(case, "script").status == "warn"
 
 
 @pytest.mark.parametrize(
@@ -161,8 +165,8 @@ def test_a_script_that_is_no_python_is_told_unless_a_newer_one_runs_it(
     version: str, text: str, expected: str, project: Project
 ) -> None:
     project.write(text, "train.py")
-    case = here(project, TORCHRUN, facts={"python": {"version": version}})
-    assert only(case, "script").status == expected
+    case = local_context(project, TORCHRUN, facts={"python": {"version": version}})
+    assert result_of(case, "script").status == expected
 
 
 # -- configurations --------------------------------------------------------------------------------
@@ -171,7 +175,7 @@ def test_a_script_that_is_no_python_is_told_unless_a_newer_one_runs_it(
 def test_a_configuration_that_is_not_there_is_a_warning(project: Project) -> None:
     job = TORCHRUN + "args: {config: conf/a.yaml, deepspeed: ds.json}\n"
     project.write("{}", "ds.json")
-    found = {one.status: one.evidence for one in said(here(project, job), "configs")}
+    found = {one.status: one.evidence for one in results_of(local_context(project, job), "configs")}
     assert found == {
         "warn": "`args` names conf/a.yaml, which is not there",
         "ok": "ds.json is there",
@@ -180,22 +184,29 @@ def test_a_configuration_that_is_not_there_is_a_warning(project: Project) -> Non
 
 def test_the_launchers_own_configuration_is_needed(project: Project) -> None:
     job = TORCHRUN.replace("torchrun", "accelerate") + "launcher_args: {config_file: a.yaml}\n"
-    assert only(here(project, job, is_quick=True), "configs").status == "fail"
-    assert only(here(project, job + "setup: make a.yaml\n"), "configs").status == "warn"
+    assert result_of(local_context(project, job, is_quick=True), "configs").status == "fail"
+    assert (
+        result_of(local_context(project, job + "setup: make a.yaml\n"), "configs").status == "warn"
+    )
     project.write("{}", "a.yaml")
-    assert only(here(project, job), "configs").status == "ok"
+    assert result_of(local_context(project, job), "configs").status == "ok"
 
 
 def test_a_name_that_is_nearly_right_is_corrected(project: Project) -> None:
     project.write("{}", "conf/base.yaml")
     job = TORCHRUN + "args: {config: conf/basse.yaml}\n"
-    for case in (here(project, job), away(project, job)):
-        assert only(case, "configs").hint.startswith("did you mean `conf/base.yaml`? else put it ")
+    for case in (local_context(project, job), remote_context(project, job)):
+        assert result_of(case, "configs").hint.startswith(
+            "did you mean `conf/base.yaml`? else put it "
+        )
 
 
 def test_what_is_no_file_is_no_configuration(project: Project) -> None:
     assert (
-        said(here(project, TORCHRUN + "args: {deepspeed: zero2, config: base}\n"), "configs") == []
+        results_of(
+            local_context(project, TORCHRUN + "args: {deepspeed: zero2, config: base}\n"), "configs"
+        )
+        == []
     )
 
 
@@ -210,14 +221,14 @@ INPUTS = TORCHRUN + "inputs: ['data/*11.csv']\n"
 def test_a_glob_matches_exactly_one(project: Project, files: list[str], status: str) -> None:
     for name in files:
         project.write("", name)
-    assert only(here(project, INPUTS, is_quick=True), "inputs").status == status
-    assert only(away(project, INPUTS), "inputs").status == status
+    assert result_of(local_context(project, INPUTS, is_quick=True), "inputs").status == status
+    assert result_of(remote_context(project, INPUTS), "inputs").status == status
 
 
 def test_all_that_fit_are_named_with_the_place_in_the_job_file(project: Project) -> None:
     for name in ("a", "b"):
         project.write("", f"data/{name}_11.csv")
-    evidence = only(here(project, INPUTS), "inputs").evidence
+    evidence = result_of(local_context(project, INPUTS), "inputs").evidence
     assert "job.yaml:4:" in evidence
     assert "2 paths fit data/*11.csv: data/a_11.csv, data/b_11.csv" in evidence
 
@@ -228,35 +239,49 @@ def test_a_file_here_and_on_the_host_is_one(project: Project, root: str) -> None
     there = root.replace("~", "/home/me")
     facts = [{"system": {"home": "/home/me"}}]
     told = {("glob", "data/*11.csv"): {"count": 1, "found": [f"{there}/data/a_11.csv"]}}
-    assert only(away(project, INPUTS, told, facts=facts, root=root), "inputs").status == "ok"
+    assert (
+        result_of(remote_context(project, INPUTS, told, facts=facts, root=root), "inputs").status
+        == "ok"
+    )
     told = {("glob", "data/*11.csv"): {"count": 1, "found": [f"{there}/data/b_11.csv"]}}
-    assert only(away(project, INPUTS, told, facts=facts, root=root), "inputs").status == "fail"
+    assert (
+        result_of(remote_context(project, INPUTS, told, facts=facts, root=root), "inputs").status
+        == "fail"
+    )
 
 
 def test_a_path_of_the_host_is_looked_for_there(project: Project) -> None:
     job = TORCHRUN + "inputs: [/data/c4.bin]\n"
-    found = only(away(project, job), "inputs")
+    found = result_of(remote_context(project, job), "inputs")
     assert (found.status, found.hint) == (
         "fail", "safelaunch push c4.bin --host gpu1 --to /data, or correct the path")  # fmt: skip
-    assert only(away(project, job, {("path", "/data/c4.bin"): FILE}), "inputs").status == "ok"
+    assert (
+        result_of(remote_context(project, job, {("path", "/data/c4.bin"): FILE}), "inputs").status
+        == "ok"
+    )
 
 
-def test_an_input_that_is_an_asset_is_there_if_it_is_here(project: Project) -> None:
+def test_an_input_that_is_an_asset_is_there_if_it_is_local(project: Project) -> None:
     project.write("", "models/base/config.json")
     job = TORCHRUN + "assets: {base: {path: models/base, to: /data/base}}\n"
     job += "inputs: [/data/base/config.json]\n"
-    assert only(away(project, job), "inputs").status == "ok"
+    assert result_of(remote_context(project, job), "inputs").status == "ok"
 
 
 def test_a_name_with_brackets_is_also_a_path(project: Project) -> None:
     project.write("", "data[1].csv")
-    assert only(here(project, TORCHRUN + "inputs: ['data[1].csv']\n"), "inputs").status == "ok"
+    assert (
+        result_of(local_context(project, TORCHRUN + "inputs: ['data[1].csv']\n"), "inputs").status
+        == "ok"
+    )
 
 
 def test_only_a_like_name_is_taken_for_the_one_that_was_meant(project: Project) -> None:
     project.write("", "data/b-1.jsonl")
-    case = here(project, TORCHRUN + "inputs: [data/d.jsonl, data/c-*.jsonl, data/bb-1.jsonl]\n")
-    first, second, third = said(case, "inputs")
+    case = local_context(
+        project, TORCHRUN + "inputs: [data/d.jsonl, data/c-*.jsonl, data/bb-1.jsonl]\n"
+    )
+    first, second, third = results_of(case, "inputs")
     assert "did you mean" not in first.hint + second.hint
     assert "did you mean `data/b-1.jsonl`?" in third.hint
 
@@ -270,7 +295,7 @@ def checkpoint(project: Project, *files: str) -> Any:
     (project.folder / "out" / "checkpoint-500").mkdir(parents=True)
     for name in files:
         project.write("global_step500", f"out/checkpoint-500/{name}")
-    return only(here(project, RESUME), "resume")
+    return result_of(local_context(project, RESUME), "resume")
 
 
 @pytest.mark.parametrize("files", [
@@ -290,27 +315,32 @@ def test_what_is_no_checkpoint_is_a_warning(project: Project, files: tuple[str, 
 
 
 def test_a_checkpoint_that_is_missing_is_a_warning(project: Project) -> None:
-    assert only(here(project, RESUME), "resume").status == "warn"
+    assert result_of(local_context(project, RESUME), "resume").status == "warn"
 
 
 def test_a_folder_of_checkpoints_names_the_newest(project: Project) -> None:
     for step in (500, 1000):
         project.write("", f"out/checkpoint-{step}/trainer_state.json")
     job = TORCHRUN + "args: {resume_from_checkpoint: out}\n"
-    assert only(here(project, job), "resume").hint == "name one of them: out/checkpoint-1000"
+    assert (
+        result_of(local_context(project, job), "resume").hint
+        == "name one of them: out/checkpoint-1000"
+    )
 
 
 LAST = TORCHRUN + "args: {resume_from_checkpoint: true, output_dir: out}\n"
 
 
 def test_the_newest_checkpoint_is_looked_for(project: Project) -> None:
-    assert only(here(project, LAST), "resume").status == "warn"
+    assert result_of(local_context(project, LAST), "resume").status == "warn"
     project.write("", "out/checkpoint-5/trainer_state.json")
-    assert only(here(project, LAST), "resume").status == "ok"
+    assert result_of(local_context(project, LAST), "resume").status == "ok"
 
 
 def test_a_job_that_begins_anew_hears_nothing_of_checkpoints(project: Project) -> None:
-    assert said(here(project, TORCHRUN + "args: {output_dir: out}\n"), "resume") == []
+    assert (
+        results_of(local_context(project, TORCHRUN + "args: {output_dir: out}\n"), "resume") == []
+    )
 
 
 # -- outputs ---------------------------------------------------------------------------------------
@@ -329,14 +359,17 @@ OUT = TORCHRUN + "args: {output_dir: /d/out}\n"
 def test_folders_of_results_can_be_written_and_have_room(
     project: Project, told: dict[str, Any], status: str
 ) -> None:
-    assert only(away(project, OUT, {("room", "/d/out"): told}), "outputs").status == status
+    assert (
+        result_of(remote_context(project, OUT, {("room", "/d/out"): told}), "outputs").status
+        == status
+    )
 
 
 def test_the_folder_of_runs_must_be_writable(project: Project) -> None:
     told = {("home",): room(path="/d/runs", writable=False)}
-    assert only(away(project, TORCHRUN, told), "run-folder").status == "fail"
+    assert result_of(remote_context(project, TORCHRUN, told), "run-folder").status == "fail"
     told = {("home",): room(path="/d/runs")}
-    assert only(away(project, TORCHRUN, told), "run-folder").status == "ok"
+    assert result_of(remote_context(project, TORCHRUN, told), "run-folder").status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -352,15 +385,17 @@ def test_a_start_needs_room_for_its_run(
     user: str, more: dict[str, int], status: str, project: Project
 ) -> None:
     told = {("home",): room(path="/d/runs", **more)}
-    case = here(project, TORCHRUN, answers=told, facts={"system": {"user": user}})
-    assert only(case, "run-folder").status == status
+    case = local_context(project, TORCHRUN, answers=told, facts={"system": {"user": user}})
+    assert result_of(case, "run-folder").status == status
 
 
 def test_another_folder_for_results_is_written_out(project: Project) -> None:
     told = {("room", "/srv/out"): room(writable=False)}
     facts = {"system": {"home": "/home/me"}}
-    case = here(project, TORCHRUN + "args: {output_dir: /srv/out}\n", answers=told, facts=facts)
-    assert only(case, "outputs").hint == "name a folder of yours, such as /home/me/out"
+    case = local_context(
+        project, TORCHRUN + "args: {output_dir: /srv/out}\n", answers=told, facts=facts
+    )
+    assert result_of(case, "outputs").hint == "name a folder of yours, such as /home/me/out"
 
 
 @pytest.mark.parametrize(("log", "status"), [
@@ -371,11 +406,11 @@ def test_a_log_that_the_start_would_refuse_is_refused(
     project: Project, log: str, status: str
 ) -> None:
     project.write("", "logs/job.log")
-    assert only(here(project, TORCHRUN + f"log: '{log}'\n"), "log").status == status
+    assert result_of(local_context(project, TORCHRUN + f"log: '{log}'\n"), "log").status == status
 
 
 def test_a_job_without_a_log_hears_nothing(project: Project) -> None:
-    assert said(here(project, TORCHRUN), "log") == []
+    assert results_of(local_context(project, TORCHRUN), "log") == []
 
 
 USED = TORCHRUN + "args: {output_dir: out%s}\n"
@@ -383,17 +418,20 @@ USED = TORCHRUN + "args: {output_dir: out%s}\n"
 
 def test_a_script_that_refuses_a_full_folder_is_warned_of(project: Project) -> None:
     project.write("parser.add_argument('--overwrite_output_dir')", "train.py")
-    assert only(here(project, USED % ""), "output-used").status == "ok"
+    assert result_of(local_context(project, USED % ""), "output-used").status == "ok"
     project.write("", "out/notes.txt")
-    found = only(here(project, USED % ""), "output-used")
+    found = result_of(local_context(project, USED % ""), "output-used")
     assert found.status == "warn"
     assert found.hint.startswith("args: {overwrite_output_dir: true}")
-    assert said(here(project, USED % ", overwrite_output_dir: true"), "output-used") == []
+    assert (
+        results_of(local_context(project, USED % ", overwrite_output_dir: true"), "output-used")
+        == []
+    )
 
 
 def test_other_scripts_may_write_where_something_is(project: Project) -> None:
     project.write("", "out/notes.txt")
-    assert said(here(project, USED % ""), "output-used") == []
+    assert results_of(local_context(project, USED % ""), "output-used") == []
 
 
 LEFT = {
@@ -411,13 +449,13 @@ LEFT = {
 
 @pytest.mark.parametrize(("job", "file"), LEFT.values(), ids=LEFT)
 def test_results_of_an_earlier_evaluation_are_said(project: Project, job: str, file: str) -> None:
-    assert only(here(project, job), "leftovers").status == "ok"
+    assert result_of(local_context(project, job), "leftovers").status == "ok"
     project.write("{}", file)
-    assert only(here(project, job), "leftovers").status == "warn"
+    assert result_of(local_context(project, job), "leftovers").status == "warn"
 
 
 def test_training_has_no_leftovers(project: Project) -> None:
-    assert said(here(project, OUT), "leftovers") == []
+    assert results_of(local_context(project, OUT), "leftovers") == []
 
 
 # -- live runs -------------------------------------------------------------------------------------
@@ -437,7 +475,7 @@ def live(argv: Sequence[str], cwd: str, name: str = "other") -> dict[tuple[Any, 
 def test_a_run_that_writes_to_the_same_folder_is_named(
     project: Project, argv: list[str], cwd: str, status: str
 ) -> None:
-    found = only(away(project, OUT, live(argv, cwd)), "live-runs")
+    found = result_of(remote_context(project, OUT, live(argv, cwd)), "live-runs")
     assert found.status == status
     if status == "warn":
         assert found.hint.startswith("safelaunch stop r-1")
@@ -446,40 +484,47 @@ def test_a_run_that_writes_to_the_same_folder_is_named(
 def test_a_run_with_the_same_experiment_names_is_named(project: Project) -> None:
     job = AREAL + "args: [experiment_name=e, trial_name=t]\n"
     same = live(["python", "x.py", "experiment_name=e", "trial_name=t"], "/x")
-    assert only(away(project, job, same), "live-runs").status == "warn"
+    assert result_of(remote_context(project, job, same), "live-runs").status == "warn"
     other = live(["python", "x.py", "experiment_name=e", "trial_name=u"], "/x")
-    assert only(away(project, job, other), "live-runs").status == "ok"
+    assert result_of(remote_context(project, job, other), "live-runs").status == "ok"
 
 
 def test_the_same_job_a_second_time_is_named(project: Project) -> None:
-    case = away(project, TORCHRUN, root="/srv/llm")
-    words = [str(word) for word in case.sites[0].plan.argv]
-    assert only(away(project, TORCHRUN, live(words, "/srv/llm", "job"), root="/srv/llm"),
-                "live-runs").status == "warn"  # fmt: skip
+    case = remote_context(project, TORCHRUN, root="/srv/llm")
+    words = [str(word) for word in case.hosts[0].plan.argv]
+    assert (
+        result_of(
+            remote_context(project, TORCHRUN, live(words, "/srv/llm", "job"), root="/srv/llm"),
+            "live-runs",
+        ).status
+        == "warn"
+    )
 
 
 def test_a_run_is_looked_for_before_each_start(project: Project) -> None:
-    case = away(project, OUT, live(["x.py", "--output_dir", "/d/out"], "/x"), is_quick=True)
-    assert only(case, "live-runs").status == "warn"
+    case = remote_context(
+        project, OUT, live(["x.py", "--output_dir", "/d/out"], "/x"), is_quick=True
+    )
+    assert result_of(case, "live-runs").status == "warn"
 
 
 def test_runs_may_share_a_folder_of_logs(project: Project) -> None:
     job = TORCHRUN + "args: {logging_dir: /d/tb}\n"
     other = live(["x.py", "--logging_dir", "/d/tb"], "/x")
-    assert only(away(project, job, other), "live-runs").status == "ok"
+    assert result_of(remote_context(project, job, other), "live-runs").status == "ok"
 
 
 def test_no_run_is_well(project: Project) -> None:
-    assert only(away(project, OUT, {("runs",): []}), "live-runs").status == "ok"
+    assert result_of(remote_context(project, OUT, {("runs",): []}), "live-runs").status == "ok"
 
 
 # -- shared folders --------------------------------------------------------------------------------
 
 
-def shared(project: Project, job: str, groups: Sequence[Sequence[int]] | None) -> Case:
-    case = away(project, job + "nodes: 2\n", hosts=("a", "b"))
+def shared(project: Project, job: str, groups: Sequence[Sequence[int]] | None) -> CheckContext:
+    case = remote_context(project, job + "nodes: 2\n", hosts=("a", "b"))
     found = {} if groups is None else dict.fromkeys(shared_folders(case), groups)
-    return run.joined(replace(case, shared=found), case.sites)
+    return run.with_hosts(replace(case, shared=found), case.hosts)
 
 
 SHARDED = TORCHRUN + "args: {output_dir: /d/out, deepspeed: ds.json}\n"
@@ -494,7 +539,7 @@ SHARDED = TORCHRUN + "args: {output_dir: /d/out, deepspeed: ds.json}\n"
 def test_folders_that_all_nodes_must_see_are_shared(
     project: Project, job: str, groups: Sequence[Sequence[int]] | None, status: str
 ) -> None:
-    assert only(shared(project, job, groups), "shared-folders").status == status
+    assert result_of(shared(project, job, groups), "shared-folders").status == status
 
 
 @pytest.mark.parametrize(("folder", "nodes", "found"), [
@@ -504,11 +549,11 @@ def test_areals_workers_meet_on_shared_storage(
     project: Project, folder: str, nodes: int, found: list[str]
 ) -> None:
     job = AREAL + f"args: [cluster.fileroot={folder}, cluster.n_nodes={nodes}]\n"
-    assert [one.status for one in said(here(project, job), "areal-folders")] == found
+    assert [one.status for one in results_of(local_context(project, job), "areal-folders")] == found
 
 
 def test_one_machine_shares_with_nobody(project: Project) -> None:
-    assert said(here(project, SHARDED), "shared-folders") == []
+    assert results_of(local_context(project, SHARDED), "shared-folders") == []
 
 
 # -- models ----------------------------------------------------------------------------------------
@@ -519,7 +564,7 @@ MODEL = TORCHRUN + "args: {model_name_or_path: ./m}\n"
 def weights(project: Project, **files: str) -> Any:
     for name, text in files.items():
         project.write(text, f"m/{name.replace('__', '.').replace('_', '-')}")
-    return only(here(project, MODEL), "models")
+    return result_of(local_context(project, MODEL), "models")
 
 
 WHOLE = {"config__json": "{}", "model__safetensors": "x" * 2000, "tokenizer__json": "{}"}
@@ -550,21 +595,21 @@ def test_parts_that_the_index_names_are_missed(project: Project) -> None:
 def test_an_adapter_needs_no_config_json(project: Project) -> None:
     assert weights(project, adapter_config__json="{}").status == "warn"  # no weights: a name apart
     project.write("{}", "m/adapter_config.json")
-    assert only(here(project, MODEL), "models").status == "ok"
+    assert result_of(local_context(project, MODEL), "models").status == "ok"
 
 
 def test_a_model_that_is_missing_is_a_warning_and_an_id_is_none(project: Project) -> None:
-    assert only(here(project, MODEL), "models").status == "warn"
+    assert result_of(local_context(project, MODEL), "models").status == "warn"
     job = TORCHRUN + "args: {model_name_or_path: org/name}\n"
-    assert said(here(project, job), "models") == []
+    assert results_of(local_context(project, job), "models") == []
 
 
 def test_a_model_that_travels_is_looked_at_here(project: Project) -> None:
     for name, text in WHOLE.items():
         project.write(text, f"m/{name.replace('__', '.')}")
-    assert only(away(project, MODEL), "models").status == "ok"
+    assert result_of(remote_context(project, MODEL), "models").status == "ok"
     project.write(POINTER, "m/model.safetensors")
-    found = only(away(project, MODEL), "models")
+    found = result_of(remote_context(project, MODEL), "models")
     assert found.hint.startswith(f"git -C {project.folder}/m lfs pull, then `safelaunch push`")
 
 
@@ -580,39 +625,42 @@ def cached(*questions: tuple[str, ...]) -> dict[tuple[Any, ...], Any]:
 
 
 def test_an_id_offline_must_be_in_the_cache(project: Project) -> None:
-    found = said(away(project, HUB + OFFLINE, cached(MODEL_ID)), "hub")
+    found = results_of(remote_context(project, HUB + OFFLINE, cached(MODEL_ID)), "hub")
     assert [one.status for one in found] == ["warn", "ok"]
     assert "data set org/data is not in the cache" in found[0].evidence
     assert "safelaunch push data --host gpu1" in found[0].hint
 
 
 def test_online_an_id_is_fetched(project: Project) -> None:
-    assert said(away(project, HUB, cached()), "hub") == []
-    assert said(away(project, HUB + "env: {HF_HUB_OFFLINE: '0'}\n", cached()), "hub") == []
+    assert results_of(remote_context(project, HUB, cached()), "hub") == []
+    assert (
+        results_of(remote_context(project, HUB + "env: {HF_HUB_OFFLINE: '0'}\n", cached()), "hub")
+        == []
+    )
 
 
 def test_a_host_that_is_offline_says_so_in_its_entry(project: Project) -> None:
     project.write("hosts: {gpu1: {hub: offline}}\n", "hosts.yaml")
-    found = said(away(project, HUB, cached(), hosts_file="hosts.yaml"), "hub")
+    found = results_of(remote_context(project, HUB, cached(), hosts_file="hosts.yaml"), "hub")
     assert [one.status for one in found] == ["warn", "warn"]
     assert "HF_HUB_OFFLINE=1" in found[0].evidence
 
 
 def test_a_folder_of_that_name_is_no_id(project: Project) -> None:
     project.write("{}", "org/name/config.json")
-    found = said(away(project, HUB + OFFLINE, cached(DATA_ID)), "hub")
+    found = results_of(remote_context(project, HUB + OFFLINE, cached(DATA_ID)), "hub")
     assert [one.status for one in found] == ["ok"]
 
 
 def test_the_cache_of_the_job_is_asked(project: Project) -> None:
     job = HUB + "env: {HF_HUB_OFFLINE: '1', HF_HOME: /h}\n"
     told = {(*one, "HF_HOME=/h"): {"cached": True, "folder": "/h"} for one in (MODEL_ID, DATA_ID)}
-    assert only(away(project, job, told), "hub").status == "ok"
+    assert result_of(remote_context(project, job, told), "hub").status == "ok"
 
 
 def test_swift_takes_its_models_from_another_hub(project: Project) -> None:
     job = "launcher: swift\ncommand: [sft]\nargs: {model: org/name}\n" + OFFLINE
-    assert said(away(project, job, cached()), "hub") == []
+    assert results_of(remote_context(project, job, cached()), "hub") == []
 
 
 # -- assets ----------------------------------------------------------------------------------------
@@ -621,11 +669,11 @@ ASSETS = TORCHRUN + "assets: {base: {path: base.bin, to: /data/base.bin}}\n"
 
 
 def test_an_asset_that_is_not_here_makes_the_start_impossible(project: Project) -> None:
-    for case in (here(project, ASSETS), away(project, ASSETS)):
-        assert only(case, "assets").status == "fail"
+    for case in (local_context(project, ASSETS), remote_context(project, ASSETS)):
+        assert result_of(case, "assets").status == "fail"
     project.write("12345", "base.bin")
-    for case in (here(project, ASSETS), away(project, ASSETS)):
-        assert only(case, "assets").status == "ok"
+    for case in (local_context(project, ASSETS), remote_context(project, ASSETS)):
+        assert result_of(case, "assets").status == "ok"
 
 
 @pytest.mark.parametrize(("free", "held", "count"), [(9, 0, 0), (4, 0, 1), (4, 5, 0)])
@@ -635,7 +683,11 @@ def test_there_is_room_for_what_is_not_there_yet(
     project.write("12345", "base.bin")
     told = {("room", "/data/base.bin"): room(free=free),
             ("size", "/data/base.bin"): {"bytes": held, "files": 1, "whole": True}}  # fmt: skip
-    found = [one for one in said(away(project, ASSETS, told), "assets") if one.status == "warn"]
+    found = [
+        one
+        for one in results_of(remote_context(project, ASSETS, told), "assets")
+        if one.status == "warn"
+    ]
     assert len(found) == count
 
 
@@ -656,7 +708,7 @@ def test_no_word_of_a_job_makes_a_check_fail_by_itself(project: Project, value: 
         job += f"env: {{NCCL_SOCKET_IFNAME: {words}, HF_HUB_OFFLINE: '1'}}\n"
         job += f"inputs: [{words}]\n"
     environ = {"http_proxy": value, "no_proxy": value}
-    for case in (here(project, job, environ=environ), away(project, job)):
+    for case in (local_context(project, job, environ=environ), remote_context(project, job)):
         broken = [one for one in run.run(case) if "the check itself failed" in one.evidence
                   and one.family in ("network", "project")]  # fmt: skip
         assert broken == []

@@ -6,14 +6,14 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.facts.check_cases import case_of, only, project_at, said
+from support.facts.check_cases import make_context, project_at, result_of, results_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support.project import Project
 
-    from safelaunch.checks.run import Case
+    from safelaunch.checks.context import CheckContext
 
 JOB = "launcher: python\nscript: train.py\n"
 NOBODY = {"found": False, "where": None}
@@ -24,14 +24,14 @@ def project(tmp_path: Path) -> Project:
     return project_at(tmp_path)
 
 
-def missing(project: Project, *names: str, job: str = JOB) -> Case:
+def missing(project: Project, *names: str, job: str = JOB) -> CheckContext:
     project.write("".join(f"import {name}\n" for name in names), "train.py")
     answers = {("module", name): NOBODY for name in names}
-    return case_of(project, job, answers=answers)
+    return make_context(project, job, answers=answers)
 
 
 def test_a_module_that_nobody_has_is_to_be_installed(project: Project) -> None:
-    hint = only(missing(project, "cv2"), "imports").hint
+    hint = result_of(missing(project, "cv2"), "imports").hint
     assert "-m pip install opencv-python" in hint
     assert "pythonpath" not in hint
 
@@ -41,13 +41,13 @@ def test_a_module_of_the_projects_own_is_not_fetched_from_elsewhere(
     file: str, project: Project
 ) -> None:
     project.write("", file)
-    hint = only(missing(project, "mylib"), "imports").hint
+    hint = result_of(missing(project, "mylib"), "imports").hint
     assert hint == "`--set 'pythonpath=[., src]'` for `mylib` of the project"
 
 
 def test_what_pythonpath_names_already_is_kept(project: Project) -> None:
     project.write("", "src/mylib.py")
-    hint = only(missing(project, "mylib", job=JOB + "pythonpath: [lib]\n"), "imports").hint
+    hint = result_of(missing(project, "mylib", job=JOB + "pythonpath: [lib]\n"), "imports").hint
     assert "'pythonpath=[lib, src]'" in hint
 
 
@@ -58,7 +58,7 @@ def test_a_file_that_only_has_the_name_is_not_taken_for_the_module(
     project.write("", file)
     project.write("", "pkg/__init__.py")
     name = file.rpartition("/")[2].removesuffix(".py")
-    assert "pythonpath" not in only(missing(project, name), "imports").hint
+    assert "pythonpath" not in result_of(missing(project, name), "imports").hint
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_a_script_with_a_relative_import_is_named_as_a_module(
     for file in ("pkg/__init__.py", "pkg/sub/__init__.py", "src/pkg/__init__.py"):
         project.write("", file)
     project.write("from . import x\n", script)
-    case = case_of(project, JOB.replace("train.py", script))
-    assert says in only(case, "own-modules").hint
+    case = make_context(project, JOB.replace("train.py", script))
+    assert says in result_of(case, "own-modules").hint
 
 
 def test_a_job_without_arguments_is_told_where_they_go(project: Project) -> None:
     text = "import argparse\np = argparse.ArgumentParser()\n"
     project.write(f"{text}p.add_argument('--lr', required=True)\np.parse_args()\n", "train.py")
-    assert "`args:` of the job" in only(case_of(project, JOB), "flags").hint
+    assert "`args:` of the job" in result_of(make_context(project, JOB), "flags").hint
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes with a name")
@@ -92,15 +92,15 @@ def test_a_settings_file_that_is_a_pipe_is_not_waited_for(project: Project) -> N
     project.write("", "train.py")
     os.mkfifo(project.folder / "a.yaml")
     os.mkfifo(project.folder / "requirements.txt")
-    case = case_of(
+    case = make_context(
         project,
         JOB + "args: {config: a.yaml}\n",
         facts={"python": {"version": "3.11", "packages": {"torch": "2.8.0"}}},
     )
-    assert said(case, "settings-files") == []
+    assert results_of(case, "settings-files") == []
 
 
 def test_a_name_that_every_project_has_is_not_fetched_from_elsewhere(project: Project) -> None:
-    hint = only(missing(project, "utils", "cv2"), "imports").hint
+    hint = result_of(missing(project, "utils", "cv2"), "imports").hint
     assert hint.startswith("bring the project's `utils`, or name its folder: `pythonpath:`; ")
     assert "pip install opencv-python`" in hint
