@@ -29,7 +29,6 @@ NOT_YET = (
     "checks/project",
     "cli",
     "cli/check",
-    "cli/hosts",
     "cli/runs",
     "cli/start",
     "config",
