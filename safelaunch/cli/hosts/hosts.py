@@ -1,4 +1,6 @@
-"""`safelaunch hosts`: the user's machines: which there are, whether they work, and a new one."""
+"""`safelaunch hosts`: lists the user's machines, tests them, and adds one."""
+
+# ruff: noqa: PLC0415 - what connects to hosts is imported for `test` and `add` only
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch.cli.output import print_json, say, wrap
+from safelaunch.cli.output import print_json, say, warn, wrap
 from safelaunch.cli.table import width
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.reader import file_of
@@ -25,21 +27,21 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _hosts = click.option(
-    "--hosts", "hosts_path", metavar="FILE", help="Hosts file, instead of your own."
+    "--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own."
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def complete_host(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+def complete_host(_context: click.Context, _argument: click.Parameter, prefix: str) -> list[str]:
     """Return the hosts and groups of the user's file."""
     try:
         hosts = hosts_file.load_own(store.home(os.environ))
     except ConfigError:
         return []
-    return [name for name in (*hosts.machines, *hosts.groups) if name.startswith(begun)]
+    return [name for name in (*hosts.machines, *hosts.groups) if name.startswith(prefix)]
 
 
-class _Group(click.Group):
+class _HostsGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -51,7 +53,7 @@ class _Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group("hosts", cls=_Group, invoke_without_command=True)
+@click.group("hosts", cls=_HostsGroup, invoke_without_command=True)
 @_hosts
 @_json
 @click.pass_context
@@ -63,9 +65,9 @@ def command(context: click.Context, hosts_path: str | None, as_json: bool) -> in
     if context.invoked_subcommand is None:
         return _list(hosts_path, as_json)
     if hosts_path is not None or as_json:
-        given = "--hosts" if hosts_path is not None else "--json"
-        hint = f"safelaunch hosts {context.invoked_subcommand} {given} ..."
-        raise ConfigError(f"`{given}` stands behind the command", hint=hint)
+        option = "--hosts" if hosts_path is not None else "--json"
+        hint = f"safelaunch hosts {context.invoked_subcommand} {option} ..."
+        raise ConfigError(f"`{option}` must follow the command", hint=hint)
     return 0
 
 
@@ -73,11 +75,11 @@ def command(context: click.Context, hosts_path: str | None, as_json: bool) -> in
 @_hosts
 @_json
 def list_(hosts_path: str | None, as_json: bool) -> int:
-    """List the machines of the hosts file, and how each is reached. Connects to nothing."""
+    """List the machines of the hosts file and their addresses. Connects to nothing."""
     return _list(hosts_path, as_json)
 
 
-@command.command("test", short_help="Connect to machines and say what each has and lacks.")
+@command.command("test", short_help="Connect to machines, and check what jobs need there.")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_host)
 @_hosts
 @_json
@@ -87,118 +89,143 @@ def list_(hosts_path: str | None, as_json: bool) -> int:
     default=45.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a host may take; while you are asked, time stands still.",
+    help="Limit for each host; time spent at prompts does not count.",
 )
 def test(names: tuple[str, ...], hosts_path: str | None, as_json: bool, timeout: float) -> int:
-    """Connect to hosts or groups (all, if none is named) and say what there is and what is missing.
+    """Connect to hosts or groups (default: all), and check what jobs need there.
 
-    Exit code 0: all can be used; 4: one cannot be reached, or not be used by safelaunch; 3: one is
-    reached, and jobs cannot run there as it is.
+    Exit code 0: all can be used; 3: jobs cannot run on one of them yet; 4: one cannot be reached,
+    or safelaunch cannot run there.
     """
-    from safelaunch.cli.hosts import test as hosts_test  # noqa: PLC0415 - the list needs none of it
+    from safelaunch.cli.hosts import test as hosts_test
 
-    return hosts_test.run(names, hosts_path, as_json=as_json, patience=timeout)
+    return hosts_test.run(names, hosts_path, as_json=as_json, timeout=timeout)
 
 
 @command.command("add")
 @click.argument("name", shell_complete=complete_host)
 @click.argument("address", required=False, metavar="[[USER@]ADDRESS]")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port of the SSH server.")
-@click.option("--identity", metavar="FILE", help="Key file on this machine; made if there is none.")
+@click.option("--identity", metavar="FILE", help="Local key file; created if it does not exist.")
 @click.option("--profile", metavar="NAME", help="Hardware profile of the machine.")
 @click.option("--workdir", metavar="DIR", help="Working directory there; ~/ is the home there.")
-@click.option("--python", metavar="PATH", help="Interpreter of the jobs there.")
-@click.option("--force", is_flag=True, help="Change an entry that says otherwise.")
+@click.option("--python", metavar="PATH", help="Python interpreter of the jobs there.")
+@click.option("--force", is_flag=True, help="Change an existing entry that differs.")
 @_hosts
 def add(name: str, address: str | None, hosts_path: str | None, **options: Any) -> int:
-    """Let a key open a machine, and write it into the hosts file.
+    """Set up login with a key on a machine, and write it into the hosts file.
 
-    Asks for the password once, makes a key if you have none, installs its public half, proves that
-    the key alone opens the machine, and writes the entry. Where a key opens it already, nothing is
-    asked. Without ADDRESS, NAME is looked up in the hosts file and ~/.ssh/config.
+    Asks for the password once, creates a key if you have none, installs its public half, verifies
+    that the key alone logs in, and writes the entry. If a key logs in already, nothing is asked.
+    Without ADDRESS, NAME is looked up in the hosts file and ~/.ssh/config.
     """
-    from safelaunch.cli.hosts import add as hosts_add  # noqa: PLC0415
-    from safelaunch.remote.hosts import new_entry  # noqa: PLC0415
+    from safelaunch.remote.hosts.add_host import add_host
+    from safelaunch.remote.hosts.new_entry import HostRequest
+    from safelaunch.ssh.prompt import terminal_prompter
 
-    return hosts_add.run(new_entry.HostRequest(name, address, hosts_path, **options))
-
-
-# -- what the commands share -----------------------------------------------------------------------
+    request = HostRequest(name, address, hosts_path, **options)
+    local, home = current_user(os.environ), store.home(os.environ)
+    add_host(request, local, home, ask=terminal_prompter(), say=say, warn=warn)
+    say(f"next: safelaunch hosts test {name}")
+    return 0
 
 
 # -- list ------------------------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
+class _HostRow(NamedTuple):
     """A host as the list shows it."""
 
     host: Host
-    ways: tuple[Target, ...]  # none: the machine itself, or `error` says why
+    targets: tuple[Target, ...]  # empty for this machine, or if there is an error
     error: ConfigError | None
-
-    @property
-    def reached(self) -> str:
-        """How it is reached, in words."""
-        if self.error is not None:
-            return "?"
-        if not self.ways:
-            return "this machine"
-        alias = f" (ssh {self.host.ssh})" if self.host.ssh else ""
-        more = f", or {', '.join(map(format_route, self.ways[1:]))}" if self.ways[1:] else ""
-        return format_route(self.ways[0]) + alias + more
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """The columns of the table."""
-        return (self.host.name, self.reached, self.host.profile or "-", self.host.workdir or "-")
+        route, *others = map(format_route, self.targets) if self.targets else ["this machine"]
+        route = route if self.error is None else "?"
+        route += f" (ssh {self.host.ssh})" if self.targets and self.host.ssh else ""
+        route += f", or {', '.join(others)}" if others else ""
+        return (self.host.name, route, self.host.profile or "-", self.host.workdir or "-")
+
+    def json(self, hosts: hosts_file.Hosts) -> dict[str, Any]:
+        """Return the host as --json shows it."""
+        host = self.host
+        return {
+            "name": host.name,
+            "reached": [
+                {
+                    "user": target.user,
+                    "address": target.address,
+                    "port": target.port,
+                    "jumps": [format_route(jump) for jump in target.jumps],
+                    "proxy_command": target.proxy_command,
+                }
+                for target in self.targets
+            ],
+            "ssh": host.ssh,
+            "identity": host.identity,
+            "profile": host.profile,
+            "python": host.interpreter.path if host.interpreter else None,
+            "workdir": host.workdir,
+            "groups": [name for name, members in hosts.groups.items() if host.name in members],
+            "error": str(self.error) if self.error is not None else None,
+        }
 
 
 def _list(hosts_path: str | None, as_json: bool) -> int:
     local = current_user(os.environ)
     path = file_of(store.home(os.environ), hosts_path)
     shown = local.shown(path)
-    is_there = hosts_path is not None or os.path.lexists(path)
-    hosts = hosts_file.load_file(path, shown) if is_there else hosts_file.Hosts({}, {})
+    has_file = hosts_path is not None or os.path.lexists(path)
+    hosts = hosts_file.load_file(path, shown) if has_file else hosts_file.Hosts({}, {})
     rows = [_row(host, local) for host in hosts.machines.values()]
-    others = _others(hosts, local)
+    used = {*hosts.machines, *(host.ssh for host in hosts.machines.values())}
+    others = [name for name in ssh_config.declared_hosts(local) if name not in used]
     if as_json:
-        file = path if is_there else None
-        groups = {name: list(members) for name, members in hosts.groups.items()}
-        listed = [_row_json(row, hosts) for row in rows]
         print_json(
-            {"version": 1, "file": file, "hosts": listed, "groups": groups, "ssh_config": others}
+            {
+                "version": 1,
+                "file": path if has_file else None,
+                "hosts": [row.json(hosts) for row in rows],
+                "groups": {name: list(members) for name, members in hosts.groups.items()},
+                "ssh_config": others,
+            }
         )
         return 0
-    for line in _table(rows, width()):
+    columns = width()
+    for line in _table([row.cells for row in rows], columns):
         click.echo(line)
-    _footnotes(hosts, shown if is_there else None, others)
+    for name, members in hosts.groups.items():
+        for line in wrap(f"group {name}: {', '.join(members)}", columns, "", "  "):
+            click.echo(line)
+    no_file = "no hosts file yet; add a machine: safelaunch hosts add NAME USER@ADDRESS"
+    say(f"from {shown}" if has_file else no_file)
+    if others:
+        text = f"also usable, from ~/.ssh/config: {', '.join(others)}"
+        say("\n".join(wrap(text, columns, "", "  ")))
     for row in rows:
         if row.error is not None:
             say(f"{row.host.name}: {row.error}" + f"; {row.error.hint}" * bool(row.error.hint))
     return 0
 
 
-def _row(host: Host, local: LocalUser) -> _Row:
+def _row(host: Host, local: LocalUser) -> _HostRow:
     if host.name == hosts_file.LOCAL:
-        return _Row(host, (), None)
+        return _HostRow(host, (), None)
     try:
-        found = resolve_target(host.name, host, local)
+        target = resolve_target(host.name, host, local)
     except ConfigError as e:
-        return _Row(host, (), e)
-    return _Row(host, (found, *found.others), None)
+        return _HostRow(host, (), e)
+    return _HostRow(host, (target, *target.others), None)
 
 
-def _others(hosts: hosts_file.Hosts, local: LocalUser) -> list[str]:
-    """Return the names of ~/.ssh/config that no entry uses."""
-    used = {*hosts.machines, *(host.ssh for host in hosts.machines.values())}
-    return [name for name in ssh_config.declared_hosts(local) if name not in used]
-
-
-def _table(rows: list[_Row], columns: int) -> list[str]:
-    """Return the lines; where they do not fit, each host has lines of its own."""
+def _table(rows: list[tuple[str, str, str, str]], columns: int) -> list[str]:
+    """Return the lines; if they do not fit the columns, several for each host."""
     if not rows:
         return []
-    cells = [("HOST", "REACHED AS", "PROFILE", "WORKDIR"), *(row.cells for row in rows)]
+    cells = [("HOST", "ADDRESS", "PROFILE", "WORKDIR"), *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if sum(widths) + len(_GAP) * (len(widths) - 1) <= columns:
         return [
@@ -206,47 +233,9 @@ def _table(rows: list[_Row], columns: int) -> list[str]:
             for row in cells
         ]
     lines = []
-    for name, reached, profile, workdir in cells[1:]:
+    for name, route, profile, workdir in rows:
         lines.append(name)
-        lines += wrap(reached, columns, "  ", "    ")
+        lines += wrap(route, columns, "  ", "    ")
         more = [f"profile {profile}" * (profile != "-"), f"workdir {workdir}" * (workdir != "-")]
         lines += wrap(", ".join(filter(None, more)), columns, "  ", "    ")
     return lines
-
-
-def _footnotes(hosts: hosts_file.Hosts, shown: str | None, others: list[str]) -> None:
-    for name, members in hosts.groups.items():
-        for line in wrap(f"group {name}: {', '.join(members)}", width(), "", "  "):
-            click.echo(line)
-    if shown is None:
-        say("no hosts file yet; add a machine: safelaunch hosts add NAME USER@ADDRESS")
-    else:
-        say(f"from {shown}")
-    if others:
-        text = f"also in ~/.ssh/config, usable as they are: {', '.join(others)}"
-        for line in wrap(text, width(), "", "  "):
-            say(line)
-
-
-def _row_json(row: _Row, hosts: hosts_file.Hosts) -> dict[str, Any]:
-    host = row.host
-    return {
-        "name": host.name,
-        "reached": [
-            {
-                "user": way.user,
-                "address": way.address,
-                "port": way.port,
-                "jumps": [format_route(jump) for jump in way.jumps],
-                "proxy_command": way.proxy_command,
-            }
-            for way in row.ways
-        ],
-        "ssh": host.ssh,
-        "identity": host.identity,
-        "profile": host.profile,
-        "python": host.interpreter.path if host.interpreter else None,
-        "workdir": host.workdir,
-        "groups": [name for name, members in hosts.groups.items() if host.name in members],
-        "error": str(row.error) if row.error is not None else None,
-    }

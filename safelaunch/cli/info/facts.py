@@ -1,13 +1,13 @@
-"""`safelaunch facts`: what a host has, as the job's interpreter sees it there."""
+"""`safelaunch facts`: the hardware and software of machines, as the job's interpreter sees them."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from safelaunch.cli import table
 from safelaunch.cli.connections import host_pool
 from safelaunch.cli.info.show_facts import lines
 from safelaunch.cli.output import print_json, say, warn
@@ -20,21 +20,17 @@ from safelaunch.runs import store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_UNREACHABLE = 4  # exit code
-
 
 @click.command("facts")
 @click.option(
-    "--host", "names", multiple=True, metavar="NAME", help="A host or group (again for more)."
+    "--host", "names", multiple=True, metavar="NAME", help="A host or group (may be repeated)."
 )
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 @click.option(
-    "--python", metavar="PATH", help="The job's interpreter there, instead of the host entry's."
+    "--python", metavar="PATH", help="The job's interpreter, instead of the host entry's."
 )
-@click.option(
-    "--deep", is_flag=True, help="Import torch as well, and ask it for its versions and GPUs."
-)
-@click.option("--refresh", is_flag=True, help="Ask now, also where it was asked lately.")
+@click.option("--deep", is_flag=True, help="Also import torch; show its versions and GPUs.")
+@click.option("--refresh", is_flag=True, help="Probe again, even if the stored facts are recent.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     *,
@@ -45,42 +41,55 @@ def command(
     refresh: bool,
     as_json: bool,
 ) -> int:
-    """Show what this machine, or hosts, have: cards, memory, disks, network, Python, torch, NCCL.
+    """Show what this machine, or hosts, have: GPUs, memory, disks, network, Python, torch, NCCL.
 
-    Nothing is changed there. What is asked of a host is kept for ten minutes; --refresh asks anew.
+    Nothing is changed on them. The facts of a host are reused for ten minutes; --refresh probes
+    again. Exit code 4 if a host could not be probed.
     """
-    home = store.home(os.environ)
-    options, saved = ProbeOptions(python, deep), SavedFacts(home, say)
-    if not names:
-        found: list[dict[str, Any] | HostError] = [local_facts(saved, options, os.environ)]
-        hosts: Sequence[str] = (hosts_file.LOCAL,)
-    else:
-        pool = host_pool(hosts_path)
-        hosts = pool.expand(names)
-        found = facts_of_hosts(pool, saved, hosts, options, refresh=refresh)
+    hosts, answers = probe(names, hosts_path, ProbeOptions(python, deep), refresh=refresh)
     if as_json:
-        pairs = zip(hosts, found, strict=True)
-        print_json({"version": 1, "hosts": [_json(host, one) for host, one in pairs]})
+        pairs = zip(hosts, answers, strict=True)
+        shown = [error_json(h, a) if isinstance(a, HostError) else a for h, a in pairs]
+        print_json({"version": 1, "hosts": shown})
     else:
-        _show(hosts, found)
-    return _UNREACHABLE if any(isinstance(one, HostError) for one in found) else 0
+        _show(hosts, answers)
+    return HostError.exit_code if any(isinstance(a, HostError) for a in answers) else 0
 
 
-def _json(host: str, found: dict[str, Any] | HostError) -> dict[str, Any]:
-    if isinstance(found, HostError):
-        return {"host": host, "error": str(found), "hint": found.hint}
-    return found
+def probe(
+    names: Sequence[str], hosts_path: str | None, options: ProbeOptions, *, refresh: bool
+) -> tuple[Sequence[str], list[dict[str, Any] | HostError]]:
+    """Return hosts, and the facts of each or an error; without names those of this machine.
+
+    Raises ConfigError, StartError.
+    """
+    saved = SavedFacts(store.home(os.environ), say)
+    if not names:
+        return (hosts_file.LOCAL,), [local_facts(saved, options, os.environ)]
+    pool = host_pool(hosts_path)
+    hosts = pool.expand(names)
+    return hosts, facts_of_hosts(pool, saved, hosts, options, refresh=refresh)
 
 
-def _show(hosts: Sequence[str], found: Sequence[dict[str, Any] | HostError]) -> None:
-    width = min(shutil.get_terminal_size((80, 24)).columns, 120)
+def error_json(host: str, error: HostError) -> dict[str, Any]:
+    """Return what --json has of a host that could not be probed."""
+    return {"host": host, "error": str(error), "hint": error.hint}
+
+
+def warn_error(host: str, error: HostError) -> None:
+    """Print why a host could not be probed."""
+    warn(f"{host}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+
+
+def _show(hosts: Sequence[str], answers: Sequence[dict[str, Any] | HostError]) -> None:
+    width = min(table.width(), 120)
     is_first = True
-    for host, one in zip(hosts, found, strict=True):
-        if isinstance(one, HostError):
-            warn(f"{host}: {one.message}" + (f"; {one.hint}" if one.hint else ""))
+    for host, answer in zip(hosts, answers, strict=True):
+        if isinstance(answer, HostError):
+            warn_error(host, answer)
             continue
         if not is_first:
             click.echo()
         is_first = False
-        for line in lines(one, width):
+        for line in lines(answer, width):
             click.echo(line)

@@ -1,4 +1,4 @@
-"""`safelaunch launchers`: what can start a job."""
+"""`safelaunch launchers`: the programs that can start a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from safelaunch.cli.output import print_json
 @click.command("launchers")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
-    """List launchers: what each runs, and the versions it knows."""
+    """List launchers: what each runs, and the versions that it supports."""
     modules = {name: launchers.load(name) for name in launchers.NAMES}
     if as_json:
         shown = [

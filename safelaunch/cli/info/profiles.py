@@ -1,6 +1,6 @@
 """`safelaunch profiles`: hardware profiles, and why each variable is in them."""
 
-# ruff: noqa: PLC0415 - what asks machines: no list of profiles pays for it
+# ruff: noqa: PLC0415 - what probes machines is imported for --detect only
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli.completion import complete_profile
-from safelaunch.cli.output import print_json, say, warn
+from safelaunch.cli.output import print_json
 from safelaunch.config import profiles
-from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.errors import ConfigError, HostError
 from safelaunch.model import Origin
-from safelaunch.runs import store
 
 if TYPE_CHECKING:
     from safelaunch.hostfacts.profile_detection import ProfileMatch
     from safelaunch.model import Profile, ProfileVar
 
-_UNREACHABLE = 4  # exit code
-
 
 @click.command("profiles")
 @click.argument("name", required=False, shell_complete=complete_profile)
-@click.option("--detect", is_flag=True, help="Say which one is for the cards of this machine.")
+@click.option("--detect", is_flag=True, help="Name the profile for the GPUs of this machine.")
 @click.option(
     "--host", "hosts", multiple=True, metavar="NAME", help="With --detect: of a host or group."
 )
@@ -42,99 +38,86 @@ def command(
 ) -> int:
     """List hardware profiles, or show one with every variable's reason, cost and source.
 
-    With --detect the cards of this machine, or of hosts, are looked at: exit code 1 where no
-    profile is for them, 4 where a host cannot be asked.
+    --detect probes the GPUs of this machine, or of hosts: exit code 1 if no profile matches them, 4
+    if a host could not be probed.
     """
     if detect:
         if name is not None:
-            raise ConfigError("`--detect` and a profile's name", hint="leave the name out")
+            raise ConfigError("`--detect` with the name of a profile", hint="leave the name out")
         return _detect(hosts, hosts_path, as_json=as_json)
     if hosts or hosts_path:
-        raise ConfigError("profiles are the same on all hosts", hint="--detect asks a host")
-    where = Origin("profiles")
-    wanted = [name] if name else profiles.names()
-    found = [profiles.load(n, where, os.getcwd()) for n in wanted]
+        raise ConfigError("profiles are the same on all hosts", hint="add --detect to probe a host")
+    loaded = [_load(n) for n in ([name] if name else profiles.names())]
     if as_json:
-        print_json({"version": 1, "profiles": [_json(p) for p in found]})
+        print_json({"version": 1, "profiles": [_json(p) for p in loaded]})
     elif name:
-        _show(found[0])
+        _show(loaded[0])
     else:
-        for profile in found:
+        for profile in loaded:
             click.echo(f"{profile.name:<10} {profile.description}")
     return 0
+
+
+def _load(name: str) -> Profile:
+    return profiles.load(name, Origin("profiles"), os.getcwd())
 
 
 # -- detecting -------------------------------------------------------------------------------------
 
 
-def _detect(hosts: tuple[str, ...], hosts_path: str | None, *, as_json: bool) -> int:
-    """Print which profile fits, and the line that says it. Raises ConfigError, StartError."""
-    from safelaunch.cli.connections import host_pool
+def _detect(names: tuple[str, ...], hosts_path: str | None, *, as_json: bool) -> int:
+    """Print the profile that matches each host. Raises ConfigError, StartError."""
+    from safelaunch.cli.info import facts
     from safelaunch.hostfacts.profile_detection import match_profile
-    from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
-    from safelaunch.remote.hosts.probe_facts import facts_of_hosts, local_facts
+    from safelaunch.hostfacts.saved import ProbeOptions
 
-    saved, options = SavedFacts(store.home(os.environ), say), ProbeOptions()
-    found: list[dict[str, Any] | HostError]
-    names: tuple[str, ...]
-    if hosts:
-        pool = host_pool(hosts_path)
-        names = pool.expand(hosts)
-        found = facts_of_hosts(pool, saved, names, options, refresh=False)
-    else:
-        found, names = [local_facts(saved, options, os.environ)], (LOCAL,)
-    shipped = [profiles.load(n, Origin("profiles"), os.getcwd()) for n in profiles.names()]
-    fits = [one if isinstance(one, HostError) else match_profile(one, shipped) for one in found]
+    hosts, answers = facts.probe(names, hosts_path, ProbeOptions(), refresh=False)
+    builtin = [_load(n) for n in profiles.names()]
+    has_all, listed = True, []
+    for host, answer in zip(hosts, answers, strict=True):
+        if isinstance(answer, HostError):
+            listed.append(facts.error_json(host, answer))
+            if not as_json:
+                facts.warn_error(host, answer)
+            continue
+        match = match_profile(answer, builtin)
+        has_all = has_all and match.profile is not None
+        listed.append(
+            {
+                "host": host,
+                "profile": match.profile,
+                "cards": list(match.names),
+                "by_name": dict(match.by_name),
+                "why": match.why,
+            }
+        )
+        if not as_json:
+            _show_match(host, answer, match)
     if as_json:
-        pairs = zip(names, fits, strict=True)
-        print_json({"version": 1, "hosts": [_fit_json(host, fit) for host, fit in pairs]})
-    else:
-        for host, one, fit in zip(names, found, fits, strict=True):
-            _say_fit(host, one, fit)
-    if any(isinstance(fit, HostError) for fit in fits):
-        return _UNREACHABLE
-    return 0 if all(not isinstance(fit, HostError) and fit.profile for fit in fits) else 1
+        print_json({"version": 1, "hosts": listed})
+    if any(isinstance(answer, HostError) for answer in answers):
+        return HostError.exit_code
+    return 0 if has_all else 1
 
 
-def _fit_json(host: str, fit: ProfileMatch | HostError) -> dict[str, Any]:
-    if isinstance(fit, HostError):
-        return {"host": host, "error": str(fit), "hint": fit.hint}
-    return {
-        "host": host,
-        "profile": fit.profile,
-        "cards": list(fit.names),
-        "by_name": dict(fit.by_name),
-        "why": fit.why,
-    }
-
-
-def _say_fit(host: str, facts: dict[str, Any] | HostError, fit: ProfileMatch | HostError) -> None:
-    if isinstance(fit, HostError) or isinstance(facts, HostError):
-        error = fit if isinstance(fit, HostError) else facts
-        if isinstance(error, HostError):
-            warn(f"{host}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
-        return
-    cards = [str(card.get("name")) for card in facts["gpus"].get("cards") or ()]
-    shown = ", ".join(f"{cards.count(name)} x {name}" for name in fit.names) or fit.why
+def _show_match(host: str, facts: dict[str, Any], match: ProfileMatch) -> None:
+    gpus = [str(gpu.get("name")) for gpu in facts["gpus"].get("cards") or ()]
+    shown = ", ".join(f"{gpus.count(name)} x {name}" for name in match.names) or match.why
     click.echo(f"{host}: {shown}")
-    if fit.profile is not None:
-        click.echo(f"  profile {fit.profile}: {_described(fit.profile)}")
-        click.echo(f"  in the job file, or in the host's entry: profile: {fit.profile}")
-        click.echo(f"  or at a start: safelaunch run --profile {fit.profile} JOB.yaml")
+    if match.profile is not None:
+        click.echo(f"  profile {match.profile}: {_load(match.profile).description}")
+        click.echo(f"  in the job file, or in the host's entry: profile: {match.profile}")
+        click.echo(f"  or at a start: safelaunch run --profile {match.profile} JOB.yaml")
         return
-    if fit.names:
-        click.echo(f"  {fit.why}")
-    for name, profile in fit.by_name.items():
-        said = f"profile {profile}" if profile else "none: NCCL's own defaults apply"
-        click.echo(f"  {name}: {said}")
-    if len(set(fit.by_name.values())) > 1:
-        click.echo("  `gpus: [...]` takes cards of one kind; give the job their profile")
-    elif fit.names:
-        click.echo("  a job runs without one; or write your own: docs/job-file.md, Profile")
-
-
-def _described(name: str) -> str:
-    return profiles.load(name, Origin("profiles"), os.getcwd()).description
+    if match.names:
+        click.echo(f"  {match.why}")
+    for name, profile in match.by_name.items():
+        text = f"profile {profile}" if profile else "no profile: NCCL's own defaults apply"
+        click.echo(f"  {name}: {text}")
+    if len(set(match.by_name.values())) > 1:
+        click.echo("  select GPUs of one model with `gpus: [...]`, and use the profile for them")
+    elif match.names:
+        click.echo("  a job runs without a profile; to write your own: docs/job-file.md, Profile")
 
 
 # -- showing ---------------------------------------------------------------------------------------
@@ -173,22 +156,22 @@ def _show(profile: Profile) -> None:
     for key, value in profile.facts.items():
         click.echo(f"  {key}: {value}")
     if not profile.env:
-        click.echo("\nno variables: the defaults of NCCL are right here")
+        click.echo("\nno variables: NCCL's own defaults are right for these GPUs")
     for entry in profile.env:
         mark = "  (workaround: --no-workarounds leaves it out)" if entry.var.workaround else ""
         click.echo(f"\n{entry.var.name}={entry.var.value}{mark}")
-        _reasons(entry)
+        _show_reasons(entry)
     for entry in profile.site:
-        example = f", such as {entry.example}" if entry.example else ""
-        click.echo(f"\n{entry.var.name} is the site's to set{example}")
-        _reasons(entry)
+        example = f", for example {entry.example}" if entry.example else ""
+        click.echo(f"\n{entry.var.name} depends on the site: set it yourself{example}")
+        _show_reasons(entry)
     if profile.ladder:
-        click.echo("\n--nccl-ladder N takes the first N of")
+        click.echo("\nladder: --nccl-ladder N sets the first N of these steps")
         for number, step in enumerate(profile.ladder, 1):
             click.echo(f"  {number}  " + " ".join(f"{k}={v}" for k, v in step))
 
 
-def _reasons(entry: ProfileVar) -> None:
+def _show_reasons(entry: ProfileVar) -> None:
     if entry.gates:
         click.echo("  when    " + ", ".join(f"{g.key} {g.condition}" for g in entry.gates))
     for key in ("why", "cost", "source"):

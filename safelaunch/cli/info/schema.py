@@ -10,8 +10,8 @@ from safelaunch.config import json_schema
 from safelaunch.errors import ConfigError, did_you_mean
 
 
-def _complete(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
-    return [name for name in json_schema.NAMES if name.startswith(begun)]
+def _complete(_context: click.Context, _argument: click.Parameter, prefix: str) -> list[str]:
+    return [name for name in json_schema.NAMES if name.startswith(prefix)]
 
 
 @click.command("schema")
@@ -19,11 +19,14 @@ def _complete(_context: click.Context, _argument: click.Parameter, begun: str) -
 def command(name: str) -> int:
     """Print the JSON Schema (draft-07) of job, profile or hosts files, for your editor.
 
-    safelaunch schema job > .safelaunch-job.schema.json, and as the first line of a job file beside
-    it: # yaml-language-server: $schema=.safelaunch-job.schema.json
-    """
+    Write it beside a job file, and name it in the job file's first line:
+
+    \b
+    safelaunch schema job > job.schema.json
+    # yaml-language-server: $schema=job.schema.json
+    """  # noqa: D301 - \b is click's mark
     if name not in json_schema.NAMES:
         hint = did_you_mean(name, json_schema.NAMES) or "safelaunch schema job, profile or hosts"
-        raise ConfigError(f"no file of safelaunch is called `{name}`", hint=hint)
+        raise ConfigError(f"there is no schema `{name}`", hint=hint)
     click.echo(json.dumps(json_schema.make(name), indent=2))
     return 0

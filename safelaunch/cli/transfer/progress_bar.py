@@ -1,4 +1,4 @@
-"""A line on the terminal that tells how far a transfer is; nothing where nobody looks."""
+"""The progress line of a transfer, on a terminal only."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Bar:
         self._write("")
 
     def show(self, at: TransferProgress) -> None:
-        """Show how far it is: `sending 1.2 GB of 4.0 GB, 110 MB/s, 25 s left`."""
-        said = f"{at.activity} {transfer_size(at.done)} of {transfer_size(at.total)}"
+        """Show `sending 1.2 GB of 4.0 GB, 110 MB/s, 25 s left`."""
+        text = f"{at.activity} {transfer_size(at.done)} of {transfer_size(at.total)}"
         if at.rate:
-            said += f", {transfer_size(int(at.rate))}/s"
+            text += f", {transfer_size(int(at.rate))}/s"
         if at.eta is not None:
-            said += f", {at.eta:.0f} s left"
-        self._write(said)
+            text += f", {at.eta:.0f} s left"
+        self._write(text)
 
-    def _write(self, said: str) -> None:
-        if self._is_shown and (said or self._width):
-            sys.stderr.write(f"\r{said:<{self._width}}" + ("" if said else "\r"))
+    def _write(self, text: str) -> None:
+        if self._is_shown and (text or self._width):
+            sys.stderr.write(f"\r{text:<{self._width}}" + ("" if text else "\r"))
             sys.stderr.flush()
-            self._width = len(said)
+            self._width = len(text)

@@ -1,4 +1,4 @@
-"""`safelaunch pull`: files that a run made on its host. Goes on where it was cut."""
+"""`safelaunch pull`: fetches files of a run from its host."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from safelaunch.runtime.records import RunRecord
 
 
 @click.command("pull")
-@click.argument("what", metavar="RUN:GLOB", shell_complete=complete_run)
+@click.argument("files", metavar="RUN:GLOB", shell_complete=complete_run)
 @click.argument("into", default=".", type=click.Path())
-@click.option("--force", is_flag=True, help="Overwrite other files of that name here.")
-@click.option("--node", type=click.IntRange(0), default=0, metavar="N", help="Of which host.")
-def command(what: str, into: str, force: bool, node: int) -> int:
+@click.option("--force", is_flag=True, help="Overwrite local files that differ.")
+@click.option("--node", type=click.IntRange(0), default=0, metavar="N", help="Node to fetch from.")
+def command(files: str, into: str, force: bool, node: int) -> int:
     """Fetch files of a run from its host, by a glob relative to the job's working directory.
+
+    A pull that was interrupted continues where it stopped.
 
     \b
     safelaunch pull 'ppo:out/**/*.safetensors' results/
     """  # noqa: D301 - \b is click's mark
-    name, colon, glob = what.partition(":")
-    if not colon or not glob:
+    name, _, glob = files.partition(":")
+    if not glob:
         raise ConfigError(
-            f"`{what}` names no files", hint="safelaunch pull 'RUN:out/*.json' results/"
+            f"`{files}` names no files", hint="safelaunch pull 'RUN:out/*.json' results/"
         )
     run = catalog().find(name or None)
     node = store.node_number(run.record, node)
     record = RunRecord.read(store.node_dir(run.record, node)) or RunRecord()
     if not isinstance(run, RemoteRun):
         raise ConfigError(f"{run.id} ran on this machine", hint=f"its files are in {record.cwd}")
-    from safelaunch.sync import pull  # noqa: PLC0415 - --help does without
+    from safelaunch.sync import pull  # noqa: PLC0415 - `--help` does without
 
     agent = run.session(node).agent
     with Bar() as bar:

@@ -1,4 +1,4 @@
-"""`safelaunch push`: a file or folder to a host: a model, data, wheels. Resumes where it was."""
+"""`safelaunch push`: copies a file or folder to a host: a model, data, wheels."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from safelaunch.runs import store
 @click.command("push")
 @click.argument("path", type=click.Path())
 @click.option(
-    "--host", metavar="NAME", required=True, shell_complete=complete_host, help="Where to."
+    "--host", metavar="NAME", required=True, shell_complete=complete_host, help="Host to copy to."
 )
-@click.option("--to", metavar="DIR", help=f"The folder there that gets it; default: {ASSETS}.")
-@click.option("--force", is_flag=True, help="Overwrite what is there and is not the same.")
-@click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file, instead of your own.")
+@click.option("--to", metavar="DIR", help=f"Folder on the host to copy into; default: {ASSETS}.")
+@click.option("--force", is_flag=True, help="Overwrite files on the host that differ.")
+@click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 def command(path: str, host: str, to: str | None, force: bool, hosts_path: str | None) -> int:
-    """Bring a file or folder to a host. What is there and the same is not sent again.
+    """Copy a file or folder to a host. Files that are the same there are not sent again.
+
+    A push that was interrupted continues where it stopped.
 
     \b
     safelaunch push models/Qwen2-7B --host gpu1
@@ -32,7 +34,7 @@ def command(path: str, host: str, to: str | None, force: bool, hosts_path: str |
     """  # noqa: D301 - \b is click's mark
     if not os.path.exists(path):
         raise ConfigError(f"no such file or folder: {path}")
-    from safelaunch.sync import push_file  # noqa: PLC0415 - --help does without
+    from safelaunch.sync import push_file  # noqa: PLC0415 - `--help` does without
 
     agent = host_pool(hosts_path).session(host).agent
     folder = to or ASSETS
@@ -40,7 +42,7 @@ def command(path: str, host: str, to: str | None, force: bool, hosts_path: str |
         folder = str(agent.call("start.look")["home"]) + folder[1:]
     if not folder.startswith("/"):
         raise ConfigError(
-            f"`--to {to}` is not absolute", hint="/data, or ~/data for the home there"
+            f"`--to {to}` is not absolute", hint="for example /data, or ~/data in the host's home"
         )
     target = f"{folder.rstrip('/')}/{os.path.basename(os.path.abspath(path))}"
     cache = os.path.join(store.home(os.environ), "cache")

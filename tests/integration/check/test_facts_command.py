@@ -62,7 +62,7 @@ def hosts(place: Place, *words: str, code: int = 0) -> list[dict[str, Any]]:
 def test_this_machine_is_shown_within_80_columns(place: Place) -> None:
     place.env |= {"COLUMNS": "80"}
     lines = place.cli("facts").stdout.splitlines()
-    assert lines[0].endswith("asked now")
+    assert lines[0].endswith("probed now")
     assert {line.split()[0] for line in lines if line[0] != " "} >= {"system", "memory", "gpus"}
     assert max(map(len, lines)) <= 80
 
@@ -110,7 +110,7 @@ def test_what_was_asked_lately_is_shown_with_its_age_and_refreshed_on_demand(far
     kept = far.home / "facts" / "gpu1.json"
     told = json.loads(kept.read_text())
     kept.write_text(json.dumps({**told, "at": time.time() - 300}))
-    assert "asked 5 min ago; --refresh asks anew" in far.cli("facts", "--host", "gpu1").stdout
+    assert "probed 5 min ago; --refresh probes again" in far.cli("facts", "--host", "gpu1").stdout
     assert hosts(far, "--host", "gpu1")[0]["age"] == pytest.approx(300, abs=60)
     assert hosts(far, "--host", "gpu1", "--refresh")[0]["age"] == 0.0
 

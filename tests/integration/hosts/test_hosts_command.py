@@ -174,7 +174,7 @@ def test_hosts_are_listed_with_the_way_to_each(desk: Desk) -> None:
     assert "  rtx5090  ~/llm\n" in shown.stdout
     assert "  this machine  " in shown.stdout
     assert f"from {desk.file}" in shown.stderr
-    assert "also in ~/.ssh/config, usable as they are: bastion\n" in shown.stderr
+    assert "also usable, from ~/.ssh/config: bastion\n" in shown.stderr
     assert desk.cli("list").stdout == shown.stdout
 
 
@@ -243,7 +243,7 @@ def test_the_list_loads_nothing_that_connects(desk: Desk) -> None:
 def test_a_host_in_the_place_of_a_command_gets_a_hint(desk: Desk) -> None:
     assert "safelaunch hosts test gpu1" in desk.cli("gpu1", code=2).stderr
     assert "did you mean `test`?" in desk.cli("tets", code=2).stderr
-    assert "stands behind the command" in desk.cli("--json", "list", code=2).stderr
+    assert "must follow the command" in desk.cli("--json", "list", code=2).stderr
 
 
 # -- test ------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_what_keeps_jobs_from_running_is_told_with_its_place(desk: Desk, server:
     wrong = entry(server, python="/nowhere/python", workdir="/proc/llm", profile="nonesuch")
     desk.hosts("hosts:\n" + wrong)
     shown = desk.cli("test", code=3)
-    assert shown.stdout.startswith("box: is reached, but jobs cannot run there yet\n")
+    assert shown.stdout.startswith("box: is reachable, but jobs cannot run there yet\n")
     said = " ".join(shown.stdout.split())
     assert "python /nowhere/python does not run: No such file or directory" in said
     assert f"correct it in {desk.file}:6:13" in said
@@ -405,7 +405,7 @@ def test_no_python_is_told_and_the_rest_is_not_guessed(desk: Desk, tmp_path: Pat
         desk.knows(server)
         desk.hosts("hosts:\n" + entry(server))
         shown = desk.cli("test", code=4).stdout
-        assert shown.startswith("box: is reached, but cannot be used\n")
+        assert shown.startswith("box: is reachable, but cannot be used\n")
         assert "fail  agent     no python3 there" in shown
 
 
@@ -451,9 +451,9 @@ def test_a_host_is_added_with_one_password_and_none_ever_after(desk: Desk, bare:
         "The authenticity of host 'gpu1'",
         "alice@127.0.0.1's password: ",
         "gpu1: logged in with a password\n",
-        "gpu1: made the key ~/.ssh/id_ed25519, without a passphrase\n",
-        "gpu1: the key ~/.ssh/id_ed25519 is installed, for alice\n",
-        "gpu1: is opened by ~/.ssh/id_ed25519 (ED25519) alone\n",
+        "gpu1: created the key ~/.ssh/id_ed25519, without a passphrase\n",
+        "gpu1: the key ~/.ssh/id_ed25519 is installed for alice\n",
+        "gpu1: login with ~/.ssh/id_ed25519 (ED25519) alone works\n",
         f"gpu1: written to {desk.file}\n",
         "next: safelaunch hosts test gpu1\n",
     )
@@ -469,8 +469,8 @@ def test_a_host_is_added_with_one_password_and_none_ever_after(desk: Desk, bare:
     keys = (bare.home("alice") / ".ssh" / "authorized_keys").read_text()
     before = desk.files()
     again = desk.cli(*words)
-    assert "is opened by ~/.ssh/id_ed25519 (ED25519): nothing to install" in again.stderr
-    assert f"is in {desk.file} already" in again.stderr
+    assert "login with ~/.ssh/id_ed25519 (ED25519) works, nothing to install" in again.stderr
+    assert f"is already in {desk.file}" in again.stderr
     assert desk.files() == before
     assert (bare.home("alice") / ".ssh" / "authorized_keys").read_text() == keys
     assert "gpu1: can be used" in desk.cli("test").stdout
@@ -493,7 +493,7 @@ def test_a_wrong_password_leaves_nothing_behind(desk: Desk, bare: Sshd) -> None:
 def test_without_a_terminal_a_password_is_refused_with_what_to_do(desk: Desk, bare: Sshd) -> None:
     desk.knows(bare, bare.host_keys[0])
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
-    assert "run this in a terminal" in done.stderr
+    assert "run this in one" in done.stderr
     told = " ".join(desk.cli("test", f"alice@127.0.0.1:{bare.port}", code=4).stdout.split())
     assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` there once" in told
     assert f"ssh-copy-id -p {bare.port} alice@127.0.0.1" in done.stderr
@@ -518,11 +518,11 @@ def test_a_named_key_is_made_and_let_in_by_another_one(desk: Desk, bare: Sshd) -
     where = f"{bare.user}@127.0.0.1:{bare.port}"
     done = desk.cli("add", "box", where, "--identity", "~/.ssh/lab")
     assert "logged in with ~/.ssh/id_ed25519" in done.stderr
-    assert "made the key ~/.ssh/lab" in done.stderr
+    assert "created the key ~/.ssh/lab" in done.stderr
     assert "identity: ~/.ssh/lab\n" in desk.file.read_text()
     (desk.user / ".ssh" / "id_ed25519").unlink()
     done = desk.cli("add", "box", where, "--identity", "~/.ssh/lab")
-    assert "is opened by ~/.ssh/lab (ED25519): nothing to install" in done.stderr
+    assert "login with ~/.ssh/lab (ED25519) works, nothing to install" in done.stderr
 
 
 @root_only
@@ -537,7 +537,7 @@ def test_a_key_of_the_agent_is_let_in_where_no_file_is(
             answers=(("(yes/no", "yes"), ("password: ", PASSWORD)),
         )
     assert done.code == 0, done.screen
-    assert "gpu1: the key agent: me@laptop is installed, for alice" in done.screen
+    assert "gpu1: the key agent: me@laptop is installed for alice" in done.screen
     assert "id_ed25519" not in desk.files()
 
 
@@ -553,8 +553,8 @@ def test_a_full_agent_does_not_keep_the_named_key_from_its_turn(
         refused = desk.cli("test", where, code=4).stdout
         assert "name the right one with `identity` in the hosts file" in " ".join(refused.split())
         done = desk.cli("add", "box", where, "--identity", "~/.ssh/lab")
-        assert "again without them" in done.stderr
-        assert "is opened by ~/.ssh/lab (ED25519): nothing to install" in done.stderr
+        assert "retrying without them" in done.stderr
+        assert "login with ~/.ssh/lab (ED25519) works, nothing to install" in done.stderr
         assert "with ~/.ssh/lab (ED25519)" in desk.cli("test").stdout
 
 
@@ -568,7 +568,7 @@ def test_a_full_agent_does_not_keep_the_password_from_its_turn(
         desk.place.env["SSH_AUTH_SOCK"] = socket
         done = desk.type(*words, answers=(("password: ", PASSWORD),))
         assert done.code == 0, done.screen
-        assert "gpu1: is opened by ~/.ssh/lab (ED25519) alone" in done.screen
+        assert "gpu1: login with ~/.ssh/lab (ED25519) alone works" in done.screen
 
 
 @root_only
@@ -582,15 +582,15 @@ def test_a_key_with_a_passphrase_is_let_in_by_its_public_half(
         answers=(("password: ", PASSWORD), ("passphrase of ~/.ssh/id_ed25519: ", "open sesame")),
     )
     assert done.code == 0, done.screen
-    assert "made the key" not in done.screen
+    assert "created the key" not in done.screen
 
 
 def test_the_key_of_an_entry_is_let_in_where_another_one_works(desk: Desk, bare: Sshd) -> None:
     desk.knows(bare)
     desk.hosts("hosts:\n" + entry(bare, identity="~/.ssh/lab"))
     done = desk.cli("add", "box")
-    assert "made the key ~/.ssh/lab" in done.stderr
-    assert f"is in {desk.file} already" in done.stderr
+    assert "created the key ~/.ssh/lab" in done.stderr
+    assert f"is already in {desk.file}" in done.stderr
     (desk.user / ".ssh" / "id_ed25519").unlink()
     assert "with ~/.ssh/lab (ED25519)" in desk.cli("test").stdout
 
@@ -603,8 +603,8 @@ def test_a_server_that_wants_more_than_a_key_is_not_added(desk: Desk) -> None:
             "add", "box", f"root@127.0.0.1:{server.port}", answers=(("password: ", PASSWORD),)
         )
         assert done.code == 4
-        assert "is there already, for root" in done.screen
-        assert "is installed, and is not enough: login failed for root@127.0.0.1" in done.screen
+        assert "is already installed for root" in done.screen
+        assert "is installed, but does not log in: login failed for root@127.0.0.1" in done.screen
         assert not desk.file.exists()
 
 
@@ -616,10 +616,10 @@ def test_a_server_that_takes_only_keys_that_it_knows_is_told_without_a_circle(
         where = f"{server.user}@127.0.0.1:{server.port}"
         done = desk.type("add", "box", where)
         assert done.code == 4
-        assert "takes keys only" in done.screen
+        assert "accepts keys only" in done.screen
         assert "~/.ssh/id_ed25519.pub" in done.screen
         assert "safelaunch hosts add" not in done.screen
-        assert "takes keys only" in desk.cli("add", "box", where, code=4).stderr
+        assert "accepts keys only" in desk.cli("add", "box", where, code=4).stderr
 
 
 def test_a_home_that_takes_no_key_leaves_no_entry_and_no_key(desk: Desk, tmp_path: Path) -> None:
@@ -642,8 +642,8 @@ def test_a_name_of_ssh_config_is_added_as_such(desk: Desk, server: Sshd) -> None
     assert desk.file.read_text() == (
         f"hosts:\n  lab:\n  box:\n    ssh: lab\n    python: {sys.executable}\n"
     )
-    assert "is in" in desk.cli("add", "box", "lab").stderr
-    assert "is in" in desk.cli("add", "lab", "lab").stderr
+    assert "is already in" in desk.cli("add", "box", "lab").stderr
+    assert "is already in" in desk.cli("add", "lab", "lab").stderr
 
 
 def test_an_entry_that_says_otherwise_is_changed_by_force_alone(desk: Desk, server: Sshd) -> None:
@@ -656,7 +656,7 @@ def test_an_entry_that_says_otherwise_is_changed_by_force_alone(desk: Desk, serv
     desk.hosts(text)
     desk.file.chmod(0o640)
     same = ("add", "box", f"{server.user}@127.0.0.1:{server.port}")
-    assert "is in" in desk.cli(*same, "--profile", "h100").stderr
+    assert "is already in" in desk.cli(*same, "--profile", "h100").stderr
     refused = desk.cli(*same, "--profile", "cpu", "--workdir", "/data", code=2)
     assert f"{desk.file}:3:3: `box` is there already" in refused.stderr
     assert "`profile` is h100, you ask for cpu; `workdir` is not set, you ask for /data" in (

@@ -124,7 +124,7 @@ def test_the_command_says_what_is_known_where_no_profile_fits(smi: Path) -> None
     answer(smi, query(T4, RTX5090))
     result = CliRunner().invoke(command, ["--detect"], standalone_mode=False)
     assert "the GPUs are of different models" in result.output
-    assert "Tesla T4: none" in result.output
+    assert "Tesla T4: no profile" in result.output
     assert result.return_value == 1
     result = CliRunner().invoke(command, ["--detect", "--json"], standalone_mode=False)
     (host,) = json.loads(result.output)["hosts"]
