@@ -44,7 +44,6 @@ NOT_YET = (
     "runtime/backends",
     "runtime/facts",
     "runtime/failure",
-    "runtime/signatures",
     "runtime/site",
     "runtime/start",
     "runtime/supervise",

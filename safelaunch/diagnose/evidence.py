@@ -243,7 +243,7 @@ class ParsedExcerpt:
         self.size = len(excerpt.text)
         text = excerpt.text.decode("utf-8", "replace").removesuffix("\n")
         self.raw = signatures_match.plain(text)
-        parted = [signatures_match.parted(line) for line in self.raw]
+        parted = [signatures_match.split_prefix(line) for line in self.raw]
         self.lines = [line for line, _ in parted]
         self.streams = [stream for _, stream in parted]
         self.by_stream: dict[str, list[int]] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.runtime.signatures.table import Table
+    from safelaunch.runtime.signatures.table import SignatureTable
 
 DENSE_BYTES_PER_HIT = 200  # a block with fewer is dense
 MAX_KINDS = 50_000  # of lines in memory
@@ -133,7 +133,7 @@ GENERAL = (
 class LiteralFinder:
     """Finds the literals of a table in bytes and in text."""
 
-    def __init__(self, signatures: Table) -> None:
+    def __init__(self, signatures: SignatureTable) -> None:
         self.table = signatures
         self.texts = sorted({*signatures.by_literal, *GENERAL})
         self.signature_literals = signatures.by_literal

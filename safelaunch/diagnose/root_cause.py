@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.diagnose.log_sources import LogReader
-    from safelaunch.runtime.signatures.conditions import Known
-    from safelaunch.runtime.signatures.table import Table
+    from safelaunch.runtime.signatures.table import SignatureTable
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 MAX_ALTERNATIVES = 2  # other possible causes in a diagnosis
@@ -86,8 +85,7 @@ class Diagnosis:
 
 def diagnose(
     readers: Iterable[LogReader],
-    facts: Known | None = None,
-    signatures: Table | None = None,
+    signatures: SignatureTable | None = None,
     roots: list[str] | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of logs. `roots` are folders of the user's own code, if known."""
@@ -97,7 +95,7 @@ def diagnose(
     for reader in readers:
         scan = Scan(reader, finder)
         excerpts = [ParsedExcerpt(reader.source, excerpt) for excerpt in scan.run()]
-        for candidate in _candidates(excerpts, scan.last_progress_line, finder, facts):
+        for candidate in _candidates(excerpts, scan.last_progress_line, finder):
             candidate.log = diagnosis.logs
             candidates.append(candidate)
         candidates = _likely_logs(candidates)
@@ -142,7 +140,6 @@ def _candidates(
     excerpts: list[ParsedExcerpt],
     last_progress_line: int,
     finder: LiteralFinder,
-    facts: Known | None,
 ) -> list[Candidate]:
     candidates: list[Candidate] = []
     progress: dict[str, int] = {"": last_progress_line}
@@ -156,7 +153,7 @@ def _candidates(
         finite = excerpt.number + last - 1 if last else finite
         groups = list(excerpt.by_stream.values())
         rank, table = excerpt.source.rank, finder.table
-        matches = classes.findings(excerpt.lines, rank, facts, finder, groups, signatures=table)
+        matches = classes.findings(excerpt.lines, rank, finder, groups, signatures=table)
         candidates += [
             Candidate(weight, match, excerpt, match.number - 1) for weight, match in matches
         ]

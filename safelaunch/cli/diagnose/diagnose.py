@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from safelaunch.diagnose.log_sources import LogReader
     from safelaunch.runs.access import RunAccess
-    from safelaunch.runtime.signatures.table import Table
+    from safelaunch.runtime.signatures.table import SignatureTable
 
 _MAX_NOTES = 10  # shown on the screen
 
@@ -134,7 +134,7 @@ def _log_of(run: RunAccess) -> Iterator[bytes]:
         yield from run.log(LogRequest(max(run.attempts(), default=1)))
 
 
-def _table(paths: tuple[str, ...]) -> Table | None:
+def _table(paths: tuple[str, ...]) -> SignatureTable | None:
     """Return the table with the user's own signatures before the built-in ones."""
     if not paths:
         return None
@@ -156,4 +156,4 @@ def _table(paths: tuple[str, ...]) -> Table | None:
         own = list(signature_files.read_files(files))
     except signature_files.SignatureError as e:
         raise ConfigError(str(e), hint="docs/signatures.md describes a signature") from None
-    return table.Table([*own, *table.records()])
+    return table.SignatureTable([*own, *table.records()])

@@ -301,7 +301,7 @@ def _advice(
 ) -> str:
     """Return what to do where more is known than class and signature tell, else ""."""
     if first.left:
-        return advice.left()
+        return advice.LEFT_EARLY
     if first.name == "killed":
         return advice.killed(kills.source(first.end.pid if first.end is not None else None))
     if first.name == "port-in-use":

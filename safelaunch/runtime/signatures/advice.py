@@ -4,26 +4,26 @@ from __future__ import annotations
 
 OTHER = "read the lines above in the log of the rank that failed first"
 ADVICE = {
-    "cuda-oom": "lower the batch size per card or the sequence length, or turn on gradient"
-    " checkpointing; if another process fills the card, `nvidia-smi` shows it",
+    "cuda-oom": "lower the batch size per GPU or the sequence length, or turn on gradient"
+    " checkpointing; if another process fills the GPU, `nvidia-smi` shows it",
     "host-oom": "give the job more memory, or use fewer DataLoader workers and ranks per machine;"
     " loading weights in every rank multiplies them",
-    "killed": "ask who sends SIGKILL: the kernel (`dmesg -T | grep -i oom` as root), a container's"
-    " limit, or a person; memory is the likely reason",
+    "killed": "find out who sent SIGKILL: the kernel (`dmesg -T | grep -i oom` as root), a"
+    " container's limit, or a person; memory is the likely reason",
     "killed-by-signal": "the frames above are where native code ended; check that torch and"
     " extensions fit each other",
     "cuda-illegal-memory-access": "run once with `CUDA_LAUNCH_BLOCKING=1` to see the true line; on"
-    " several consumer cards try `NCCL_SHM_DISABLE=1 NCCL_P2P_DISABLE=1` or a newer NCCL",
-    "cuda-no-kernel-image": "install builds for this card: `python -c 'import torch;"
+    " several consumer GPUs try `NCCL_SHM_DISABLE=1 NCCL_P2P_DISABLE=1` or a newer NCCL",
+    "cuda-no-kernel-image": "install builds for this GPU: `python -c 'import torch;"
     " print(torch.cuda.get_arch_list())'` lists what torch has",
-    "cuda-unavailable": "compare `nvidia-smi` with `torch.version.cuda`, and look whether"
-    " CUDA_VISIBLE_DEVICES names cards that exist",
+    "cuda-unavailable": "compare `nvidia-smi` with `torch.version.cuda`, and check that"
+    " CUDA_VISIBLE_DEVICES names GPUs that exist",
     "device-side-assert": "an index is out of range, often a label or token id; run once on the CPU"
     " or with `CUDA_LAUNCH_BLOCKING=1` to see which",
     "nccl-timeout": "look at what the slowest rank did: the first rank with another error, or the"
-    " one that printed least; raise the timeout only where the work is really that long",
+    " one that printed least; raise the timeout only where the work really takes that long",
     "nccl-unhandled-error": "run again with `NCCL_DEBUG=INFO` and read its first WARN line",
-    "nccl-duplicate-gpu": "start no more processes than cards, and use"
+    "nccl-duplicate-gpu": "start no more processes than GPUs, and use"
     " `torch.cuda.set_device(LOCAL_RANK)` before the first collective",
     "nccl-socket-no-interface": "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to a name that"
     " `ip -br link` shows on every node",
@@ -33,8 +33,8 @@ ADVICE = {
     "nccl-p2p": "set `NCCL_P2P_DISABLE=1`, or `NCCL_CUMEM_HOST_ENABLE=0` with newer NCCL",
     "port-in-use": "start again: a fresh port is chosen each time; where the job names a port,"
     " `ss -ltnp` shows who has it",
-    "rendezvous-timeout": "look at the logs of the other nodes first: a rank that never came tells"
-    " why there; then at the address, firewall and proxy variables",
+    "rendezvous-timeout": "read the logs of the other nodes first: a rank that never came shows"
+    " why there; then check the address, firewall and proxy variables",
     "peer-lost": "this rank only lost its peer: look for the rank or node that ended first",
     "cpu-tensor-with-nccl": "move the tensor to the GPU before the collective, or create the group"
     " with `cpu:gloo,cuda:nccl`",
@@ -42,7 +42,7 @@ ADVICE = {
     "sampler-set-epoch": "call `set_epoch` only where the sampler has it",
     "yaml-float-as-string": "write the number as `1.0e-4` in YAML, or convert it with `float()`",
     "module-not-found": "install it into the job's interpreter, or name its folder in the job's"
-    " `pythonpath`; `safelaunch show` tells which interpreter ran",
+    " `pythonpath`; `safelaunch show` prints which interpreter ran",
     "command-not-found": "install the program where the job runs, or name the interpreter that has"
     " it with `python:`, so that its bin folder goes first on PATH",
     "wrong-env": "name the environment in the job: `python:`, `venv:` or `conda:`",
@@ -64,13 +64,13 @@ ADVICE = {
     "deepspeed-build": "install ninja and the CUDA toolkit of torch's version, and set CUDA_HOME",
     "flash-attn": "reinstall flash-attn for this torch (`--no-build-isolation`), or choose"
     ' `attn_implementation="sdpa"`',
-    "vllm-kv-cache-memory": "lower max_model_len, or give vLLM more of the card"
-    " (gpu_memory_utilization) after freeing what else lives there",
+    "vllm-kv-cache-memory": "lower max_model_len, or give vLLM more of the GPU"
+    " (gpu_memory_utilization) after freeing what else uses it",
     "vllm-engine-init": "the cause stands above, in the engine's own lines: read the first error"
     " of EngineCore",
     "vllm-cpu-swap": "lower swap_space",
-    "bf16-unsupported": "use fp16 on cards before Ampere; on newer ones check that torch has CUDA",
-    "dataloader-worker-killed": "try `num_workers=0` to see the true error; bus errors want more"
+    "bf16-unsupported": "use fp16 on GPUs before Ampere; on newer ones check that torch has CUDA",
+    "dataloader-worker-killed": "try `num_workers=0` to see the true error; bus errors need more"
     " /dev/shm (`--shm-size`)",
     "permission-denied": "`ls -ld` the path on the machine that runs the job, as the job's user",
     "too-many-open-files": "raise the limit with `setup: [ulimit -n 65536]`, or share tensors by"
@@ -90,13 +90,13 @@ ADVICE = {
     " (/tmp/ray/session_latest)",
     "user-code-exception": "fix the line above and start again; a restart alone fails the same way",
     "scheduler-cancelled": "ask for more time, or resume from the last checkpoint",
-    "gpu-hardware-ecc": "take the card out of `gpus:` and reset it (`nvidia-smi -q -d ECC`)",
+    "gpu-hardware-ecc": "take the GPU out of `gpus:` and reset it (`nvidia-smi -q -d ECC`)",
     "tracker-offline": "set `WANDB_MODE=offline` in the job's `env:`, or pass the key with"
     " `env_from:`",
     "hang": "read the stacks that were saved: the rank that is not in a collective is the cause",
     "ssh-kex-closed": "wait a minute and try again: sshd limits new connections (MaxStartups)",
     "ssh-auth-failed": "check user and key with `ssh -v HOST`",
-    "ssh-host-key-changed": "if the machine was set up anew, `ssh-keygen -R HOST`; if not, ask why",
+    "ssh-host-key-changed": "if the machine was set up anew, `ssh-keygen -R HOST`; else ask why",
     "ssh-timeout": "check address, port, VPN and firewall",
 }
 _SIGNALS = {
@@ -111,68 +111,66 @@ _SIGNALS = {
     "SIGHUP": "a session ended and took the process with it; start again",
 }
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL")
-_BLOCKING = "; CUDA errors come late: `CUDA_LAUNCH_BLOCKING=1` shows the true line"
-_UNSEEN = "no exception was seen: the program's last output may tell why it gave up"
-_LEFT = (
+LEFT_EARLY = (
     "this rank left early: fewer batches than the others, a `return` or `sys.exit(0)` of its own."
     " Give all ranks as many batches (`drop_last=True`, DistributedSampler), or wrap the loop in"
     " `Join([model])`; a restart repeats it"
 )
-_HANG = "read the stacks of all ranks: who is somewhere else than the others?"
 
 
 def advice_for(name: str, signal: str = "", has_frame: bool = True, cuda: bool = True) -> str:
-    """Return what regard to the signal and to what is known and used tells beyond the class."""
+    """Return advice for a signal, or for an exit without exception; "" where the class's fits."""
     if name == "user-code-exception" and not has_frame:
-        return _UNSEEN
-    if name == "killed-by-signal":
-        said = _SIGNALS.get(signal, ADVICE[name])
-        return said + (_BLOCKING if cuda and signal in _CRASHES else "")
-    return ""
+        return "no exception was seen: the program's last output may show why it gave up"
+    if name != "killed-by-signal":
+        return ""
+    late = "; CUDA errors come late: `CUDA_LAUNCH_BLOCKING=1` shows the true line"
+    return _SIGNALS.get(signal, ADVICE[name]) + (late if cuda and signal in _CRASHES else "")
 
 
-def left() -> str:
-    """Return what to do about a rank that ended with 0 before the others were done."""
-    return _LEFT
-
-
-def killed(witness: str) -> str:
-    """Return what to do about a SIGKILL, where `witness` shows that memory was not the reason."""
-    if not witness:
+def killed(source: str) -> str:
+    """Return what to do about a SIGKILL; `source`, if any, shows that memory was no reason."""
+    if not source:
         return ADVICE["killed"]
-    said = "%s shows no memory kill: most likely a person or another process ended it (`kill -9`,"
-    return said % witness + " a container's stop, a scheduler)"
+    return (
+        f"{source} shows no memory kill: most likely a person or another process ended it"
+        " (`kill -9`, a container's stop, a scheduler)"
+    )
 
 
 def port(number: int, fixed: bool, own: bool) -> str:
-    """Return what to do about a port that is taken: one that the job fixes, or the program."""
-    who = "`ss -ltnp 'sport = :%d'`" % number if number else "`ss -ltnp`"
+    """Return what to do about a port in use: one that the job fixes, or the user's `own` line."""
+    who = f"`ss -ltnp 'sport = :{number}'`" if number else "`ss -ltnp`"
     if fixed:
-        return "the job fixes the port %d: drop it, or see who has it: %s" % (number, who)
+        return f"the job fixes the port {number}: drop it, or see who has it: {who}"
     if own:
-        said = "the line above takes a port that is in use: see who has it: %s, or let the program"
-        return said % who + " choose a free one (port 0)"
+        return (
+            f"the line above takes a port that is in use: see who has it: {who}, or let the program"
+            " choose a free one (port 0)"
+        )
     return ADVICE["port-in-use"]
 
 
-def disk(path: str, is_ours: bool) -> str:
-    """Return what to do about a full disk that is known by a folder on it."""
-    said = "free space or quota on the disk of %s (`df -h %s`, `df -i`, `quota -s`)" % (path, path)
-    if is_ours:
-        return said + ", or set SAFELAUNCH_HOME to a folder on a larger one"
-    return said + ", keep fewer checkpoints, then resume: the newest may be incomplete"
+def disk(path: str, is_run_directory: bool) -> str:
+    """Return what to do about a full disk; `path` is a folder on it."""
+    advice = f"free space or quota on the disk of {path} (`df -h {path}`, `df -i`, `quota -s`)"
+    if is_run_directory:
+        return advice + ", or set SAFELAUNCH_HOME to a folder on a larger one"
+    return advice + ", keep fewer checkpoints, then resume: the newest may be incomplete"
 
 
-def hang(rank: int | None, place: str, pid: int, state: str) -> str:
-    """Return what to do about a hang: `rank` is who holds the others up, `state` how."""
+def hang(rank: int | None, location: str, pid: int, state: str) -> str:
+    """Return what to do about a hang; `rank` blocks the others, `state` says how."""
     if rank is None:
-        return _HANG
+        return "read the stacks of all ranks: which one is somewhere else than the others?"
     if state == "stopped":
-        return "let rank %d go on: `kill -CONT %d`; ask who stopped it" % (rank, pid)
+        return f"let rank {rank} go on: `kill -CONT {pid}`; find out who stopped it"
     if state == "thread":
-        said = "fix the line above: its thread is gone, and what waits for it waits for ever; pass"
-        return said + " the exception on to the main thread, or give `get()` and `join()` a timeout"
+        return (
+            "fix the line above: its thread is gone, and what waits for it waits forever; pass"
+            " the exception on to the main thread, or give `get()` and `join()` a timeout"
+        )
     if state == "left":
-        return _LEFT
-    where = " at %s" % place if place else ""
-    return "look at what rank %d does%s: the others wait for it" % (rank, where)
+        return LEFT_EARLY
+    where = f" at {location}" if location else ""
+    return f"look at what rank {rank} does{where}: the others wait for it"

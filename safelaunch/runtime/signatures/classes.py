@@ -1,8 +1,7 @@
-"""The one table of failure classes, and the recognition of a class in text or an exception.
+"""The table of failure classes, and the recognition of a class in text or an exception.
 
-The table tells what a class means and whether another attempt may help; `advice` tells what to do,
-`signs` how it is recognised. Recovery and the failure block read it, and diagnosis builds upon it.
-No file is opened here, and nothing is decided about a run.
+The table says what a class means and whether another attempt may help; advice.py says what to do,
+signatures.json how it is recognised. No file of a run is opened, and nothing is decided about it.
 """
 
 from __future__ import annotations
@@ -14,42 +13,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.runtime.signatures.table import Signature, Table
+    from safelaunch.runtime.signatures.table import Signature, SignatureTable
 
 USER = "user-code-exception"
 NAN = "nan-loss"
-# role -> how much a finding counts; an uncaught exception that no sign knows counts 3
+# role -> how much a match counts; an uncaught exception that no signature matches counts 3
 WEIGHT = {"root": 5, "unknown": 4, "late": 2, "cascade": 1, "warning": 0, "confirmation": -1}
 PLAIN = 3
 PROBED = 2  # of an exception that was expected: the program went on to another one
 
 
-class Kind(object):
-    """One class: what it means, whether an attempt after it may help and why, root or cascade."""
-
-    __slots__ = ("meaning", "name", "reason", "restart", "role")
+class FailureClass:
+    """What a class means, whether another attempt may help, and why."""
 
     def __init__(self, name: str, restart: bool, meaning: str, reason: str) -> None:
-        self.name = name
         self.restart = restart
         self.meaning = meaning
         self.reason = reason
-        self.role = "cascade" if name in CASCADES else "root"
-
-    @property
-    def advice(self) -> str:
-        """What to do next, in one or two sentences."""
-        return advice.ADVICE.get(self.name, advice.OTHER)
+        self.advice = advice.ADVICE.get(name, advice.OTHER)
 
 
-class Match(object):
+class Match:
     """A class found in text: the line that shows it, its number (from 1), and its role.
 
     `role` is root, unknown (it may be a consequence), cascade, or warning (harmless by itself).
-    `signature` is None for an exception that none knows.
+    `signature` is None for an exception that none matches.
     """
-
-    __slots__ = ("line", "name", "number", "role", "signature")
 
     def __init__(
         self, name: str, line: str, number: int, role: str, signature: Signature | None = None
@@ -64,12 +53,12 @@ class Match(object):
 CASCADES = ("peer-lost", "ray-node-dead")
 _NEVER = "it fails the same way until something is changed"
 _SETUP = "a failure of the set-up: nothing changes by itself"
-# name, restart by default, meaning, why. `healthy` of the vocabulary is no failure: it is not here.
+# name, restart by default, meaning, why. `healthy`, which diagnose prints, is no failure.
 _ROWS = (
     ("cuda-oom", False, "GPU memory exhausted", "the next attempt needs as much"),
     ("host-oom", False, "the machine's or container's memory exhausted", "as cuda-oom"),
     (
-        "killed",  # not host-oom: anybody may send SIGKILL, and only a counter or the log proves
+        "killed",  # not host-oom: anybody may send SIGKILL; only a counter or the log proves that
         True,
         "ended by SIGKILL, and no proof of a memory kill",
         "a person or another program may have sent it",
@@ -84,18 +73,18 @@ _ROWS = (
         "cuda-illegal-memory-access",
         True,
         "asynchronous kernel fault",
-        "often the transport between cards; recovery goes a rung up",
+        "often the transport between GPUs; recovery goes a rung up",
     ),
     ("cuda-no-kernel-image", False, "binaries built for other GPU architectures", _SETUP),
     ("cuda-unavailable", False, "no usable GPU seen by torch", _SETUP),
     ("device-side-assert", False, "index out of range in a GPU kernel", _NEVER),
     ("nccl-timeout", True, "a collective did not finish in time", "often one slow or lost peer"),
     ("nccl-unhandled-error", True, "NCCL failed, no more special class fits", "may be transient"),
-    ("nccl-duplicate-gpu", False, "two ranks on one card", _SETUP),
+    ("nccl-duplicate-gpu", False, "two ranks on one GPU", _SETUP),
     ("nccl-socket-no-interface", False, "a named network interface is not usable", _SETUP),
     ("nccl-ib", True, "InfiniBand or RoCE error", "links flap and come back"),
     ("nccl-shm", False, "shared memory (/dev/shm) too small", _SETUP),
-    ("nccl-p2p", False, "peer access between cards broken or missing", _SETUP),
+    ("nccl-p2p", False, "peer access between GPUs broken or missing", _SETUP),
     ("port-in-use", True, "the master or server port is taken", "each attempt has a fresh port"),
     ("rendezvous-timeout", True, "the ranks did not meet", "a peer may just have been late"),
     ("peer-lost", True, "another rank went away", "the cause lies elsewhere and may be transient"),
@@ -105,10 +94,10 @@ _ROWS = (
     ("yaml-float-as-string", False, "a number read from YAML as text", _NEVER),
     ("module-not-found", False, "import of an absent module", _SETUP),
     ("command-not-found", False, "a program is not on PATH", _SETUP),
-    ("wrong-env", False, "another environment was active than the one with the software", _SETUP),
+    ("wrong-env", False, "the active environment lacks the software", _SETUP),
     ("crlf-bad-interpreter", False, "Windows line ends in a shell script", _SETUP),
     ("hf-hub-offline", True, "the hub is not reachable or limits the rate", "networks recover"),
-    ("hf-lock-wait", True, "waiting for a lock of the hub cache", "a living holder lets go"),
+    ("hf-lock-wait", True, "waiting for a lock of the hub cache", "its holder may release it"),
     ("hf-gated-repo", False, "no access to a gated or private repository", _SETUP),
     ("disk-full", False, "no space or quota left", "space does not come back by itself"),
     ("checkpoint-mismatch", False, "the weights do not fit the model", _NEVER),
@@ -120,7 +109,7 @@ _ROWS = (
     ("vllm-kv-cache-memory", False, "no room for vLLM's KV cache", "as cuda-oom"),
     ("vllm-engine-init", False, "vLLM's engine does not start", _SETUP),
     ("vllm-cpu-swap", False, "vLLM's swap space is larger than memory allows", _SETUP),
-    ("bf16-unsupported", False, "bf16 asked of hardware or a torch without it", _SETUP),
+    ("bf16-unsupported", False, "bf16 on hardware or with a torch that lacks it", _SETUP),
     (
         "dataloader-worker-killed",
         True,
@@ -129,7 +118,7 @@ _ROWS = (
     ),
     ("ssh-kex-closed", True, "SSH closed during the key exchange", "sshd's start limits pass"),
     ("ssh-auth-failed", False, "SSH password or key refused", _SETUP),
-    ("ssh-host-key-changed", False, "the SSH host key is another one", _SETUP),
+    ("ssh-host-key-changed", False, "the SSH host key has changed", _SETUP),
     ("ssh-timeout", True, "no TCP connection to the SSH port", "networks recover"),
     ("permission-denied", False, "the file system forbids it", _SETUP),
     ("too-many-open-files", False, "the limit of open files is reached", _NEVER),
@@ -142,12 +131,12 @@ _ROWS = (
     ("ray-oom", False, "Ray killed workers for memory", "as host-oom"),
     ("ray-node-dead", True, "a Ray node or actor died, the cause is elsewhere", "nodes come back"),
     (USER, False, "an error in the program or its data", _NEVER),
-    ("scheduler-cancelled", False, "the scheduler's time limit, or cancelled", "it was meant"),
-    ("gpu-hardware-ecc", False, "a broken card: ECC, Xid", "it would meet the same card"),
+    ("scheduler-cancelled", False, "the scheduler's time limit, or cancelled", "it was intended"),
+    ("gpu-hardware-ecc", False, "a broken GPU: ECC, Xid", "it would run on the same GPU"),
     ("tracker-offline", False, "the experiment tracker is not reachable or not logged in", _SETUP),
     ("hang", True, "no progress for long, stopped by the watchdog", "lost peers, stuck transport"),
 )
-TABLE = {row[0]: Kind(*row) for row in _ROWS}
+TABLE = {row[0]: FailureClass(*row) for row in _ROWS}
 _SIGNALS = {
     "SIGSEGV": "a segmentation fault in native code",
     "SIGBUS": "a bus error: often /dev/shm is full",
@@ -161,37 +150,34 @@ _SIGNALS = {
 
 
 def meaning(name: str, signal: str = "") -> str:
-    """Return what a class means, of a signal what that one does; "" for an unknown name."""
+    """Return what a class means, or what a signal does; "" for an unknown name."""
     if name == "killed-by-signal" and signal in _SIGNALS:
         return _SIGNALS[signal]
     return TABLE[name].meaning if name in TABLE else ""
 
 
 def classify(text: str, failed: bool = True) -> Match | None:
-    """Return the most telling class in output text, or None if no line of it tells one.
+    """Return the most telling class in output text, or None if no line shows one.
 
     `failed` says that the run is known to have failed. Otherwise an alarm after which the text
     shows progress, and a mere warning, count for nothing.
     """
     lines = signatures_match.clean(text)
-    went_on, finite = signatures_match.last_progress(lines), signatures_match.last_loss(lines)
-    best = None  # type: tuple[tuple[int, int], Match] | None
+    progress, finite = signatures_match.last_progress(lines), signatures_match.last_loss(lines)
+    matches: list[tuple[int, int, Match]] = []
     for weight, match in findings(lines):
-        # bars go on with a loss that is none
-        overtaken = match.number <= (finite if match.name == NAN else went_on)
-        if weight < 0 or (not failed and (overtaken or not weight)):
-            continue
-        # another rank may print progress after the failure of this one: it only counts less
-        key = (2 * weight - (3 if overtaken else 0), -match.number)
-        if best is None or key > best[0]:
-            best = (key, match)
-    if best is None and failed:
-        return cut_traceback(lines)
-    return best[1] if best is not None else None
+        # bars go on with a loss that is no number
+        overtaken = match.number <= (finite if match.name == NAN else progress)
+        if weight >= 0 and (failed or (weight and not overtaken)):
+            # another rank may print progress after the failure of this one: it only counts less
+            matches.append((2 * weight - (3 if overtaken else 0), -match.number, match))
+    if not matches:
+        return cut_traceback(lines) if failed else None
+    return max(matches, key=lambda match: match[:2])[2]
 
 
 def cut_traceback(lines: list[str]) -> Match | None:
-    """Return the last line of a text that holds a traceback, though no exception to be read."""
+    """Return the last line of a text that holds a traceback, though no exception can be read."""
     if not any(tracebacks.is_frame(line) for line in lines):
         return None
     index = max(index for index, line in enumerate(lines) if line.strip())
@@ -201,41 +187,42 @@ def cut_traceback(lines: list[str]) -> Match | None:
 def findings(
     lines: list[str],
     rank: int | None = None,
-    known: conditions.Known | None = None,
     find: signatures_match.Find | None = None,
     groups: Sequence[Sequence[int]] | None = None,
     *,
-    signatures: Table | None = None,
+    signatures: SignatureTable | None = None,
 ) -> Iterator[tuple[int, Match]]:
-    """Yield (weight, match) of what cleaned lines show; of several on a line the one to tell first.
+    """Yield (weight, match) of what cleaned lines show; of several on a line the one to show first.
 
     A signature whose conditions hold comes before the general ones. `groups` are the indexes of the
-    lines of each rank, where that is known; `signatures` is another table than ours.
+    lines of each rank, where that is known; `signatures` is another table than the built-in one.
     """
-    told = conditions.Told(lines, known)
-    exceptional, general = [], []  # type: list[signatures_match.Hit], list[signatures_match.Hit]
+    environment = conditions.LogEnvironment(lines)
+    exceptional: list[signatures_match.Hit] = []
+    general: list[signatures_match.Hit] = []
     for hit in signatures_match.search(lines, find, signatures):
         when = hit.signature.when
-        if conditions.holds(when, lines, hit.index, rank, told):
+        if conditions.holds(when, hit.index, rank, environment):
             # what only must not stand nearby makes nothing more particular
             (exceptional if when.keys() - {"not_near"} else general).append(hit)
     traces = tracebacks.Tracebacks(lines, groups)
-    seen, moved = set(), []  # type: set[int], list[tuple[int, Match]]
+    matched: set[int] = set()
+    moved: list[tuple[int, Match]] = []
     for hit in exceptional + general:
-        shown = "unknown" if hit.role == "late" else hit.role
+        role = "unknown" if hit.role == "late" else hit.role
         index = traces.end_of(hit.index)
-        match = Match(hit.signature.name, lines[index].strip(), index + 1, shown, hit.signature)
+        match = Match(hit.signature.name, lines[index].strip(), index + 1, role, hit.signature)
         weight = WEIGHT[hit.role]
         weight = min(weight, PROBED) if index in traces.passed else weight
-        if index != hit.index:  # what the exception's own line tells comes before it
+        if index != hit.index:  # what the exception's own line shows comes before it
             moved.append((weight, match))
             continue
-        seen.add(index)
+        matched.add(index)
         yield weight, match
     yield from moved
-    seen.update(match.number - 1 for weight, match in moved if weight > PLAIN)
+    matched.update(match.number - 1 for weight, match in moved if weight > PLAIN)
     for index in traces.ends:
-        if index not in seen:
+        if index not in matched:
             weight = PROBED if index in traces.passed else PLAIN
             yield weight, Match(USER, lines[index].strip(), index + 1, "unknown")
 
@@ -243,19 +230,17 @@ def findings(
 def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     """Return the class of an uncaught exception, chained causes included.
 
-    One that no signature knows is the user's own. Its role is root, or unknown where it came out of
-    communication with other ranks: such an exception may be a consequence of theirs.
+    One that no signature matches is the user's own. Its role is root, or unknown where it came out
+    of communication with other ranks: such an exception may be a consequence of theirs.
     """
-    last = "%s: %s" % (kind, message) if message else kind
+    last = f"{kind}: {message}" if message else kind
     lines = signatures_match.clean(traceback)
     ends = "\n".join(lines[index] for index in tracebacks.exceptions(lines))
-    best = (0, None)  # type: tuple[int, Match | None]
+    best: tuple[int, Match | None] = (0, None)
     for text in (last, ends, traceback):
-        found = [
-            pair for pair in findings(signatures_match.clean(text)) if pair[0] not in (0, -1, PLAIN)
-        ]
-        if found:
-            best = max([best, *found], key=lambda pair: pair[0])
+        for weight, match in findings(signatures_match.clean(text)):
+            if weight not in (-1, PLAIN) and weight > best[0]:
+                best = (weight, match)
         if best[0] > PLAIN or (best[1] is not None and text is ends):
             break  # the code lines of a traceback tell least
     if best[1] is not None:
@@ -264,12 +249,11 @@ def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     return Match(USER, last.split("\n", 1)[0], 1, role)
 
 
-def restarts(name: str, said: str = "") -> bool:
+def restarts(name: str, override: str = "") -> bool:
     """Whether another attempt may help after a class; unknown names are not retried.
 
-    `said` is what the signature says of it, where that differs from its class.
+    `override` is what the signature says of it, where that differs from its class.
     """
-    if said:
-        return said != "useless"
-    kind = TABLE.get(name)
-    return kind is not None and kind.restart
+    if override:
+        return override != "useless"
+    return name in TABLE and TABLE[name].restart

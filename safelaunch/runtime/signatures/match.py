@@ -1,27 +1,29 @@
-r"""How a failure is recognised in output: the signatures of the table, exceptions, progress.
+"""How a failure is recognised in output: the signatures of the table, exceptions, progress.
 
 Ranks write into each other's lines, so a signature is a fragment of one line, never a whole one.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
+
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Iterable, Iterator
 
-    from safelaunch.runtime.signatures.table import Signature, Table
+    from safelaunch.runtime.signatures.table import Signature, SignatureTable
 
-    # which literal texts stand in which lines: (index, literal), in any order
+    # returns which literal texts stand in which lines: (index, literal), in any order
     Find = Callable[[list[str]], Iterable[tuple[int, str]]]
 
 
-LINE_LIMIT = 4000  # characters of one line that are looked at: a line of 1 GiB tells no more
-REPEATS = 64  # lines with one literal text that are looked at
-_compiled = {}  # type: dict[str, re.Pattern[str]]
+LINE_LIMIT = 4000  # characters of one line that are searched: a line of 1 GiB shows no more
+REPEATS = 64  # lines with one literal text that are searched
+_compiled: dict[str, re.Pattern[str]] = {}
 
 # and colours whose escape character got lost where somebody copied them
 _CODES = ESCAPE_SEQUENCE + r"|(?:\^\[)?\[\d{1,2}(?:;\d{1,3}){0,4}m"
@@ -76,32 +78,30 @@ _PEER_ERRORS = (
 def plain(text: str) -> list[str]:
     """Return the lines as a terminal shows them: no control codes, bars in their last state."""
     text = compiled(_CODES).sub("", text.replace("\x00", "")).replace("\r\n", "\n")
-    found = []
+    lines = []
     for line in text.split("\n"):
         states = [part for part in line.split("\r") if part.strip()] if "\r" in line else [line]
-        found.append(states[-1] if states else "")
-    return found
+        lines.append(states[-1] if states else "")
+    return lines
 
 
 def clean(text: str) -> list[str]:
     """Return the lines without control codes and rank prefixes, bars in their last state."""
-    return [line for line, _ in map(parted, plain(text))]
+    return [line for line, _ in map(split_prefix, plain(text))]
 
 
-def parted(line: str) -> tuple[str, str]:
-    """Return a plain line without its prefix, and whose it is: `3` (a rank), `pid=9` or ""."""
-    head = compiled(_PREFIX).match(line)
-    if head is None:
+def split_prefix(line: str) -> tuple[str, str]:
+    """Return a plain line without its prefix, and who wrote it: `3` (a rank), `pid=9` or ""."""
+    prefix = compiled(_PREFIX).match(line)
+    if prefix is None:
         return line[:LINE_LIMIT], ""
-    said = compiled(_RANK).search(head.group(0))
-    whose = next((one for one in said.groups() if one), "") if said else ""
-    return line[head.end() : head.end() + LINE_LIMIT], whose
+    rank = compiled(_RANK).search(prefix.group(0))
+    writer = next((group for group in rank.groups() if group), "") if rank else ""
+    return line[prefix.end() : prefix.end() + LINE_LIMIT], writer
 
 
-class Hit(object):
+class Hit:
     """A signature on a line; `role` is the signature's, or `late` where the line only warns."""
-
-    __slots__ = ("index", "role", "signature")
 
     def __init__(self, signature: Signature, index: int, role: str) -> None:
         self.signature = signature
@@ -109,53 +109,43 @@ class Hit(object):
         self.role = role
 
 
-def streams(text: str) -> list[str]:
-    """Return whose each line is, as its prefix tells: `3` is rank 3, `pid=9`, "" nobody's."""
-    prefix, rank = compiled(_PREFIX), compiled(_RANK)
-    found = []
-    for line in plain(text):
-        head = prefix.match(line)
-        said = rank.search(head.group(0)) if head else None
-        found.append(next((one for one in said.groups() if one), "") if said else "")
-    return found
-
-
 def search(
-    lines: list[str], find: Find | None = None, signatures: Table | None = None
+    lines: list[str], find: Find | None = None, signatures: SignatureTable | None = None
 ) -> Iterator[Hit]:
-    """Yield the signatures on lines, conditions not yet judged; at most `REPEATS` lines of each.
+    """Yield the signatures on lines, whatever their conditions; at most `REPEATS` lines of each.
 
-    `find` finds the literals of the table in a text; without it they are looked for one by one.
+    `find` finds the literals of the table in a text; by default they are searched one by one.
     """
-    known = signatures or table.load()
-    places = {}  # type: dict[str, set[int]]
-    for index, literal in (find or _finder(known))(lines):
-        places.setdefault(literal, set()).add(index)
-    found = {}  # type: dict[Signature, set[int]]
-    for literal, indexes in places.items():
-        for signature, pattern in known.by_literal[literal]:
-            matching = found.setdefault(signature, set())
+    signatures = signatures or table.load()
+    lines_by_literal: dict[str, set[int]] = {}
+    for index, literal in (find or _finder(signatures))(lines):
+        lines_by_literal.setdefault(literal, set()).add(index)
+    matches: dict[Signature, set[int]] = {}
+    for literal, indexes in lines_by_literal.items():
+        ordered = sorted(indexes)
+        if len(ordered) > REPEATS:  # the first ones and the last
+            ordered = ordered[: REPEATS - 8] + ordered[-8:]
+        for signature, pattern in signatures.by_literal[literal]:
+            matching = matches.setdefault(signature, set())
             matcher = compiled(pattern)
-            matching.update(i for i in _few(indexes) if i in matching or matcher.search(lines[i]))
+            matching.update(i for i in ordered if i in matching or matcher.search(lines[i]))
     warning = compiled(_WARNING)
-    for signature in sorted(found, key=lambda one: one.order):
-        for index in sorted(found[signature]):
-            firm = signature.role != "root" or signature.even_as_warning
-            mere = not firm and warning.search(lines[index]) is not None
-            late = mere and "NCCL WARN" not in lines[index]
-            yield Hit(signature, index, "late" if late else signature.role)
+    for signature in sorted(matches, key=lambda signature: signature.order):
+        can_be_late = signature.role == "root" and not signature.even_as_warning
+        for index in sorted(matches[signature]):
+            is_warning = can_be_late and warning.search(lines[index]) is not None
+            is_late = is_warning and "NCCL WARN" not in lines[index]
+            yield Hit(signature, index, "late" if is_late else signature.role)
 
 
-def _finder(known: Table) -> Find:
-    from bisect import bisect_right  # noqa: PLC0415 - only where something failed
-
+def _finder(signatures: SignatureTable) -> Find:
     def find(lines: list[str]) -> Iterator[tuple[int, str]]:
         starts, at = [], 0
         for line in lines:
             starts.append(at)
             at += len(line) + 1
         text = "\n".join(lines)
-        for literal in known.by_literal:
+        for literal in signatures.by_literal:
             at = text.find(literal)
             while at >= 0:
                 yield bisect_right(starts, at) - 1, literal
@@ -165,35 +155,26 @@ def _finder(known: Table) -> Find:
     return find
 
 
-def _few(indexes: set[int]) -> list[int]:
-    """Return the lines that are looked at of those with a literal: the first ones and the last."""
-    if len(indexes) <= REPEATS:
-        return sorted(indexes)
-    ordered = sorted(indexes)
-    return ordered[: REPEATS - 8] + ordered[-8:]
-
-
 def last_progress(lines: list[str]) -> int:
     """Return the number (from 1) of the last line that shows the job going on; 0 if none does.
 
-    A bar that is drawn once more where it stood, as when it is closed by an exception, is none.
+    A bar that is drawn once more where it stood, as when an exception closes it, is no progress.
     """
     pattern, bar, raised = compiled("|".join(_PROGRESS)), compiled(_BAR), compiled(EXCEPTION)
-    drawn = {}  # type: dict[str, str]
+    counts: dict[str, str] = {}  # total of a bar -> its last count
     last = 0
     for index, line in enumerate(lines):
-        if not any(hint in line for hint in _HINTS):
-            continue  # quickly: most lines are no progress
-        if not pattern.search(line) or "nan" in line:
+        # the hints first, they are fast: most lines show no progress
+        if not any(hint in line for hint in _HINTS) or not pattern.search(line) or "nan" in line:
             continue
         state = bar.search(line)
         if state is not None:
             count, total = state.groups()
-            was = drawn.get(total)
-            drawn[total] = count
-            closed = was is None and index > 0 and raised.match(lines[index - 1])
-            if closed or (was or "0") == count or not line.rstrip().endswith("]"):
-                continue  # the last one: an error has run into it
+            before = counts.get(total)
+            counts[total] = count
+            closed = before is None and index > 0 and raised.match(lines[index - 1])
+            if closed or (before or "0") == count or not line.rstrip().endswith("]"):
+                continue  # not ending with "]": an error has run into it
         last = index + 1
     return last
 
@@ -208,7 +189,7 @@ def last_loss(lines: list[str]) -> int:
 
 
 def communicates(kind: str, traceback: str) -> bool:
-    """Whether an exception came out of communication: it may be a consequence of a peer's end."""
+    """Whether an exception came out of communication: a peer's end may be its cause."""
     name = kind.rpartition(".")[2]
     if name in _PEER_ERRORS or name.startswith("Dist"):
         return True
@@ -218,9 +199,6 @@ def communicates(kind: str, traceback: str) -> bool:
 
 def compiled(pattern: str) -> re.Pattern[str]:
     """Return a compiled pattern (MULTILINE); each is compiled once."""
-    import re  # noqa: PLC0415 - the supervisor's start does without
-
-    found = _compiled.get(pattern)
-    if found is None:
-        found = _compiled[pattern] = re.compile(pattern, re.MULTILINE)
-    return found
+    if pattern not in _compiled:
+        _compiled[pattern] = re.compile(pattern, re.MULTILINE)
+    return _compiled[pattern]

@@ -1,12 +1,11 @@
 """Python tracebacks in output: which line ends one, and what was handled or only passed on.
 
-Those of several ranks that wrote at once are read each for itself.
+Those of several ranks that wrote at once are read separately.
 """
 
 from __future__ import annotations
 
-from safelaunch.runtime.signatures import match
-from safelaunch.runtime.signatures.match import compiled
+from safelaunch.runtime.signatures.match import EXCEPTION, compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 _FRAME = r"^ *File \".+\", line \d+, in "
 # what ends a traceback need not be called an error: BadZipFile, ArrowInvalid, Unsupported
 _RAISED = r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:\([\w.]+\))?(?:: (.*))?$"
-# raised in one process for what another has raised, whose traceback it quotes
+# raised in one process for an exception of another, whose traceback it quotes
 _CARRIER = r"RayTaskError\(|RemoteTraceback|: Caught \w+ in |failed to import on the worker"
 CARRIED = 120  # lines below a carrier in which the exception that it carries ends
 # what a launcher raises because a child failed says nothing about the cause
@@ -34,7 +33,7 @@ _HANDLING = "During handling of the above exception"
 FRAMES = 120  # lines that a traceback may go on for below a line of code in it
 
 
-class Tracebacks(object):
+class Tracebacks:
     """The tracebacks in lines. `groups` are the indexes of the lines of each rank.
 
     `ends` are the lines of exceptions, those that only carry another left out; `passed` those after
@@ -42,9 +41,9 @@ class Tracebacks(object):
     """
 
     def __init__(self, lines: list[str], groups: Sequence[Sequence[int]] | None = None) -> None:
-        self.ends = []  # type: list[int]
-        self.passed = set()  # type: set[int]
-        self._code_end = {}  # type: dict[int, int]
+        self.ends: list[int] = []
+        self.passed: set[int] = set()
+        self._code_end: dict[int, int] = {}
         for group in groups if groups is not None else [range(len(lines))]:
             self._read(group, [lines[index] for index in group])
         self.ends.sort()
@@ -58,12 +57,14 @@ class Tracebacks(object):
         ends = list(exceptions(lines, own))
         self.ends += [group[at] for at in ends]
         self.passed.update(group[at] for at in own if at not in ends or _is_probe(lines, at))
-        below = 0
+        next_end = 0
         for at, line in enumerate(lines):
-            while below < len(ends) and ends[below] <= at:
-                below += 1
-            if below < len(ends) and ends[below] - at <= FRAMES and _is_code(lines, at, line):
-                self._code_end[group[at]] = group[ends[below]]
+            while next_end < len(ends) and ends[next_end] <= at:
+                next_end += 1
+            if next_end == len(ends):
+                return
+            if ends[next_end] - at <= FRAMES and _is_code(lines, at, line):
+                self._code_end[group[at]] = group[ends[next_end]]
 
 
 def _is_code(lines: list[str], index: int, line: str) -> bool:
@@ -77,23 +78,23 @@ def _is_code(lines: list[str], index: int, line: str) -> bool:
 def exceptions(lines: list[str], own: list[int] | None = None) -> Iterator[int]:
     """Yield the index of each line that ends a traceback, launchers' own left out.
 
-    What only carries another one's exception, with its traceback below, is left out as well. `own`
+    An exception that only carries another, whose traceback stands below, is left out as well. `own`
     is what `raised` has yielded.
     """
-    carrier, held = compiled(_CARRIER), -1
+    is_carrier, carrier = compiled(_CARRIER).search, -1
     for index in raised(lines) if own is None else own:
-        if held >= 0 and index - held > CARRIED:
-            yield held
-        held = index if carrier.search(lines[index]) else -1
-        if held < 0:
+        if carrier >= 0 and index - carrier > CARRIED:
+            yield carrier
+        carrier = index if is_carrier(lines[index]) else -1
+        if carrier < 0:
             yield index
-    if held >= 0:
-        yield held
+    if carrier >= 0:
+        yield carrier
 
 
 def raised(lines: list[str]) -> Iterator[int]:
     """Yield the index of each line that ends a traceback, launchers' own left out."""
-    pattern, frame, named = compiled(match.EXCEPTION), compiled(_FRAME), compiled(_RAISED)
+    pattern, frame, named = compiled(EXCEPTION), compiled(_FRAME), compiled(_RAISED)
     below_frame = False
     for index, line in enumerate(lines):
         hit = pattern.match(line) or (named.match(line) if below_frame else None)
@@ -108,7 +109,7 @@ def raised(lines: list[str]) -> Iterator[int]:
 
 
 def _is_probe(lines: list[str], index: int) -> bool:
-    """Whether an exception is of a kind that programs expect, and was handled: another followed."""
+    """Whether an exception is one that programs expect, and was handled: another followed."""
     name = lines[index].strip().partition(":")[0].rpartition(".")[2]
     return name in PROBES and any(_HANDLING in line for line in lines[index + 1 : index + 4])
 
