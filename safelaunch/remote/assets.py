@@ -13,15 +13,16 @@ from safelaunch.remote.parallel import together
 from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runtime.units import quantity
 from safelaunch.start.preflight import check_assets
-from safelaunch.sync import push_file
+from safelaunch.sync.push import push_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from safelaunch.model import NodePlan, Placed, Plan
     from safelaunch.remote.machine import Machine
-    from safelaunch.sync import Summary, TransferProgress
+    from safelaunch.sync.push import Summary
     from safelaunch.sync.sender import AgentCalls
+    from safelaunch.sync.transfer_progress import TransferProgress
 
 
 def check(plan: Plan) -> None:

@@ -2,23 +2,21 @@
 
 Paramiko's own handler prompts the user on that thread, which blocks all other reading.
 """
+# ruff: noqa: SLF001 - calls the methods that Paramiko's own handler calls
 
 from __future__ import annotations
 
 import queue
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from safelaunch.ssh import paramiko_patches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REPLY_TIMEOUT = 120.0  # seconds for one reply: the user may have to confirm on a phone
 REQUEST, FAILURE, SUCCESS, CONTINUE, INFO_RESPONSE = 50, 51, 52, 60, 61
 _BANNER = 53
-_SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
-_SERVICE = "ssh-userauth"
+SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
 
 
 class AuthAborted(Exception):  # noqa: N818 - reads as what happened
@@ -34,22 +32,19 @@ class AuthExchange:
         self._transport = transport
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         kinds = (_SERVICE_ACCEPT, FAILURE, SUCCESS, _BANNER, CONTINUE)
-        self._handler_table = {kind: self._handler_for(kind) for kind in kinds}
+        self._handler_table = {kind: partial(self._receive, kind) for kind in kinds}
         transport.auth_handler = self
 
-    def _handler_for(self, kind: int) -> Callable[[Any], None]:
-        def handle(message: Any) -> None:
-            if kind == _BANNER:
-                self.banner = message.get_text()
-            else:
-                if kind == SUCCESS:  # before the next message, which may depend on it, is read
-                    self.authenticated = True
-                    self._transport._auth_trigger()  # noqa: SLF001 - as Paramiko's handler
-                self._replies.put((kind, message))
-
-        return handle
-
     # called by Paramiko's transport
+
+    def _receive(self, kind: int, message: Any) -> None:
+        if kind == _BANNER:
+            self.banner = message.get_text()
+            return
+        if kind == SUCCESS:  # before the next message, which may depend on it, is read
+            self.authenticated = True
+            self._transport._auth_trigger()
+        self._replies.put((kind, message))
 
     def is_authenticated(self) -> bool:
         """Whether the server accepted the login."""
@@ -61,38 +56,22 @@ class AuthExchange:
 
     # called by Login
 
-    def request_service(self) -> None:
-        """Request the user authentication service. Raises AuthAborted."""
-        self.send(_SERVICE_REQUEST, _SERVICE)
-
     def send(self, kind: int, *fields: Any) -> tuple[int, Any]:
         """Send a message and return the type and content of the reply. Raises AuthAborted."""
-        message = paramiko_patches.paramiko().Message()
-        message.add_byte(bytes([kind]))
-        for value in fields:
-            if isinstance(value, bool):
-                message.add_boolean(value)
-            elif isinstance(value, int):
-                message.add_int(value)
-            else:
-                message.add_string(value)
         try:
-            self._transport._send_message(message)  # noqa: SLF001 - as Paramiko's handler
+            self._transport._send_message(paramiko_patches.ssh_message(kind, *fields))
         except (OSError, EOFError) as e:
             raise AuthAborted(str(e)) from e
-        return self._reply()
-
-    def _reply(self) -> tuple[int, Any]:
         deadline = time.monotonic() + REPLY_TIMEOUT
         while time.monotonic() < deadline:
             try:
-                kind, message = self._replies.get(timeout=0.2)
+                reply = self._replies.get(timeout=0.2)
             except queue.Empty:
                 if not self._transport.is_active():
                     break
                 continue
-            if kind:
-                return kind, message
+            if reply[0]:
+                return reply
             break
         raise AuthAborted(
             "" if not self._transport.is_active() else f"no answer for {REPLY_TIMEOUT:g} s"

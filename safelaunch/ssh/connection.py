@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -50,33 +51,34 @@ def connect(
             return _connect(route, routes, ask, notify)
         except Unreachable as e:  # noqa: PERF203 - a few
             failures.append(e)
-    raise errors.all_addresses_failed(target.name, failures) from failures[-1]
+    if len(failures) == 1:
+        raise failures[0]
+    reasons = "; ".join(failure.message for failure in failures)
+    text = f"none of its {len(failures)} addresses works: {reasons}"
+    raise Unreachable(text, where=target.name, hint=failures[0].hint) from failures[-1]
 
 
 def _connect(
     target: Target, routes: tuple[Target, ...], ask: Prompter | None, notify: Callable[[str], None]
 ) -> Connection:
     transports: list[Any] = []
+    via = None
     try:
         for hop in target.jumps:
             try:
-                jump, _, _ = handshake.login(hop, (hop,), _last_transport(transports), ask, notify)
+                via, _ = handshake.login(hop, (hop,), via, ask, notify)
             except HostError as e:
-                raise errors.via_jump_host(target, hop.name, e) from e
-            jump.host = hop.name
-            transports.append(jump)
-        via = _last_transport(transports)
-        transport, _, credential = handshake.login(target, routes, via, ask, notify)
+                text = f"jump host `{hop.name}`: {e.message}"
+                raise type(e)(text, where=target.name, hint=e.hint) from e
+            via.host = hop.name
+            transports.append(via)
+        transport, credential = handshake.login(target, routes, via, ask, notify)
         transports.append(transport)
         return Connection(target, transports, credential)
     except BaseException:
         for opened in reversed(transports):
             paramiko_patches.close_transport(opened)
         raise
-
-
-def _last_transport(transports: list[Any]) -> Any:
-    return transports[-1] if transports else None
 
 
 class Connection:
@@ -142,19 +144,6 @@ class Connection:
             raise errors.exec_refused(self.name) from e
         return Channel(self, raw)
 
-    def sftp(self) -> Any:
-        """Return Paramiko's SFTP client. Raises HostError if refused, ConnectionLost."""
-        raw = self._session()
-        try:
-            raw.invoke_subsystem("sftp")
-            return paramiko_patches.paramiko().SFTPClient(raw)
-        except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
-            refused = raw.eof_sent
-            raw.close()
-            if not refused and self.ended():
-                raise self.lost() from e
-            raise errors.NoCommandSession("the server offers no SFTP", where=self.name) from e
-
     def ended(self) -> bool:
         """Whether the connection has ended; to be called once its channels are closed.
 
@@ -166,15 +155,11 @@ class Connection:
 
     def lost(self) -> ConnectionLost:
         """Return the error of a lost connection, with the reason if known."""
-        reason = self._transport.close_reason()
-        jumps = [
-            transport.close_reason()
-            for transport in self._transports[:-1]
-            if not transport.is_active()
-        ]
-        reason_text = next((text for text in (*jumps, reason) if text), "")
+        ended = [jump for jump in self._transports[:-1] if not jump.is_active()]
+        reasons = map(paramiko_patches.close_reason, (*ended, self._transport))
+        reason = next(filter(None, reasons), "")
         return ConnectionLost(
-            f"the connection to {self.name} was lost" + (f": {reason_text}" * bool(reason_text))
+            f"the connection to {self.name} was lost" + f": {reason}" * bool(reason)
         )
 
     def close(self) -> None:
@@ -192,14 +177,9 @@ class Connection:
 
     def _request_exec(self, raw: Any, command: str) -> None:
         """Send an exec request as Paramiko does, without waiting for the reply."""
-        message = paramiko_patches.paramiko().Message()
-        message.add_byte(bytes([_CHANNEL_REQUEST]))
-        message.add_int(raw.remote_chanid)
-        message.add_string("exec")
-        message.add_boolean(True)  # want reply
-        message.add_string(command)
         raw._event_pending()  # noqa: SLF001 - records whether the reply is a success
-        self._transport._send_user_message(message)  # noqa: SLF001 - asks without waiting
+        want_reply = True
+        self._transport.request(_CHANNEL_REQUEST, raw.remote_chanid, "exec", want_reply, command)
 
     def _session(self) -> Any:
         if not self.alive:
@@ -207,7 +187,12 @@ class Connection:
         try:
             return paramiko_patches.open_channel(self._transport, "session")
         except paramiko_patches.paramiko().ChannelException as e:
-            raise errors.session_refused(self.name, printable(e.text)) from e
+            raise errors.NoCommandSession(
+                f"the server refused to open a session: {printable(e.text)}",
+                where=self.name,
+                hint="`MaxSessions` in its sshd_config limits the sessions per connection; 0 "
+                "forbids them",
+            ) from e
         except (paramiko_patches.paramiko().SSHException, OSError, EOFError) as e:
             raise self.lost() from e
 
@@ -225,12 +210,9 @@ class Connection:
             if time.monotonic() < max(stream.last_received, last_request) + interval:
                 continue
             last_request = time.monotonic()
-            message = paramiko_patches.paramiko().Message()
-            message.add_byte(bytes([_GLOBAL_REQUEST]))
-            message.add_string("keepalive@openssh.com")
-            message.add_boolean(True)  # want reply; any kind of reply proves that the host is alive
+            want_reply = True  # any kind of reply proves that the host is alive
             with contextlib.suppress(Exception):
-                self._transport._send_user_message(message)  # noqa: SLF001 - asks without waiting
+                self._transport.request(_GLOBAL_REQUEST, "keepalive@openssh.com", want_reply)
 
 
 class Channel:
@@ -306,11 +288,9 @@ class Channel:
 
         Raises ConnectionLost.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._channel.status_event.wait(
-            POLL if deadline is None else _poll_timeout(deadline)
-        ):
-            if deadline is not None and time.monotonic() >= deadline:
+        deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+        while not self._channel.status_event.wait(min(max(deadline - time.monotonic(), 0), POLL)):
+            if time.monotonic() >= deadline:
                 return None
         code = int(self._channel.exit_status)
         if code >= 0:
@@ -345,12 +325,8 @@ class Channel:
 
     def _exec_refused(self) -> bool:
         """Whether the server closed the channel instead of running the command."""
-        raw = self._channel
-        return (
-            bool(raw.closed and not raw.event_ready)
-            and not self._closed
-            and self._closed_by_server()
-        )
+        refused = self._channel.closed and not self._channel.event_ready and not self._closed
+        return bool(refused) and self._closed_by_server()
 
     def _write_error(self) -> Exception:
         if self._exec_refused():
@@ -373,7 +349,3 @@ class Channel:
             if len(self._errors) > 2 * STDERR_TAIL:
                 self._truncated = True
                 del self._errors[:-STDERR_TAIL]
-
-
-def _poll_timeout(deadline: float) -> float:
-    return min(max(deadline - time.monotonic(), 0.0), POLL)

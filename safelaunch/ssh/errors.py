@@ -2,6 +2,7 @@
 
 Only constructs errors, connects to nothing. `where` is the host's name in each.
 """
+# ruff: noqa: N818 - the names of the classes read as what happened
 
 from __future__ import annotations
 
@@ -13,12 +14,10 @@ from safelaunch.errors import HostError
 from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from safelaunch.ssh.config.target import Target
 
 
-class Unreachable(HostError):  # noqa: N818 - reads as what happened
+class Unreachable(HostError):
     """No SSH server answered; another address of the machine, or a later attempt, may work."""
 
 
@@ -30,11 +29,11 @@ class ClosedBeforeHandshake(Unreachable):
     """A server closed the connection before the SSH handshake; a retry may work."""
 
 
-class UntrustedHostKey(HostError):  # noqa: N818 - reads as what happened
+class UntrustedHostKey(HostError):
     """The host key is not the expected one, or was not accepted."""
 
 
-class LoginFailed(HostError):  # noqa: N818 - reads as what happened
+class LoginFailed(HostError):
     """The server accepted none of the credentials."""
 
 
@@ -42,11 +41,11 @@ class TooManyKeys(LoginFailed):
     """The server closed the connection after some keys; a later key may work."""
 
 
-class NoCommandSession(HostError):  # noqa: N818 - reads as what happened
+class NoCommandSession(HostError):
     """The login worked, but commands cannot be run."""
 
 
-class ConnectionLost(ConnectionError):  # noqa: N818 - reads as what happened
+class ConnectionLost(ConnectionError):
     """The connection ended unexpectedly; the state of the host is unknown."""
 
 
@@ -83,26 +82,18 @@ def install_key_command(target: Target) -> str:
 
 def tcp_connect_failed(target: Target, error: OSError, seconds: float) -> HostError:
     """Return the error of a TCP connection that could not be opened."""
-    place = f"{target.address} port {target.port}"
+    place, hint = f"{target.address} port {target.port}", None
+    text = f"{place}: {error.strerror or error}"
     if isinstance(error, ConnectionRefusedError):
-        return Unreachable(
-            f"{place} refuses connections: the machine is up, but no SSH server listens there",
-            where=target.name,
-            hint=f"is sshd running, and is {target.port} its port?",
-        )
-    if isinstance(error, TimeoutError):
-        return Unreachable(
-            f"{place} does not answer (tried for {seconds:g} s)",
-            where=target.name,
-            hint="is the machine on, and the VPN up? A firewall may also drop the packets",
-        )
-    if error.errno in _UNREACHABLE:
-        return Unreachable(
-            f"no route to {place}: {error.strerror}",
-            where=target.name,
-            hint="is this machine on the network, and the VPN up?",
-        )
-    return Unreachable(f"{place}: {error.strerror or error}", where=target.name)
+        text = f"{place} refuses connections: the machine is up, but no SSH server listens there"
+        hint = f"is sshd running, and is {target.port} its port?"
+    elif isinstance(error, TimeoutError):
+        text = f"{place} does not answer (tried for {seconds:g} s)"
+        hint = "is the machine on, and the VPN up? A firewall may also drop the packets"
+    elif error.errno in _UNREACHABLE:
+        text = f"no route to {place}: {error.strerror}"
+        hint = "is this machine on the network, and the VPN up?"
+    return Unreachable(text, where=target.name, hint=hint)
 
 
 def forwarding_refused(target: Target, jump: str, reason: str) -> HostError:
@@ -170,82 +161,6 @@ def proxy_command_failed(target: Target, command: str, text: str, code: int | No
         f"the proxy command `{command}` opened no connection{end}{reason}",
         where=target.name,
         hint="run it in a shell: it should print a line that begins with SSH-",
-    )
-
-
-def all_addresses_failed(name: str, errors: Sequence[HostError]) -> HostError:
-    """Return one error for a machine whose addresses all failed."""
-    if len(errors) == 1:
-        return errors[0]
-    text = "; ".join(error.message for error in errors)
-    return Unreachable(
-        f"none of its {len(errors)} addresses works: {text}", where=name, hint=errors[0].hint
-    )
-
-
-def via_jump_host(target: Target, jump: str, error: HostError) -> HostError:
-    """Return an error of a jump host as an error of the target host."""
-    return type(error)(f"jump host `{jump}`: {error.message}", where=target.name, hint=error.hint)
-
-
-# -- login
-
-
-def too_many_keys(target: Target, tried: Sequence[str]) -> HostError:
-    """Return the error of a server that closed the connection after MaxAuthTries keys."""
-    return TooManyKeys(
-        f"the server closed the connection after {len(tried)} keys that it does not accept "
-        f"(its MaxAuthTries): {', '.join(tried)}",
-        where=target.name,
-        hint="the agent holds too many keys: name the right one with `identity` in the "
-        "hosts file, or with `IdentityFile` and `IdentitiesOnly yes` in ~/.ssh/config",
-    )
-
-
-def auth_failed(
-    target: Target, tried: Sequence[str], offers: Sequence[str], advice: Sequence[str], text: str
-) -> HostError:
-    """Return the error of a login that failed with every method."""
-    user = f"{target.user}@{target.address}"
-    shown = ", ".join(tried) or "nothing: this machine has no key to try"
-    reason = f"; its message: {text}" if text else ""
-    return LoginFailed(
-        f"login failed for {user}: tried {shown}; the server offers "
-        f"{', '.join(offers) or 'nothing'}{reason}",
-        where=target.name,
-        hint="; ".join(advice) or None,
-    )
-
-
-def disconnected_during_auth(target: Target, reason: str) -> HostError:
-    """Return the error of a server that disconnected during the login and gave a reason."""
-    return LoginFailed(
-        f"the server ended the login of `{target.user}`: {reason}",
-        where=target.name,
-        hint="look at sshd's log on the host",
-    )
-
-
-def connection_lost_during_auth(target: Target, reason: str) -> HostError:
-    """Return the error of a connection that was lost during the login."""
-    return Unreachable(
-        f"the connection was lost during the login of `{target.user}`"
-        + (f": {reason}" if reason else ""),
-        where=target.name,
-        hint="try again; if it happens each time, look at sshd's log on the host "
-        "(LoginGraceTime, fail2ban)",
-    )
-
-
-# -- commands
-
-
-def session_refused(where: str, reason: str) -> HostError:
-    """Return the error of a server that refuses a session channel."""
-    return NoCommandSession(
-        f"the server refused to open a session: {reason}",
-        where=where,
-        hint="`MaxSessions` in its sshd_config limits the sessions per connection; 0 forbids them",
     )
 
 

@@ -10,13 +10,13 @@ from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches, proxy
 from safelaunch.ssh.keys.verify_host_key import HostKeyVerifier
 from safelaunch.ssh.login import Login, Prompter
+from safelaunch.ssh.streams import ProxyProcess, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from safelaunch.errors import HostError
     from safelaunch.ssh.config.target import Target
-    from safelaunch.ssh.streams import Stream
 
 GREETING_TIMEOUT = 30.0  # seconds until the server's greeting: it may look up our name first
 KEY_EXCHANGE_TIMEOUT = 30.0  # seconds
@@ -24,13 +24,8 @@ RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds before each retry, plus or minus a ran
 # what OpenSSH sends instead of a greeting when it is at its limit of connections
 _OVERLOAD_MESSAGES = ("exceeded maxstartups", "not allowed at this time")
 # GCM needs no second pass for a MAC: the fastest on a processor with AES instructions
-CIPHERS = (
-    "aes128-gcm@openssh.com",
-    "aes256-gcm@openssh.com",
-    "aes128-ctr",
-    "aes192-ctr",
-    "aes256-ctr",
-)
+_GCM = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+CIPHERS = (*_GCM, "aes128-ctr", "aes192-ctr", "aes256-ctr")
 
 
 def login(
@@ -39,8 +34,8 @@ def login(
     via: Any,
     ask: Prompter | None,
     notify: Callable[[str], None],
-) -> tuple[Any, Login, str]:
-    """Return an open transport to a target, its login, and the accepted credential.
+) -> tuple[Any, str]:
+    """Return an open transport to a target, and the accepted credential.
 
     `via` is the transport of a jump host, or None. `routes` are all targets of this machine.
     Raises HostError.
@@ -50,8 +45,7 @@ def login(
     try:
         key = transport.host_key
         verifier.check(key.get_name(), key.asbytes(), ask, notify)
-        session = Login(target, transport, ask)
-        return transport, session, session.run()
+        return transport, Login(target, transport, ask).run()
     except BaseException:
         paramiko_patches.close_transport(transport)
         raise
@@ -80,6 +74,7 @@ def _connect_with_retries(
 
 def _key_exchange(target: Target, verifier: HostKeyVerifier, stream: Stream, attempts: int) -> Any:
     transport = None
+    timeout = GREETING_TIMEOUT + KEY_EXCHANGE_TIMEOUT
     try:
         transport = paramiko_patches.transport(stream)
         transport.banner_timeout = GREETING_TIMEOUT
@@ -87,19 +82,16 @@ def _key_exchange(target: Target, verifier: HostKeyVerifier, stream: Stream, att
         options = transport.get_security_options()
         options.ciphers = [c for c in CIPHERS if c in options.ciphers]
         options.key_types = verifier.algorithms(options.key_types)
-        transport.start_client(timeout=GREETING_TIMEOUT + KEY_EXCHANGE_TIMEOUT)
+        transport.start_client(timeout=timeout)
     except BaseException as e:
         _close(transport, stream)
         if isinstance(e, Exception):
-            raise _explain_failure(
-                target, stream, e, getattr(transport, "disconnect_reason", ""), attempts
-            ) from e
+            reason = getattr(transport, "disconnect_reason", "")
+            raise _explain_failure(target, stream, e, reason, attempts) from e
         raise
     if not transport.initial_kex_done:
         _close(transport, stream)
-        raise errors.handshake_timeout(
-            target, GREETING_TIMEOUT + KEY_EXCHANGE_TIMEOUT, "the key exchange"
-        )
+        raise errors.handshake_timeout(target, timeout, "the key exchange")
     return transport
 
 
@@ -131,8 +123,8 @@ def _explain_failure(
 
 
 def _explain_no_data(target: Target, stream: Stream, error: Exception, attempts: int) -> HostError:
-    command = proxy.proxy_process(stream)
-    if command is not None:
+    command = stream.raw
+    if isinstance(command, ProxyProcess):
         return errors.proxy_command_failed(
             target, target.proxy_command or "", command.stderr_tail, command.code()
         )

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safelaunch.runtime.plain_text import printable
-from safelaunch.ssh import errors
+from safelaunch.ssh import errors, paramiko_patches
 from safelaunch.ssh.auth_messages import (
     CONTINUE,
     FAILURE,
     INFO_RESPONSE,
     REQUEST,
+    SERVICE_REQUEST,
     SUCCESS,
     AuthAborted,
     AuthExchange,
@@ -62,7 +63,7 @@ class Login:
     def run(self) -> str:
         """Log in and return the accepted credential. Raises LoginFailed, Unreachable."""
         try:
-            self._exchange.request_service()
+            self._exchange.send(SERVICE_REQUEST, "ssh-userauth")
             with agent.agent_keys(self.target, self.advice.append) as agent_keys:
                 return self._try_methods(agent_keys)
         except AuthAborted as e:
@@ -76,8 +77,10 @@ class Login:
         if self._request("none"):
             return "no proof: the server asked for none"
         methods = {
-            "publickey": self._publickey(
-                identities.identities_to_try(self.target, agent_keys, self._note_unusable)
+            "publickey": (
+                credential
+                for key in identities.identities_to_try(self.target, agent_keys, self._note)
+                for credential in self._try_key(key)
             ),
             "keyboard-interactive": self._interactive(),
             "password": self._password(),
@@ -94,10 +97,6 @@ class Login:
                 return credential
 
     # -- the methods: each step yields the credential if it was accepted, else ""
-
-    def _publickey(self, candidates: Iterator[Identity]) -> Iterator[str]:
-        for key in candidates:
-            yield from self._try_key(key)
 
     def _try_key(self, key: Identity) -> Iterator[str]:
         public = key
@@ -116,8 +115,9 @@ class Login:
             return
         fields = ("publickey", True, algorithm, public.blob)
         session = identities.pack_string(self.transport.session_id)
+        request = paramiko_patches.ssh_message(REQUEST, self.target.user, "ssh-connection", *fields)
         try:
-            signature = signer.sign(session + self._signed_request(*fields), algorithm)
+            signature = signer.sign(session + request.asbytes(), algorithm)
         except (ValueError, OSError, identities.UnusableKey) as e:
             self.tried.append(f"{public.description}: {e}")
             return
@@ -147,9 +147,7 @@ class Login:
         if key.path is None:
             return None
         if self.ask is None:
-            self._note_unusable(
-                key.label, "it has a passphrase, and there is no terminal to ask for it"
-            )
+            self._note(key.label, "it has a passphrase, and there is no terminal to ask for it")
             self.advice.append(f"add it to an agent first: ssh-add {key.label}")
             return None
         for _ in range(MAX_ATTEMPTS):
@@ -161,12 +159,12 @@ class Login:
             except identities.PassphraseRequired:
                 continue
             except identities.UnusableKey as e:
-                self._note_unusable(key.label, str(e))
+                self._note(key.label, str(e))
                 return None
             if key.blob:
-                return identities.Identity(key.label, key.kind, key.blob, sign, key.path)
+                kind, blob = key.kind, key.blob
             return identities.Identity(key.label, kind, blob, sign, key.path)
-        self._note_unusable(key.label, "wrong passphrase")
+        self._note(key.label, "wrong passphrase")
         return None
 
     def _interactive(self) -> Iterator[str]:
@@ -229,38 +227,38 @@ class Login:
         message.get_boolean()  # partial success: the other methods are in the list
         return False
 
-    def _signed_request(self, *fields: Any) -> bytes:
-        """Return the bytes of the request that the signature covers."""
-        parts = [bytes([REQUEST])]
-        for value in (self.target.user, "ssh-connection", *fields):
-            if isinstance(value, bool):
-                parts.append(bytes([value]))
-            else:
-                parts.append(
-                    identities.pack_string(value if isinstance(value, bytes) else value.encode())
-                )
-        return b"".join(parts)
-
     # -- errors
 
-    def _note_unusable(self, label: str, why: str) -> None:
-        self._note(f"{label}: {why}")
-
-    def _note(self, what: str) -> None:
-        if what not in self.tried:
-            self.tried.append(what)
+    def _note(self, credential: str, reason: str = "") -> None:
+        text = f"{credential}: {reason}" if reason else credential
+        if text not in self.tried:
+            self.tried.append(text)
 
     def _interrupted(self, reason: str) -> HostError:
-        message = self.transport.disconnect_reason
+        target, message = self.target, self.transport.disconnect_reason
         if "too many authentication failures" in message.lower() and self._rejected_keys > 1:
-            return errors.too_many_keys(self.target, self.tried)
-        banner = printable(" ".join(self._exchange.banner.split()))
-        if not message and not banner:
-            return errors.connection_lost_during_auth(
-                self.target, reason or self.transport.close_reason()
+            return errors.TooManyKeys(
+                f"the server closed the connection after {len(self.tried)} keys that it does not "
+                f"accept (its MaxAuthTries): {', '.join(self.tried)}",
+                where=target.name,
+                hint="the agent holds too many keys: name the right one with `identity` in the "
+                "hosts file, or with `IdentityFile` and `IdentitiesOnly yes` in ~/.ssh/config",
             )
-        return errors.disconnected_during_auth(
-            self.target, "; ".join(t for t in (message, banner) if t)
+        banner = printable(" ".join(self._exchange.banner.split()))
+        if message or banner:
+            return errors.LoginFailed(
+                f"the server ended the login of `{target.user}`: "
+                + "; ".join(filter(None, (message, banner))),
+                where=target.name,
+                hint="look at sshd's log on the host",
+            )
+        reason = reason or paramiko_patches.close_reason(self.transport)
+        return errors.Unreachable(
+            f"the connection was lost during the login of `{target.user}`"
+            + (f": {reason}" if reason else ""),
+            where=target.name,
+            hint="try again; if it happens each time, look at sshd's log on the host "
+            "(LoginGraceTime, fail2ban)",
         )
 
     def _auth_failed(self) -> HostError:
@@ -282,9 +280,14 @@ class Login:
         unsupported = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
         if unsupported:
             advice.append(f"safelaunch does not support {', '.join(unsupported)}")
-        message = printable(" ".join(self._exchange.banner.split()))
-        return errors.auth_failed(
-            self.target, self.tried, self.offers, [*advice, *self.target.notes], message
+        banner = printable(" ".join(self._exchange.banner.split()))
+        return errors.LoginFailed(
+            f"login failed for {self.target.user}@{self.target.address}: tried "
+            f"{', '.join(self.tried) or 'nothing: this machine has no key to try'}; the server "
+            f"offers {', '.join(self.offers) or 'nothing'}"
+            + (f"; its message: {banner}" if banner else ""),
+            where=self.target.name,
+            hint="; ".join((*advice, *self.target.notes)) or None,
         )
 
 

@@ -1,4 +1,5 @@
 """Paramiko, imported late and silenced, with patched subclasses of three of its classes."""
+# ruff: noqa: PLC0415 - Paramiko is slow to import
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def paramiko() -> Any:
     try:
         with warnings.catch_warnings():  # older versions name ciphers that cryptography deprecates
             warnings.simplefilter("ignore")
-            import paramiko as module  # noqa: PLC0415 - slow
+            import paramiko as module
     finally:
         if previous is missing:
             sys.modules.pop("invoke", None)
@@ -50,65 +51,75 @@ def transport(stream: Stream) -> Any:
     return _transport_class()(stream, packetizer_class=_packetizer_class())
 
 
-class _TransportPatch:
-    """Changes to Paramiko's Transport; _transport_class combines the two once it is imported."""
-
-    disconnect_reason = ""  # text of the server's disconnect message
-    host = ""  # the name of the host, for messages
-    # attributes of Paramiko's class
-    clear_to_send: threading.Event
-    saved_exception: Exception | None
-    ident: int | None
-    _channels: Any
-    _send_message: Any
-
-    def __init__(self, stream: Stream, **args: Any) -> None:
-        parent: Any = super()
-        parent.__init__(stream, **args)
-        self._deferred: list[Any] = []
-
-    def _parse_disconnect(self, message: Any) -> None:
-        message.get_int()
-        self.disconnect_reason = printable(message.get_text())
-
-    def _send_user_message(self, data: Any) -> None:
-        # The reading thread answers a channel that ends during a key exchange. Paramiko would
-        # block it there until the exchange is done, whose messages only this thread reads.
-        if threading.get_ident() == self.ident and not self.clear_to_send.is_set():
-            self._deferred.append(data)
-        else:
-            parent: Any = super()
-            parent._send_user_message(data)  # noqa: SLF001 - its own
-
-    def _parse_newkeys(self, message: Any) -> None:
-        parent: Any = super()
-        parent._parse_newkeys(message)  # noqa: SLF001 - its own
-        deferred, self._deferred = self._deferred, []
-        for data in deferred:
-            self._send_message(data)
-
-    def _parse_channel_open_success(self, message: Any) -> None:
-        # before the first byte of the channel: a forwarded server sends its greeting at once
-        channel = self._channels.get(message.get_int())
-        if channel is not None:
-            channel.in_buffer = _buffer_class()()
-        message.rewind()
-        parent: Any = super()
-        parent._parse_channel_open_success(message)  # noqa: SLF001 - its own
-
-    def close_reason(self) -> str:
-        """Return why the connection ended, "" if unknown."""
-        error = self.saved_exception
-        if self.disconnect_reason or error is None:
-            return self.disconnect_reason
-        if isinstance(error, EOFError):
-            return "closed by the other side"
-        return printable(getattr(error, "strerror", None) or str(error))
-
-
 @functools.cache
 def _transport_class() -> Any:
-    return type("Transport", (_TransportPatch, paramiko().Transport), {})
+    base: Any = paramiko().Transport
+
+    class PatchedTransport(base):  # type: ignore[misc]
+        """Records why a connection ended, and never blocks its own reading thread."""
+
+        disconnect_reason = ""  # text of the server's disconnect message
+        host = ""  # the name of the host, for messages
+
+        def __init__(self, stream: Stream, **args: Any) -> None:
+            super().__init__(stream, **args)
+            self._deferred: list[Any] = []
+
+        def request(self, kind: int, *fields: Any) -> None:
+            """Send a message, without waiting for the reply."""
+            self._send_user_message(ssh_message(kind, *fields))
+
+        def _parse_disconnect(self, message: Any) -> None:
+            message.get_int()
+            self.disconnect_reason = printable(message.get_text())
+
+        def _send_user_message(self, data: Any) -> None:
+            # The reading thread answers a channel that ends during a key exchange. Paramiko would
+            # block it there until the exchange is done, whose messages only this thread reads.
+            if threading.get_ident() == self.ident and not self.clear_to_send.is_set():
+                self._deferred.append(data)
+            else:
+                super()._send_user_message(data)
+
+        def _parse_newkeys(self, message: Any) -> None:
+            super()._parse_newkeys(message)
+            deferred, self._deferred = self._deferred, []
+            for data in deferred:
+                self._send_message(data)
+
+        def _parse_channel_open_success(self, message: Any) -> None:
+            # before the first byte of the channel: a forwarded server sends its greeting at once
+            channel = self._channels.get(message.get_int())
+            if channel is not None:
+                channel.in_buffer = _buffer_class()()
+            message.rewind()
+            super()._parse_channel_open_success(message)
+
+    return PatchedTransport
+
+
+def close_reason(opened: Any) -> str:
+    """Return why the connection of a transport ended, "" if unknown."""
+    error = opened.saved_exception
+    if opened.disconnect_reason or error is None:
+        return str(opened.disconnect_reason)
+    if isinstance(error, EOFError):
+        return "closed by the other side"
+    return printable(getattr(error, "strerror", None) or str(error))
+
+
+def ssh_message(kind: int, *fields: bool | int | str | bytes) -> Any:
+    """Return a message of Paramiko's class: its number, then the fields (RFC 4251, 5)."""
+    message = paramiko().Message()
+    message.add_byte(bytes([kind]))
+    for value in fields:
+        if isinstance(value, bool):
+            message.add_boolean(value)
+        elif isinstance(value, int):
+            message.add_int(value)
+        else:
+            message.add_string(value)
+    return message
 
 
 def close_transport(opened: Any) -> None:

@@ -28,20 +28,14 @@ _lock = threading.Lock()  # several connections may prompt at the same time
 
 def _ask(prompt: str, *, secret: bool) -> str:
     with _lock:
-        return _ask_locked(prompt, secret=secret)
-
-
-def _ask_locked(prompt: str, *, secret: bool) -> str:
-    if secret:
         # getpass repeats its prompt on some systems, so it gets the last line only
         leading, _, last_line = prompt.rpartition("\n")
-        with _terminal() as (_, out):
-            out.write(leading + "\n" if leading else "")
-        return getpass.getpass(last_line)
-    with _terminal() as (source, out):
-        out.write(prompt)
-        out.flush()
-        line = source.readline()
+        with _terminal() as (source, out):
+            out.write((leading + "\n" if leading else "") if secret else prompt)
+            out.flush()
+            line = "" if secret else source.readline()
+        if secret:
+            return getpass.getpass(last_line)
     if not line:
         raise EOFError
     return line.rstrip("\r\n")

@@ -22,14 +22,6 @@ CONNECT_TIMEOUT = 15.0  # seconds for each address
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
-class _ProxyStream(Stream):
-    """A stream over a proxy command."""
-
-    def __init__(self, command: ProxyProcess) -> None:
-        super().__init__(command)
-        self.command = command
-
-
 def open_stream(target: Target, via: Any, notify: Callable[[str], None]) -> Stream:
     """Open a stream to a target; `via` is the transport of the jump host before it, or None.
 
@@ -39,15 +31,10 @@ def open_stream(target: Target, via: Any, notify: Callable[[str], None]) -> Stre
         return Stream(_open_forwarding(target, via))
     if target.proxy_command is not None:
         try:
-            return _ProxyStream(ProxyProcess(target.proxy_command, notify))
+            return Stream(ProxyProcess(target.proxy_command, notify))
         except OSError as e:
             raise errors.proxy_command_failed(target, target.proxy_command, str(e), None) from e
     return Stream(_connect_tcp(target))
-
-
-def proxy_process(opened: Stream) -> ProxyProcess | None:
-    """Return the proxy command behind a stream, or None."""
-    return opened.command if isinstance(opened, _ProxyStream) else None
 
 
 def _connect_tcp(target: Target) -> socket.socket:
@@ -88,5 +75,5 @@ def _open_forwarding(target: Target, via: Any) -> Any:
     except module.ChannelException as e:
         reason = printable(e.text)
     except (module.SSHException, OSError, EOFError) as e:
-        reason = via.close_reason() or printable(str(e))
+        reason = paramiko_patches.close_reason(via) or printable(str(e))
     raise errors.forwarding_refused(target, via.host, reason)

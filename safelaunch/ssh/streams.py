@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,42 +24,22 @@ _STDERR_TAIL = 4096  # characters of a proxy command's stderr to keep
 _QUICK_ACK = getattr(socket, "TCP_QUICKACK", None)  # Linux only
 
 
-class SocketLike(Protocol):
-    """The socket methods in use. `recv` and `send` raise TimeoutError after the timeout."""
-
-    def recv(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, none at the end of the stream."""
-        ...
-
-    def send(self, data: bytes, /) -> int:
-        """Send some bytes, and return how many."""
-        ...
-
-    def settimeout(self, seconds: float | None, /) -> None:
-        """Set the timeout of recv and send."""
-        ...
-
-    def close(self) -> None:
-        """Close it; recv and send in other threads return."""
-        ...
-
-
 class Stream:
     """A duplex byte stream with a read buffer; fails after `silence_limit` seconds of silence."""
 
-    def __init__(self, raw: SocketLike) -> None:
+    def __init__(self, raw: socket.socket | ProxyProcess) -> None:
+        """Read and write `raw`, whose recv and send raise TimeoutError after its timeout."""
         self.silence_limit: float | None = None
         self.last_received = time.monotonic()
         self.greeting = b""
         self.closed_by_peer = False
-        self._raw = raw
-        self._acknowledges = _QUICK_ACK is not None and isinstance(raw, socket.socket)
+        self.raw = raw
         self._buffer = memoryview(b"")
         self._closed = False  # Paramiko reads this attribute of a socket
 
     def settimeout(self, seconds: float | None) -> None:
         """Set the timeout of recv and send."""
-        self._raw.settimeout(seconds)
+        self.raw.settimeout(seconds)
 
     def recv(self, size: int) -> bytes:
         """Return up to `size` bytes, none at the end of the stream. Raises OSError."""
@@ -71,7 +51,7 @@ class Stream:
 
     def _receive(self) -> bytes:
         try:
-            data = self._raw.recv(READ_SIZE)
+            data = self.raw.recv(READ_SIZE)
         except TimeoutError:
             silence = time.monotonic() - self.last_received
             if self.silence_limit is not None and silence > self.silence_limit:
@@ -81,35 +61,29 @@ class Stream:
         except OSError:
             self.closed_by_peer = True
             raise
-        if self._acknowledges:
-            self._acknowledge()
+        if _QUICK_ACK is not None and isinstance(self.raw, socket.socket):
+            # OpenSSH's sshd holds back a small packet until the packet before it is acknowledged,
+            # which takes 40 ms otherwise: after each login, for example; the kernel resets this.
+            with contextlib.suppress(OSError):
+                self.raw.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
         self.closed_by_peer = not data
         self.last_received = time.monotonic()
         if len(self.greeting) < GREETING_BYTES:
             self.greeting += data[: GREETING_BYTES - len(self.greeting)]
         return data
 
-    def _acknowledge(self) -> None:
-        """Acknowledge received data at once; the kernel resets TCP_QUICKACK, so set it each time.
-
-        OpenSSH's sshd holds back a small packet until the packet before it is acknowledged, which
-        takes 40 ms otherwise: after each login, for example.
-        """
-        with contextlib.suppress(OSError):
-            self._raw.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)  # type: ignore[attr-defined]
-
     def send(self, data: bytes) -> int:
         """Send some bytes, and return how many. Raises OSError."""
-        return self._raw.send(data)
+        return self.raw.send(data)
 
     def close(self) -> None:
         """Close it; a blocked read or write in another thread ends at once."""
         self._closed = True
         with contextlib.suppress(Exception):
-            if isinstance(self._raw, socket.socket):
-                self._raw.shutdown(socket.SHUT_RDWR)  # close() alone wakes no blocked thread
+            if isinstance(self.raw, socket.socket):
+                self.raw.shutdown(socket.SHUT_RDWR)  # close() alone wakes no blocked thread
         with contextlib.suppress(Exception):
-            self._raw.close()
+            self.raw.close()
 
 
 class ProxyProcess:

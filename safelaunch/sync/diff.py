@@ -33,12 +33,10 @@ class Difference:
     links: list[Entry] = field(default_factory=list)
     files: list[Entry] = field(default_factory=list)
     adopted: list[Entry] = field(default_factory=list)  # identical on the host: only recorded
-    conflicts: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # path, reason why it is not overwritten
-    deleted: list[RemoteEntry] = field(
-        default_factory=list
-    )  # synced earlier, no longer in the project
+    # path, reason why it is not overwritten
+    conflicts: list[tuple[str, str]] = field(default_factory=list)
+    # synced earlier, no longer in the project
+    deleted: list[RemoteEntry] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -51,11 +49,6 @@ def digest(tree: Tree) -> str:
     lines = [f"{i.path}\0{i.kind}\0{i.mode}\0{i.content}" for i in tree.items.values()]
     text = "\n".join(sorted(lines))
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
-
-def not_recorded(tree: Tree, rows: Mapping[str, RemoteEntry]) -> list[Entry]:
-    """Return the entries of which the host has no record."""
-    return [i for i in tree.items.values() if i.path not in rows]
 
 
 def needs_hash(tree: Tree, rows: Mapping[str, RemoteEntry]) -> list[Entry]:
@@ -83,7 +76,7 @@ def compare(
         if row is None or row.state == "g":
             _add(changes, item)
         elif row.state == "b":
-            if force or any(above in replaced for above in _parents(item.path)):
+            if force or any(above in replaced for above in parents(item.path)):
                 _add(changes, item)
             else:
                 changes.conflicts.append((item.path, _BLOCKED))
@@ -97,10 +90,8 @@ def compare(
             _add(changes, item)
         else:
             changes.conflicts.append((item.path, _conflict_reason(row, recorded_paths)))
-    changes.deleted = [
-        rows[path] for path in recorded_paths if path in rows and path not in tree.items
-    ]
-    changes.deleted = [row for row in changes.deleted if row.state != "g"]
+    deleted = [rows[path] for path in recorded_paths if path in rows and path not in tree.items]
+    changes.deleted = [row for row in deleted if row.state != "g"]
     return changes
 
 
@@ -116,7 +107,8 @@ def _plan_folder(changes: Difference, item: Entry, row: RemoteEntry, *, force: b
     return False
 
 
-def _parents(path: str) -> list[str]:
+def parents(path: str) -> list[str]:
+    """Return the folders above a path, the outermost first."""
     names = path.split("/")
     return ["/".join(names[:count]) for count in range(1, len(names))]
 

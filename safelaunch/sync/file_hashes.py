@@ -23,7 +23,6 @@ LARGE = 8 << 20  # bytes above which a file is sent alone, and resumed after an 
 _CHUNK = 1 << 20
 _VERSION = 2
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0)  # on Windows
-_SHELLS = (".sh", ".bash", ".zsh", ".ksh")
 _INTERPRETED = re.compile(rb"#![^\n]*\b(ba|da|k|z|fi|c|tc)?sh\b|#![^\n]*\bpython")
 # A file written twice within a tick of its clock may look the same: whole seconds are of a file
 # system that has no finer ones (FAT has two), others have the kernel's tick, 10 ms at most.
@@ -32,7 +31,7 @@ _COARSE, _FINE = 2 * _SECOND, _SECOND // 20
 
 
 class FileContent(NamedTuple):
-    """A file's bytes as they travel; `settled` is false where it changed while it was read."""
+    """The bytes of a file to send; `unchanged` is false if it changed while it was read."""
 
     data: bytes
     is_script: bool
@@ -44,15 +43,10 @@ def read(item: Entry) -> FileContent:
     data, unchanged = _read_once(item.local)
     if not unchanged:
         data, unchanged = _read_once(item.local)
-    is_script = data[:2] == b"#!"
-    has_shell_suffix = item.path.endswith(_SHELLS)
-    if (
-        b"\r\n" in data
-        and not item.verbatim
-        and (has_shell_suffix or (is_script and _INTERPRETED.match(data)))
-    ):
+    is_shell = item.path.endswith((".sh", ".bash", ".zsh", ".ksh"))
+    if b"\r\n" in data and not item.verbatim and (is_shell or _INTERPRETED.match(data)):
         data = data.replace(b"\r\n", b"\n")
-    return FileContent(data, is_script, unchanged)
+    return FileContent(data, data[:2] == b"#!", unchanged)
 
 
 def _read_once(path: str) -> tuple[bytes, bool]:
@@ -82,18 +76,18 @@ def store_hash(item: Entry, content: FileContent) -> None:
 
 
 def hash_item(item: Entry, on_bytes: Callable[[int], None]) -> None:
-    """Work out an item's hash; `each` is called with bytes that were read. Raises OSError."""
+    """Set the hash of an entry; `on_bytes` gets each number of bytes read. Raises OSError."""
     if item.size <= LARGE:
         store_hash(item, read(item))
         on_bytes(item.size)
         return
     # sha256: processors have instructions for it, and sha256sum prints the same
-    loaded = hashlib.sha256()
+    hasher = hashlib.sha256()
     with open(item.local, "rb", buffering=0) as file:
         while data := file.read(_CHUNK):
-            loaded.update(data)
+            hasher.update(data)
             on_bytes(len(data))
-    item.hash = loaded.hexdigest()
+    item.hash = hasher.hexdigest()
 
 
 class HashCache:
@@ -103,7 +97,8 @@ class HashCache:
         name = hashlib.blake2b(os.fsencode(os.path.abspath(root)), digest_size=12).hexdigest()
         self._path = None if folder is None else os.path.join(folder, f"hashes-{name}.json")
         self._hashes = self._read()
-        self._started = time.time_ns()
+        self._started_ns = time.time_ns()
+        self.started = time.monotonic()
 
     def _read(self) -> dict[str, list[int | str]]:
         if self._path is None:
@@ -135,7 +130,7 @@ class HashCache:
         updated = {
             item.path: [*item.key, item.hash, item.size, item.mode]
             for item in items
-            if item.hash and _stable_after(item) < self._started
+            if item.hash and _stable_after(item) < self._started_ns
         }
         if updated == self._hashes:
             return

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import os
 import re
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
+
+from pathspec import GitIgnoreSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,8 +36,6 @@ _FOLDERS = frozenset(
 _OUTPUTS = frozenset({"checkpoints", "wandb", "mlruns", "lightning_logs"})
 _OUTPUT = re.compile(r"checkpoint-[0-9]+")
 _FILES = frozenset({".git", ".DS_Store", "Thumbs.db", "desktop.ini"})  # `.git` of a worktree
-_SUFFIXES = (".pyc", ".pyo")
-_PARTIAL_FILE = (".safelaunch-", ".part")  # what an interrupted transfer leaves
 
 
 class IgnoreDecision(NamedTuple):
@@ -48,8 +49,6 @@ class Patterns:
     """The patterns of one ignore file or list. Invalid lines are skipped, as git does."""
 
     def __init__(self, lines: Iterable[str], source: str, *, fold: bool = False) -> None:
-        from pathspec import GitIgnoreSpec  # noqa: PLC0415 - loaded already
-
         self.source = source
         self.fold = fold
         self.lines = [line.lower() if fold else line for line in lines if _is_rule(line)]
@@ -58,9 +57,10 @@ class Patterns:
         except ValueError:
             self.lines = [line for line in self.lines if _is_pattern(line)]
             self._spec = GitIgnoreSpec.from_lines(self.lines)
-        match = [p.regex.pattern for p in self._spec.patterns if p.regex is not None]
-        # most paths match nothing, which one expression says in a third of the time
-        self._any = re.compile("|".join(f"(?:{_anonymous(p)})" for p in match) or "(?!)")
+        regexes = [p.regex.pattern for p in self._spec.patterns if p.regex is not None]
+        anonymous = (re.sub(r"\(\?P<\w+>", "(?:", regex) for regex in regexes)
+        # most paths match nothing, which one expression shows in a third of the time
+        self._any = re.compile("|".join(f"(?:{regex})" for regex in anonymous) or "(?!)")
 
     def decision(self, path: str, *, is_folder: bool) -> IgnoreDecision | None:
         """Return the decision of the last line that matches a path, or None."""
@@ -80,17 +80,11 @@ def _is_rule(line: str) -> bool:
 
 
 def _is_pattern(line: str) -> bool:
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - loaded already
-
     try:
         GitIgnoreSpec.from_lines([line])
     except ValueError:
         return False
     return True
-
-
-def _anonymous(pattern: str) -> str:
-    return re.sub(r"\(\?P<\w+>", "(?:", pattern)
 
 
 class Include:
@@ -103,9 +97,8 @@ class Include:
 
     def has(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path is included."""
-        if self._patterns is None:
-            return False
-        return self._patterns.decision(path, is_folder=is_folder) is not None
+        patterns = self._patterns
+        return patterns is not None and patterns.decision(path, is_folder=is_folder) is not None
 
     def reaches_into(self, folder: str) -> bool:
         """Whether a path pattern may include something below a folder."""
@@ -123,8 +116,6 @@ def _path_parts(pattern: str) -> list[str]:
 
 
 def _may_contain(path: list[str], folder: list[str]) -> bool:
-    from fnmatch import fnmatchcase  # noqa: PLC0415 - only jobs that include
-
     for index, name in enumerate(folder):
         if index >= len(path):
             return False  # the pattern is a parent folder, which is included completely
@@ -149,7 +140,7 @@ class Rules:
         self.root = root
         self.everything = everything
         self.fold = not everything and _ignores_case(root)
-        self._include = Include(include, fold=self.fold)
+        self.include = Include(include, fold=self.fold)
         self._exclude = Patterns(exclude, "exclude", fold=self.fold) if exclude else None
         # by kind of ignore file: (folder, what paths are relative to it, patterns), inner last
         self._files: dict[str, list[tuple[str, str, Patterns]]] = {n: [] for n in IGNORE_FILES}
@@ -158,10 +149,8 @@ class Rules:
 
     def enter(self, folder: str, names: Iterable[str]) -> None:
         """Read the ignore files among the names in a folder ("" is the root)."""
-        if self.everything:
-            return
         for name in IGNORE_FILES:
-            if name in names:
+            if name in names and not self.everything:
                 shown = f"{folder}/{name}" if folder else name
                 self._add(name, folder, "", _read_lines(os.path.join(self.root, shown)), shown)
 
@@ -173,27 +162,17 @@ class Rules:
 
     def decide(self, path: str, *, is_folder: bool) -> IgnoreDecision | None:
         """Return the decision for a skipped path, or None for a path to sync."""
-        if self.everything or self._include.has(path, is_folder=is_folder):
+        if self.everything or self.include.has(path, is_folder=is_folder):
             return None
-        if self._exclude is not None:
-            match = self._exclude.decision(path, is_folder=is_folder)
+        levels = [("", "", self._exclude)] if self._exclude else []
+        for name in reversed(IGNORE_FILES):
+            levels += reversed(self._files[name])
+        for folder, prefix, patterns in levels:
+            inside = prefix + (path[len(folder) + 1 :] if folder else path)
+            match = patterns.decision(inside, is_folder=is_folder)
             if match is not None:
                 return match if match.skipped else None
-        for name in reversed(IGNORE_FILES):
-            for folder, prefix, patterns in reversed(self._files[name]):
-                inside = prefix + (path[len(folder) + 1 :] if folder else path)
-                match = patterns.decision(inside, is_folder=is_folder)
-                if match is not None:
-                    return match if match.skipped else None
         return self._built_in(path, is_folder=is_folder)
-
-    def reaches_into(self, folder: str) -> bool:
-        """Whether `include` may match something below a skipped folder."""
-        return self._include.reaches_into(folder)
-
-    def brings_back(self, path: str, *, is_folder: bool) -> bool:
-        """Whether `include` names a path below a skipped folder."""
-        return self._include.has(path, is_folder=is_folder)
 
     def _built_in(self, path: str, *, is_folder: bool) -> IgnoreDecision | None:
         name = path.rpartition("/")[2]
@@ -202,10 +181,8 @@ class Rules:
             if not skipped and (name in _OUTPUTS or _OUTPUT.fullmatch(name)):
                 skipped = not os.path.exists(os.path.join(self.root, path, "__init__.py"))
         else:
-            skipped = name in _FILES or name.endswith(_SUFFIXES)
-            skipped = skipped or (
-                name.startswith(_PARTIAL_FILE[0]) and name.endswith(_PARTIAL_FILE[1])
-            )
+            partial = name.startswith(".safelaunch-") and name.endswith(".part")  # of a transfer
+            skipped = partial or name in _FILES or name.endswith((".pyc", ".pyo"))
         return IgnoreDecision(True, BUILT_IN) if skipped else None
 
     def _add(self, name: str, folder: str, prefix: str, lines: list[str], shown: str) -> None:
@@ -235,8 +212,8 @@ def _hides(lines: list[str], path: str, source: str) -> bool:
     patterns = Patterns(lines, source)
     names = path.rstrip("/").split("/")
     folders = ["/".join(names[: n + 1]) for n in range(len(names))]
-    match = [patterns.decision(folder, is_folder=True) for folder in folders]
-    return any(decision is not None and decision.skipped for decision in match)
+    decisions = (patterns.decision(folder, is_folder=True) for folder in folders)
+    return any(decision is not None and decision.skipped for decision in decisions)
 
 
 def _read_lines(path: str) -> list[str]:

@@ -109,18 +109,21 @@ class _TreeWalker:
     def _entry(self, path: str, entry: os.DirEntry[str], *, only_included: bool) -> None:
         is_folder = entry.is_dir(follow_symlinks=False)
         if only_included:
-            skipped = not self.rules.brings_back(path, is_folder=is_folder)
+            skipped = not self.rules.include.has(path, is_folder=is_folder)
             why = ""
         else:
             decision = self.rules.decide(path, is_folder=is_folder)
             skipped, why = decision is not None, decision.rule if decision else ""
         if not skipped and is_folder and not self.rules.everything:
-            skipped, why = _is_environment(entry.path), "an environment"
+            # a virtual environment under some other name: it cannot move
+            markers = (os.path.join(entry.path, name) for name in ("pyvenv.cfg", "conda-meta"))
+            skipped, why = any(map(os.path.exists, markers)), "an environment"
         if skipped:
             self._skip(path, entry, why, is_folder=is_folder)
             return
         info = entry.stat(follow_symlinks=False)
-        if is_folder and not _is_junction(info):
+        is_junction = getattr(info, "st_file_attributes", 0) & _REPARSE
+        if is_folder and not is_junction:
             self.tree.items[path] = Entry(path, entry.path, "d", info)
             self.folder(path, entry.path, only_included=False)
         elif entry.is_symlink():
@@ -132,14 +135,13 @@ class _TreeWalker:
             self.tree.notes.append(f"{path}: {kind}: not sent")
 
     def _skip(self, path: str, entry: os.DirEntry[str], why: str, *, is_folder: bool) -> None:
-        if is_folder and self.rules.reaches_into(path):
-            prefix = len(self.tree.items)
-            self.tree.items[path] = item = Entry(
-                path, entry.path, "d", entry.stat(follow_symlinks=False)
-            )
+        if is_folder and self.rules.include.reaches_into(path):
+            info = entry.stat(follow_symlinks=False)
+            self.tree.items[path] = Entry(path, entry.path, "d", info)
+            count = len(self.tree.items)
             self.folder(path, entry.path, only_included=True)
-            if len(self.tree.items) == prefix + 1:
-                del self.tree.items[item.path]
+            if len(self.tree.items) == count:
+                del self.tree.items[path]
         if why:  # entries inside a skipped folder are not listed
             size = 0 if is_folder else entry.stat(follow_symlinks=False).st_size
             self.tree.skipped.append(Skipped(path, entry.path, why, is_folder, size))
@@ -156,15 +158,6 @@ class _TreeWalker:
             return
         item = self.tree.items[path] = Entry(path, entry.path, "l", info)
         item.link, item.mode = link_target, 0o777
-
-
-def _is_environment(folder: str) -> bool:
-    """Whether a folder is a virtual environment under some other name: it cannot move."""
-    return any(os.path.exists(os.path.join(folder, name)) for name in ("pyvenv.cfg", "conda-meta"))
-
-
-def _is_junction(info: os.stat_result) -> bool:
-    return bool(getattr(info, "st_file_attributes", 0) & _REPARSE)
 
 
 def synced_path(name: str) -> str | None:

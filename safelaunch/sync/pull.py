@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 import time
 import zlib
 from dataclasses import dataclass
@@ -63,11 +64,9 @@ class PullSummary:
         """Return the lines of output."""
         how = f"{transfer_size(self.size)} in {self.seconds:.1f} s"
         message = f"fetched {quantity(self.fetched, 'file')} ({how}) into {self.into}"
-        identical = len(self.files) - self.fetched
-        if identical:
-            message += (
-                f"; {quantity(identical, 'file')} {'was' if identical == 1 else 'were'} up to date"
-            )
+        if identical := len(self.files) - self.fetched:
+            verb = "was" if identical == 1 else "were"
+            message += f"; {quantity(identical, 'file')} {verb} up to date"
         return [message, *(f"note: {note}" for note in self.notes)]
 
 
@@ -97,9 +96,8 @@ def pull(
         raise ConfigError(f"no file matches {shown}", where=where, hint=hint)
     try:
         files_to_fetch = pulling.files_to_fetch(files, force=force)
-        pulling.meter = transfer_progress.Meter(
-            "fetching", sum(file.size for file in files_to_fetch), progress
-        )
+        total = sum(file.size for file in files_to_fetch)
+        pulling.meter = transfer_progress.Meter("fetching", total, progress)
         pulling.fetch(files_to_fetch)
     except OSError as e:
         raise RunError(f"cannot be written: {e.strerror}", where=e.filename or into) from e
@@ -129,18 +127,16 @@ class _Pull:
         taken: dict[str, str] = {}
         files = []
         for file in remote_files:
-            if not _is_safe(file.name):
-                self.notes.append(
-                    f"{file.path}: not a valid file name on this machine: not fetched"
-                )
-                continue
             name = file.name.lower() if os.name == "nt" else file.name
-            if name in taken:
-                message = f"{file.path}: has the same local name as {taken[name]}: not fetched"
-                self.notes.append(message)
+            if not _is_safe(file.name):
+                problem = "not a valid file name on this machine"
+            elif name in taken:
+                problem = f"has the same local name as {taken[name]}"
+            else:
+                taken[name] = file.path
+                files.append(file)
                 continue
-            taken[name] = file.path
-            files.append(file)
+            self.notes.append(f"{file.path}: {problem}: not fetched")
         return files
 
     def local(self, file: RemoteFile) -> str:
@@ -152,22 +148,20 @@ class _Pull:
 
     def files_to_fetch(self, files: list[RemoteFile], *, force: bool) -> list[RemoteFile]:
         """Return the files that are missing or different locally. Raises Refused."""
+        folders = [file.name for file in files if os.path.isdir(self.local(file))]
+        if folders:
+            names = transfer_progress.join_some(folders)
+            raise Refused(f"a folder is in the way: {names}", where=self.into)
         existing = [
             (file, os.path.getsize(p)) for file in files if os.path.isfile(p := self.local(file))
         ]
-        folders = [file.name for file in files if os.path.isdir(self.local(file))]
-        if folders:
-            raise Refused(
-                f"a folder is in the way: {transfer_progress.some(folders)}", where=self.into
-            )
-        lengths = [(file, size, min(size, file.size)) for file, size in existing]
         remote_hashes: list[str | None] = []
-        if lengths:
-            requests = [[file.path, length] for file, _, length in lengths]
+        if existing:
+            requests = [[file.path, min(size, file.size)] for file, size in existing]
             remote_hashes = self.agent.call("send.hashes", files=requests)["hashes"]
         identical, conflicting = set(), []
-        for (file, size, length), hash_ in zip(lengths, remote_hashes, strict=True):
-            is_prefix = _hash(self.local(file), length).hexdigest() == hash_
+        for (file, size), hash_ in zip(existing, remote_hashes, strict=True):
+            is_prefix = _hash(self.local(file), min(size, file.size)) == hash_
             if is_prefix and size == file.size:
                 identical.add(file.name)
             elif is_prefix and size < file.size:
@@ -176,7 +170,7 @@ class _Pull:
                 conflicting.append(file.name)
         if conflicting and not force:
             raise Refused(
-                f"not overwritten: {transfer_progress.some(conflicting)}",
+                f"not overwritten: {transfer_progress.join_some(conflicting)}",
                 where=self.into,
                 hint="fetch into another folder, or --force",
             )
@@ -231,10 +225,7 @@ class _Pull:
             answer = self._fetch_part(file)
             if answer is None:
                 return
-            if (
-                not answer["changed"]
-                and _hash(self._part(file), None).hexdigest() == answer["hash"]
-            ):
+            if not answer["changed"] and _hash(self._part(file), None) == answer["hash"]:
                 self._finish(file)
                 return
             os.unlink(self._part(file))
@@ -243,9 +234,8 @@ class _Pull:
     def _fetch_part(self, file: RemoteFile) -> Any:
         """Fetch the remainder of a partial file; None if the host cannot read the file."""
         part = self._part(file)
-        local_size = os.path.getsize(part) if os.path.exists(part) else 0
-        local_size = min(local_size, file.size)
-        prefix_hash = _hash(part, local_size).hexdigest() if local_size else ""
+        local_size = min(os.path.getsize(part), file.size) if os.path.exists(part) else 0
+        prefix_hash = _hash(part, local_size) if local_size else ""
         stream = self.agent.stream("send.send", path=file.path, offset=local_size, hash=prefix_hash)
         try:
             offset = int(next(stream))
@@ -290,15 +280,12 @@ def _is_safe(name: str) -> bool:
     return os.name != "nt" or not any(_WINDOWS_UNSAFE.search(part) for part in names)
 
 
-def _hash(path: str, length: int | None) -> Any:
+def _hash(path: str, length: int | None) -> str:
     """Return the hash of a file's first bytes, or of all."""
     hasher = hashlib.sha256()
-    left = length
+    remaining = sys.maxsize if length is None else length
     with open(path, "rb", buffering=0) as file:
-        while left is None or left:
-            data = file.read(_CHUNK if left is None else min(_CHUNK, left))
-            if not data:
-                break
+        while data := file.read(min(_CHUNK, remaining)):
             hasher.update(data)
-            left = None if left is None else left - len(data)
-    return hasher
+            remaining -= len(data)
+    return hasher.hexdigest()

@@ -21,11 +21,11 @@ from safelaunch.sync.diff import Difference, RemoteEntry
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.project_tree import Entry, Tree, scan, synced_path, total_sizes
 from safelaunch.sync.sender import PackedBlock, Sender, batches, pack_header, read_all
-from safelaunch.sync.summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from safelaunch.sync.project_tree import Skipped
     from safelaunch.sync.sender import AgentCalls, PendingAnswer
     from safelaunch.sync.transfer_progress import TransferProgress
 
@@ -34,33 +34,53 @@ _STALE_SYNC = 15.0  # seconds of silence after which another sync counts as dead
 _POLL = 0.2
 _MEASURE_TIME = 0.3  # seconds for the sizes of what is skipped
 _ROWS = 2000  # of links and folders in one block
-_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def push_tree(
-    agent: AgentCalls,
-    project_root: str,
-    target: str,
-    rules: Rules | None = None,
-    *,
-    delete: bool = False,
-    force: bool = False,
-    confirm: Callable[[str], bool] | None = None,
-    report: Callable[[str], None] | None = None,
-    progress: Callable[[TransferProgress], None] | None = None,
-    cache: str | None = None,
-    limit: int | None = LIMIT,
-) -> Summary:
-    """Sync the project to a folder on the host. `cache`: the folder of the hash cache.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Summary:
+    """The result of a sync. `target` is the resolved path of the folder on the host."""
 
-    `confirm` is asked above `limit` bytes; without it that is refused. Raises Refused for that and
-    for files that were changed on the host, HostError, and ConfigError for a project that cannot
-    be read.
-    """
-    pending = start_push(
-        agent, project_root, target, rules, delete=delete, force=force, cache=cache
-    )
-    return pending.finish(confirm=confirm, report=report, progress=progress, limit=limit)
+    target: str
+    files: int  # of the project
+    size: int
+    sent: int
+    sent_size: int
+    wire_size: int
+    removed: int
+    left: int  # files of earlier syncs that the project no longer has
+    not_removed: tuple[tuple[str, str], ...]  # paths that could not be removed, and the reason
+    skipped: tuple[Skipped, ...]
+    skipped_sizes: dict[str, tuple[int, bool]]
+    notes: tuple[str, ...]
+    seconds: float
+
+    def lines(self, host: str, *, removes: bool = True) -> list[str]:
+        """Return the lines of output; `removes`: the command has the option `--delete`."""
+        total = f"{quantity(self.files, 'file')}, {transfer_size(self.size)}"
+        output = [f"{host}:{self.target} is up to date ({total})"]
+        if self.sent or self.removed:
+            how = f"{transfer_size(self.sent_size)} in {self.seconds:.1f} s"
+            sent = f"{quantity(self.sent, 'file')} sent ({how}) of {total}"
+            output = [f"synced {host}:{self.target}: {sent}"]
+        if self.removed:
+            output.append(f"removed on the host: {quantity(self.removed, 'file')}")
+        if self.left:
+            text = f"{quantity(self.left, 'file')} of earlier syncs remain on the host"
+            output.append(text + ("; --delete removes them" if removes else ""))
+        output += [f"not removed on the host: {path} {why}" for path, why in self.not_removed]
+        return output + self._skipped_lines() + [f"note: {note}" for note in self.notes]
+
+    def _skipped_lines(self) -> list[str]:
+        sized = [(s, *self.skipped_sizes[s.path]) for s in self.skipped if self.skipped_sizes]
+        shown = [
+            f"{printable(skipped.path)} ({'' if is_complete else 'more than '}"
+            f"{transfer_size(size)}, {skipped.why})"
+            for skipped, size, is_complete in sorted(sized, key=lambda s: -s[1])[:5]
+            if size
+        ]
+        more = len(sized) - len(shown)
+        text = ", ".join(shown) + (f" and {more} more" if more else "")
+        return [f"not sent: {text}"] if shown else []
 
 
 def start_push(
@@ -75,35 +95,12 @@ def start_push(
 ) -> PendingPush:
     """Scan the project and request the state of the host, without waiting for the answer.
 
-    Raises ConfigError for a project that cannot be read, HostError. `push_tree` says the rest.
+    `cache`: the folder of the hash cache. Raises ConfigError for a project that cannot be read,
+    HostError.
     """
-    started = time.monotonic()
     hash_cache = file_hashes.HashCache(cache, project_root)
     tree = _scan(rules or Rules(project_root))
-    push = _Push(agent, target, tree, force=force, delete=delete)
-    push.request_state(hash_cache, started)
-    return PendingPush(push)
-
-
-class PendingPush:
-    """A sync that has sent its first request to the host."""
-
-    def __init__(self, push: _Push) -> None:
-        self._push = push
-
-    def finish(
-        self,
-        *,
-        confirm: Callable[[str], bool] | None = None,
-        report: Callable[[str], None] | None = None,
-        progress: Callable[[TransferProgress], None] | None = None,
-        limit: int | None = LIMIT,
-    ) -> Summary:
-        """Complete the sync; parameters and errors are those of `push_tree`."""
-        push = self._push
-        push.report = report or _no_report
-        push.progress, push.confirm, push.limit = progress, confirm, limit
-        return push.run()
+    return PendingPush(agent, target, tree, hash_cache, force=force, delete=delete)
 
 
 def push_file(
@@ -124,7 +121,6 @@ def push_file(
     The next call resumes an interrupted transfer. Identical files are not sent again.
     Raises Refused if the path exists with other content, HostError, ConfigError.
     """
-    started = time.monotonic()
     hash_cache = file_hashes.HashCache(cache, path)
     if os.path.isdir(path):
         tree, folder = _scan(Rules(path, everything=True)), target
@@ -132,16 +128,10 @@ def push_file(
         tree, folder = _single_file(path, target)
     for item in tree.items.values():
         item.verbatim = True
-    push = _Push(agent, folder, tree, force=force, delete=False)
-    push.report, push.progress, push.destination = report or _no_report, progress, destination
-    push.request_state(hash_cache, started)
-    summary = push.run()
+    pending = PendingPush(agent, folder, tree, hash_cache, force=force, destination=destination)
+    summary = pending.finish(report=report, progress=progress, limit=None)
     # other files in the folder do not belong to this transfer
     return summary if os.path.isdir(path) else dataclasses.replace(summary, left=0)
-
-
-def _no_report(_: str) -> None:
-    """Discard a message."""
 
 
 def _scan(rules: Rules) -> Tree:
@@ -165,32 +155,52 @@ def _single_file(path: str, target: str) -> tuple[Tree, str]:
     return tree, folder or ("/" if target.startswith("/") else ".")
 
 
-class _Push:
+class PendingPush:
+    """A sync that has sent its first request to the host."""
+
     def __init__(
-        self, agent: AgentCalls, target: str, tree: Tree, *, force: bool, delete: bool
+        self,
+        agent: AgentCalls,
+        target: str,
+        tree: Tree,
+        cache: file_hashes.HashCache,
+        *,
+        force: bool,
+        delete: bool = False,
+        destination: str = "`workdir`",
     ) -> None:
+        """Request the state of the folder on the host.
+
+        `destination` tells in hints how the user sets the target.
+        """
         self.agent = agent
         self.target = target
         self.tree = tree
+        self.cache = cache
         self.force = force
         self.delete = delete
-        self.limit: int | None = None
-        self.confirm: Callable[[str], bool] | None = None
-        self.report: Callable[[str], None] = _no_report
-        self.progress: Callable[[TransferProgress], None] | None = None
+        self.destination = destination
         self.confirmed = False
-        self.destination = "`workdir`"  # where the user sets the target, for hints
-
-    def request_state(self, cache: file_hashes.HashCache, started: float) -> None:
-        """Request the state of the folder on the host."""
-        self.cache, self.started = cache, started
-        self.digest = diff.digest(self.tree) if cache.fill_hashes(self.tree.files) else ""
+        self.digest = diff.digest(tree) if cache.fill_hashes(tree.files) else ""
         self.pending = self._request_state(take_over=False)
 
-    def run(self) -> Summary:
-        """Complete the sync once the host has answered."""
+    def finish(
+        self,
+        *,
+        confirm: Callable[[str], bool] | None = None,
+        report: Callable[[str], None] | None = None,
+        progress: Callable[[TransferProgress], None] | None = None,
+        limit: int | None = LIMIT,
+    ) -> Summary:
+        """Complete the sync once the host has answered.
+
+        `confirm` is asked above `limit` bytes; without it that is refused. Raises Refused for that
+        and for files that were changed on the host, HostError.
+        """
+        self.report = report or (lambda _: None)
+        self.confirm, self.progress, self.limit = confirm, progress, limit
         try:
-            summary = self._run()
+            return self._run()
         except HostError as e:
             raise self._with_hint(e) from e
         except Refused:
@@ -198,7 +208,6 @@ class _Push:
             raise
         finally:
             self.cache.save(self.tree.files)
-        return summary
 
     def _run(self) -> Summary:
         tree = self.tree
@@ -242,9 +251,9 @@ class _Push:
             self.pending = self._request_state(take_over=answer["busy"] > _STALE_SYNC)
 
     def _check_unrecorded(self, rows: dict[str, RemoteEntry], *, fresh: bool) -> None:
-        paths = [] if fresh else diff.not_recorded(self.tree, rows)
-        if paths:
-            query = transfer_blocks.rows([[item.path, item.size] for item in paths])
+        paths = [[i.path, i.size] for i in self.tree.items.values() if i.path not in rows]
+        if paths and not fresh:
+            query = transfer_blocks.rows(paths)
             answer = self.agent.call("receive.stat_paths", data=[query])
             rows |= {row[0]: RemoteEntry(*row) for row in answer["rows"]}
 
@@ -356,10 +365,8 @@ class _Push:
         return sorted({*lost, *deleted}, reverse=True)
 
     def _exists_locally(self, path: str) -> bool:
-        names = path.split("/")
-        return not _blocks_path(path, self.tree) and os.path.lexists(
-            os.path.join(self.tree.root, *names)
-        )
+        local = os.path.join(self.tree.root, *path.split("/"))
+        return not _blocks_path(path, self.tree) and os.path.lexists(local)
 
     def _summary(
         self,
@@ -384,7 +391,7 @@ class _Push:
             skipped=tuple(self.tree.skipped),
             skipped_sizes=sizes,
             notes=tuple(self.tree.notes),
-            seconds=time.monotonic() - self.started,
+            seconds=time.monotonic() - self.cache.started,
         )
 
     def _with_hint(self, error: HostError) -> HostError:
@@ -393,18 +400,14 @@ class _Push:
         where = f"{self.agent.host}:{path or self.target}"
         message = error.message.removesuffix(f" ({path})")
         if number in (errno.ENOSPC, errno.EDQUOT):
-            return HostError(
-                message,
-                where=where,
-                hint=f"free space there, or choose another {self.destination}; sent files remain",
-            )
-        if number in _ACCESS:
-            return HostError(
-                message, where=where, hint=f"choose a {self.destination} that you may write to"
-            )
-        if number in (errno.ENOTDIR, errno.EEXIST):
-            return HostError("not a folder", where=where, hint=f"choose another {self.destination}")
-        return error
+            hint = f"free space there, or choose another {self.destination}; sent files remain"
+        elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
+            hint = f"choose a {self.destination} that you may write to"
+        elif number in (errno.ENOTDIR, errno.EEXIST):
+            message, hint = "not a folder", f"choose another {self.destination}"
+        else:
+            return error
+        return HostError(message, where=where, hint=hint)
 
 
 def _parse_entries(data: bytes) -> dict[str, RemoteEntry]:
@@ -414,8 +417,4 @@ def _parse_entries(data: bytes) -> dict[str, RemoteEntry]:
 
 def _blocks_path(path: str, tree: Tree) -> bool:
     """Whether a local file or link occupies a parent folder of a path."""
-    names = path.split("/")
-    above = ("/".join(names[:count]) for count in range(1, len(names)))
-    return any(
-        (item := tree.items.get(folder)) is not None and item.kind != "d" for folder in above
-    )
+    return any(tree.items[p].kind != "d" for p in diff.parents(path) if p in tree.items)

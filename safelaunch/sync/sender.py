@@ -1,20 +1,22 @@
 """Send changed files: small ones together in blocks, large ones alone so that they can resume."""
+# ruff: noqa: D102 - remote/agent_client.py documents the calls of the two protocols
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
+import queue
 import struct
 import threading
 import time
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.sync import file_hashes
-from safelaunch.sync.prefetch import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -33,6 +35,7 @@ _SAMPLE = 1 << 11
 _SAMPLE_FROM = 1 << 14  # bytes of a file from which on a sample is worth its time
 _DENSE = 0.9  # compressed size of a sample, as a fraction, from which on compression is useless
 _ATTEMPTS = 2
+T = TypeVar("T")
 
 
 class AgentCalls(Protocol):
@@ -40,29 +43,64 @@ class AgentCalls(Protocol):
 
     host: str
 
-    def call(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Any: ...  # noqa: D102
-    def stream(self, verb: str, **request: Any) -> Generator[bytes, None, Any]: ...  # noqa: D102
-    def ask(  # noqa: D102
+    def call(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Any: ...
+    def stream(self, verb: str, **request: Any) -> Generator[bytes, None, Any]: ...
+    def ask(
         self, verb: str, data: Iterable[bytes] | None = None, **request: Any
     ) -> PendingAnswer: ...
-    def ask_first(self, verb: str, **request: Any) -> PendingAnswer: ...  # noqa: D102
+    def ask_first(self, verb: str, **request: Any) -> PendingAnswer: ...
 
 
 class PendingAnswer(Protocol):
     """A request whose answer may not have arrived yet."""
 
-    def result(self) -> Any: ...  # noqa: D102
-    def pieces(self) -> Generator[bytes, None, Any]: ...  # noqa: D102
+    def result(self) -> Any: ...
+    def pieces(self) -> Generator[bytes, None, Any]: ...
 
 
 def read_all(stream: Generator[bytes, None, Any]) -> tuple[bytes, Any]:
     """Return all data of a stream, and its answer."""
     answers = []
 
-    def all_of_it() -> Iterator[bytes]:
+    def data() -> Iterator[bytes]:
         answers.append((yield from stream))
 
-    return b"".join(all_of_it()), answers[0]
+    return b"".join(data()), answers[0]
+
+
+def prefetch(source: Iterator[T], limit: int) -> Generator[T, None, None]:
+    """Yield the items of a source that runs in a thread, at most `limit` items ahead.
+
+    Reading, hashing and compressing release the interpreter lock, so they cost no time beside a
+    slower network. Exceptions of the source are raised here.
+    """
+    results: queue.Queue[T | BaseException | None] = queue.Queue(limit)
+    ended = threading.Event()
+
+    def put(item: T | BaseException | None) -> bool:
+        while not ended.is_set():
+            with contextlib.suppress(queue.Full):
+                results.put(item, timeout=0.1)
+                return True
+        return False
+
+    def work() -> None:
+        try:
+            if all(put(item) for item in source):
+                put(None)
+        except BaseException as e:  # noqa: BLE001 - raised where it is wanted
+            put(e)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while (item := results.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        ended.set()
+        thread.join()
 
 
 class PackedBlock(NamedTuple):
@@ -104,7 +142,7 @@ class Sender:
             try:
                 self._blocks(prefetched, need)
             finally:
-                self.speed.give_up()  # no thread may wait for it any longer
+                self.speed.decided.set()  # no thread may wait for the trial block any longer
 
     def _blocks(self, blocks: Iterator[PackedBlock], need: int) -> None:
         first_block = next(blocks, None)
@@ -162,7 +200,7 @@ class Sender:
         try:
             content = file_hashes.read(item)
         except OSError as e:
-            self._skip_unreadable(item, e)
+            self._skip_unreadable(item, e.strerror)
             return None
         if not content.unchanged:
             self.notes.append(
@@ -171,9 +209,9 @@ class Sender:
         file_hashes.store_hash(item, content)
         return content
 
-    def _skip_unreadable(self, item: Entry, error: OSError) -> None:
+    def _skip_unreadable(self, item: Entry, reason: object) -> None:
         self.lost.append(item)
-        self.notes.append(f"{item.path}: {error.strerror}: not sent")
+        self.notes.append(f"{item.path}: {reason}: not sent")
 
     # -- large files
 
@@ -182,8 +220,8 @@ class Sender:
         for turn in range(_ATTEMPTS):
             try:
                 unchanged = self._large(item, restart=turn > 0)
-            except _ReadFailed as e:
-                self._skip_unreadable(item, e.error)
+            except _ReadError as e:
+                self._skip_unreadable(item, e)
                 return
             if unchanged:
                 return
@@ -205,10 +243,9 @@ class Sender:
             elif offset < 0:
                 return True
             self.meter.skip(offset)
-            with contextlib.closing(
-                prefetch(_read_hashed(file, hasher, item.size - offset), 4)
-            ) as pieces:
-                self._receive(item, pieces, item.size - offset)
+            remaining = item.size - offset
+            with contextlib.closing(prefetch(_read_hashed(file, hasher, remaining), 4)) as pieces:
+                self._receive(item, pieces, remaining)
             after = os.fstat(file.fileno())
         if (previous.st_size, previous.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             return False
@@ -255,7 +292,6 @@ class Sender:
             "receive.prefix",
             path=item.path, size=item.size, step=_STEP, restart=restart, force=self.force,
         )  # fmt: skip
-        first_mark = None
         try:
             first_mark = next(stream)
         except StopIteration as e:
@@ -263,7 +299,7 @@ class Sender:
                 self.conflicts += map(tuple, e.value["conflicts"])
                 return None
             return []
-        return _chain(first_mark, stream)
+        return itertools.chain((first_mark,), stream)
 
     def _pieces(self, chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
         while count:
@@ -274,10 +310,8 @@ class Sender:
             self.meter.add(len(chunk))
 
 
-class _ReadFailed(Exception):  # noqa: N818 - reads as what happened
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
+class _ReadError(Exception):
+    """A local file cannot be read; the message is the reason."""
 
 
 def _read_hashed(file: Any, hasher: Any, size: int) -> Iterator[bytes]:
@@ -285,7 +319,7 @@ def _read_hashed(file: Any, hasher: Any, size: int) -> Iterator[bytes]:
         try:
             data = file.read(min(CHUNK, size))
         except OSError as e:
-            raise _ReadFailed(e) from e
+            raise _ReadError(e.strerror) from e
         data = data or bytes(min(CHUNK, size))  # it got shorter: the size at the end will differ
         hasher.update(data)
         yield data
@@ -296,12 +330,7 @@ def _open(item: Entry) -> Any:
     try:
         return open(item.local, "rb", buffering=0)
     except OSError as e:
-        raise _ReadFailed(e) from e
-
-
-def _chain(first_mark: bytes, remaining: Iterator[bytes]) -> Iterator[bytes]:
-    yield first_mark
-    yield from remaining
+        raise _ReadError(e.strerror) from e
 
 
 class _CompressionLevel:
@@ -315,20 +344,16 @@ class _CompressionLevel:
 
     def __init__(self) -> None:
         self._level = 1
-        self._decided = threading.Event()
+        self.decided = threading.Event()
 
     def measured(self, size: int, seconds: float) -> None:
         """Set the level from the result of the trial block."""
         self._level = 0 if size > self._FAST * seconds else 1
-        self._decided.set()
-
-    def give_up(self) -> None:
-        """Keep the current level."""
-        self._decided.set()
+        self.decided.set()
 
     def level(self) -> int:
         """Wait for the trial block and return the zlib level."""
-        self._decided.wait()
+        self.decided.wait()
         return self._level
 
 

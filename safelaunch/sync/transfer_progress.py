@@ -1,4 +1,5 @@
-"""How sizes, times and lists of files are said to people; and how far a transfer is."""
+"""The progress of a transfer, and short lists of paths for messages."""
+# ruff: noqa: PLR2004 - the first two marks bound the time over which the rate is taken
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def some(paths: Sequence[str], limit: int = 5) -> str:
+def join_some(paths: Sequence[str], limit: int = 5) -> str:
     """Return a few of the paths, and how many more there are."""
     shown = ", ".join(map(printable, paths[:limit]))
     return shown if len(paths) <= limit else f"{shown} and {len(paths) - limit:,} more"
@@ -58,15 +59,10 @@ class Meter:
         now = time.monotonic()
         if now - self._last_report >= self._PAUSE or self.done >= self.total:
             self._last_report = now
-            self._report(self._state(now))
-
-    def _state(self, now: float) -> TransferProgress:
-        self._marks.append((now, self.done))
-        while len(self._marks) > 2 and now - self._marks[1][0] > self._WINDOW:  # noqa: PLR2004
-            self._marks.pop(0)
-        start, start_bytes = self._marks[0]
-        rate = (self.done - start_bytes) / (now - start) if now > start else 0.0
-        remaining = max(0, self.total - self.done)
-        return TransferProgress(
-            self.activity, self.done, self.total, rate, remaining / rate if rate else None
-        )
+            self._marks.append((now, self.done))
+            while len(self._marks) > 2 and now - self._marks[1][0] > self._WINDOW:
+                self._marks.pop(0)
+            start, start_bytes = self._marks[0]
+            rate = (self.done - start_bytes) / (now - start) if now > start else 0.0
+            eta = max(0, self.total - self.done) / rate if rate else None
+            self._report(TransferProgress(self.activity, self.done, self.total, rate, eta))

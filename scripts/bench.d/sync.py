@@ -122,7 +122,7 @@ def _large(folder: str, place: Place) -> Iterator[Row]:
         file.writelines(os.urandom(1 << 20) for _ in range(LARGE >> 20))
 
     def ours() -> float:
-        from safelaunch.sync import push_file  # noqa: PLC0415 - only this subject
+        from safelaunch.sync.push import push_file  # noqa: PLC0415 - only this subject
 
         shutil.rmtree(os.path.join(folder, "pushed"), ignore_errors=True)
         begun = time.perf_counter()
@@ -160,12 +160,12 @@ def _compared(
 
 
 def _sync(folder: str, project: str, place: Place) -> float:
-    from safelaunch.sync import push_tree  # noqa: PLC0415 - only this subject
+    from safelaunch.sync.push import start_push  # noqa: PLC0415 - only this subject
 
     begun = time.perf_counter()
     with place.connect() as agent:
         target, cache = os.path.join(folder, "ours"), os.path.join(folder, "cache")
-        push_tree(agent, project, target, cache=cache)
+        start_push(agent, project, target, cache=cache).finish()
     return time.perf_counter() - begun
 
 

@@ -17,8 +17,7 @@ from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.runs import store
 from safelaunch.ssh.config import reader as ssh_config
 from safelaunch.ssh.config.local_user import current_user
-from safelaunch.ssh.config.target import resolve_target
-from safelaunch.ssh.route_text import format_route
+from safelaunch.ssh.config.target import format_route, resolve_target
 
 if TYPE_CHECKING:
     from safelaunch.model import Host

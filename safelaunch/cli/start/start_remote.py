@@ -34,7 +34,8 @@ from safelaunch.runs import store
 from safelaunch.start import preflight
 from safelaunch.start.caller import caller
 from safelaunch.start.resume import of_run
-from safelaunch.sync import LIMIT, Rules, start_push
+from safelaunch.sync.ignore import Rules
+from safelaunch.sync.push import LIMIT, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.routes import Routes
     from safelaunch.remote.start import HostReport
     from safelaunch.runs.mirror import Pointer
-    from safelaunch.sync import PendingPush
+    from safelaunch.sync.push import PendingPush
 
 
 def start(resolved: Resolved, options: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from safelaunch.runtime.units import transfer_size
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from safelaunch.sync import TransferProgress
+    from safelaunch.sync.transfer_progress import TransferProgress
 
 
 class Bar:

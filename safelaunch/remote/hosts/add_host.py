@@ -13,10 +13,10 @@ from safelaunch.config.hosts_file import update_file
 from safelaunch.errors import ConfigError, HostError
 from safelaunch.remote.hosts.new_entry import HostRequest, HostsFileEdit
 from safelaunch.ssh import errors, install_key
-from safelaunch.ssh.config.target import resolve_target
+from safelaunch.ssh.config.address import STANDARD_PORT
+from safelaunch.ssh.config.target import format_route, resolve_target
 from safelaunch.ssh.keys import agent, identities
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe_key
-from safelaunch.ssh.route_text import format_route, without_fingerprint
+from safelaunch.ssh.keys.known_hosts import describe_key, without_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,7 @@ from safelaunch.remote import agent_bootstrap
 from safelaunch.runtime import backends, units
 from safelaunch.runtime.packages import TRAINING
 from safelaunch.ssh.keys import known_hosts
-from safelaunch.ssh.keys.known_hosts import describe_key
-from safelaunch.ssh.route_text import without_fingerprint
+from safelaunch.ssh.keys.known_hosts import describe_key, without_fingerprint
 from safelaunch.start.preflight import OLDEST_PYTHON
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from safelaunch.remote.hosts.host_probes import FAIL, OK, HostProbe
 from safelaunch.runtime import backends
 from safelaunch.runtime.commands import CommandResult
 from safelaunch.ssh import errors
-from safelaunch.ssh.route_text import format_route
+from safelaunch.ssh.config.target import format_route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

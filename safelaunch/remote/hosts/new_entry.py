@@ -20,8 +20,7 @@ from safelaunch.config.yaml_io.reader import parse, read_text
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin
 from safelaunch.ssh.config import reader as ssh_config
-from safelaunch.ssh.config.address import parse_address
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT
+from safelaunch.ssh.config.address import STANDARD_PORT, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,11 +1,14 @@
-"""Parse `[user@]host[:port]`, and reject characters that are unsafe in a shell."""
+"""Parse `[user@]host[:port]`, reject characters that are unsafe in a shell, match patterns."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 STANDARD_PORT = 22
 _BRACKETED = re.compile(r"\[(?P<host>[^\[\]]+)\](:(?P<port>[0-9]*))?")
@@ -56,3 +59,18 @@ def parse_port(text: str, where: object) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or not 0 < int(text) < 1 << 16:
         raise ConfigError(f"`{text}` is not a port", where=where, hint="a number from 1 to 65535")
     return int(text)
+
+
+def matches_patterns(patterns: Iterable[str], name: str) -> bool:
+    """Whether a pattern matches the whole name, and none that begins with `!` does.
+
+    `*` and `?` are wildcards, brackets are literal.
+    """
+    matched = False
+    for pattern in patterns:
+        parts = ({"*": ".*", "?": "."}.get(c) or re.escape(c) for c in pattern.removeprefix("!"))
+        if re.fullmatch("".join(parts), name, re.DOTALL):
+            if pattern.startswith("!"):
+                return False
+            matched = True
+    return matched

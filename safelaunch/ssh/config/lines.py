@@ -49,7 +49,10 @@ class ConfigLine(NamedTuple):
             elif token["open"]:
                 raise ConfigError(f"`{self.keyword}`: unterminated quote", where=self.where)
             else:
-                word = (word or "") + _unquote(token)
+                text = token["escaped"] or token["plain"]
+                if token["quoted"]:
+                    text = re.sub(r"""\\(['"\\])""", r"\1", token["quoted"][1:-1])
+                word = (word or "") + text
         return tuple(words if word is None else [*words, word])
 
     def word(self) -> str:
@@ -59,12 +62,6 @@ class ConfigLine(NamedTuple):
             what = "nothing" if not any(words) else f"{len(words)} words"
             raise ConfigError(f"`{self.keyword}` takes one word, got {what}", where=self.where)
         return words[0]
-
-
-def _unquote(token: re.Match[str]) -> str:
-    if token["quoted"]:
-        return re.sub(r"""\\(['"\\])""", r"\1", token["quoted"][1:-1])
-    return token["escaped"] or token["plain"]
 
 
 def read_lines(path: str, shown: str, *, check_owner: bool) -> Iterator[ConfigLine]:

@@ -1,4 +1,5 @@
 """The local machine and user on which SSH settings depend; read once, by the command line."""
+# ruff: noqa: PLC0415 - only commands that connect pay for socket, and Windows has no pwd
 
 from __future__ import annotations
 
@@ -59,28 +60,20 @@ def current_user(environ: Mapping[str, str]) -> LocalUser:
     HOME takes precedence over the home folder of the account, other than in OpenSSH: if the two
     differ, as in a container or a test, the user has set it on purpose.
     """
-    import socket  # noqa: PLC0415 - only commands that connect pay for it
+    import socket
 
     hostname = socket.gethostname()
     if sys.platform == "win32":
         home = environ.get("USERPROFILE") or os.path.expanduser("~")
         return LocalUser(home, environ.get("USERNAME", ""), environ, "", hostname, windows=True)
-    account = _account()
-    home = environ.get("HOME", "")
-    if not os.path.isabs(home):
-        home = account[1] if account else "/"
-    user = account[0] if account else environ.get("USER") or environ.get("LOGNAME", "")
-    return LocalUser(home, user, environ, str(os.getuid()), hostname)
-
-
-def _account() -> tuple[str, str] | None:
-    """Return name and home folder of the account, if this user has one."""
-    if sys.platform == "win32":
-        return None
-    import pwd  # noqa: PLC0415 - Windows has none
+    import pwd
 
     try:
-        entry = pwd.getpwuid(os.getuid())
+        account = pwd.getpwuid(os.getuid())
     except KeyError:  # a container that runs under a uid without an account
-        return None
-    return entry.pw_name, entry.pw_dir
+        account = None
+    home = environ.get("HOME", "")
+    if not os.path.isabs(home):
+        home = account.pw_dir if account else "/"
+    user = account.pw_name if account else environ.get("USER") or environ.get("LOGNAME", "")
+    return LocalUser(home, user, environ, str(os.getuid()), hostname)

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.ssh.config.address import matches_patterns
 from safelaunch.ssh.config.lines import ConfigLine, read_lines
 from safelaunch.ssh.config.tokens import UnsetVariable, expand_path, expand_percent_tokens
 
@@ -60,19 +61,18 @@ class Options:
         if line.keyword in _ACCUMULATING:
             self._lines.setdefault(line.keyword, []).append(line)
             return
-        if line.keyword in ("proxyjump", "proxycommand") and self._is_proxied():
+        # ProxyCommand and ProxyJump exclude each other
+        if line.keyword in ("proxyjump", "proxycommand") and (
+            "proxycommand" in self._lines or self.proxy_jump() is not None
+        ):
             return
         self._lines.setdefault(line.keyword, [line])
 
-    def _is_proxied(self) -> bool:
-        """Whether ProxyCommand or ProxyJump is set, which exclude each other; `none` is not."""
-        jump = self.line("proxyjump")
-        return "proxycommand" in self._lines or (jump is not None and not is_none(jump.text))
-
-
-def is_none(text: str) -> bool:
-    """Whether the value is `none`, with or without a comment."""
-    return text.split("#", maxsplit=1)[0].strip().strip('"').lower() == "none"
+    def proxy_jump(self) -> ConfigLine | None:
+        """Return the line with the jump hosts, without quotes and comment; None for `none`."""
+        line = self.line("proxyjump")
+        text = line.text.split("#")[0].strip().strip('"') if line else "none"
+        return line._replace(text=text) if line and text.lower() != "none" else None
 
 
 def effective_options(
@@ -84,21 +84,19 @@ def effective_options(
     file and line.
     """
     reader = _ConfigReader(name, local, user)
-    files = _files(local, config)
-    for file in files:
-        reader.read(file)
-    if reader.needs_final_pass:
-        reader.start_final_pass()
-        for file in files:
-            reader.read(file)
+    reader.read_files(config)
+    if reader.needs_final_pass:  # its patterns match the host name of the first pass
+        reader.final_pass = True
+        reader.host = host_name(reader.options)
+        reader.options.add_line(ConfigLine("hostname", quoted(reader.host), ""))
+        reader.read_files(config)
     return reader.options
 
 
 def _files(local: LocalUser, config: str | None) -> tuple[_ConfigFile, ...]:
     if config is not None:
-        if config.lower() == "none":
-            return ()
-        return (_ConfigFile(config, local.shown(config), is_user_file=True, check_owner=False),)
+        file = _ConfigFile(config, local.shown(config), is_user_file=True, check_owner=False)
+        return () if config.lower() == "none" else (file,)
     system = str(local.path.join(local.system_folder, "ssh_config"))
     return (
         _ConfigFile(local.config, local.shown(local.config), is_user_file=True, check_owner=True),
@@ -116,11 +114,10 @@ class _ConfigReader:
         self.final_pass = False
         self.needs_final_pass = False
 
-    def start_final_pass(self) -> None:
-        """Start the second pass, in which patterns match the host name of the first pass."""
-        self.host = host_name(self.options)
-        self.final_pass = True
-        self.options.add_line(ConfigLine("hostname", quoted(self.host), ""))
+    def read_files(self, config: str | None) -> None:
+        """Add the lines that apply of all files."""
+        for file in _files(self.local, config):
+            self.read(file)
 
     def read(self, file: _ConfigFile, *, active: bool = True) -> None:
         """Add the lines of a file that apply; none with `active` False.
@@ -130,7 +127,7 @@ class _ConfigReader:
         reached = active
         for line in self._lines(file):
             if line.keyword == "host":
-                active = reached and self._is_host(line)
+                active = reached and matches_patterns(line.words(), self.host)
             elif line.keyword == "match":
                 active = self._is_match(line, reached=reached)
             elif line.keyword == "include":
@@ -147,15 +144,6 @@ class _ConfigReader:
                 raise ConfigError("no such file", where=file.shown) from None
         except OSError as e:
             self.options.notes[f"{file.shown} cannot be read: {e.strerror}"] = None
-
-    def _is_host(self, line: ConfigLine) -> bool:
-        matched = False
-        for word in line.words():
-            if matches(word.removeprefix("!"), self.host):
-                if word.startswith("!"):
-                    return False
-                matched = True
-        return matched
 
     def _is_match(self, line: ConfigLine, *, reached: bool) -> bool:
         words = iter(_criteria(line.text))
@@ -183,14 +171,15 @@ class _ConfigReader:
 
     def _criterion_matches(self, criterion: str, patterns: str) -> bool:
         options = self.options
+        line = options.line("user")
         if criterion == "localuser":
-            return matches_list(patterns, self.local.user)
-        if criterion == "user":
-            line = options.line("user")
-            user = options.explicit_user or (line.word() if line else self.local.user)
-            return matches_list(patterns, user)
-        name = options.name if criterion == "originalhost" else host_name(options, self.host)
-        return matches_list(patterns.lower(), name.lower())
+            value = self.local.user
+        elif criterion == "user":
+            value = options.explicit_user or (line.word() if line else self.local.user)
+        else:
+            name = options.name if criterion == "originalhost" else host_name(options, self.host)
+            patterns, value = patterns.lower(), name.lower()
+        return matches_patterns(patterns.split(","), value)
 
     def _included(self, line: ConfigLine, file: _ConfigFile) -> Iterator[_ConfigFile]:
         if file.depth >= MAX_DEPTH:
@@ -200,12 +189,9 @@ class _ConfigReader:
                 hint="does a file include itself?",
             )
         for path in included_files(line, self.local, is_user_file=file.is_user_file):
+            shown = self.local.shown(path)
             yield _ConfigFile(
-                path,
-                self.local.shown(path),
-                is_user_file=file.is_user_file,
-                check_owner=True,
-                depth=file.depth + 1,
+                path, shown, file.is_user_file, check_owner=True, depth=file.depth + 1
             )
 
 
@@ -254,23 +240,6 @@ def _bad_criterion(name: str, argument: str | None, line: ConfigLine) -> ConfigE
         where=line.where,
         hint=did_you_mean(name, supported) or "known: " + ", ".join(supported),
     )
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern with `*` and `?` matches the whole text; brackets are literal."""
-    parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
-    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
-
-
-def matches_list(patterns: str, text: str) -> bool:
-    """Whether one of the comma-separated patterns matches, and none that begins with `!` does."""
-    matched = False
-    for pattern in patterns.split(","):
-        if matches(pattern.removeprefix("!"), text):
-            if pattern.startswith("!"):
-                return False
-            matched = True
-    return matched
 
 
 def declared_hosts(local: LocalUser, *, config: str | None = None) -> list[str]:

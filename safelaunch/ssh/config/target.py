@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.errors import ConfigError
 from safelaunch.ssh.config import reader as ssh_config
 from safelaunch.ssh.config import values
-from safelaunch.ssh.config.address import Address, parse_address
+from safelaunch.ssh.config.address import STANDARD_PORT, Address, parse_address
 from safelaunch.ssh.config.tokens import (
     UnsetVariable,
     expand_home,
@@ -79,6 +79,15 @@ class _Query(NamedTuple):
     hops: int = 0
 
 
+def format_route(target: Target) -> str:
+    """Return the address as `me@10.0.0.5:2201`, with its jump hosts."""
+    address = f"[{target.address}]" if ":" in target.address else target.address
+    port = "" if target.port == STANDARD_PORT else f":{target.port}"
+    via = ", ".join(format_route(jump) for jump in target.jumps)
+    via = via or ("a proxy command" if target.proxy_command else "")
+    return f"{target.user}@{address}{port}" + f" via {via}" * bool(via)
+
+
 def resolve_target(
     name: str, host: Host | None, local: LocalUser, *, config: str | None = None
 ) -> Target:
@@ -105,7 +114,9 @@ def _resolve(query: _Query, local: LocalUser, config: str | None) -> Target:
     user = parsed.user or values.word(options, "user") or local.user
     alias = (values.word(options, "hostkeyalias") or "").lower() or None
     tokens = {"h": address, "n": parsed.host, "p": str(port), "r": user}
-    files = _Files(options, local, _file_tokens(tokens, local, alias))
+    account = {"d": local.home, "i": local.uid, "k": alias or parsed.host}
+    machine = {"L": local.hostname.split(".")[0], "l": local.hostname, "u": local.user}
+    files = _Files(options, local, tokens | account | machine)
     jumps, command = _proxies(options, query, local, config, tokens)
     explicit = [] if query.identity is None else [expand_home(query.identity, local)]
     identities = [*explicit, *files.from_lines("identityfile")]
@@ -126,8 +137,12 @@ def _resolve(query: _Query, local: LocalUser, config: str | None) -> Target:
         jumps=jumps,
         proxy_command=command,
         host_key_alias=alias,
-        known_hosts=files.from_words("userknownhostsfile", _user_known_hosts(local)),
-        system_known_hosts=files.from_words("globalknownhostsfile", _system_known_hosts(local)),
+        known_hosts=files.from_words(
+            "userknownhostsfile", local.ssh_folder, "known_hosts", "known_hosts2"
+        ),
+        system_known_hosts=files.from_words(
+            "globalknownhostsfile", local.system_folder, "ssh_known_hosts", "ssh_known_hosts2"
+        ),
         strict=values.strictness(options),
         family=values.choice(options, "addressfamily", ("any", "inet", "inet6")),
         connect_timeout=values.duration(options, "connecttimeout"),
@@ -138,20 +153,8 @@ def _resolve(query: _Query, local: LocalUser, config: str | None) -> Target:
     )
 
 
-def _file_tokens(tokens: dict[str, str], local: LocalUser, alias: str | None) -> dict[str, str]:
-    return {
-        **tokens,
-        "d": local.home,
-        "i": local.uid,
-        "k": alias or tokens["n"],
-        "L": local.hostname.split(".")[0],
-        "l": local.hostname,
-        "u": local.user,
-    }
-
-
 class _Files(NamedTuple):
-    """Reads the options whose values are paths."""
+    """Reads the options whose values are paths, in which `tokens` are expanded."""
 
     options: Options
     local: LocalUser
@@ -162,11 +165,11 @@ class _Files(NamedTuple):
         lines = self.options.lines(keyword)
         return self._expand((line.word(), line) for line in lines)
 
-    def from_words(self, keyword: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the files of an option with several files in one line."""
+    def from_words(self, keyword: str, folder: str, *defaults: str) -> tuple[str, ...]:
+        """Return the files of an option with several in one line; default: names in a folder."""
         line = self.options.line(keyword)
         if line is None:
-            return default
+            return tuple(str(self.local.path.join(folder, name)) for name in defaults)
         return tuple(self._expand((word, line) for word in line.words()))
 
     def agent(self) -> str | None:
@@ -193,44 +196,22 @@ class _Files(NamedTuple):
         return resolved
 
 
-def _user_known_hosts(local: LocalUser) -> tuple[str, ...]:
-    names = ("known_hosts", "known_hosts2")
-    return tuple(str(local.path.join(local.ssh_folder, name)) for name in names)
-
-
-def _system_known_hosts(local: LocalUser) -> tuple[str, ...]:
-    names = ("ssh_known_hosts", "ssh_known_hosts2")
-    return tuple(str(local.path.join(local.system_folder, name)) for name in names)
-
-
-# -- jump hosts and proxy commands -----------------------------------------------------------------
-
-
 def _proxies(
     options: Options, query: _Query, local: LocalUser, config: str | None, tokens: dict[str, str]
 ) -> tuple[tuple[Target, ...], str | None]:
-    """Return the jump hosts, and the proxy command of the first connection."""
-    if query.proxy_jump is not None:
-        return _hops(query.proxy_jump, query.proxy_jump_where, query, local, config), None
-    jump = options.line("proxyjump")
-    if jump is not None and not ssh_config.is_none(jump.text):
-        text = jump.text.split("#")[0].strip().strip('"')
-        return _hops(
-            expand_percent_tokens(text, tokens, jump.where), jump.where, query, local, config
-        ), None
-    command = options.line("proxycommand")
-    if command is None or command.text.lower() == "none":
-        return (), None
-    return (), expand_percent_tokens(command.text, tokens, command.where)
+    """Return the jump hosts in the order of connection, and the proxy command of the first one.
 
-
-def _hops(
-    text: str, where: str | None, query: _Query, local: LocalUser, config: str | None
-) -> tuple[Target, ...]:
-    """Return the jump hosts of a ProxyJump, in the order of connection.
-
-    Only for the first one the ProxyJump of the files counts, as with `ssh -J`.
+    Only for the first jump host the ProxyJump of the files counts, as with `ssh -J`.
     """
+    line, command = options.proxy_jump(), options.line("proxycommand")
+    if query.proxy_jump is not None:
+        text, where = query.proxy_jump, query.proxy_jump_where
+    elif line is not None:
+        text, where = expand_percent_tokens(line.text, tokens, line.where), line.where
+    elif command is None or command.text.lower() == "none":
+        return (), None
+    else:
+        return (), expand_percent_tokens(command.text, tokens, command.where)
     if query.hops >= _MAX_HOPS:
         raise ConfigError(
             f"`{query.parsed.host}` is its own jump host",
@@ -239,8 +220,7 @@ def _hops(
         )
     earlier, _, last = text.rpartition(",")
     parsed = parse_address(last.strip(), where)
-    hop = _Query(
-        parsed.host, parsed, proxy_jump=earlier or None, proxy_jump_where=where, hops=query.hops + 1
+    hop = _resolve(
+        _Query(parsed.host, parsed, None, earlier or None, where, query.hops + 1), local, config
     )
-    resolved = _resolve(hop, local, config)
-    return (*resolved.jumps, replace(resolved, jumps=()))
+    return (*hop.jumps, replace(hop, jumps=())), None

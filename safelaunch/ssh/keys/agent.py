@@ -50,12 +50,8 @@ class SshAgent:
     def _signer(self, blob: bytes) -> Signer:
         def sign(data: bytes, algorithm: str) -> bytes:
             flags = _FLAGS.get(algorithm.removesuffix(identities.CERTIFICATE), 0)
-            fields = (
-                identities.pack_string(blob)
-                + identities.pack_string(data)
-                + struct.pack(">I", flags)
-            )
-            reply = self._ask(bytes([_SIGN]) + fields)
+            fields = identities.pack_string(blob) + identities.pack_string(data)
+            reply = self._ask(bytes([_SIGN]) + fields + struct.pack(">I", flags))
             if reply[0] != _SIGNED:
                 raise ValueError("the agent refused to sign")
             return identities.unpack_strings(reply[1:], 1)[0]
@@ -84,23 +80,17 @@ def agent_keys(
     target: Target, complain: Callable[[str], None]
 ) -> Iterator[list[identities.Identity]]:
     """Yield the keys of the target's agent, valid inside the context; [] without an agent."""
-    if target.agent is None:
-        yield []
-        return
-    agent: SshAgent | None = None
     keys: list[identities.Identity] = []
-    try:
-        connection = _connect(target.agent)
-        if connection is not None:
-            agent = SshAgent(connection)
-            keys = agent.identities()
-    except (OSError, ValueError, IndexError, struct.error) as e:
-        complain(f"cannot list the keys of the agent: {e}")
-    try:
+    with contextlib.ExitStack() as cleanup:
+        try:
+            connection = None if target.agent is None else _connect(target.agent)
+            if connection is not None:
+                agent = SshAgent(connection)
+                cleanup.callback(agent.close)
+                keys = agent.identities()
+        except (OSError, ValueError, IndexError, struct.error) as e:
+            complain(f"cannot list the keys of the agent: {e}")
         yield keys
-    finally:
-        if agent is not None:
-            agent.close()
 
 
 def _connect(where: str) -> Any:

@@ -3,7 +3,7 @@
 Paramiko's own classes decrypt before they know the type of a key, take the agent's socket from the
 environment only, and change their arguments between versions; the formats are few and stable.
 """
-# ruff: noqa: PLC0415 - cryptography is imported where it is used: 20 ms
+# ruff: noqa: PLC0415, N818 - cryptography is imported late: 20 ms; exceptions name what happened
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from safelaunch.ssh.keys import known_hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from safelaunch.ssh.config.target import Target
 
@@ -30,11 +30,11 @@ _PUTTY = b"PuTTY-User-Key-File"
 _MAX_FILE = 1 << 22
 
 
-class UnusableKey(Exception):  # noqa: N818 - reads as what happened
+class UnusableKey(Exception):
     """A key file cannot be used; the message is the reason, for the user."""
 
 
-class PassphraseRequired(Exception):  # noqa: N818 - reads as what happened
+class PassphraseRequired(Exception):
     """A key needs a passphrase: it is missing, or wrong."""
 
 
@@ -153,8 +153,11 @@ def _certified_key(blob: bytes) -> bytes:
 def _read_key_file(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
-                _check_owner(file.fileno())
+            if sys.platform != "win32":
+                info = os.fstat(file.fileno())
+                # OpenSSH also refuses a key that others could have read, unless others own it
+                if info.st_mode & 0o077 and info.st_uid == os.geteuid():
+                    raise UnusableKey("other users can read it: protect it with chmod 600")
             return file.read(_MAX_FILE)
     except FileNotFoundError:
         raise
@@ -162,21 +165,12 @@ def _read_key_file(path: str) -> bytes:
         raise UnusableKey(e.strerror or str(e)) from e
 
 
-def _check_owner(descriptor: int) -> None:
-    # OpenSSH also refuses a key that others could have read, unless it belongs to another user
-    if sys.platform != "win32" and os.fstat(descriptor).st_uid == os.geteuid():
-        raise UnusableKey("other users can read it: protect it with chmod 600")
-
-
 def _decode_armor(content: bytes) -> bytes:
-    lines = content.strip().splitlines()
-    try:
-        raw = base64.b64decode(b"".join(lines[1:-1]))
-    except binascii.Error as e:
-        raise UnusableKey("it is damaged") from e
-    if not raw.startswith(_MAGIC):
-        raise UnusableKey("it is damaged")
-    return raw[len(_MAGIC) :]
+    with contextlib.suppress(binascii.Error):
+        raw = base64.b64decode(b"".join(content.strip().splitlines()[1:-1]))
+        if raw.startswith(_MAGIC):
+            return raw[len(_MAGIC) :]
+    raise UnusableKey("it is damaged")
 
 
 def _public_half(path: str) -> tuple[str, bytes] | None:
@@ -230,13 +224,7 @@ def load_private_key(path: str, passphrase: str | None) -> tuple[tuple[str, byte
 
 def _signer(private: Any) -> Signer:
     from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import (
-        ec,
-        ed25519,
-        padding,
-        rsa,
-        utils,
-    )
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 
     def sign(data: bytes, algorithm: str) -> bytes:
         name = algorithm.removesuffix(CERTIFICATE)
@@ -248,16 +236,13 @@ def _signer(private: Any) -> Signer:
         elif isinstance(private, ec.EllipticCurvePrivateKey):
             sizes = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
             der = private.sign(data, ec.ECDSA(sizes[private.curve.key_size]))
-            raw = b"".join(map(_pack_integer, utils.decode_dss_signature(der)))
+            pair = utils.decode_dss_signature(der)
+            raw = b"".join(pack_string(n.to_bytes(n.bit_length() // 8 + 1, "big")) for n in pair)
         else:
             raise UnusableKey(f"{type(private).__name__} is not supported")
         return pack_string(name.encode()) + pack_string(raw)
 
     return sign
-
-
-def _pack_integer(number: int) -> bytes:
-    return pack_string(number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
 
 # -- order of the keys
@@ -270,13 +255,18 @@ def identities_to_try(
 
     `complain(label, reason)` is called for key files that cannot be offered.
     """
+    signers = {key.blob: key.sign for key in reversed(agent_keys)}
     files: list[Identity] = []
     for path in target.identities:
-        identities = _configured_identities(path, target, agent_keys, complain)
-        files += _signed_by_agent(identities, agent_keys)
+        identities = _configured_identities(path, target, signers, complain)
+        # an agent that has one of a file's identities signs for all of them
+        blob = next((file.blob for file in identities if file.blob in signers), None)
+        if blob is not None:
+            identities = [replace(id_, sign=signers[blob], in_agent=True) for id_ in identities]
+        files += identities
     with_file = [key for file in files for key in agent_keys if key.blob == file.blob]
     others = [] if target.identities_only else [key for key in agent_keys if key not in with_file]
-    file_only = [file for file in files if all(file.blob != key.blob for key in agent_keys)]
+    file_only = [file for file in files if file.blob not in signers]
     certificates = (
         certificate_identity(path, [*agent_keys, *file_only]) for path in target.certificates
     )
@@ -289,25 +279,20 @@ def identities_to_try(
             yield key
 
 
-def _signed_by_agent(files: list[Identity], agent_keys: list[Identity]) -> list[Identity]:
-    """Return the identities of a key file, signed by the agent if it has the key."""
-    for file in files:
-        for key in agent_keys:
-            if key.blob == file.blob:
-                return [replace(other, sign=key.sign, in_agent=True) for other in files]
-    return files
-
-
 def _configured_identities(
-    path: str, target: Target, agent_keys: list[Identity], complain: Callable[[str, str], None]
+    path: str, target: Target, agent: Container[bytes], complain: Callable[[str, str], None]
 ) -> list[Identity]:
-    label = _label(path)
+    """Return the identities of a key file; `agent` has the public keys of the agent."""
+    home = os.path.expanduser("~")
+    label = path
+    if path.startswith(home + os.sep):
+        label = f"~/{os.path.relpath(path, home)}".replace(os.sep, "/")
     try:
         return read_identities(path, label)
     except FileNotFoundError:
         # the public key is enough to select a key of the agent
         public = read_public_key(path) or read_public_key(f"{path}.pub")
-        if public is not None and any(key.blob == public[1] for key in agent_keys):
+        if public is not None and public[1] in agent:
             return [Identity(label, *public)]
         if target.identities_configured:
             complain(label, "no such file")
@@ -316,13 +301,6 @@ def _configured_identities(
     except UnusableKey as e:
         public = read_public_key(path)  # IdentityFile may be the .pub of a key of the agent
         if public is not None:
-            in_agent = any(key.blob == public[1] for key in agent_keys)
-            return [Identity(label, *public)] if in_agent else []
+            return [Identity(label, *public)] if public[1] in agent else []
         complain(label, str(e))
     return []
-
-
-def _label(path: str) -> str:
-    home = os.path.expanduser("~")
-    short = os.path.relpath(path, home) if path.startswith(home + os.sep) else ""
-    return f"~/{short}".replace(os.sep, "/") if short else path

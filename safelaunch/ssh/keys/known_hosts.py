@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import os
@@ -14,10 +15,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from safelaunch.ssh.config.address import STANDARD_PORT, matches_patterns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-STANDARD_PORT = 22
 AUTHORITY, REVOKED = "@cert-authority", "@revoked"
 _SHA2 = ("rsa-sha2-512", "rsa-sha2-256")  # how a key of type ssh-rsa signs
 
@@ -40,14 +42,14 @@ class KnownHost:
 
     def matches_name(self, name: str) -> bool:
         """Whether the line is for a host, whose name has the form of `known_hosts_name`."""
-        if self.hosts.startswith("|"):
-            return _hash_matches(self.hosts, name)
-        matched = False
-        for pattern in self.hosts.lower().split(","):
-            if pattern.startswith("!") and _matches(pattern[1:], name):
-                return False
-            matched = matched or _matches(pattern, name)
-        return matched
+        if not self.hosts.startswith("|"):
+            return matches_patterns(self.hosts.lower().split(","), name)
+        try:
+            _, scheme, salt, digest = self.hosts.split("|")
+            actual, expected = _digest(base64.b64decode(salt), name), base64.b64decode(digest)
+        except (binascii.Error, ValueError):
+            return False
+        return scheme == "1" and hmac.compare_digest(actual, expected)
 
 
 def known_hosts_name(address: str, port: int) -> str:
@@ -59,6 +61,11 @@ def known_hosts_name(address: str, port: int) -> str:
 def fingerprint(blob: bytes) -> str:
     """Return the fingerprint of a key in OpenSSH's format."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def without_fingerprint(credential: str) -> str:
+    """Return a credential without the key's fingerprint: the name of its file is enough."""
+    return re.sub(r" SHA256:[^\s)]+", "", credential)
 
 
 def describe_key(kind: str, blob: bytes) -> str:
@@ -74,18 +81,13 @@ def key_type_name(kind: str) -> str:
 
 def read_entries(files: Iterable[str]) -> list[KnownHost]:
     """Return the keys of the files; skip missing files, and lines without a key."""
-    lines = []
+    entries = []
     for file in files:
-        try:
-            with open(file, "rb") as opened:
-                text = opened.read().decode("utf-8", "replace")
-        except OSError:
-            continue
-        for number, line in enumerate(text.splitlines(), 1):
-            entry = _parse(file, number, line)
-            if entry is not None:
-                lines.append(entry)
-    return lines
+        with contextlib.suppress(OSError), open(file, "rb") as opened:
+            text = opened.read().decode("utf-8", "replace")
+            lines = enumerate(text.splitlines(), 1)
+            entries += [_parse(file, number, line) for number, line in lines]
+    return [entry for entry in entries if entry is not None]
 
 
 def entries_for(lines: Iterable[KnownHost], names: Iterable[str]) -> list[KnownHost]:
@@ -96,11 +98,9 @@ def entries_for(lines: Iterable[KnownHost], names: Iterable[str]) -> list[KnownH
 
 def host_key_algorithms(lines: Iterable[KnownHost]) -> list[str]:
     """Return the host key algorithms of the keys in lines, in order, each once."""
-    algorithms: dict[str, None] = {}
-    for line in lines:
-        if line.marker is None:
-            algorithms |= dict.fromkeys(_SHA2 if line.kind == "ssh-rsa" else (line.kind,))
-    return list(algorithms)
+    kinds = [line.kind for line in lines if line.marker is None]
+    algorithms = (a for kind in kinds for a in (_SHA2 if kind == "ssh-rsa" else (kind,)))
+    return list(dict.fromkeys(algorithms))
 
 
 def add_entry(file: str, names: Sequence[str], kind: str, blob: bytes) -> None:
@@ -136,26 +136,11 @@ def _parse(file: str, number: int, line: str) -> KnownHost | None:
     return KnownHost(file, number, marker, words[0], words[1], blob)
 
 
-def _matches(pattern: str, name: str) -> bool:
-    """Whether a name matches a pattern: `*` and `?` are wildcards, brackets are literal."""
-    parts = ({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in pattern)
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None
-
-
-def _hash_matches(field: str, name: str) -> bool:
-    try:
-        _, scheme, salt, digest = field.split("|")
-        raw = base64.b64decode(salt)
-        return scheme == "1" and hmac.compare_digest(_digest(raw, name), base64.b64decode(digest))
-    except (binascii.Error, ValueError):
-        return False
-
-
 def _digest(salt: bytes, name: str) -> bytes:
     return hmac.new(salt, name.encode(), "sha1").digest()
 
 
 def _hash(name: str) -> str:
     salt = os.urandom(20)
-    fields = ("1", base64.b64encode(salt).decode(), base64.b64encode(_digest(salt, name)).decode())
-    return "|" + "|".join(fields)
+    encoded = (base64.b64encode(data).decode() for data in (salt, _digest(salt, name)))
+    return "|".join(("", "1", *encoded))

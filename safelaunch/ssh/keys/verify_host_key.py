@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from safelaunch.script import quote
 from safelaunch.ssh import errors
+from safelaunch.ssh.config.address import STANDARD_PORT
 from safelaunch.ssh.keys import known_hosts
-from safelaunch.ssh.keys.known_hosts import STANDARD_PORT, describe_key, known_hosts_name
+from safelaunch.ssh.keys.known_hosts import describe_key, known_hosts_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from safelaunch.ssh.keys.known_hosts import KnownHost
     from safelaunch.ssh.login import Prompter
 
-_ANSWERS = "yes, no or the fingerprint"
-
 
 class HostKeyVerifier:
     """Verifies the host key of a machine; a key known for any of its addresses is accepted."""
@@ -27,7 +25,12 @@ class HostKeyVerifier:
     def __init__(self, target: Target, routes: Sequence[Target]) -> None:
         """Read known_hosts. `target` is the current target, `routes` are all of the machine."""
         self.target = target
-        self.host_names = list(dict.fromkeys(_entry_name(route) for route in (target, *routes)))
+        self._user_file = next(iter(target.known_hosts), None)
+        names = (
+            route.host_key_alias or known_hosts_name(route.address, route.port)
+            for route in (target, *routes)
+        )
+        self.host_names = list(dict.fromkeys(names))
         lines = known_hosts.read_entries((*target.known_hosts, *target.system_known_hosts))
         entries = known_hosts.entries_for(lines, self.host_names)
         self.lines = [line for line in entries if line.marker is None]
@@ -42,12 +45,8 @@ class HostKeyVerifier:
 
     def algorithms(self, supported: Sequence[str]) -> list[str]:
         """Return the host key algorithms to request: first those of the known keys."""
-        known_first = [
-            a
-            for a in known_hosts.host_key_algorithms(self.lines + self._standard_port_lines)
-            if a in supported
-        ]
-        return list(dict.fromkeys([*known_first, *supported]))
+        algorithms = known_hosts.host_key_algorithms(self.lines + self._standard_port_lines)
+        return list(dict.fromkeys([*(a for a in algorithms if a in supported), *supported]))
 
     def check(
         self, kind: str, blob: bytes, ask: Prompter | None, notify: Callable[[str], None]
@@ -64,8 +63,7 @@ class HostKeyVerifier:
         self._handle_unknown(kind, blob, ask, notify)
 
     def _changed_key_error(self, line: KnownHost, kind: str, blob: bytes) -> HostError:
-        names = (name for name in self.host_names if line.matches_name(name))
-        name = next(names, self.host_names[0])
+        name = next(filter(line.matches_name, self.host_names), self.host_names[0])
         return self._error(
             f"its host key has changed: it shows {describe_key(kind, blob)}, but {line.where} has "
             f"{known_hosts.fingerprint(line.blob)}",
@@ -80,8 +78,8 @@ class HostKeyVerifier:
         other = self.lines[0] if self.lines else None
         if target.strict in ("no", "accept-new") and other is None:
             self._store(kind, blob, notify)
-            file = self._user_file()
-            notify(f"{target.name}: new host key {describe_key(kind, blob)}, stored in {file}")
+            stored = f"new host key {describe_key(kind, blob)}, stored in {self._user_file}"
+            notify(f"{target.name}: {stored}")
             return
         notes = self._notes(other)
         shown = f"its host key is not known: {describe_key(kind, blob)}{''.join(notes)}"
@@ -129,24 +127,15 @@ class HostKeyVerifier:
                 return True
             if answer.lower() == "no":
                 return False
-            prompt = f"Please type {_ANSWERS}: "
+            prompt = "Please type yes, no or the fingerprint: "
 
     def _store(self, kind: str, blob: bytes, notify: Callable[[str], None]) -> None:
-        file = self._user_file()
+        file = self._user_file
         try:
             if file is not None:
                 known_hosts.add_entry(file, self.host_names, kind, blob)
         except OSError as e:
             notify(f"{self.target.name}: its host key could not be stored in {file}: {e.strerror}")
 
-    def _user_file(self) -> str | None:
-        with contextlib.suppress(IndexError):
-            return self.target.known_hosts[0]
-        return None
-
     def _error(self, message: str, hint: str | None) -> HostError:
         return errors.UntrustedHostKey(message, where=self.target.name, hint=hint)
-
-
-def _entry_name(route: Target) -> str:
-    return route.host_key_alias or known_hosts_name(route.address, route.port)

@@ -17,7 +17,7 @@ from support.workspace import wait_for
 from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.agent_client import AgentError
 from safelaunch.ssh.connection import connect
-from safelaunch.sync import push_tree, start_push
+from safelaunch.sync.push import start_push
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_what_is_asked_together_is_one_round_trip(connection: Connection, tmp_pa
     project.mkdir()
     (project / "train.py").write_text("print(1)\n")
     settle(project)
-    push_tree(begin(connection), str(project), "~/work", cache=cache)
+    start_push(begin(connection), str(project), "~/work", cache=cache).finish()
     with round_trips.counted() as counted:
         agent = begin(connection)
         seen = agent.ask_first("start.look")

@@ -157,11 +157,6 @@ def test_a_pty_has_the_size_of_the_terminal(connection: Connection) -> None:
         assert b"33 99" in everything(channel)
 
 
-def test_files_can_be_had_by_sftp(connection: Connection, tmp_path: Path) -> None:
-    with connection.sftp() as client:
-        assert client.stat(str(tmp_path)).st_mode
-
-
 def test_a_connection_leaves_no_thread_behind(server: Sshd) -> None:
     before = set(threading.enumerate())
     with connect(server.target()) as connection:

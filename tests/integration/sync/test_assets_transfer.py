@@ -12,13 +12,15 @@ from integration.sync.test_push_pull import Box, Counting
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
 from safelaunch.model import Origin, Placed, Slot, text
 from safelaunch.remote.assets import bring, everywhere
-from safelaunch.sync import TransferProgress, push_file
+from safelaunch.sync.push import push_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from support.workspace import Place
+
+    from safelaunch.sync.transfer_progress import TransferProgress
 
 MIB = 1 << 20
 SAYS = "import sys, os\nprint(sys.argv[1:], os.environ.get('DATA'), flush=True)\n"

@@ -18,10 +18,14 @@ from support.workspace import DEADLINE, wait_for
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.remote.agent_client import Agent
 from safelaunch.runtime.agent import server as runtime_agent
-from safelaunch.sync import Rules, TransferProgress, pull, push_file, push_tree
+from safelaunch.sync.ignore import Rules
+from safelaunch.sync.pull import pull
+from safelaunch.sync.push import push_file, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from safelaunch.sync.transfer_progress import TransferProgress
 
 MIB = 1 << 20
 
@@ -113,14 +117,16 @@ class Box:
         wait_for(lambda: time.time() > newest + 0.1, "tick of the clock")
 
     def sync(self, agent: Counting | None = None, **options: Any) -> Any:
-        return push_tree(
+        keys = ("confirm", "report", "progress", "limit")
+        finish = {key: options.pop(key) for key in keys if key in options}
+        pending = start_push(
             agent or self.agent(),
             str(self.project),
             str(self.target),
-            options.pop("rules", None),
             cache=self.cache,
             **options,
         )
+        return pending.finish(**finish)
 
     def tree(self) -> dict[str, bytes]:
         """Return the files on the host."""
@@ -463,9 +469,8 @@ def test_two_syncs_at_once_both_end_well(box: Box) -> None:
 
     def work() -> None:
         try:
-            push_tree(
-                box.agent(), str(box.project), str(box.target), cache=None, report=told.append
-            )
+            pending = start_push(box.agent(), str(box.project), str(box.target))
+            pending.finish(report=told.append)
         except BaseException as e:  # noqa: BLE001 - shown below
             failures.append(e)
 
@@ -657,7 +662,7 @@ def test_memory_does_not_grow_with_the_file(box: Box, tmp_path: Path) -> None:
     program = (
         "import resource, subprocess, sys\n"
         "from safelaunch.remote.agent_client import Agent\n"
-        "from safelaunch.sync import push_file\n"
+        "from safelaunch.sync.push import push_file\n"
         "p = subprocess.Popen(sys.argv[3:], stdin=-1, stdout=-1, bufsize=0)\n"
         "p.stdout.read(18)\n"
         "def write(d):\n"

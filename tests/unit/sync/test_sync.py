@@ -17,9 +17,9 @@ from safelaunch.runtime.transfer import blocks, manifest
 from safelaunch.sync import file_hashes, transfer_progress
 from safelaunch.sync.diff import RemoteEntry, compare, digest
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.prefetch import prefetch
 from safelaunch.sync.project_tree import Entry, Tree, scan
 from safelaunch.sync.pull import _is_safe
+from safelaunch.sync.sender import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_the_cache_knows_unchanged_files_only(tmp_path: Path) -> None:
         old(project / name)
     first = scan(Rules(str(project))).files
     known = file_hashes.HashCache(cache, str(project))
-    known._started += 10**10  # as if that were later: the ctime cannot be set back
+    known._started_ns += 10**10  # as if that were later: the ctime cannot be set back
     assert not known.fill_hashes(first)
     for found in first:
         file_hashes.hash_item(found, lambda _: None)
@@ -96,7 +96,7 @@ def test_the_cache_does_not_trust_a_file_that_was_just_written(tmp_path: Path) -
     known = file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path))
     found = item(path)
     file_hashes.hash_item(found, lambda _: None)
-    known._started = found.key[1] + 1
+    known._started_ns = found.key[1] + 1
     known.save([found])
     assert not file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path)).fill_hashes(
         [item(path)]
