@@ -26,8 +26,6 @@ NOT_YET = (
     "checks/hardware",
     "checks/network",
     "checks/project",
-    "cli",
-    "cli/check",
     "cli/runs",
     "cli/start",
     "config",

@@ -1,4 +1,4 @@
-"""What the shell may complete: runs and profiles by name."""
+"""Names that the shell completes: of runs and profiles."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     import click
 
 
-def complete_run(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+def complete_run(_context: click.Context, _argument: click.Parameter, prefix: str) -> list[str]:
     """Return run ids, the newest first."""
     from safelaunch.runs import store  # noqa: PLC0415 - `run --dry-run` imports this module too
 
     try:
-        known = store.all_runs(store.home(os.environ))
+        runs = store.all_runs(store.home(os.environ))
     except SafelaunchError:
         return []
-    return [run.id for run in reversed(known) if run.id.startswith(begun)]
+    return [run.id for run in reversed(runs) if run.id.startswith(prefix)]
 
 
-def complete_profile(_context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+def complete_profile(_context: click.Context, _argument: click.Parameter, prefix: str) -> list[str]:
     """Return the names of the built-in profiles."""
-    return [name for name in profiles.names() if name.startswith(begun)]
+    return [name for name in profiles.names() if name.startswith(prefix)]

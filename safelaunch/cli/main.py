@@ -1,4 +1,4 @@
-"""The command line. `main` is the one place where errors become text and exit codes."""
+"""The command line. Only `main` turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 import click
 
 from safelaunch import __version__
-from safelaunch.cli.output import _style, report
+from safelaunch.cli.output import report, style
 from safelaunch.errors import ConfigError, SafelaunchError, did_you_mean
 
-# name -> (module, one line of help): a command's module is imported when it is used
+# name: (module, help); a module is imported only when its command is used
 COMMANDS = {
     "run": ("start.run", "Start a job on this machine, or print what would be started."),
     "remote": ("start.remote", "Sync the project to a host and start a job there, over SSH."),
@@ -21,24 +21,21 @@ COMMANDS = {
     "logs": ("runs.logs", "Print or follow a run's log."),
     "attach": ("runs.attach", "Attach this terminal to a run's tmux pane."),
     "wait": ("runs.wait", "Wait until a run has ended; exit 0 if it succeeded."),
-    "stop": ("runs.stop", "Stop a run, and check that no process of it is left."),
-    "rerun": ("start.rerun", "Start a recorded run's plan again."),
-    "report": ("diagnose.report", "Pack a run for a bug report: one .zip without secrets."),
+    "stop": ("runs.stop", "Stop a run, and verify that no process of it is left."),
+    "rerun": ("start.rerun", "Start the plan of an earlier run again."),
+    "report": ("diagnose.report", "Write a bug report of a run: one .zip without secrets."),
     "diff": ("diagnose.diff", "Show how two runs differ: code, command, variables, versions."),
     "push": ("transfer.push", "Copy a file or folder to a host."),
-    "pull": ("transfer.pull", "Fetch files that a run made on its host."),
-    "diagnose": ("diagnose.diagnose", "Find the root cause in any training log, and what to do."),
-    "check": ("check.check", "Find what would keep a job from starting, before it starts."),
+    "pull": ("transfer.pull", "Fetch files of a run from its host."),
+    "diagnose": ("diagnose.diagnose", "Find the root cause of a failure in training logs."),
+    "check": ("check.check", "Find what would prevent a job from running, before a start."),
     "lint": ("lint.lint", "Find mistakes in job files, configs and scripts."),
     "init": ("start.init", "Turn a pasted launch line into a job file."),
     "hosts": ("hosts.hosts", "List, test and add the machines that jobs can run on."),
-    "facts": (
-        "info.facts",
-        "Show what this machine or hosts have: GPUs, memory, disks, torch, NCCL.",
-    ),
-    "profiles": ("info.profiles", "List hardware profiles, or show one with its reasons."),
+    "facts": ("info.facts", "Show hardware and software of this machine or of hosts."),
+    "profiles": ("info.profiles", "List hardware profiles, or show one with the reasons."),
     "launchers": ("info.launchers", "List launchers."),
-    "schema": ("info.schema", "Print the JSON Schema of job, profile or hosts files, for editors."),
+    "schema": ("info.schema", "Print a JSON Schema of job, profile or hosts files."),
 }
 
 
@@ -58,13 +55,13 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = __import__(f"safelaunch.cli.{COMMANDS[cmd_name][0]}", fromlist=["command"])
-        found: click.Command = module.command
-        return found
+        command: click.Command = module.command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; a near miss and a job file get a hint."""
+        """Return the command; a misspelt one and a job file raise ConfigError with a hint."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             hint = did_you_mean(name, COMMANDS) or "safelaunch --help lists them"
@@ -103,27 +100,23 @@ def cli(context: click.Context) -> None:
 def main() -> None:
     """Run the command line and exit.
 
-    0 done, 1 not succeeded, 2 usage, 3 refused, 4 a host, 5 internal, 130 Ctrl-C.
+    0 success, 1 not succeeded, 2 usage, 3 refused, 4 a host, 5 internal, 130 Ctrl-C.
     """
-    if sys.platform == "win32":
-        _say_anything()
-    code = _guarded()
+    if sys.platform == "win32":  # redirected output has the system's code page, not UTF-8
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+    code = _run()
     try:
         if sys.stdout is not None:  # `>&-`
             sys.stdout.flush()
-    except OSError:  # a full disk behind `>`: it has been reported, Python's own end must not again
-        _drop_stdout()
+    except OSError:  # a full disk behind `>`: reported already, Python must not report it again
+        _discard_stdout()
     sys.exit(code)
 
 
-def _say_anything() -> None:
-    """Let no character end a command: behind `>` Windows has the system's code page."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _guarded() -> int:  # noqa: PLR0911 - one way out for each kind of end
+def _run() -> int:  # noqa: PLR0911 - one return for each kind of end
+    """Run the command line, print its error, and return the exit code."""
     stdout = sys.stdout
     try:
         code = cli.main(standalone_mode=False)
@@ -133,48 +126,38 @@ def _guarded() -> int:  # noqa: PLR0911 - one way out for each kind of end
         report(e)
         return e.exit_code
     except click.ClickException as e:
-        return _usage(e)
+        return _report_usage(e)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        return _reader_gone()
+    except BrokenPipeError:  # `| head` is no failure
+        _discard_stdout()
+        return 0
     except SystemExit as e:
         # click catches EPIPE itself, wraps stdout and exits with 1
         if sys.stdout is not stdout:
-            return _reader_gone()
+            _discard_stdout()
+            return 0
         return e.code if isinstance(e.code, int) else 1
-    except Exception as e:  # noqa: BLE001 - the one place where the unexpected ends
-        return _unexpected(e)
+    except Exception as e:  # noqa: BLE001 - a bug of ours: reported with its traceback in a file
+        import traceback  # noqa: PLC0415 - only here
+
+        error = SafelaunchError(f"unexpected {type(e).__name__}: {' '.join(str(e).split())[:200]}")
+        error.details = "".join(traceback.format_exception(e))
+        report(error)
+        return 5
     return code if isinstance(code, int) else 0
 
 
-def _reader_gone() -> int:
-    """A closed stdout (`| head`) is no failure."""
-    _drop_stdout()
-    return 0
-
-
-def _drop_stdout() -> None:
-    """Let what is still buffered go nowhere: Python flushes at its end, and would complain."""
+def _discard_stdout() -> None:
+    """Discard what is still buffered: Python flushes at its end, and would report an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _usage(error: click.ClickException) -> int:
+def _report_usage(error: click.ClickException) -> int:
     message = error.format_message()
-    message = message[:1].lower() + message[1:].rstrip(".")
+    click.echo(f"{style('error:', 'red')} {message[:1].lower()}{message[1:].rstrip('.')}", err=True)
     context = getattr(error, "ctx", None)
-    click.echo(_style("error:", "red") + f" {message}", err=True)
     if context is not None:
-        click.echo(_style("hint:", "cyan") + f" see {context.command_path} --help", err=True)
+        click.echo(f"{style('hint:', 'cyan')} see {context.command_path} --help", err=True)
     return 2
-
-
-def _unexpected(error: Exception) -> int:
-    import traceback  # noqa: PLC0415 - only the unexpected pays for it
-
-    summary = " ".join(str(error).split())[:200]
-    told = SafelaunchError(f"unexpected {type(error).__name__}: {summary}")
-    told.details = "".join(traceback.format_exception(error))
-    report(told)
-    return 5

@@ -1,7 +1,10 @@
 """Prints: data on stdout, messages and errors on stderr, JSON with its version."""
 
+# ruff: noqa: PLC0415 - a dry-run into a file needs none of json, re, shutil, tempfile and textwrap
+
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,52 +14,61 @@ import click
 from safelaunch import __version__
 
 if TYPE_CHECKING:
+    import re
+
     from safelaunch.errors import SafelaunchError
 
-_BLANK = "\0"  # stands for a blank that is no place to break a line
+_SPACE = "\0"  # stands for a space at which a line must not be broken
+_STATUS_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
 
 
 def report(error: SafelaunchError) -> None:
     """Print an expected error: what, where, and what to do next."""
-    kept = f"; details: {_kept(error.details)}" if error.details else ""
-    click.echo(_style("error:", "red") + f" {error}{kept}", err=True)
+    details = f"; details: {_write_details(error.details)}" if error.details else ""
+    click.echo(f"{style('error:', 'red')} {error}{details}", err=True)
     if error.hint:
-        click.echo(_style("hint:", "cyan") + f" {error.hint}", err=True)
+        click.echo(f"{style('hint:', 'cyan')} {error.hint}", err=True)
 
 
 def warn(message: str) -> None:
     """Print a warning to stderr."""
-    click.echo(_style("warning:", "yellow") + f" {message}", err=True)
+    click.echo(f"{style('warning:', 'yellow')} {message}", err=True)
 
 
 def say(message: str) -> None:
-    """Print talk (not data) to stderr."""
+    """Print a message (not data) to stderr."""
     click.echo(message, err=True)
 
 
-def _style(text: str, colour: str) -> str:
+def style(text: str, colour: str) -> str:
+    """Return a bold text in a colour; plain with NO_COLOR."""
     return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour, bold=True)
 
 
-def _kept(details: str) -> str:
-    """Write a traceback to a file for whoever mends it, and return where."""
-    import tempfile  # noqa: PLC0415 - few machines; who asked closes it
+def _write_details(details: str) -> str:
+    """Write a traceback to a file for a bug report, and return its path."""
+    import tempfile
 
-    where = "nowhere (no folder is writable)"
-    try:
-        fd, where = tempfile.mkstemp(prefix="safelaunch-error-", suffix=".txt")
+    path = "nowhere (no folder is writable)"
+    with contextlib.suppress(OSError):
+        fd, path = tempfile.mkstemp(prefix="safelaunch-error-", suffix=".txt")
         with os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"safelaunch {__version__}, Python {sys.version}\n{details}")
-    except OSError:
-        pass
-    return where
+    return path
 
 
 def print_json(data: Any) -> None:
     """Print data as JSON on stdout."""
-    import json  # noqa: PLC0415 - few ask
+    import json
 
     click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal; 80 without one."""
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def wrap(
@@ -70,15 +82,15 @@ def wrap(
 ) -> list[str]:
     """Return a text in lines with indents; a command in backquotes stays on one line.
 
-    Words that are longer than a line stand out, or are broken where `break_words` asks for it.
-    Beyond `max_lines` the rest is left out, and ` ...` says so.
+    Words longer than a line stay whole, or are broken with `break_words`. Beyond `max_lines` the
+    text ends in ` ...`.
     """
-    import re  # noqa: PLC0415 - a dry-run into a file wraps nothing
-    import textwrap  # noqa: PLC0415 - a dry-run into a file wraps nothing
+    import re
+    import textwrap
 
     def join(match: re.Match[str]) -> str:
         breaks = break_words and len(match[0]) > columns - len(others)
-        return match[0] if breaks else match[0].replace(" ", _BLANK)
+        return match[0] if breaks else match[0].replace(" ", _SPACE)
 
     lines = textwrap.wrap(
         re.sub(r"`[^`\n]*`", join, text),
@@ -91,4 +103,17 @@ def wrap(
         placeholder=" ...",
         tabsize=4,
     )
-    return [line.replace(_BLANK, " ") for line in lines]
+    return [line.replace(_SPACE, " ") for line in lines]
+
+
+def print_check(status: str, label: str, evidence: str, hint: str | None) -> None:
+    """Print the result of a check; the lines after the first are indented by its label."""
+    mark = f"{status:<4}"
+    if not os.environ.get("NO_COLOR"):
+        mark = click.style(mark, fg=_STATUS_COLOURS[status], bold=status not in ("ok", "skip"))
+    indent, columns = " " * len(label), terminal_width() - len("  ok    ")
+    lines = wrap(evidence, columns, label, indent)
+    if hint:
+        lines += wrap(f"-> {hint}", columns, indent, indent + "   ")
+    for number, line in enumerate(lines):
+        click.echo(f"  {mark}  {line}" if not number else f"        {line}")

@@ -1,4 +1,6 @@
-"""What `run` and `remote` share: flags of a plan, a pasted line, printing without a start."""
+"""What `run` and `remote` share: options, the pasted line, printing plans without a start."""
+
+# ruff: noqa: PLC0415 - plan.serialize is imported only to print JSON or a script
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import click
 from safelaunch import launchers
 from safelaunch.cli.completion import complete_profile, complete_run
 from safelaunch.cli.output import print_json, report, say
-from safelaunch.cli.show_plan import print_explanation, print_plan, say_warnings
+from safelaunch.cli.show_plan import print_explanation, print_plan, print_warnings
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError, SafelaunchError
 
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
+_LINE = "safelaunch.line"
+
 
 class LineCommand(click.Command):
-    """A command that takes a literal line behind `--`; click would mix it with the arguments."""
+    """A command with a literal line after `--`; click would mix it with the arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep what stands behind the first `--` for `pasted_line`."""
+        """Store the words after the first `--` for `pasted_line`."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_LINE] = tuple(args[at + 1 :])
@@ -33,28 +37,25 @@ class LineCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-_LINE = "safelaunch.line"
-
-
 def pasted_line() -> tuple[str, ...]:
-    """Return the words behind `--`, none if there is no `--`."""
+    """Return the words after `--`; empty without `--`."""
     line: tuple[str, ...] = click.get_current_context().meta.get(_LINE, ())
     return line
 
 
-_PLANNING = (
-    click.option(
-        "--profile",
-        metavar="NAME",
-        shell_complete=complete_profile,
-        help="Hardware profile, by name or path.",
-    ),
-    click.option(
-        "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."
-    ),
-    click.option(
-        "--hosts", "hosts_file", metavar="FILE", help="Hosts file; `localhost` is this machine."
-    ),
+profile_option = click.option(
+    "--profile",
+    metavar="NAME",
+    shell_complete=complete_profile,
+    help="Hardware profile, by name or path.",
+)
+set_option = click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."
+)
+_PLAN_OPTIONS = (
+    profile_option,
+    set_option,
+    click.option("--hosts", "hosts_file", metavar="FILE", help="Hosts file instead of your own."),
     click.option(
         "--debug",
         is_flag=True,
@@ -66,38 +67,29 @@ _PLANNING = (
         "ladder",
         type=click.IntRange(0, 9),
         metavar="N",
-        help="First N steps of the profile's ladder instead (0: none).",
+        help="Use the first N steps of the profile's ladder (0: none).",
     ),
-    click.option("--smoke", is_flag=True, help="Lay the job's `smoke:` block over it."),
+    click.option("--smoke", is_flag=True, help="Apply the job's `smoke:` block."),
     click.option(
         "--resume",
         is_flag=True,
-        help="Go on from the job's newest run, with `recovery: resume_args`.",
+        help="Continue the job's newest run, with `recovery: resume_args`.",
     ),
     click.option(
-        "--resume-from", metavar="RUN", shell_complete=complete_run, help="Go on from that run."
+        "--resume-from", metavar="RUN", shell_complete=complete_run, help="Continue this run."
     ),
     click.option(
         "--dry-run", is_flag=True, help="Print the final command; start and write nothing."
     ),
     click.option(
-        "--explain", is_flag=True, help="Print each value with its origin and what it beat."
+        "--explain", is_flag=True, help="Print each value, its origin, and what it overrides."
     ),
-    click.option("--script", "script", is_flag=True, help="Print launch.sh."),
+    click.option("--script", is_flag=True, help="Print launch.sh."),
     click.option(
         "--json", "as_json", is_flag=True, help="Print the plan, or what was started, as JSON."
     ),
 )
-
-
-def planning(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the flags of a plan."""
-    for option in reversed(_PLANNING):
-        command = option(command)
-    return command
-
-
-_STARTING = (
+_START_OPTIONS = (
     click.option(
         "--follow",
         "-f",
@@ -108,15 +100,22 @@ _STARTING = (
 )
 
 
-def starting(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the flags of a start."""
-    for option in reversed(_STARTING):
+def plan_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of a plan to a command."""
+    for option in reversed(_PLAN_OPTIONS):
         command = option(command)
     return command
 
 
-def flags_of(options: dict[str, Any]) -> Flags:
-    """Return the flags of a plan. Raises ConfigError for those that exclude each other."""
+def start_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of a start to a command."""
+    for option in reversed(_START_OPTIONS):
+        command = option(command)
+    return command
+
+
+def read_flags(options: dict[str, Any]) -> Flags:
+    """Return the flags of a plan. Raises ConfigError if they exclude each other."""
     flags = Flags(
         profile=options["profile"],
         sets=options["sets"],
@@ -128,48 +127,50 @@ def flags_of(options: dict[str, Any]) -> Flags:
         smoke=options["smoke"],
     )
     if flags.ladder is not None and not flags.workarounds:
-        raise ConfigError("`--nccl-ladder` and `--no-workarounds` together", hint="give one")
+        raise ConfigError(
+            "`--nccl-ladder` and `--no-workarounds` exclude each other", hint="remove one of them"
+        )
     return flags
 
 
 def check_target(command: str, files: Sequence[str], line: Sequence[str]) -> None:
-    """Refuse a command line without `--`, nothing to run, or two things. Raises ConfigError."""
+    """Raise ConfigError unless there is either a job file, or a line after `--`."""
     if files and _is_program(files[0]):
         raise ConfigError(
-            "a command line without `--`", hint=f"safelaunch {command} -- {files[0]} ..."
+            "a command line needs `--` before it", hint=f"safelaunch {command} -- {files[0]} ..."
         )
     if bool(files) == bool(line):
         raise ConfigError(
-            f"{command} what?" if not files else "a job file and a line together",
-            hint="give a job file, or `-- accelerate launch ...`",
+            "a job file and a command line at once" if files else f"nothing to {command}",
+            hint="name a job file, or add `-- accelerate launch ...`",
         )
 
 
 def _is_program(word: str) -> bool:
-    """Whether a word is a program that people launch with; a file with a suffix never is."""
+    """Whether a word is a launcher or Python; a file name with a suffix never is."""
     if word in ("python", "python3"):
         return True
-    # loading every launcher is left to words without a dot: a job file has one
+    # only words without a dot, as job files have one: find_program loads every launcher
     return re.fullmatch(r"[\w-]+", word) is not None and launchers.find_program([word]) is not None
 
 
-def only_shows(options: dict[str, Any]) -> bool:
-    """Whether a plan is to be printed and nothing started."""
+def is_print_only(options: dict[str, Any]) -> bool:
+    """Whether plans are printed and nothing is started."""
     return bool(options["dry_run"] or options["explain"] or options["script"])
 
 
-def resumes(options: dict[str, Any]) -> bool:
-    """Whether the job goes on from an earlier run."""
+def wants_resume(options: dict[str, Any]) -> bool:
+    """Whether the job continues an earlier run."""
     return options["resume"] or options["resume_from"] is not None
 
 
-def show(
+def print_plans(
     targets: Sequence[str], plan_of: Callable[[str], tuple[Resolved, Plan]], options: dict[str, Any]
 ) -> int:
-    """Print the plans of some targets; of several each bad one is reported, and makes exit 2."""
+    """Print plans and return the exit code; with several targets each error is reported."""
     if len(targets) == 1:
         resolved, plan = plan_of(targets[0])
-        _print(resolved, plan, options)
+        _print_plan(resolved, plan, options)
         return 0
     plans, errors = [], []
     for target in targets:
@@ -182,46 +183,40 @@ def show(
         plans.append((target, plan))
         if not options["as_json"]:
             click.echo(f"# {target}")
-            _print(resolved, plan, options)
+            _print_plan(resolved, plan, options)
     if options["as_json"]:
-        _print_json(plans, errors)
+        from safelaunch.plan.serialize import VERSION, plan_json
+
+        print_json(
+            {
+                "version": VERSION,
+                "plans": [{"file": file, **plan_json(plan)} for file, plan in plans],
+                "errors": [
+                    {"file": file, "message": e.message, "where": e.where, "hint": e.hint}
+                    for file, e in errors
+                ],
+            }
+        )
     if errors:
-        say(f"{len(errors)} of {len(targets)} job files are bad")
+        say(f"{len(errors)} of {len(targets)} job files have errors")
     return 2 if errors else 0
 
 
-def _print(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:
+def _print_plan(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:
     if options["as_json"]:
-        from safelaunch.plan.serialize import plan_json  # noqa: PLC0415
+        from safelaunch.plan.serialize import plan_json
 
         print_json(plan_json(plan))
     elif options["script"]:
-        from safelaunch.plan.serialize import script_of  # noqa: PLC0415
+        from safelaunch.plan.serialize import script_of
 
         for node in plan.nodes:
             click.echo(script_of(plan, node).encode(), nl=False)  # bytes: LF on Windows too
-        say("note: a template; a start fills in its `<slots>` and keeps the script as launch.sh")
+        say("note: a template; a start fills in its `<slots>` and saves the script as launch.sh")
     elif options["explain"]:
         print_explanation(resolved, plan)
     else:
         print_plan(plan)
         return
     if not options["as_json"]:
-        say_warnings(plan)
-
-
-def _print_json(
-    plans: Sequence[tuple[str, Plan]], errors: Sequence[tuple[str, SafelaunchError]]
-) -> None:
-    from safelaunch.plan.serialize import VERSION, plan_json  # noqa: PLC0415
-
-    print_json(
-        {
-            "version": VERSION,
-            "plans": [{"file": file, **plan_json(plan)} for file, plan in plans],
-            "errors": [
-                {"file": file, "message": e.message, "where": e.where, "hint": e.hint}
-                for file, e in errors
-            ],
-        }
-    )
+        print_warnings(plan)

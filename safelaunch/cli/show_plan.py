@@ -1,8 +1,11 @@
-"""What `run` and `init` share: flags and files to plans, and how a plan is printed."""
+"""Resolves a job file or a pasted line, and prints plans."""
+
+# ruff: noqa: PLC0415 - the parser of pasted lines is imported only for one
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,36 +14,34 @@ import click
 from safelaunch.cli.output import say, warn, wrap
 from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.paths import Paths
-from safelaunch.config.resolve import Flags, Resolved, resolve, resolve_file
+from safelaunch.config.resolve import resolve, resolve_file
 from safelaunch.model import Hang
-from safelaunch.plan.build import make_plan
 from safelaunch.runtime.units import job_duration
 from safelaunch.script import paste_line, quote, with_home_as_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from safelaunch.config.resolve import Flags, Resolved
     from safelaunch.config.yaml_io.node import Node
-    from safelaunch.model import EnvVar, NodePlan, Plan, Word
+    from safelaunch.model import EnvVar, NodePlan, Plan
 
 
 def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> Resolved:
     """Return the resolved job of a file, or of a pasted launch line."""
     cwd = os.getcwd()
     if line:
-        from safelaunch.plan.pasted_command import parse_line  # noqa: PLC0415 - only pasted lines pay for it
+        from safelaunch.plan.pasted_command import parse_line
 
         tree = parse_line(line)
         at = os.path.join(cwd, "-")
         paths = Paths.from_job(at, cwd, flags.project_root, remote=flags.remote)
-        found = resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
-        return found._replace(line=tuple(line))
+        resolved = resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
+        return resolved._replace(line=tuple(line))
     return resolve_file(files[0], flags, cwd)
 
 
 def _line_name(tree: Node) -> str:
-    import re  # noqa: PLC0415 - click has it loaded
-
     target = tree.get("script") or tree.get("module")
     text = target.text if target is not None else "job"
     stem = os.path.splitext(os.path.basename(text))[0] if target is tree.get("script") else text
@@ -48,18 +49,18 @@ def _line_name(tree: Node) -> str:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print a plan for a person: the line to paste, then every variable with its origin and why."""
-    where = f" on {plan.nodes[0].host}" if plan.nodes[0].host != LOCAL else ""
-    where = where if len(plan.nodes) == 1 else ""
+    """Print a plan: the line to paste, then every variable with its origin and reason."""
+    several, host = len(plan.nodes) > 1, plan.nodes[0].host
+    where = "" if several or host == LOCAL else f" on {host}"
     click.echo(
         f"# {plan.name}: {plan.launcher}{_shape(plan)}{where}, profile {plan.profile or 'none'}"
     )
-    if len(plan.nodes) > 1:
+    if several:
         click.echo(
             "# by hand: put one address of node 0, a free port of it, and each node's own card in"
         )
     for node in plan.nodes:
-        if len(plan.nodes) > 1:
+        if several:
             click.echo(f"# node {node.node_rank} on {node.host}")
         click.echo(paste_line(node, plan.topology))
     if plan.log is not None:
@@ -67,12 +68,12 @@ def print_plan(plan: Plan) -> None:
     print_supervision(plan)
     _print_assets(plan)
     for node in plan.nodes:
-        _print_environment(node, len(plan.nodes) > 1)
-    say_warnings(plan)
+        _print_environment(node, several)
+    print_warnings(plan)
 
 
 def print_supervision(plan: Plan) -> None:
-    """Print what will be done while the job runs, as far as the job says something of its own."""
+    """Print how the job is supervised, where that differs from the defaults."""
     own = plan.supervision
     lines = [*_restarts(plan), *_hang(own.hang)]
     if own.smoke:
@@ -82,9 +83,9 @@ def print_supervision(plan: Plan) -> None:
     if own.max_duration is not None:
         lines.append(f"stopped after {job_duration(own.max_duration)} (max_duration)")
     if own.success is not None:
-        wanted = [*own.success.artifacts]
-        wanted += [f"{own.success.min_steps} steps"] if own.success.min_steps else []
-        lines.append("succeeded only with " + ", ".join(wanted))
+        required = [*own.success.artifacts]
+        required += [f"{own.success.min_steps} steps"] if own.success.min_steps else []
+        lines.append("succeeded only with " + ", ".join(required))
     if not own.capture:
         lines.append("exceptions are not recorded (capture: false)")
     if lines:
@@ -94,15 +95,15 @@ def print_supervision(plan: Plan) -> None:
 
 
 def _print_assets(plan: Plan) -> None:
-    """Print where each asset lies here, and where on each host."""
+    """Print the path of each asset on this machine and on each host."""
     first = plan.nodes[0].assets
     alike = all(node.assets == first for node in plan.nodes)
     for node in plan.nodes[: 1 if alike else None]:
         if node.assets:
             click.echo("\nassets" if alike else f"\nassets of {node.host}")
         for asset in node.assets:
-            there = f" -> {asset.place}" if asset.place != asset.path else ""
-            click.echo(f"  {asset.name}: {asset.path}{there}    {asset.origin}")
+            on_host = f" -> {asset.place}" if asset.place != asset.path else ""
+            click.echo(f"  {asset.name}: {asset.path}{on_host}    {asset.origin}")
 
 
 def _restarts(plan: Plan) -> list[str]:
@@ -115,17 +116,11 @@ def _restarts(plan: Plan) -> list[str]:
     pause += f", up to {job_duration(recovery.backoff_max)}"
     lines = [f"restarts: {times}, by failure class; {pause}"]
     if node.resume_argv is not None and node.resume_argv != node.argv:
-        lines.append("a restart runs " + " ".join(map(quote, _tail(node))))
+        lines.append("a restart runs " + " ".join(map(quote, node.resume_argv[node.program :])))
     if node.rungs:
         steps = ["+".join(f"{v.name}={v.value}" for v in rung) for rung in node.rungs]
         lines.append("ladder: an illegal memory access adds " + ", then ".join(steps))
     return lines
-
-
-def _tail(node: NodePlan) -> tuple[Word, ...]:
-    """Return the program's own words of a restart."""
-    assert node.resume_argv is not None  # noqa: S101 - the caller has looked
-    return node.resume_argv[node.program :]
 
 
 def _hang(hang: Hang | None) -> list[str]:
@@ -133,25 +128,23 @@ def _hang(hang: Hang | None) -> list[str]:
         return ["hangs are not looked for (hang: off)"]
     if hang == Hang():
         return []
-    line = f"hang: {hang.action} after {hang.factor} median steps without progress, at least "
-    line += (
-        f"{job_duration(hang.floor)}; {job_duration(hang.first_progress)} until two steps are known"
-    )
-    return [line]
+    first = job_duration(hang.first_progress)
+    text = f"hang: {hang.action} after {hang.factor} median steps without progress, at least "
+    return [f"{text}{job_duration(hang.floor)}; {first} until two steps are known"]
 
 
-def say_warnings(plan: Plan) -> None:
-    """Print what the user should know before a start, each thing once, with its cure."""
+def print_warnings(plan: Plan) -> None:
+    """Print the warnings and notes of a plan, each once."""
     for warning in plan.warnings:
         if warning.id == "undeclared-fact" and plan.notes:
-            continue  # the notes say it, with the command that lifts it
+            continue  # the notes say the same, with the command that resolves it
         warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
     for note in plan.notes:
         say(f"note: {note}")
 
 
 def _shape(plan: Plan) -> str:
-    """Return `, 2 nodes x 8` where the launcher starts ranks; others count for themselves."""
+    """Return `, 2 nodes x 8`, or nothing for one node whose launcher starts no ranks."""
     topology = plan.topology
     if not plan.ranks_log and topology.nodes == 1:
         return ""
@@ -163,7 +156,7 @@ def _print_environment(node: NodePlan, several: bool) -> None:
     click.echo(f"\nenvironment of {node.host}" if several else "\nenvironment")
     stated = [var for var in node.env.values() if not var.computed]
     for var in stated:
-        click.echo(f"  {shown_value(var)}")
+        click.echo(f"  {format_variable(var)}")
         marks = " (workaround, lifted by --no-workarounds)" if var.workaround else ""
         _print_indented(f"{var.origin}{marks}" + (f": {var.why}" if var.why else ""))
         for key in ("cost", "source"):
@@ -176,18 +169,18 @@ def _print_environment(node: NodePlan, several: bool) -> None:
     _print_indented(", ".join(node.unset))
     if node.keep is not None:
         _print_indented("and everything else but the basics" + "".join(f", {n}" for n in node.keep))
-    worked_out: dict[str, list[str]] = {}
+    computed: dict[str, list[str]] = {}
     for var in node.env.values():
         if var.computed and var.name not in node.secrets:
-            worked_out.setdefault(var.computed, []).append(var.name)
+            computed.setdefault(var.computed, []).append(var.name)
     click.echo("worked out on the machine that runs it")
-    for how, names in worked_out.items():
+    for description, names in computed.items():
         click.echo(f"  {', '.join(names)}")
-        _print_indented(how)
+        _print_indented(description)
 
 
 def _print_indented(text: str) -> None:
-    """Print an indented line; on a terminal it is broken between words."""
+    """Print an indented line; on a terminal, break it between words."""
     if not sys.stdout.isatty():
         click.echo(f"      {text}")
         return
@@ -196,8 +189,8 @@ def _print_indented(text: str) -> None:
         click.echo(line)
 
 
-def shown_value(var: EnvVar) -> str:
-    """Return `NAME=value` as a shell would take it, or what happens to the name."""
+def format_variable(var: EnvVar) -> str:
+    """Return `NAME=value` quoted for a shell, or how the variable is computed or removed."""
     if var.computed:
         return f"{var.name}: {var.computed}"
     if var.value is None:
@@ -208,15 +201,15 @@ def shown_value(var: EnvVar) -> str:
 
 
 def print_explanation(resolved: Resolved, plan: Plan) -> None:
-    """Print each value with its origin and the values that it beat."""
+    """Print each value with its origin and the values that it overrides."""
     click.echo("job")
     _explain(resolved.tree, "  ", "")
     for node in plan.nodes:
         click.echo(f"environment of {node.host}")
         for var in node.env.values():
-            click.echo(f"  {shown_value(var)}    {var.origin}")
-            for beaten in var.beats:
-                click.echo(f"      beats {shown_value(beaten)}    {beaten.origin}")
+            click.echo(f"  {format_variable(var)}    {var.origin}")
+            for other in var.beats:
+                click.echo(f"      beats {format_variable(other)}    {other.origin}")
 
 
 def _explain(node: Node, indent: str, name: str) -> None:
@@ -225,10 +218,9 @@ def _explain(node: Node, indent: str, name: str) -> None:
             _explain(value, indent, f"{name}.{key.text}" if name else key.text)
         return
     click.echo(f"{indent}{name}: {_leaf(node)}    {node.origin}")
-    for beaten in node.beats:
-        if _leaf(beaten) == _leaf(node):
-            continue
-        click.echo(f"{indent}    beats {_leaf(beaten)}    {beaten.origin}")
+    for other in node.beats:
+        if _leaf(other) != _leaf(node):
+            click.echo(f"{indent}    beats {_leaf(other)}    {other.origin}")
 
 
 def _leaf(node: Node) -> str:
@@ -237,6 +229,3 @@ def _leaf(node: Node) -> str:
     if node.kind == "map":
         return "{...}"
     return "removed" if node.is_null else node.text
-
-
-__all__ = ["Flags", "make_plan", "print_explanation", "print_plan", "resolve_target"]

@@ -1,4 +1,4 @@
-"""What is printed of the checks before a start; where one fails, the start is refused."""
+"""Prints the results of the quick checks before a start; an error refuses the start."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ if TYPE_CHECKING:
 
 
 def report(results: Sequence[CheckResult], context: CheckContext) -> None:
-    """Print what the checks warn about. Raises Refused where a start is impossible."""
-    failed = [result for result in results if result.status == "fail"]
-    for result in [*(one for one in results if one.status == "warn"), *failed[1:]]:
-        warn(f"{_where(result, context)}{result.evidence}")
+    """Print warnings. Raises Refused with the first error, after printing the others."""
+    errors = [result for result in results if result.status == "fail"]
+    for result in [*(r for r in results if r.status == "warn"), *errors[1:]]:
+        warn(_message(result, context))
         say(f"  -> {result.hint}")
-    if failed:
-        first = failed[0]
-        raise Refused(f"{_where(first, context)}{first.evidence}", hint=_hint(first))
+    if errors:
+        first = errors[0]
+        hint = f"{first.hint}; " if first.hint else ""
+        raise Refused(
+            _message(first, context), hint=f"{hint}--no-check starts anyway (check {first.id})"
+        )
 
 
-def _where(result: CheckResult, context: CheckContext) -> str:
-    return f"{result.host}: " if result.host is not None and not context.is_local else ""
-
-
-def _hint(result: CheckResult) -> str:
-    again = f"--no-check starts anyway ({result.id})"
-    return f"{result.hint}; {again}" if result.hint else again
+def _message(result: CheckResult, context: CheckContext) -> str:
+    shows_host = result.host is not None and not context.is_local
+    return f"{result.host}: {result.evidence}" if shows_host else result.evidence

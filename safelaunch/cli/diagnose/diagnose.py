@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import sys
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ import click
 
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.diagnose.show import format_diagnosis, to_json
-from safelaunch.cli.output import print_json, say
+from safelaunch.cli.output import print_json, say, terminal_width
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs.access import LogRequest, MissingLogError
 
@@ -71,7 +70,7 @@ def command(
         say(f"note: {note}")
     if len(diagnosis.notes) > _MAX_NOTES:
         say(f"note: {len(diagnosis.notes) - _MAX_NOTES} more notes: --json lists them all")
-    width = shutil.get_terminal_size().columns
+    width = terminal_width()
     for line in format_diagnosis(diagnosis, width, show_all=show_all):
         click.echo(line)
     return code

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch.cli.output import print_json, say, warn, wrap
-from safelaunch.cli.table import width
+from safelaunch.cli.output import print_json, say, terminal_width, warn, wrap
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.reader import file_of
 from safelaunch.errors import ConfigError, did_you_mean
@@ -193,7 +192,7 @@ def _list(hosts_path: str | None, as_json: bool) -> int:
             }
         )
         return 0
-    columns = width()
+    columns = terminal_width()
     for line in _table([row.cells for row in rows], columns):
         click.echo(line)
     for name, members in hosts.groups.items():

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli import table
-from safelaunch.cli.output import print_json, say
+from safelaunch.cli.output import print_check, print_json, say
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.reader import file_of
 from safelaunch.errors import ConfigError, HostError, Refused
@@ -85,4 +84,4 @@ def _show(test: HostTest) -> None:
     click.echo(f"{test.host.name}: {verdict}")
     for check in test.checks:
         hint = check.hint if check.status != OK else None
-        table.show(check.status, f"{check.id:<{_LABEL}} ", check.evidence, hint)
+        print_check(check.status, f"{check.id:<{_LABEL}} ", check.evidence, hint)

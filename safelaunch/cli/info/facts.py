@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch.cli import table
 from safelaunch.cli.connections import host_pool
 from safelaunch.cli.info.show_facts import lines
-from safelaunch.cli.output import print_json, say, warn
+from safelaunch.cli.output import print_json, say, terminal_width, warn
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError
 from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
@@ -82,7 +81,7 @@ def warn_error(host: str, error: HostError) -> None:
 
 
 def _show(hosts: Sequence[str], answers: Sequence[dict[str, Any] | HostError]) -> None:
-    width = min(table.width(), 120)
+    width = min(terminal_width(), 120)
     is_first = True
     for host, answer in zip(hosts, answers, strict=True):
         if isinstance(answer, HostError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.output import print_json, say
+from safelaunch.cli.output import print_json, say, terminal_width
 from safelaunch.cli.runs.follow import is_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
@@ -53,7 +52,7 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, everything: bool, as
     if not found:
         said = f"no runs on {', '.join(hosts)}"
         say(said if hosts else "no runs yet; start one: safelaunch run JOB.yaml")
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = terminal_width() if sys.stdout.isatty() else None
     for row in _table([_Row(run, status) for run, status in found], width):
         click.echo(row)
     if hidden:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.show_plan import make_plan, resolve_target
+from safelaunch.cli.show_plan import resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError
-from safelaunch.plan.build import resume
+from safelaunch.plan.build import make_plan, resume
 from safelaunch.runs import store
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ DEFAULT = "safelaunch.yaml"  # the job, where none is named
 @click.option(
     "--host", "hosts", multiple=True, metavar="NAME", help="Where; several times for several nodes."
 )
-@shared.planning
-@shared.starting
+@shared.plan_options
+@shared.start_options
 @click.option("--no-sync", is_flag=True, help="Take the project as it lies on the host.")
 @click.option(
     "--delete", is_flag=True, help="Remove there what earlier syncs brought, and is gone."
@@ -54,16 +54,16 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         raise ConfigError(f"{len(files)} job files", hint="start them one after another")
     home = store.home(os.environ)
     own = hosts_file.own(home)
-    flags = shared.flags_of(options)
+    flags = shared.read_flags(options)
     flags = flags._replace(remote=True, hosts=options["hosts"], hosts_file=flags.hosts_file or own)
-    if shared.only_shows(options):
+    if shared.is_print_only(options):
 
         def plan_of(_: str) -> tuple[Resolved, Plan]:
             resolved = resolve_target(files, line, flags)
             plan = make_plan(resolved)
-            return resolved, resume(plan) if shared.resumes(options) else plan
+            return resolved, resume(plan) if shared.wants_resume(options) else plan
 
-        return shared.show(("",), plan_of, options)
+        return shared.print_plans(("",), plan_of, options)
     from safelaunch.cli.start.start_remote import start  # noqa: PLC0415 - a dry-run must not pay for it
 
     return start(resolve_target(files, line, flags), options)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.show_plan import make_plan, resolve_target
+from safelaunch.cli.show_plan import resolve_target
 from safelaunch.errors import ConfigError
-from safelaunch.plan.build import resume
+from safelaunch.plan.build import make_plan, resume
 
 if TYPE_CHECKING:
     from safelaunch.checks.quick import QuickChecks
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @click.command("run", cls=shared.LineCommand)
 @click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml...] [-- LINE...]")
-@shared.planning
+@shared.plan_options
 @click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
-@shared.starting
+@shared.start_options
 @click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
 def command(job: tuple[str, ...], **options: Any) -> int:
     """Start a job on this machine, under tmux where there is one.
@@ -35,17 +35,17 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     safelaunch run -- NCCL_P2P_DISABLE=1 accelerate launch --num_processes 4 t.py
     """  # noqa: D301 - \b is click's mark
     files, line = job, shared.pasted_line()
-    flags = shared.flags_of(options)
+    flags = shared.read_flags(options)
     shared.check_target("run", files, line)
-    if shared.only_shows(options):
+    if shared.is_print_only(options):
 
         def plan_of(file: str) -> tuple[Resolved, Plan]:
             resolved = resolve_target((file,), line, flags)
             plan = make_plan(resolved)
             # without a look at the run that it goes on from
-            return resolved, resume(plan) if shared.resumes(options) else plan
+            return resolved, resume(plan) if shared.wants_resume(options) else plan
 
-        return shared.show(files or ("",), plan_of, options)
+        return shared.print_plans(files or ("",), plan_of, options)
     if options["project_root"]:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
@@ -58,7 +58,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     # while the machine is looked at
     from safelaunch.cli.start.start_local import start
 
-    if shared.resumes(options):
+    if shared.wants_resume(options):
         from safelaunch.runs.store import home
         from safelaunch.start.resume import of_run
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.output import say
 from safelaunch.cli.runs.follow import follow, outcome
-from safelaunch.cli.show_plan import say_warnings
+from safelaunch.cli.show_plan import print_warnings
 from safelaunch.cli.start.after_start import check_output, say_notes, show_started
 from safelaunch.errors import ConfigError
 from safelaunch.runs.access import LocalRun
@@ -33,7 +33,7 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     if options["follow"] and options["foreground"]:
         raise ConfigError("`--follow` and `--foreground` together", hint="give one")
     check_output(options, "run")
-    say_warnings(plan)
+    print_warnings(plan)
     if options["foreground"]:
         return _foreground(plan)
     with interruptible():

@@ -17,7 +17,7 @@ from safelaunch.cli import plan_options as shared
 from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool, resolver
 from safelaunch.cli.output import say
-from safelaunch.cli.show_plan import say_warnings
+from safelaunch.cli.show_plan import print_warnings
 from safelaunch.cli.start.after_start import check_output, show_started
 from safelaunch.cli.start.start_local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
@@ -69,9 +69,9 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
         sync.start([0], str(bind_word(folders[0], {Slot.HOME: "~"})))
     pending.ask_checks()
     homes = [{Slot.HOME: report.home} for report in pending.await_reports()]
-    if shared.resumes(options):
+    if shared.wants_resume(options):
         plan = of_run(plan, pending.caller.home, options["resume_from"])
-    say_warnings(plan)
+    print_warnings(plan)
     pending.check()
     pending.find_routes([host.interface for host in resolved.hosts])
     if sync is not None:
