@@ -26,7 +26,6 @@ NOT_YET = (
     "checks/hardware",
     "checks/network",
     "checks/project",
-    "cli/runs",
     "cli/start",
     "config",
     "config/hosts_file",

@@ -13,7 +13,7 @@ from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.runs.failure_block import block
-from safelaunch.cli.runs.follow import describe, fitted
+from safelaunch.cli.runs.follow import describe, fold
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.report import archive, bundle, collect
@@ -142,7 +142,7 @@ def _print_summary(bundle_data: bundle.Bundle, path: str, size: int) -> None:
         )
         or "nothing"
     )
-    click.echo(fitted(f"wrote {path} ({units.size(size)}); redacted: {summary}"))
+    click.echo(fold(f"wrote {path} ({units.size(size)}); redacted: {summary}"))
     names = list(bundle_data.files)
     width = max(len(name) for name in names[:_MAX_FILES])
     for name in names[:_MAX_FILES]:
@@ -154,7 +154,5 @@ def _print_summary(bundle_data: bundle.Bundle, path: str, size: int) -> None:
         click.echo(f"  and {len(names) - _MAX_FILES} more")
     for label, notes in (("missing", bundle_data.missing), ("left out", bundle_data.left_out)):
         for note in notes:
-            click.echo(fitted(f"{label}: {note}"))
-    say(
-        fitted("look through it before you post it: redaction knows many forms of secrets, not all")
-    )
+            click.echo(fold(f"{label}: {note}"))
+    say(fold("look through it before you post it: redaction knows many forms of secrets, not all"))

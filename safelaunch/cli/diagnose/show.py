@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli.runs.failure_block import folded, steps
+from safelaunch.cli.runs.failure_block import labelled, steps
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.signatures import classes
 
@@ -58,7 +58,7 @@ def _lines(diagnosis: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]
         yield from _cause(diagnosis.causes[0], width, several=diagnosis.logs > 1)
         for rival in diagnosis.causes[1:]:
             text = _LOGGER_PREFIX.sub(r"\1", rival.line) or rival.line
-            yield from folded("or", f"{rival.name} ({_location(rival)}): {text}", width, 2)
+            yield from labelled("or", f"{rival.name} ({_location(rival)}): {text}", width, 2)
     else:
         yield _no_failure(diagnosis)
     if show_all:
@@ -89,22 +89,22 @@ def _cause(finding: Finding, width: int, *, several: bool) -> Iterator[str]:
     label = "failure" if finding.role != "warning" else "warning"
     line = " ".join(finding.line.split())
     line = line if len(line) <= width - _LABEL_WIDTH else _LOGGER_PREFIX.sub("", line) or line
-    yield from folded(label, line, width, 3, break_words=True)
+    yield from labelled(label, line, width, 3, break_words=True)
     meaning = classes.meaning(finding.name)
     if finding.role != "warning":
-        yield from folded(
+        yield from labelled(
             "class", f"{_CONFIDENCE[finding.confidence]}{finding.name} ({meaning})", width, 2
         )
     if finding.cause != meaning:
-        yield from folded("why", ("likely: " if finding.likely else "") + finding.cause, width, 6)
-    yield from folded("in", f"{_location(finding)}{', ' if location else ''}{location}", width, 2)
+        yield from labelled("why", ("likely: " if finding.likely else "") + finding.cause, width, 6)
+    yield from labelled("in", f"{_location(finding)}{', ' if location else ''}{location}", width, 2)
     if finding.frame is not None:
         yield from _frame_lines(finding.frame, width)
     yield from _evidence(finding.evidence, finding, width, several=several)
     yield from steps(finding.remedy, width)
     restart = _RESTART[finding.restart]
     if finding.role != "warning" and not any(restart in step for step in finding.remedy):
-        yield from folded("restart", restart, width, 2)
+        yield from labelled("restart", restart, width, 2)
     for index, url in enumerate(finding.source):
         yield f"{'more' if not index else '':<{_LABEL_WIDTH}}{url}"
 
@@ -117,9 +117,9 @@ def _location(finding: Finding) -> str:
 
 
 def _frame_lines(frame: Frame, width: int) -> Iterator[str]:
-    yield from folded("at", f"{frame.file}:{frame.line} in {frame.function}", width, 2)
+    yield from labelled("at", f"{frame.file}:{frame.line} in {frame.function}", width, 2)
     if frame.code:
-        yield from folded("", f"  {frame.code}", width, 1)
+        yield from labelled("", f"  {frame.code}", width, 1)
 
 
 def _evidence(

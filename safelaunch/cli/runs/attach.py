@@ -1,4 +1,4 @@
-"""`safelaunch attach`: this terminal becomes the run's tmux pane."""
+"""`safelaunch attach`: shows the run's tmux pane in this terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.runs.follow import in_short, own_log
+from safelaunch.cli.runs.follow import rank_log_command, short_state
 from safelaunch.errors import HostError, RunError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
@@ -20,34 +20,35 @@ from safelaunch.runtime.units import quantity
 
 @click.command("attach")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--node", type=click.IntRange(0), metavar="N", help="Which node of several.")
+@click.option("--node", type=click.IntRange(0), metavar="N", help="Node of a run on several hosts.")
 def command(run: str | None, node: int | None) -> int:
     """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job."""
     access = catalog().find_live(run)
     status = access.status()
     number = store.node_number(access.record, node)
-    look = f"safelaunch logs -f {access.id}"
+    logs = f"safelaunch logs -f {access.id}"
     if status.state == "unknown" and isinstance(access, RemoteRun):
         raise HostError(str(status.reason), where=access.id)
     if status.state == "lost":
-        left = quantity(status.alive, "process")
+        alive = quantity(status.alive, "process")
         raise RunError(
-            f"the supervisor of {access.id} is gone, and the pane with it; {left} alive",
-            hint=own_log(access),
+            f"the supervisor of {access.id} is gone, and its tmux pane; {alive} alive",
+            hint=rank_log_command(access),
         )
     if status.state != "running":
         raise RunError(
-            f"{access.id} is not running: {in_short(status)}", hint=f"safelaunch logs {access.id}"
+            f"{access.id} is not running: {short_state(status)}",
+            hint=f"safelaunch logs {access.id}",
         )
     record = store.kept(access.record, number) if number else status
     backend, handle = backends.from_record(record)
     command = backend.attach(handle)
     if not command:
-        raise RunError(f"{access.id} was started without tmux", hint=look)
+        raise RunError(f"{access.id} was started without tmux", hint=logs)
     if not access.has_terminal(record, number):
-        raise RunError(f"the tmux server of {access.id} is gone; the job goes on", hint=look)
+        raise RunError(f"the tmux server of {access.id} is gone; the job keeps running", hint=logs)
     if not sys.stdin.isatty():
-        raise RunError("attach needs a terminal", hint=look)
+        raise RunError("attach needs a terminal", hint=logs)
     if isinstance(access, RemoteRun):
         from safelaunch.cli.runs.attach_remote import attach  # noqa: PLC0415 - over SSH only
 
@@ -56,4 +57,4 @@ def command(run: str | None, node: int | None) -> int:
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606 - this process becomes tmux
     except OSError as e:
-        raise RunError(f"{command[0]} cannot be run: {e.strerror}", hint=look) from e
+        raise RunError(f"cannot run {command[0]}: {e.strerror}", hint=logs) from e

@@ -1,4 +1,6 @@
-"""`safelaunch attach` to a run on a host: this terminal becomes its tmux pane, over SSH."""
+"""`safelaunch attach` to a run on a host: shows its tmux pane in this terminal, over SSH."""
+
+# ruff: noqa: PLC0415 - termios and tty do not exist on Windows, and only `attach` needs threads
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def attach(run: RemoteRun, command: str, node: int) -> int:
-    """Run `command`, which attaches to a run's node, on its host; return 0 when it was left."""
+    """Run a command that attaches to a node of a run on its host; return 0 when it ends."""
     if sys.platform == "win32":
         hosts = resolver(run.pointer.hosts_file, may_prompt=False)
-        plain = plain_ssh(hosts.host(run.pointer.place(node).host), command)
-        raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {plain}")
+        line = plain_ssh(hosts.host(run.pointer.place(node).host), command)
+        raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {line}")
     connection = run.session(node).connection
     size = shutil.get_terminal_size()
     term = os.environ.get("TERM") or "xterm-256color"
@@ -37,28 +39,28 @@ def attach(run: RemoteRun, command: str, node: int) -> int:
     )
     with channel, _raw():
         _pump(channel)
-    say(f"left {run.id}; it goes on unless it has ended: safelaunch show {run.id}")
+    say(f"detached from {run.id}; for its state: safelaunch show {run.id}")
     return 0
 
 
 def plain_ssh(host: Host, command: str) -> str:
-    """Return the line that runs a command on a host in a terminal, by OpenSSH alone."""
-    at = parse_address((host.addresses or (host.ssh or host.name,))[0], host.name)
-    user, port = at.user or host.user, at.port or host.port
+    """Return the line that runs a command in a terminal on a host with OpenSSH."""
+    address = parse_address((host.addresses or (host.ssh or host.name,))[0], host.name)
+    user, port = address.user or host.user, address.port or host.port
     words = ["ssh", "-t"]
     words += ["-p", str(port)] if port else []
     words += ["-i", f'"{host.identity}"'] if host.identity else []
-    words += [f"{user}@{at.host}" if user else at.host, command]
+    words += [f"{user}@{address.host}" if user else address.host, command]
     return " ".join(words)
 
 
 def _pump(channel: Channel) -> None:
-    """Carry bytes both ways until the command has ended."""
+    """Copy bytes both ways until the command has ended."""
     if sys.platform == "win32":
         return
-    import threading  # noqa: PLC0415 - only here
+    import threading
 
-    reader, writer = os.pipe()  # closed by the thread: the command's end
+    reader, writer = os.pipe()  # the thread closes it when the command has ended
 
     def show() -> None:
         with contextlib.suppress(OSError):
@@ -71,7 +73,7 @@ def _pump(channel: Channel) -> None:
         size = shutil.get_terminal_size()
         channel.resize(size.columns, size.lines)
 
-    before = signal.signal(signal.SIGWINCH, resize)
+    previous = signal.signal(signal.SIGWINCH, resize)
     thread = threading.Thread(target=show, daemon=True)
     thread.start()
     try:
@@ -85,25 +87,25 @@ def _pump(channel: Channel) -> None:
                 return
             channel.write(data)
     except OSError:
-        return  # the command has ended, or the connection is gone
+        return  # the command has ended, or the connection is lost
     finally:
-        signal.signal(signal.SIGWINCH, before)
+        signal.signal(signal.SIGWINCH, previous)
         os.close(reader)
 
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Hand each key on as it is, Ctrl-C too."""
+    """Pass on every key, Ctrl-C too."""
     if sys.platform == "win32":
         yield
         return
-    import termios  # noqa: PLC0415 - POSIX only
-    import tty  # noqa: PLC0415 - as above
+    import termios
+    import tty
 
     stdin = sys.stdin.fileno()
-    before = termios.tcgetattr(stdin)
+    settings = termios.tcgetattr(stdin)
     try:
         tty.setraw(stdin)
         yield
     finally:
-        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+        termios.tcsetattr(stdin, termios.TCSADRAIN, settings)

@@ -1,15 +1,14 @@
-"""Following a run's log to its end, and saying how it ended."""
+"""Follows a run's log to its end, and formats its state: headline, failure, hang, restarts."""
 
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from safelaunch.cli.output import say, wrap
-from safelaunch.cli.runs.failure_block import block, folded
+from safelaunch.cli.output import say, terminal_width, wrap
+from safelaunch.cli.runs.failure_block import block, labelled
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
 from safelaunch.runtime.units import duration, quantity
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
     from safelaunch.runtime.records import HangReport, NodeSummary, Status, StatusSummary
 
-_PIECES = 64  # of an unfinished line that are held back: in case something overwrites it
-_NARROWEST = 40  # columns that a sentence wants, however narrow the terminal
+_MAX_PARTS = 64  # of an unfinished line that are not yet written: it may be overwritten
+_MIN_WIDTH = 40  # columns of a sentence in a terminal that is narrower
 
 
 def follow(run: RunAccess) -> Status:
-    """Stream the combined log to stdout until the run has ended; return its last status."""
+    """Write the combined log to stdout until the run has ended; return its last status."""
     raw = sys.stdout.isatty()
-    write = writer(raw)
+    write = stdout_writer(raw)
     for data in follow_log(run, LogRequest(1, follow=True, final_lines=not raw)):
         write(data)
     write(b"")
@@ -35,95 +34,96 @@ def follow(run: RunAccess) -> Status:
 
 
 def follow_log(run: RunAccess, request: LogRequest) -> Iterator[bytes]:
-    """Yield a log; say once where the combined log has ended before the run."""
+    """Yield a log; print a note once if the combined log ended before the run."""
     is_reported = request.which is not None
 
-    def report_cut(status: StatusSummary) -> None:
+    def report(status: StatusSummary) -> None:
         nonlocal is_reported
-        if is_cut(status) and not is_reported:
-            is_reported = True
-            say(fitted(f"note: {where_cut(status)}: {own_log(run)}"))
+        if not is_reported:
+            is_reported = report_truncation(run, status)
 
-    return run.log(request, report_cut)
+    return run.log(request, report)
 
 
-def is_cut(status: StatusSummary) -> bool:
-    """Whether the supervisor died before the run's end, and with it what only it tells."""
+def report_truncation(run: RunAccess, status: StatusSummary) -> bool:
+    """Print a note if the combined log ended before the run; return whether it did."""
+    if supervisor_died(status):
+        say(fold(f"note: {_truncation(status)}: {rank_log_command(run)}"))
+    return supervisor_died(status)
+
+
+def supervisor_died(status: StatusSummary) -> bool:
+    """Whether the supervisor died before the run's end, so that its records end there."""
     return status.as_of is not None
 
 
-def where_cut(status: StatusSummary) -> str:
-    """Say where the log ends of a run whose supervisor has died."""
-    more = "go on" if status.alive else "may hold more"
-    return f"the combined log ends at the supervisor's death; the ranks' own logs {more}"
+def _truncation(status: StatusSummary) -> str:
+    more = "continue" if status.alive else "may contain more"
+    return f"the combined log ends where the supervisor died; the ranks' own logs {more}"
 
 
-def own_log(run: RunAccess) -> str:
-    """Return the command that shows what a rank itself wrote, also without a supervisor."""
+def rank_log_command(run: RunAccess) -> str:
+    """Return the command that shows a rank's own log, which needs no supervisor."""
     return f"safelaunch logs --rank {next(iter(run.ranks()), 0)} {run.id}"
 
 
 def is_waiting(status: StatusSummary) -> bool:
-    """Whether the run waits for its next attempt, and nothing of it runs."""
+    """Whether the run waits for its next attempt, without processes."""
     return status.state == "running" and status.waiting is not None
 
 
-def is_suspected(status: StatusSummary) -> bool:
+def is_hang_suspected(status: StatusSummary) -> bool:
     """Whether the run seems to hang now."""
     is_live = status.state in ("running", "lost") and not is_waiting(status)
     return is_live and status.hang is not None and not status.hang.over
 
 
-def writer(raw: bool) -> Callable[[bytes], None]:
+def stdout_writer(raw: bool) -> Callable[[bytes], None]:
     """Return a function that writes log bytes to stdout; an empty call flushes.
 
-    On a terminal bytes pass as they are, so progress bars move. Elsewhere (a file, CI) each line is
-    written once, in its last state.
+    `raw`, for a terminal, writes bytes unchanged, so that progress bars move. Otherwise (a file,
+    CI) each line is written once, in its last state.
     """
     out = sys.stdout.buffer
     rest: list[bytes] = []  # of an unfinished line
 
-    def as_is(data: bytes) -> None:
+    def write_raw(data: bytes) -> None:
         out.write(data)
         out.flush()
 
-    def settled(data: bytes) -> None:
+    def write_lines(data: bytes) -> None:
         nonlocal rest
         if b"\r" not in data and not any(b"\r" in part for part in rest[-1:]):
-            # nothing overwrites anything: most logs, and large ones
+            # nothing is overwritten: most logs, and large ones
             end = data.rfind(b"\n") + 1
-            if end or len(rest) > _PIECES:
+            if end or len(rest) > _MAX_PARTS:
                 out.writelines(rest)
                 out.write(data[:end])
                 rest = [data[end:]]
             else:
                 rest.append(data)
         else:
-            lines = b"".join([*rest, data]).split(b"\n")
-            rest = [_short(lines.pop())]
-            out.writelines(last_state(line) + b"\n" for line in lines)
+            *lines, last = b"".join([*rest, data]).split(b"\n")
+            # without what the unfinished line has overwritten: a progress bar never ends
+            overwritten, cr, current = last.rpartition(b"\r")
+            rest = [collapse_carriage_returns(overwritten) + cr + current]
+            out.writelines(collapse_carriage_returns(line) + b"\n" for line in lines)
         if not data and any(rest):
-            out.write(last_state(b"".join(rest)) + b"\n")
+            out.write(collapse_carriage_returns(b"".join(rest)) + b"\n")
             rest = []
         out.flush()
 
-    return as_is if raw else settled
+    return write_raw if raw else write_lines
 
 
-def _short(rest: bytes) -> bytes:
-    """Return an unfinished line without what it has overwritten: progress bars never end."""
-    done, cr, open_part = rest.rpartition(b"\r")
-    return last_state(done) + cr + open_part
-
-
-def last_state(line: bytes) -> bytes:
-    """Return what a terminal would show of a line whose parts overwrite each other (CR)."""
+def collapse_carriage_returns(line: bytes) -> bytes:
+    """Return what a terminal shows of a line whose parts overwrite each other (CR)."""
     parts = [part for part in line.split(b"\r") if part.strip()]
     return parts[-1] if parts else b""
 
 
 def outcome(run: RunAccess, status: StatusSummary) -> int:
-    """Say how a run ended, and why; return 0 if it succeeded, else 1."""
+    """Print how a run ended, and why; return 0 if it succeeded, else 1."""
     say(headline(run, without_repeats(run, status)))
     lines = reasons(run, status)
     for line in lines:
@@ -137,53 +137,55 @@ def outcome(run: RunAccess, status: StatusSummary) -> int:
 
 
 def reasons(run: RunAccess, status: StatusSummary) -> list[str]:
-    """Return what is known of why a run is as it is: failure, hang, restarts, warnings."""
-    width = shutil.get_terminal_size().columns - 2
+    """Return lines about the failure, hang, restarts and warnings of a run."""
+    width = terminal_width() - 2
     failure = run.failure(status)
     lines = block(failure, width, run.id) if failure is not None else []
     hang = status.hang
     if hang is not None:
-        if failure is None or failure.class_name != "hang":  # else the block has told it
+        if failure is None or failure.class_name != "hang":  # else the block shows it
             lines += _hanging(hang, status, width)
         if hang.folder and not hang.over:
             lines.append(f"{'stacks':<10}{shlex.quote(hang.folder)}")
-    if is_cut(status) and not any(line.startswith("log ") for line in lines):
-        lines += folded("log", f"{own_log(run)} ({where_cut(status)})", width, 3)
+    if supervisor_died(status) and not any(line.startswith("log ") for line in lines):
+        lines += labelled("log", f"{rank_log_command(run)} ({_truncation(status)})", width, 3)
     if status.state == "lost" and status.alive:
-        lines += folded("next", f"safelaunch stop {run.id} ends what is left", width, 2)
+        lines += labelled(
+            "next", f"safelaunch stop {run.id} ends the remaining processes", width, 2
+        )
     restart = (status.recovery or "").removeprefix("no restart: ")
     advice = status.advice or ""
     if restart and not (advice and advice in restart):
-        lines += folded("restart", f"none: {restart}", width, 4)
+        lines += labelled("restart", f"none: {restart}", width, 4)
     for label, text in (("advice", advice), ("warning", status.warning or "")):
         if text:
-            lines += folded(label, text, width, 6)
+            lines += labelled(label, text, width, 6)
     return lines
 
 
 def _hanging(hang: HangReport, status: StatusSummary, width: int) -> list[str]:
-    """Return what is known of a hang that is suspected, or was when the run ended."""
+    """Return lines about a hang that is suspected, or was when the run ended."""
     has_ended = status.state in run_state.ENDED
     if hang.over:
-        text = f"suspected for {duration(hang.silent)}; it goes on by itself"
-        return [] if has_ended else folded("hang", text, width, 2)
+        text = f"suspected for {duration(hang.silent)}; the job continued by itself"
+        return [] if has_ended else labelled("hang", text, width, 2)
     until = status.ended_at or status.as_of or time.time()
-    silent = "long" if hang.since is None else duration(max(0.0, until - hang.since))
+    silent = "a long time" if hang.since is None else duration(max(0.0, until - hang.since))
     what = "no step" if hang.kind == "stepless" else "no output and no step"
-    at_end = ", to the end" if has_ended else ""
-    lines = folded("hang", f"suspected: {what} for {silent}{at_end}", width, 2)
+    at_end = ", until the end" if has_ended else ""
+    lines = labelled("hang", f"suspected: {what} for {silent}{at_end}", width, 2)
     for line in hang.summary.splitlines():
-        lines += folded("", line, width, 3)
+        lines += labelled("", line, width, 3)
     return lines
 
 
 def headline(run: RunAccess, status: StatusSummary, before: str = "", after: str = "") -> str:
     """Return `ID: failed, exit code 1, ran 12.0 s`, folded to the terminal's width."""
-    return fitted(f"{run.id}: {before}{describe(status)}{after}")
+    return fold(f"{run.id}: {before}{describe(status)}{after}")
 
 
 def without_repeats(run: RunAccess, status: StatusSummary) -> StatusSummary:
-    """Return a status without the reason that the failure block below the headline tells too."""
+    """Return a status without the reason if the failure block below the headline has it too."""
     failure = run.failure(status)
     if failure is not None and status.reason == failure.what:
         status = status.copy()
@@ -191,31 +193,33 @@ def without_repeats(run: RunAccess, status: StatusSummary) -> StatusSummary:
     return status
 
 
-def fitted(text: str) -> str:
+def fold(text: str) -> str:
     """Return a sentence folded to the terminal's width; ids and paths stay whole."""
-    columns = max(_NARROWEST, shutil.get_terminal_size().columns)
-    return "\n".join(wrap(text, columns, others=" " * 4))
+    return "\n".join(wrap(text, max(_MIN_WIDTH, terminal_width()), others=" " * 4))
 
 
 def describe(status: StatusSummary) -> str:
     """Return a run's state in words: `failed, exit code 1, ran 12.0 s`."""
-    words = [in_short(status)]
-    if is_suspected(status):
+    words = [short_state(status)]
+    if is_hang_suspected(status):
         words.append("hang suspected")
     if status.reason:
         words.append(status.reason)
-    words += _attempts(status)
+    attempt = len(status.attempts)
+    if status.state == "running" and status.waiting is not None:
+        left = duration(max(0.0, status.waiting.until - time.time()))
+        words.append(f"attempt {attempt + 1} in {left}: {status.waiting.why}")
+    elif attempt > 1:
+        words.append(f"attempt {attempt}")
     if status.state == "lost":
         words.append(f"{quantity(status.alive, 'process')} alive")
     if status.leftovers:
-        plural = "was" if status.leftovers == 1 else "were"
-        words.append(
-            f"{quantity(status.leftovers, 'process')} outlived the launcher and {plural} ended"
-        )
+        processes = quantity(status.leftovers, "process")
+        verb = "was" if status.leftovers == 1 else "were"
+        words.append(f"{processes} outlived the launcher and {verb} stopped")
     if status.unkillable:
-        words.append(
-            f"{quantity(len(status.unkillable), 'process')} cannot be ended (in the kernel)"
-        )
+        processes = quantity(len(status.unkillable), "process")
+        words.append(f"{processes} cannot be killed (blocked in the kernel)")
     if status.elapsed is not None:
         words.append(f"ran {duration(status.elapsed)}")
     elif status.started_at is not None and status.ended_at is not None:
@@ -225,8 +229,8 @@ def describe(status: StatusSummary) -> str:
     return ", ".join(words)
 
 
-def in_short(status: StatusSummary | NodeSummary) -> str:
-    """Return a run's state with the exit code or signal, and nothing else."""
+def short_state(status: StatusSummary | NodeSummary) -> str:
+    """Return a run's state with its exit code or signal: `failed, exit code 1`."""
     shown, code = status.state, status.exit_code
     if shown == "stopped" and status.stopped_by:
         return f"stopped ({status.signal or status.stopped_by})"
@@ -237,11 +241,3 @@ def in_short(status: StatusSummary | NodeSummary) -> str:
     if shown == "failed" and code == 0:
         return "failed, though the launcher ended with 0"
     return shown if code is None else f"{shown}, exit code {code}"
-
-
-def _attempts(status: StatusSummary) -> list[str]:
-    number = len(status.attempts)
-    if status.waiting is not None and status.state == "running":
-        left = max(0.0, status.waiting.until - time.time())
-        return [f"attempt {number + 1} in {duration(left)}: {status.waiting.why}"]
-    return [f"attempt {number}"] if number > 1 else []

@@ -10,16 +10,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
-from safelaunch.cli.runs.follow import (
-    fitted,
-    follow_log,
-    headline,
-    in_short,
-    is_cut,
-    own_log,
-    where_cut,
-    writer,
-)
+from safelaunch.cli.runs import follow
 from safelaunch.errors import RunError
 from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest, MissingLogError
@@ -27,64 +18,64 @@ from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
-    from safelaunch.runtime.records import Status
 
 
 @click.command("logs")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="Begin with the last N lines.")
-@click.option("--raw", is_flag=True, help="The bytes as they were written, progress bars and all.")
-@click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own file.")
-@click.option("--launcher", is_flag=True, help="Only what the launcher itself wrote.")
-@click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node of several.")
+@click.option("--follow", "-f", is_flag=True, help="Continue until the run has ended.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Start with the last N lines.")
+@click.option("--raw", is_flag=True, help="Print unchanged bytes, progress bars included.")
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own log.")
+@click.option("--launcher", is_flag=True, help="Only the launcher's own output.")
+@click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node.")
 @click.option(
     "--attempt", type=click.IntRange(1), metavar="N", help="This attempt instead of the newest."
 )
 def command(run: str | None, **options: Any) -> int:
     """Print or follow a run's log. Ctrl-C stops following; the job keeps running."""
     access = catalog().find(run)
-    record = access.record
-    rank, launcher, follow = options["rank"], options["launcher"], options["follow"]
-    access.status()  # what is recorded here of attempts and ranks on hosts may be old
+    rank, follows = options["rank"], options["follow"]
+    access.status()  # updates the attempts and ranks that are recorded here of a run on hosts
     attempts = access.attempts()
-    which = _which(record, rank, launcher)
-    node = None if options["node"] is None else store.node_number(record, options["node"])
-    node = store.node_of(record, rank) if node is None and rank is not None else node
-    raw = options["raw"] or (follow and sys.stdout.isatty())
     attempt = options["attempt"] or max(attempts, default=1)
-    request = LogRequest(attempt, which, options["tail"], follow, node, final_lines=not raw)
-    if options["attempt"] and options["attempt"] not in (attempts or [1]):
+    if attempt not in (attempts or [1]):
         raise RunError(
-            f"{access.id} has no attempt {options['attempt']}",
+            f"{access.id} has no attempt {attempt}",
             hint=f"attempts: {', '.join(map(str, attempts))}",
         )
-    write = writer(raw)
+    which = _which(access.record, rank, options["launcher"])
+    node = options["node"]
+    if node is not None:
+        node = store.node_number(access.record, node)
+    elif rank is not None:
+        node = store.node_of(access.record, rank)
+    raw = options["raw"] or (follows and sys.stdout.isatty())
+    request = LogRequest(attempt, which, options["tail"], follows, node, final_lines=not raw)
+    write = follow.stdout_writer(raw)
     try:
-        for data in follow_log(access, request):
+        for data in follow.follow_log(access, request):
             write(data)
         write(b"")
     except MissingLogError:
-        raise _no_log(access, options, access.status()) from None
+        raise _no_log(access, options) from None
     except KeyboardInterrupt:
-        say(f"\n{access.id} goes on")
+        say(f"\n{access.id} keeps running")
         return 130
     status = access.status()
-    if follow:
-        say(headline(access, status))
-    elif which is None and is_cut(status):
-        say(fitted(f"note: {where_cut(status)}: {own_log(access)}"))
+    if follows:
+        say(follow.headline(access, status))
+    elif which is None:
+        follow.report_truncation(access, status)
     return 0
 
 
-def _no_log(run: RunAccess, options: dict[str, Any], status: Status) -> RunError:
-    rank = options["rank"]
+def _no_log(run: RunAccess, options: dict[str, Any]) -> RunError:
     which = "the launcher" if options["launcher"] else "the run"
-    which = which if rank is None else f"rank {rank}"
-    known = ", ".join(run.ranks()) or "none"
+    which = which if options["rank"] is None else f"rank {options['rank']}"
+    ranks = ", ".join(run.ranks()) or "none"
     return RunError(
-        f"{run.id} has no log of {which} ({in_short(status)})",
-        hint=f"ranks that logged: {known}",
+        f"{run.id} has no log of {which} ({follow.short_state(run.status())})",
+        hint=f"ranks with a log: {ranks}",
     )
 
 
@@ -95,5 +86,5 @@ def _which(run: store.Run, rank: int | None, launcher: bool) -> str | None:
         return None
     record = RunRecord.read(run.node_dir)
     if rank == 0 and not (record is not None and record.rank_logs):
-        return "launcher"  # the only process: what it writes is the launcher's file
+        return "launcher"  # the only process: its output is in the launcher's file
     return f"rank-{rank}"

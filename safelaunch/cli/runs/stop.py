@@ -1,4 +1,4 @@
-"""`safelaunch stop`: end a run, and prove that nothing of it is left."""
+"""`safelaunch stop`: ends a run, and verifies that no process of it is left."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from safelaunch.runs import store
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, grace: float, as_json: bool) -> int:
-    """Stop a run: TERM, the grace, KILL, then proof that nothing of it is left."""
+    """Stop a run: send TERM, after the grace period KILL, and verify that no process is left."""
     access = catalog().find_live(run)
     status, had_ended = access.stop(grace)
     if as_json:
         print_json(store.show(access.record, status, access.ranks()).to_json())
     if status.state == "unknown":
-        raise RunError(str(status.reason), where=access.id, hint="stop it there")
+        raise RunError(str(status.reason), where=access.id, hint="stop it on its host")
     if status.alive:
-        raise RunError(f"{status.alive} processes of {access.id} cannot be ended (in the kernel)")
+        raise RunError(
+            f"{status.alive} processes of {access.id} cannot be killed (blocked in the kernel)"
+        )
     if not as_json:
-        already = "had ended already: " if had_ended else ""
-        click.echo(headline(access, status, already, "; no process is left"))
+        before = "had ended already: " if had_ended else ""
+        click.echo(headline(access, status, before, "; no process is left"))
     return 0

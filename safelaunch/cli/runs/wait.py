@@ -1,4 +1,4 @@
-"""`safelaunch wait`: until a run has ended."""
+"""`safelaunch wait`: waits until a run has ended."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs.follow import fitted, outcome
+from safelaunch.cli.runs.follow import fold, outcome
 from safelaunch.runs import store
 from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from safelaunch.runtime.records import Status
 
-_STILL = {"lost": "some of it is still alive", "unknown": "not known to have ended"}
+_NOT_OVER = {"lost": "some processes are still alive", "unknown": "it may not have ended yet"}
 
 
 @click.command("wait")
@@ -32,13 +32,14 @@ def command(run: str | None, timeout: float | None, as_json: bool) -> int:
         nonlocal is_reported
         if status.state == "lost" and not is_reported:
             is_reported = True
-            left = f"waiting for what is left, {quantity(status.alive, 'process')}"
-            stop = f"safelaunch stop {access.id} ends it"
-            say(fitted(f"{access.id}: the supervisor is gone; {left} ({stop})"))
+            processes = quantity(status.alive, "process")
+            stop = f"to end them: safelaunch stop {access.id}"
+            text = f"the supervisor is gone; waiting for {processes} still alive ({stop})"
+            say(fold(f"{access.id}: {text}"))
 
     status = access.wait(timeout, report_lost)
     if not access.is_over(status):
-        say(f"{access.id}: {_STILL.get(status.state, 'still runs')}")
+        say(f"{access.id}: {_NOT_OVER.get(status.state, 'still running')}")
     if as_json:
         print_json(store.show(access.record, status, access.ranks()).to_json())
     if status.state in ("running", "pending"):

@@ -407,7 +407,7 @@ def test_who_knows_one_host_alone_is_told_of_the_other(far: Place, tmp_path: Pat
     far.cli("ps", "--host", "gpu2", env=environment)
     shown = said(far.cli("show", env=environment).stdout)
     assert "ValueError: bad batch 17" in shown
-    assert "1 of 2 known here; safelaunch ps --host gpu1" in shown
+    assert "1 of 2 known here; for more: safelaunch ps --host gpu1" in shown
     assert far.json("show", env=environment)["host"] == "gpu2"
     assert "bad batch 17" in far.cli("logs", env=environment).stdout
     far.cli("ps", "--host", "gpu1", env=environment)

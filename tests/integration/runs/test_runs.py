@@ -78,7 +78,7 @@ def test_wait_says_how_it_ended(place: Place) -> None:
     program = "import os, sys, time\nwhile not os.path.exists('go'): time.sleep(.01)\nsys.exit({})"
     for code in (0, 1):
         run = place.start(place.job(program.format(code * 9)))
-        assert "still runs" in place.cli("wait", "--timeout", "0.2", run, code=1).stderr
+        assert "still running" in place.cli("wait", "--timeout", "0.2", run, code=1).stderr
         client = place.popen("wait", run)
         place.write("go", "")
         assert client.wait(timeout=DEADLINE) == code

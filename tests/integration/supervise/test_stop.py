@@ -158,7 +158,7 @@ def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
     assert (
         f"3/9, loss 0.5 at {time.strftime('%H:%M', time.localtime(at))}" in place.cli("ps").stdout
     )
-    cut = "the combined log ends at the supervisor's death; the ranks' own logs go on"
+    cut = "the combined log ends where the supervisor died; the ranks' own logs continue"
     own = f"safelaunch logs --rank 0 {run}"
     shown = place.cli("logs", run)
     assert "step 3/9" in shown.stdout
@@ -168,8 +168,8 @@ def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
     assert "the pane with it; 3 processes alive" in refused
     assert own in refused
     waited = " ".join(place.cli("wait", "--timeout", "0.1", run, code=1).stderr.split())
-    assert "the supervisor is gone; waiting for what is left, 3 processes" in waited
-    assert "still runs" not in waited
+    assert "the supervisor is gone; waiting for 3 processes still alive" in waited
+    assert "still running" not in waited
 
 
 def test_who_follows_a_run_that_loses_its_supervisor_is_told_once(place: Place) -> None:
@@ -228,7 +228,7 @@ def test_the_job_outlives_its_tmux_server(place: Place) -> None:
     assert place.json("show", run)["state"] == "running"
     refused = place.cli("attach", run, code=1)
     assert "tmux server" in refused.stderr
-    assert "job goes on" in refused.stderr
+    assert "job keeps running" in refused.stderr
     said = place.cli("show", run).stdout
     assert "its tmux server is gone" in said
     assert "tmux -S" not in said

@@ -40,8 +40,8 @@ RANK = (
 class Case(NamedTuple):
     """A signal to one part of a run.
 
-    client, tmux: the job goes on. tmux ignores HUP; the others end it, and the pane with it.
-    supervisor: INT and TERM stop the job, HUP is ignored, after KILL the job goes on, `lost`.
+    client, tmux: the job keeps running. tmux ignores HUP; the others end it, and the pane with it.
+    supervisor: INT and TERM stop the job, HUP is ignored, after KILL the job keeps running, `lost`.
     rank: each of the four ends it (Python dies of INT by KeyboardInterrupt), so the run failed.
     launcher: both are torch's elastic agent, which makes of INT, TERM and HUP a SignalException:
         it passes the signal on to the ranks (agent/server/api.py, `_shutdown(e.sigval)`) and ends
@@ -133,7 +133,7 @@ def _tmux(place: Place, case: Case, run: str) -> None:
     refused = place.cli("attach", run, code=1, stdin=subprocess.DEVNULL)
     holds(says, refused.stderr, "attach")
     if case.signal != "HUP":
-        holds("the job goes on", refused.stderr, "attach")
+        holds("the job keeps running", refused.stderr, "attach")
     _stop(place, run)
 
 

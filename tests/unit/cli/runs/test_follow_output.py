@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.cli.runs.follow import describe, follow_log, headline, last_state, writer
+from safelaunch.cli.runs.follow import (
+    collapse_carriage_returns,
+    describe,
+    follow_log,
+    headline,
+    stdout_writer,
+)
 from safelaunch.runs.access import LocalRun, LogRequest
 from safelaunch.runs.store import Run
 from safelaunch.runtime.records import Status
@@ -15,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def test_a_progress_bar_shows_its_last_state() -> None:
-    assert last_state(b"\r 10%\r 20%\r") == b" 20%"
+    assert collapse_carriage_returns(b"\r 10%\r 20%\r") == b" 20%"
 
 
-def test_a_line_that_only_overwrites_itself_is_not_kept_whole(
+def test_a_line_that_only_overwrites_itself_is_not_buffered_whole(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    write = writer(raw=False)
+    write = stdout_writer(raw=False)
     for percent in range(1000):
         write(b"\r%d%%" % percent)
-    cells = getattr(write, "__closure__")  # noqa: B009 - what it holds back is what is tested
-    (held,) = [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, list)]
-    size = sum(map(len, held))
+    cells = getattr(write, "__closure__")  # noqa: B009 - its buffer is tested
+    (buffer,) = [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, list)]
+    size = sum(map(len, buffer))
     write(b"\n")
     write(b"")
     assert size < 20
@@ -38,14 +44,14 @@ def test_lines_come_out_the_same_however_they_arrive(
     capfdbinary: pytest.CaptureFixture[bytes], step: int
 ) -> None:
     written = b"a\nb\n1%\r2%\nc\r\nd\ne"
-    write = writer(raw=False)
+    write = stdout_writer(raw=False)
     for i in range(0, len(written), step):
         write(written[i : i + step])
     write(b"")
     assert capfdbinary.readouterr().out == b"a\nb\n2%\nc\nd\ne\n"
 
 
-def test_following_goes_on_to_the_next_attempt(tmp_path: Path) -> None:
+def test_following_continues_with_the_next_attempt(tmp_path: Path) -> None:
     run = LocalRun(Run("job", str(tmp_path)))
     for number, text in ((1, b"first"), (2, b"second\n")):
         folder = tmp_path / "node-0" / "logs" / f"attempt-{number}"
@@ -90,6 +96,6 @@ def test_a_headline_stays_within_the_terminal(
     assert " ".join(" ".join(lines).split()) == f"{run.id}: {describe(status)}"
 
 
-def test_of_a_run_that_was_found_dead_only_its_last_sign_of_life_is_told() -> None:
+def test_a_run_that_was_found_dead_shows_its_last_sign_of_life() -> None:
     status = {"state": "stopped", "started_at": 100.0, "ended_at": 105.0, "last_sign_at": 105.0}
     assert describe(Status.from_json(status)) == "stopped, last sign of life after 5.0 s"
