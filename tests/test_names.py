@@ -43,8 +43,6 @@ NOT_YET = (
     "runtime/agent",
     "runtime/backends",
     "runtime/facts",
-    "runtime/failure",
-    "runtime/site",
     "runtime/start",
     "runtime/supervise",
     "start",
