@@ -42,7 +42,6 @@ NOT_YET = (
     "runtime",
     "runtime/agent",
     "runtime/backends",
-    "runtime/facts",
     "runtime/start",
     "runtime/supervise",
     "start",
