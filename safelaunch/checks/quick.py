@@ -34,7 +34,7 @@ class QuickChecks(NamedTuple):
     def results(self) -> list[CheckResult]:
         """Return the results, once the child has answered."""
         early = run_early(self.context)
-        return results(self.context, [self.questions], [self.probe.told()], early)
+        return results(self.context, [self.questions], [self.probe.answer()], early)
 
 
 def start(

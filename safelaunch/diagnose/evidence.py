@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.runtime.failure import log_tails
 from safelaunch.runtime.signatures import classes, tracebacks
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from safelaunch.diagnose.log_sources import LogSource
     from safelaunch.diagnose.scan import Excerpt
+    from safelaunch.runtime.records import StackFrame
     from safelaunch.runtime.signatures.classes import Match
 
 MAX_LINES = 8  # of evidence
@@ -67,18 +68,18 @@ def find_user_frame(candidate: Candidate, roots: list[str]) -> Frame | None:
 
     Chained tracebacks count too: an exception that a library re-raised came from the same call.
     """
-    first: dict[str, Any] | None = None
+    first: StackFrame | None = None
     for indexes in _chain(candidate):
         frames = log_tails.frames("\n".join(candidate.excerpt.lines[index] for index in indexes))
-        own = [frame for frame in frames if _is_own(frame["file"], roots)]
+        own = [frame for frame in frames if _is_own(frame.file, roots)]
         if own:
             return _frame(own[-1], own=True)
         first = first or (frames[-1] if frames else None)
     return None if first is None else _frame(first, own=False)
 
 
-def _frame(frame: dict[str, Any], *, own: bool) -> Frame:
-    return Frame(frame["file"], frame["line"], frame["function"], frame["code"], own)
+def _frame(frame: StackFrame, *, own: bool) -> Frame:
+    return Frame(frame.file, frame.line, frame.function, frame.code, own)
 
 
 def quoted_rank(candidate: Candidate) -> int | None:

@@ -1,4 +1,4 @@
-"""The JSON records of a run: run.json, status.json, failure.json and record.json, declared once.
+"""The JSON records of a run, declared once: {run,status,failure,record}.json, records/rank-*.json.
 
 Each attribute of a class is a key, with its type and default; the class's docstring has a line on
 each, from which docs/show-json.md is generated. `int | None` means that the key may be missing,
@@ -604,6 +604,50 @@ class Status(StatusSummary):
     supervisor: Process | None = None
     launcher: Process | None = None
     last_state: str | None = None
+
+
+# -- records/rank-*.json ---------------------------------------------------------------------------
+
+
+class RankEvent(Record):
+    """A line of records/rank-*.json, which the rank itself writes (runtime/site).
+
+    kind: exception, gap (a full disk has swallowed output) or exit (the interpreter shuts down)
+    uncaught: whether the interpreter ends the program with the exception
+    thread: thread that raised it; null: the main thread
+    rank: rank
+    local_rank: rank on its node
+    world_size: number of ranks
+    host: host name
+    pid: process id
+    attempt: number of the attempt
+    restart: number of this start of the rank
+    time_ns: wall time
+    monotonic_ns: monotonic time
+    type: qualified name of the exception's class
+    message: its text, shortened
+    traceback: the traceback as Python prints it, shortened
+    frames: its innermost frames, the innermost last
+    dropped: bytes of output that a full disk has swallowed
+    """
+
+    kind: str = ""
+    uncaught: bool = True
+    thread: Nullable[str] = None
+    rank: int = 0
+    local_rank: Nullable[int] = None
+    world_size: Nullable[int] = None
+    host: str = ""
+    pid: int = 0
+    attempt: int = 0
+    restart: int = 0
+    time_ns: int = 0
+    monotonic_ns: int = 0
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+    frames: Sequence[StackFrame] = ()
+    dropped: int = 0
 
 
 # -- failure.json ----------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """Run by the job's interpreter: prints `[part, {"value": ...}]` or `[part, {"skip": why}]` lines.
 
 A question of a check (questions.py) is a part too: `--ask=` and its words as a JSON list; `ask.0`
-is the answer to the first. All parts run beside each other, in threads that nobody waits for at the
-end: one that hangs in the kernel (a dead NFS server, a wedged driver) is said to, and left behind.
+is the answer to the first. All parts run at the same time, in threads that are not joined at the
+end: one that hangs in the kernel (a dead NFS server, a wedged driver) is reported and left behind.
 Commands that still run are killed then.
 """
+
+# ruff: noqa: PLC0415 - a quick probe needs neither module: it is forked before each start
 
 from __future__ import annotations
 
@@ -21,11 +23,14 @@ from safelaunch.runtime.facts import commands, gpus, host
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Dict, Tuple
+
+    # {part: (function, its limit in seconds)}
+    Parts = Dict[str, Tuple[Callable[[], Any], float]]
 
 LATE = "did not answer within %g s"
 STDIN = "-"  # in place of the words: they come on stdin, as a JSON list
-_AT_ONCE = 64  # parts; those that hang are few, and what they keep waiting is said to be late
+_THREADS = 64  # parts at the same time; few hang, and what those delay is reported as late
 
 
 def main(words: list[str]) -> None:
@@ -40,75 +45,56 @@ def main(words: list[str]) -> None:
     os._exit(0)  # threads that hang in the kernel would block a normal exit
 
 
-def _parse_words(words: list[str]) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Return {part: (function, its limit in seconds)} for the words of the command line."""
-    cwd, asks, pythonpath, python, is_quick = words[0], [], [], sys.executable, False
+def _parse_words(words: list[str]) -> Parts:
+    """Return the parts for the words of the command line: the folder of the job, then options."""
+    cwd, options = words[0], collections.defaultdict(list)
     for word in words[1:]:
-        if word.startswith("--limit="):
-            commands.LIMIT = float(word[8:])
-        elif word.startswith("--ask="):
-            asks.append(json.loads(word[6:]))
-        elif word.startswith("--path="):
-            pythonpath.append(word[7:])
-        elif word.startswith("--quick="):
-            python, is_quick = word[8:], True
-    parts: dict[str, tuple[Callable[[], Any], float]] = {}
-    if asks:  # first: an interpreter that is asked for modules takes longer than all else
-        from safelaunch.runtime.facts import questions  # noqa: PLC0415 - a cycle
+        option, _, value = word.partition("=")
+        options[option].append(value)
+    for limit in options["--limit"]:
+        commands.LIMIT = float(limit)
+    works: dict[str, Callable[[], Any]] = {}
+    limits: dict[str, float] = {}
+    if options["--ask"]:  # first: an interpreter that searches modules takes longer than all else
+        from safelaunch.runtime.facts import questions
 
-        finder = questions.Finder(python, cwd, pythonpath)
-        for name, work in questions.parts(cwd, asks, finder).items():
-            parts[name] = (work, commands.LIMIT)
-    parts.update(_quick(cwd) if is_quick else _all(cwd, "--deep" in words))
-    return parts
-
-
-def _quick(cwd: str) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Return the parts that need no command and no walk of folders."""
+        python = (options["--quick"] or [sys.executable])[0]
+        finder = questions.Finder(python, cwd, options["--path"])
+        works.update(questions.parts(cwd, map(json.loads, options["--ask"]), finder))
     parts = host.parts(cwd)
-    names = ["system", "cgroup", *(name for name in parts if name.startswith("disk."))]
-    found = {name: (parts[name], commands.LIMIT) for name in names}
-    found["cards"] = (gpus.without_driver, commands.LIMIT)
-    return found
+    if options["--quick"]:  # no command, and no walk of folders
+        names = ["system", "cgroup", *(name for name in parts if name.startswith("disk."))]
+        works.update({name: parts[name] for name in names}, cards=gpus.without_driver)
+    else:
+        from safelaunch.runtime.facts import interpreter
+
+        works.update(parts, cards=gpus.cards, other_cards=gpus.others)
+        works.update(interpreter.parts(cwd))
+        # one command first, that shows if the driver answers; then the others at the same time
+        limits["cards"] = 2 * commands.LIMIT + 2
+        if options["--deep"]:
+            works["deep"], limits["deep"] = interpreter.deep, interpreter.DEEP
+    return {name: (work, limits.get(name, commands.LIMIT)) for name, work in works.items()}
 
 
-def _all(cwd: str, deep: bool) -> dict[str, tuple[Callable[[], Any], float]]:
-    from safelaunch.runtime.facts import interpreter  # noqa: PLC0415
-
-    parts: dict[str, tuple[Callable[[], Any], float]] = {}
-    for name, work in host.parts(cwd).items():
-        parts[name] = (work, commands.LIMIT)
-    # one command first, that shows if the driver answers; then the others beside each other
-    parts["cards"] = (gpus.cards, 2 * commands.LIMIT + 2)
-    parts["other_cards"] = (gpus.others, commands.LIMIT)
-    for name, work in interpreter.parts(cwd).items():
-        parts[name] = (work, commands.LIMIT)
-    if deep:
-        parts["deep"] = (interpreter.deep, interpreter.DEEP)
-    return parts
-
-
-def print_parts(parts: dict[str, tuple[Callable[[], Any], float]]) -> None:
+def print_parts(parts: Parts) -> None:
     """Run the parts in parallel and print each when it has ended or timed out."""
     started = time.monotonic()
     done: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
-    waiting = {name: started + limit for name, (_, limit) in parts.items()}
+    deadlines = {name: started + limit for name, (_, limit) in parts.items()}
     _start_threads(parts, done)
-    while waiting:
+    while deadlines:
         try:
-            name, answer = done.get(timeout=max(0.0, min(waiting.values()) - time.monotonic()))
+            name, answer = done.get(timeout=max(0.0, min(deadlines.values()) - time.monotonic()))
         except queue.Empty:
-            name = min(waiting, key=lambda one: waiting[one])
-            answer = {"skip": LATE % round(waiting[name] - started, 1)}
-        if waiting.pop(name, None) is not None:
-            write(name, answer)
-    write("end", {"value": round(time.monotonic() - started, 3)})
+            name = min(deadlines, key=lambda part: deadlines[part])
+            answer = {"skip": LATE % round(deadlines[name] - started, 1)}
+        if deadlines.pop(name, None) is not None:
+            _write(name, answer)
+    _write("end", {"value": round(time.monotonic() - started, 3)})
 
 
-def _start_threads(
-    parts: dict[str, tuple[Callable[[], Any], float]],
-    done: queue.Queue[tuple[str, dict[str, Any]]],
-) -> None:
+def _start_threads(parts: Parts, done: queue.Queue[tuple[str, dict[str, Any]]]) -> None:
     """Start threads that run the parts and put the answers into the queue."""
     left = collections.deque(parts.items())
 
@@ -120,11 +106,11 @@ def _start_threads(
                 return  # another thread was faster
             done.put((name, _run_part(work)))
 
-    for at in range(min(len(parts), _AT_ONCE)):
+    for count in range(min(len(parts), _THREADS)):
         try:
             threading.Thread(target=worker, daemon=True).start()
         except RuntimeError as e:  # the limit of processes of the user, or of a container
-            if at:
+            if count:
                 return  # fewer threads are enough
             for name in parts:
                 done.put((name, {"skip": str(e)}))
@@ -137,20 +123,16 @@ def _run_part(work: Callable[[], Any]) -> dict[str, Any]:
         return {"value": work()}
     except commands.Skip as e:
         return {"skip": str(e)}
-    except Exception as e:  # noqa: BLE001 - no part may take others with it
+    except Exception as e:  # noqa: BLE001 - no part may stop the others
         return {"skip": f"{type(e).__name__}: {str(e)[:300]}"}
 
 
-def write(name: str, answer: dict[str, Any]) -> None:
+def _write(name: str, answer: dict[str, Any]) -> None:
     """Print a line."""
     try:
         line = json.dumps([name, answer])
     except (TypeError, ValueError) as e:
-        line = json.dumps([name, {"skip": f"it cannot be told: {e}"}])
+        line = json.dumps([name, {"skip": f"it is no JSON: {e}"}])
     data = ("\n" + line + "\n").encode("ascii", "backslashreplace")
     while data:
         data = data[os.write(1, data) :]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

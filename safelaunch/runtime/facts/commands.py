@@ -6,21 +6,30 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from typing import Any
 
-
 LIMIT = 10.0  # seconds for a part, and for a command; `--limit=` sets another
-
-
-MOST = 1 << 21  # bytes of a command's output: `-q -x` of 16 cards has 400,000
+MOST = 1 << 21  # bytes of a command's output: `-q -x` of 16 GPUs has 400,000
 
 
 class Skip(Exception):  # noqa: N818 - reads as what happened
     """A part has no answer; str is the reason."""
+
+
+class CommandOutput:
+    """How a command ended, and what it printed; `why` says why it did not start or end."""
+
+    def __init__(self, why: str | None = None) -> None:
+        self.exit: int | None = None
+        self.text = ""
+        self.why = why
+        self.seconds = 0.0
 
 
 _commands: set[subprocess.Popen[bytes]] = set()  # running commands
@@ -32,10 +41,10 @@ def end_commands() -> None:
         kill(child)
 
 
-def run(words: list[str], limit: float | None = None, *, cwd: str | None = "/") -> dict[str, Any]:
-    """Return `exit` and `text` of a command, `why` if it did not end.
+def run(words: list[str], limit: float | None = None, *, cwd: str | None = "/") -> CommandOutput:
+    """Run a command; it is killed at its limit.
 
-    It is killed at its limit; if it stays (D state), it is left alone, and not waited for.
+    If it stays (D state), it is left alone, and not waited for.
     """
     started = time.monotonic()
     limit = LIMIT if limit is None else limit
@@ -50,32 +59,31 @@ def run(words: list[str], limit: float | None = None, *, cwd: str | None = "/") 
             env=dict(os.environ, LC_ALL="C"),
         )
     except (OSError, ValueError) as e:
-        return {"exit": None, "text": "", "why": getattr(e, "strerror", None) or str(e)}
+        return CommandOutput(getattr(e, "strerror", None) or str(e))
     _commands.add(child)
     data, is_whole = _read(child, started + limit)
-    if child.stdout is not None:
-        child.stdout.close()
-    result: dict[str, Any] = {"exit": None}
+    output = CommandOutput()
     if is_whole:
-        result["exit"] = _wait(child, max(0.2, started + limit - time.monotonic()))
-    if result["exit"] is None:
-        result["why"] = _give_up(child, limit, is_endless=len(data) >= MOST)
+        output.exit = _wait(child, max(0.2, started + limit - time.monotonic()))
+    if output.exit is None:
+        output.why = _give_up(child, limit, is_endless=len(data) >= MOST)
     _commands.discard(child)
-    result["text"] = data[: 4096 if len(data) >= MOST else None].decode("utf-8", "replace")
-    result["seconds"] = round(time.monotonic() - started, 3)
-    return result
+    output.text = data[: 4096 if len(data) >= MOST else None].decode("utf-8", "replace")
+    output.seconds = round(time.monotonic() - started, 3)
+    return output
 
 
 def _read(child: subprocess.Popen[bytes], until: float) -> tuple[bytearray, bool]:
-    if child.stdout is None:
-        return bytearray(), True
-    fd, output = child.stdout.fileno(), bytearray()
-    while time.monotonic() < until and len(output) < MOST:
-        if select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
-            piece = os.read(fd, 1 << 16)
-            if not piece:
-                return output, True
-            output += piece
+    """Return the output of a command, and whether that is all of it."""
+    output = bytearray()
+    assert child.stdout is not None  # noqa: S101 - it is a pipe
+    with child.stdout as stdout:
+        while time.monotonic() < until and len(output) < MOST:
+            if select.select([stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+                piece = os.read(stdout.fileno(), 1 << 16)
+                if not piece:
+                    return output, True
+                output += piece
     return output, False
 
 
@@ -87,18 +95,14 @@ def _wait(child: subprocess.Popen[bytes], patience: float) -> int | None:
 
 
 def _give_up(child: subprocess.Popen[bytes], limit: float, *, is_endless: bool) -> str:
-    letter = ""
-    try:
-        with open(f"/proc/{child.pid}/stat", encoding="utf-8", errors="replace") as file:
-            letter = file.read().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        pass
+    """Kill a command, and return why it did not end."""
+    state = read(f"/proc/{child.pid}/stat").rpartition(")")[2].split()[:1]
     kill(child)
     if _wait(child, 0.5) is None:
         child.returncode = -9  # it cannot be killed: do not wait for it
     if is_endless:
         return f"it printed more than {MOST >> 20} MiB"
-    where = ", it hangs in the kernel (state D)" if letter == "D" else ""
+    where = ", it hangs in the kernel (state D)" if state == ["D"] else ""
     return f"it did not end within {limit:g} s{where}"
 
 
@@ -110,10 +114,19 @@ def kill(child: Any) -> None:
         child.kill()
 
 
+def in_threads(work: Callable[..., None], items: Mapping[str, object], patience: float) -> None:
+    """Call a function with each name and value at the same time; none is waited for longer."""
+    threads = [threading.Thread(target=work, args=item, daemon=True) for item in items.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(patience)
+
+
 def read(path: str, most: int = 1 << 20) -> str:
     """Return the first bytes of a file as text, "" where it cannot be read.
 
-    What is no regular file has none: a pipe would wait for ever.
+    Only regular files are read: a pipe would wait forever.
     """
     try:
         if not os.path.isfile(path):
@@ -130,3 +143,13 @@ def folders(path: str) -> list[str]:
         return sorted(os.listdir(path))
     except OSError:
         return []
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user, or the number as text."""
+    try:
+        import pwd  # noqa: PLC0415 - Python may be built without it
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return str(uid)

@@ -1,7 +1,7 @@
 """Reads names and versions out of libraries, without loading them: the bytes of their constants.
 
 Of an ELF file only the section of constants is looked at (a libtorch_cuda.so has 1.5 GB, nearly all
-of it code for cards), piece by piece, and never longer than the time given.
+of it code for GPUs), piece by piece, and never after a deadline.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PIECE = 1 << 22  # bytes looked at in one go
+PIECE = 1 << 22  # bytes searched at a time
 OVERLAP = 256  # of two pieces: longer than any name
-LONGEST = 96  # characters of a name
 NCCL_VERSION = re.compile(rb"NCCL version (\d+\.\d+(?:\.\d+)?)(?:\+cuda(\d+\.\d+))?")
 NAMES = re.compile(rb"(?<![A-Za-z0-9_])(?:TORCH_)?NCCL_[A-Z0-9][A-Z0-9_]{1,80}(?![A-Za-z0-9_=])")
 # What torch.cuda.get_arch_list() returns, as it stands in libtorch_python.so. What is before it may
-# be part of another constant: compilers lay them side by side.
+# be part of another constant: compilers put them side by side.
 _ARCH = rb"(?:(?:sm|compute)_\d{2,3}[af]?|gfx[0-9a-f]{3,4}(?::[a-z]+[+-])*)"
 ARCHES = re.compile(rb"(" + _ARCH + rb"(?: " + _ARCH + rb"){0,40}) ?\0")
 
@@ -59,23 +58,23 @@ def sections(data: mmap.mmap) -> list[tuple[int, int]]:
         strings = headers[names_at][4]
     except (struct.error, IndexError, OverflowError):
         return whole
-    found = []
+    constants = []
     for name_at, _, _, _, begin, length in headers:
         at = strings + name_at
         name = data[at : at + 32].split(b"\0", 1)[0]
         if name.startswith(b".rodata") and begin + length <= len(data):
-            found.append((begin, begin + length))
-    return found or whole
+            constants.append((begin, begin + length))
+    return constants or whole
 
 
 def names(path: str, until: float) -> list[str]:
-    """Return the variables that a library knows. Raises OSError, ValueError, Late."""
-    found: set[bytes] = set()
+    """Return the variables that a library reads. Raises OSError, ValueError, Late."""
+    variables: set[bytes] = set()
     for piece in constants(path, until):
         if b"NCCL_" in piece:
             whole = (m for m in NAMES.finditer(piece) if m.start() > 0 and m.end() < len(piece))
-            found.update(match.group() for match in whole)
-    return sorted(name.decode() for name in found)
+            variables.update(match.group() for match in whole)
+    return sorted(name.decode() for name in variables)
 
 
 def nccl_version(path: str, until: float) -> tuple[str, str | None] | None:
@@ -92,12 +91,12 @@ def nccl_version(path: str, until: float) -> tuple[str, str | None] | None:
 
 def arches(path: str, until: float) -> list[str] | None:
     """Return the architectures that a torch was built for. Raises OSError, ValueError, Late."""
-    found: list[str] = []
-    for piece in constants(path, until):
-        for match in ARCHES.finditer(piece):
-            words = match.group(1).decode().split()
-            found = words if len(words) > len(found) else found
-    return found or None
+    lists = [
+        match.group(1).decode().split()
+        for piece in constants(path, until)
+        for match in ARCHES.finditer(piece)
+    ]
+    return max(lists, key=len, default=None)
 
 
 def size(path: str) -> int:

@@ -17,15 +17,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LONGEST = 5.0  # seconds; before a start the machine has less
+_MAX_SECONDS = 5.0  # before a start the machine has less
 
 
 def paths(pattern: str) -> list[str]:
     """Return the paths that match a pattern from the root on, sorted. Raises Skip."""
-    drive, at = os.path.splitdrive(pattern)
-    words = [word for word in at.replace(os.sep, "/").split("/") if word]
+    drive, rest = os.path.splitdrive(pattern)
+    words = [word for word in rest.replace(os.sep, "/").split("/") if word]
     words = [w for n, w in enumerate(words) if w != "**" or words[n + 1 : n + 2] != ["**"]]
-    root, until = drive + (os.sep if at[:1] in ("/", os.sep) else ""), time.monotonic() + _LONGEST
+    root, until = (
+        drive + (os.sep if rest[:1] in ("/", os.sep) else ""),
+        time.monotonic() + _MAX_SECONDS,
+    )
     return sorted(set(_matches(root, words, (), until))) if words else [pattern]
 
 
@@ -34,26 +37,26 @@ def _matches(
 ) -> Iterator[str]:
     """Yield what matches in a folder; `above` are those that a `**` came through."""
     if time.monotonic() > until:
-        raise commands.Skip(f"looking for it took longer than {_LONGEST:g} s")
+        raise commands.Skip(f"the search took longer than {_MAX_SECONDS:g} s")
     word, rest = words[0], words[1:]
     if word == "**":
         yield from _anywhere(folder, words, above, until)
         return
     if not any(sign in word for sign in "*?["):
-        at = os.path.join(folder, word)
+        path = os.path.join(folder, word)
         if rest:
-            yield from _matches(at, rest, (), until)
-        elif os.path.lexists(at):
-            yield at
+            yield from _matches(path, rest, (), until)
+        elif os.path.lexists(path):
+            yield path
         return
     fits = re.compile(fnmatch.translate(word)).match
     for name in commands.folders(folder):
         if fits(os.path.normcase(name)) and (name[0] != "." or word[0] == "."):
-            at = os.path.join(folder, name)
+            path = os.path.join(folder, name)
             if not rest:
-                yield at
-            elif os.path.isdir(at):
-                yield from _matches(at, rest, (), until)
+                yield path
+            elif os.path.isdir(path):
+                yield from _matches(path, rest, (), until)
 
 
 def _anywhere(
@@ -66,7 +69,7 @@ def _anywhere(
     except OSError:
         return
     if (about.st_dev, about.st_ino) in above:
-        return  # a link has led back here
+        return  # a link has led back
     rest = words[1:]
     if rest:
         yield from _matches(folder, rest, (), until)

@@ -1,16 +1,14 @@
-"""Facts of the machine that no card and no Python have a part in."""
+"""Facts of the machine that concern neither its GPUs nor a Python."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-import shutil
 import sys
-import threading
 import time
 
-from safelaunch.runtime.facts import commands
+from safelaunch.runtime.facts import commands, gpus
 from safelaunch.runtime.start import start_probe
 
 TYPE_CHECKING = False
@@ -18,32 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# name -> how it tells its version; None: that it is there is enough
-_TOOLS: dict[str, list[str] | None] = {
-    "tmux": ["-V"],
-    "tar": ["--version"],
-    "git": ["--version"],
-    "git-lfs": ["--version"],
-    "gcc": ["-dumpfullversion"],
-    "nvcc": ["--version"],
-    "ninja": ["--version"],
-    "docker": ["--version"],
-    "podman": ["--version"],
-    "nvidia-ctk": ["--version"],
-    "nvidia-container-runtime": None,
-    "rsync": None,
-    "conda": None,
-    "uv": None,
-    "srun": None,
-    "ibstat": None,
+# name -> its option for the version; "": that it is there is enough
+_TOOLS = {
+    "tmux": "-V",
+    "gcc": "-dumpfullversion",
+    **dict.fromkeys(("tar", "git", "git-lfs", "nvcc", "ninja", "docker", "podman"), "--version"),
+    "nvidia-ctk": "--version",
+    **dict.fromkeys(("nvidia-container-runtime", "rsync", "conda", "uv", "srun", "ibstat"), ""),
 }
-_SFTP = (
-    "/usr/lib/openssh/sftp-server",
-    "/usr/libexec/openssh/sftp-server",
-    "/usr/lib/ssh/sftp-server",
-    "/usr/libexec/sftp-server",
-    "/usr/lib/sftp-server",
-)
+_SFTP = ("lib/openssh", "libexec/openssh", "lib/ssh", "libexec", "lib")  # below /usr
 _CUDA = ("/usr/local/cuda/bin", "/opt/cuda/bin")
 _CGROUP = "/sys/fs/cgroup"
 _V2 = ("memory.max", "memory.current", "cpu.max", "pids.max")
@@ -52,7 +33,6 @@ _V1 = {
     "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us"),
     "pids": ("pids.max",),
 }
-_CONFIGS = ("~/.nccl.conf", "/etc/nccl.conf")
 # not compiled yet: a quick probe reads no environment
 _NAMED = r"(NCCL|TORCH_NCCL|GLOO|CUDA|NVIDIA|HIP|ROCR|HF|TRANSFORMERS)_[A-Z0-9_]+$"
 _HIDDEN = r"(?i)TOKEN|KEY|SECRET|PASSW"
@@ -61,19 +41,17 @@ _SPARE = 1 << 14
 
 
 def parts(cwd: str) -> dict[str, Callable[[], Any]]:
-    """Return the parts of this module: name -> what finds it."""
-    found: dict[str, Callable[[], Any]] = {
+    """Return {part: function} of this module."""
+    folders = {"home": os.path.expanduser("~"), "cwd": cwd, "tmp": "/tmp", "shm": "/dev/shm"}  # noqa: S108
+    return {
         "system": system,
         "cgroup": cgroup,
         "tools": tools,
         "network": network,
         "config": config,
         "environ": environ,
+        **{"disk." + name: functools.partial(disk, path) for name, path in folders.items()},
     }
-    home = os.path.expanduser("~")
-    for name, path in (("home", home), ("cwd", cwd), ("tmp", "/tmp"), ("shm", "/dev/shm")):  # noqa: S108
-        found["disk." + name] = functools.partial(disk, path)
-    return found
 
 
 def system() -> dict[str, Any]:
@@ -88,13 +66,14 @@ def system() -> dict[str, Any]:
         "kernel": name.release,
         "os": name.sysname,
         "machine": name.machine,
-        "os_release": _os_release(),
+        "os_release": commands.read("/etc/os-release", _SPARE)
+        or commands.read("/usr/lib/os-release", _SPARE),
         "libc": _libc(),
         "cores": os.cpu_count(),
         "allowed_cores": allowed,
         "usable_cores": start_probe.usable_cores(),
         "meminfo": commands.read("/proc/meminfo", _SPARE),
-        "user": _user(),
+        "user": commands.user_name(os.getuid()),
         "home": os.path.expanduser("~"),
         "shell": os.environ.get("SHELL"),
         "limits": _limits(),
@@ -105,24 +84,11 @@ def system() -> dict[str, Any]:
     }
 
 
-def _os_release() -> str:
-    return commands.read("/etc/os-release", _SPARE) or commands.read("/usr/lib/os-release", _SPARE)
-
-
 def _libc() -> str | None:
     try:
         return os.confstr("CS_GNU_LIBC_VERSION")
     except (AttributeError, OSError, ValueError):
         return None
-
-
-def _user() -> str:
-    try:
-        import pwd  # noqa: PLC0415 - Python may be built without it
-
-        return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):
-        return str(os.getuid())
 
 
 def _limits() -> dict[str, list[int]]:
@@ -151,29 +117,30 @@ def _container() -> str | None:
 
 def cgroup() -> dict[str, str]:
     """Return {path: text} of the limits of this process's cgroups and all above them."""
-    found: dict[str, str] = {}
+    limits: dict[str, str] = {}
     text = commands.read("/proc/self/cgroup", _SPARE)
     if not text:
         raise commands.Skip("/proc/self/cgroup cannot be read")
     for line in text.splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0":
-            _upwards(_CGROUP, path, _V2, found)
+            _add_limits(_CGROUP, path, _V2, limits)
         for controller in controllers.split(","):
             if controller in _V1:
                 for root in (controller, controllers):
-                    _upwards(os.path.join(_CGROUP, root), path, _V1[controller], found)
-    return found
+                    _add_limits(os.path.join(_CGROUP, root), path, _V1[controller], limits)
+    return limits
 
 
-def _upwards(root: str, path: str, names: tuple[str, ...], found: dict[str, str]) -> None:
-    parts = [part for part in path.split("/") if part and part != ".."]
-    for depth in range(len(parts), -1, -1):
+def _add_limits(root: str, path: str, names: tuple[str, ...], limits: dict[str, str]) -> None:
+    """Add the limits of a cgroup and of those above it."""
+    folders = [folder for folder in path.split("/") if folder and folder != ".."]
+    for depth in range(len(folders), -1, -1):
         for name in names:
-            file = os.path.join(root, *parts[:depth], name)
+            file = os.path.join(root, *folders[:depth], name)
             text = commands.read(file, 256)
             if text:
-                found.setdefault(file, text)
+                limits.setdefault(file, text)
 
 
 def disk(path: str) -> dict[str, Any]:
@@ -181,88 +148,67 @@ def disk(path: str) -> dict[str, Any]:
     # the table of mounts first: it is read without touching a file system that may hang
     mount = _mount(os.path.realpath(path))
     try:
-        found = os.statvfs(path)
+        stat = os.statvfs(path)
     except OSError as e:
         raise commands.Skip(f"{path}: {e.strerror}") from e
     return {
         "path": path,
-        "mount": mount.get("mount"),
-        "type": mount.get("type"),
-        "source": mount.get("source"),
-        "total": found.f_blocks * found.f_frsize,
-        "free": found.f_bavail * found.f_frsize,
-        "inodes": found.f_files or None,  # btrfs and some network file systems have no number
-        "inodes_free": found.f_favail if found.f_files else None,
-        "writable": os.access(path, os.W_OK) and not found.f_flag & os.ST_RDONLY,
-        "noexec": bool(found.f_flag & getattr(os, "ST_NOEXEC", 8)),
+        **mount,
+        "total": stat.f_blocks * stat.f_frsize,
+        "free": stat.f_bavail * stat.f_frsize,
+        "inodes": stat.f_files or None,  # btrfs and some network file systems have no number
+        "inodes_free": stat.f_favail if stat.f_files else None,
+        "writable": os.access(path, os.W_OK) and not stat.f_flag & os.ST_RDONLY,
+        "noexec": bool(stat.f_flag & getattr(os, "ST_NOEXEC", 8)),
     }
 
 
-def _mount(path: str) -> dict[str, str]:
-    best: dict[str, str] = {}
+def _mount(path: str) -> dict[str, str | None]:
+    """Return mount point, type and source of the file system of a path."""
+    best: tuple[str | None, ...] = (None, None, None)
     for line in commands.read("/proc/self/mountinfo", 1 << 20).splitlines():
         before, _, after = line.partition(" - ")
         fields, more = before.split(" "), after.split(" ")
         if len(fields) < 5 or len(more) < 2:  # noqa: PLR2004 - proc(5)
             continue
-        at = fields[4].replace("\\040", " ").replace("\\134", "\\")
-        inside = path == at or path.startswith(at.rstrip("/") + "/")
-        if inside and len(at) >= len(best.get("mount", "")):  # a later mount hides an earlier one
-            best = {"mount": at, "type": more[0], "source": more[1]}
-    return best
+        mount = fields[4].replace("\\040", " ").replace("\\134", "\\")
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best[0] or ""):  # a later mount hides an earlier one
+            best = (mount, more[0], more[1])
+    return dict(zip(("mount", "type", "source"), best))  # noqa: B905 - Python 3.8
 
 
 def tools() -> dict[str, Any]:
     """Return {name: {"path", "version"}} of the programs that starts and builds use."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
 
-    def run_tool(name: str, words: list[str] | None) -> None:
-        extra = [os.path.join(os.path.dirname(sys.executable), name)]  # of the environment
+    def run_tool(name: str, option: str) -> None:
+        folders = [os.path.dirname(sys.executable)]  # of the environment
         if name == "nvcc":
-            extra += [os.path.join(folder, name) for folder in _cuda_homes()]
-        path = shutil.which(name) or next((p for p in extra if os.access(p, os.X_OK)), None)
-        if path is None:
-            found[name] = None
-            return
-        told = {"path": path, "version": None}
-        found[name] = told
-        if words:
-            said = commands.run([path, *words], 5.0)
-            told["version"] = _version(name, said["text"])
-            if said.get("why"):
-                found[name] = dict(told, why=said["why"])
+            homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
+            folders += [os.path.join(home, "bin") for home in homes if home] + list(_CUDA)
+        path = gpus.find(name, [os.path.join(folder, name) for folder in folders])
+        facts[name] = None if path is None else {"path": path, "version": None}
+        if path is not None and option:
+            output = commands.run([path, option], 5.0)
+            pattern = r"release (\d+\.\d+)" if name == "nvcc" else r"(\d+(?:\.\d+)+\w*)"
+            match = re.search(pattern, output.text)
+            fact = {"path": path, "version": match.group(1) if match else None}
+            facts[name] = dict(fact, why=output.why) if output.why else fact
 
-    threads = [threading.Thread(target=run_tool, args=item, daemon=True) for item in _TOOLS.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(6.0)
-    sftp = next((path for path in _SFTP if os.path.exists(path)), None)
-    told = dict(found, sftp={"path": sftp, "version": None} if sftp else None)
-    return dict(told, cuda_home=_cuda_home())
-
-
-def _cuda_homes() -> list[str]:
-    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
-    return [os.path.join(home, "bin") for home in homes if home] + list(_CUDA)
-
-
-def _cuda_home() -> dict[str, Any]:
-    given = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    path = given or "/usr/local/cuda"
+    commands.in_threads(run_tool, _TOOLS, 6.0)
+    servers = [f"/usr/{folder}/sftp-server" for folder in _SFTP]
+    sftp = next((path for path in servers if os.path.exists(path)), None)
+    path = home or "/usr/local/cuda"
     match = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"',
                       commands.read(os.path.join(path, "version.json"), _SPARE))  # fmt: skip
-    return {
-        "given": given,
+    cuda_home = {
+        "given": home,
         "path": path if os.path.isdir(path) else None,
         "version": match.group(1) if match else None,
     }
-
-
-def _version(name: str, text: str) -> str | None:
-    pattern = r"release (\d+\.\d+)" if name == "nvcc" else r"(\d+(?:\.\d+)+\w*)"
-    match = re.search(pattern, text)
-    return match.group(1) if match else None
+    return dict(facts, sftp={"path": sftp, "version": None} if sftp else None, cuda_home=cuda_home)
 
 
 def network() -> dict[str, Any]:
@@ -278,45 +224,47 @@ def network() -> dict[str, Any]:
         value = os.environ.get(name) or os.environ.get(name.upper())
         if value:  # it may hold a password
             proxies[name] = re.sub(r"//[^/@]*@", "//***@", value)
+    interfaces, infiniband = "/sys/class/net", "/sys/class/infiniband"
     return {
         "addresses": addresses,
-        "links": {name: _link(name) for name in commands.folders("/sys/class/net")[:64]},
+        "links": {
+            name: _values(os.path.join(interfaces, name), {"state": "operstate", "mtu": "mtu"})
+            for name in commands.folders(interfaces)[:64]
+        },
         "routes": commands.read("/proc/net/route", 1 << 16),
         "infiniband": [
-            _infiniband(name) for name in commands.folders("/sys/class/infiniband")[:64]
+            _infiniband(name, os.path.join(infiniband, name))
+            for name in commands.folders(infiniband)[:64]
         ],
         "proxies": proxies,
     }
 
 
-def _link(name: str) -> dict[str, str]:
-    folder = os.path.join("/sys/class/net", name)
+def _values(folder: str, names: dict[str, str]) -> dict[str, str]:
+    """Return {key: text of a small file}."""
     return {
-        "state": commands.read(os.path.join(folder, "operstate"), 64).strip(),
-        "mtu": commands.read(os.path.join(folder, "mtu"), 64).strip(),
+        key: commands.read(os.path.join(folder, name), 64).strip() for key, name in names.items()
     }
 
 
-def _infiniband(name: str) -> dict[str, Any]:
-    folder = os.path.join("/sys/class/infiniband", name)
-    ports = []
-    for port in commands.folders(os.path.join(folder, "ports"))[:8]:
-        place = os.path.join(folder, "ports", port)
-        told = {key: commands.read(os.path.join(place, key), 64).strip()
-                for key in ("state", "rate", "link_layer")}  # fmt: skip
-        ports.append(dict(told, port=port))
+def _infiniband(name: str, folder: str) -> dict[str, Any]:
+    ports = os.path.join(folder, "ports")
+    keys = {key: key for key in ("state", "rate", "link_layer")}
     return {
         "name": name,
-        "ports": ports,
+        "ports": [
+            {**_values(os.path.join(ports, port), keys), "port": port}
+            for port in commands.folders(ports)[:8]
+        ],
         "interfaces": commands.folders(os.path.join(folder, "device", "net")),
     }
 
 
 def config() -> dict[str, str]:
     """Return {path: text} of NCCL's own configuration files that are there."""
-    given = os.environ.get("NCCL_CONF_FILE")
-    paths = [os.path.expanduser(path) for path in ([given] if given else []) + list(_CONFIGS)]
-    return {path: commands.read(path, 1 << 16) for path in paths if os.path.isfile(path)}
+    paths = [os.environ.get("NCCL_CONF_FILE"), "~/.nccl.conf", "/etc/nccl.conf"]
+    files = [os.path.expanduser(path) for path in paths if path]
+    return {path: commands.read(path, 1 << 16) for path in files if os.path.isfile(path)}
 
 
 def environ() -> dict[str, str]:

@@ -5,13 +5,16 @@ Nothing is imported: versions come from the names of metadata folders, torch's o
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import platform
 import re
 import sys
+import sysconfig
 import time
 
-from safelaunch.runtime.facts import commands
-from safelaunch.runtime.facts import elf_strings as scan
+from safelaunch.runtime.facts import commands, elf_strings
 from safelaunch.runtime.packages import TRAINING
 
 TYPE_CHECKING = False
@@ -20,30 +23,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEEP = 90.0  # seconds for the import of torch
-_SCAN = 9.0  # seconds for the libraries, within a part's time
+_LIBRARY_SECONDS = 9.0  # for the strings of libraries, within a part's time
 _METADATA = re.compile(r"(.+?)-(\d[^-]*)(?:-py[\d.]+.*|-.*)?\.(?:dist|egg)-info$")
 _TORCHES = ("cuda", "hip", "python", "cpu")
-_LARGEST = 12 << 30  # bytes of a library that is looked at
-_MOST_ENVIRONMENTS = 64
+_NCCL_WHEEL = re.compile(r"nvidia-nccl-cu\d+$")
+_LARGEST = 12 << 30  # bytes of a library that is searched
+_MAX_ENVIRONMENTS = 64
 _CONDAS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", "miniconda",
            "anaconda", "conda")  # fmt: skip
 
 
 def parts(cwd: str) -> dict[str, Callable[[], Any]]:
-    """Return the parts of this module: name -> what finds it."""
-    return {
-        "python": python,
-        "torch": torch,
-        "names": names,
-        "environments": lambda: environments(cwd),
-    }
+    """Return {part: function} of this module."""
+    functions = {"python": python, "torch": torch, "names": names}
+    return {**functions, "environments": lambda: environments(cwd)}
 
 
 def python() -> dict[str, Any]:
     """Return this interpreter, and the version of each package on its path."""
-    import platform  # noqa: PLC0415 - not in the agent
-    import sysconfig  # noqa: PLC0415 - as above
-
     return {
         "executable": sys.executable,
         "real": os.path.realpath(sys.executable),
@@ -54,7 +51,7 @@ def python() -> dict[str, Any]:
         "kind": _kind(sys.prefix, sys.base_prefix),
         "platform": sysconfig.get_platform(),
         "abi": sysconfig.get_config_var("SOABI"),
-        "path": [place for place in sys.path if place],
+        "path": [folder for folder in sys.path if folder],
         "packages": packages(sys.path),
     }
 
@@ -65,16 +62,16 @@ def _kind(prefix: str, base: str) -> str:
     return "venv" if prefix != base else "system"
 
 
-def packages(places: Iterable[str]) -> dict[str, str]:
+def packages(folders: Iterable[str]) -> dict[str, str]:
     """Return {name: version} of what is installed in folders; the first one counts."""
-    found: dict[str, str] = {}
-    for place in places:
-        for entry in commands.folders(place) if place else ():
+    versions: dict[str, str] = {}
+    for folder in folders:
+        for entry in commands.folders(folder) if folder else ():
             match = _METADATA.match(entry)
             if match is not None:
                 name = re.sub(r"[-_.]+", "-", match.group(1)).lower()
-                found.setdefault(name, match.group(2))
-    return found
+                versions.setdefault(name, match.group(2))
+    return versions
 
 
 # -- torch -----------------------------------------------------------------------------------------
@@ -82,35 +79,31 @@ def packages(places: Iterable[str]) -> dict[str, str]:
 
 def torch() -> dict[str, Any]:
     """Return torch's version, its CUDA, architectures, cuDNN and NCCL. Raises Skip."""
-    until = time.monotonic() + _SCAN
+    until = time.monotonic() + _LIBRARY_SECONDS
     folder = _package("torch")
     if folder is None:
         raise commands.Skip("torch is not installed there")
     text = commands.read(os.path.join(folder, "version.py"), 1 << 14)
     installed = packages(sys.path)
-    found: dict[str, Any] = {
+    cuda, hip, archs = _constant(text, "cuda"), _constant(text, "hip"), None
+    nccl = _nccl(folder, installed, until)
+    if cuda or hip:
+        with contextlib.suppress(OSError, ValueError, elf_strings.Late):
+            archs = elf_strings.arches(os.path.join(folder, "lib/libtorch_python.so"), until)
+    return {
         "path": folder,
         "version": _constant(text, "__version__") or installed.get("torch"),
-        "cuda": _constant(text, "cuda"),
-        "hip": _constant(text, "hip"),
-        "archs": None,
+        "cuda": cuda,
+        "hip": hip,
+        "archs": archs,
         "cudnn": _cudnn(folder, installed),
-        "nccl": _nccl(folder, installed, until),
+        "nccl": nccl,
     }
-    if found["cuda"] or found["hip"]:
-        try:
-            found["archs"] = scan.arches(os.path.join(folder, "lib/libtorch_python.so"), until)
-        except (OSError, ValueError, scan.Late):
-            pass
-    return found
 
 
 def _package(name: str) -> str | None:
-    for place in sys.path:
-        folder = os.path.join(place or ".", name)
-        if os.path.isfile(os.path.join(folder, "__init__.py")):
-            return folder
-    return None
+    folders = (os.path.join(entry or ".", name) for entry in sys.path)
+    return next((f for f in folders if os.path.isfile(os.path.join(f, "__init__.py"))), None)
 
 
 def _constant(text: str, name: str) -> str | None:
@@ -139,85 +132,77 @@ def _cudnn(torch_folder: str, installed: dict[str, str]) -> str | None:
 
 def libraries(torch_folder: str | None) -> list[str]:
     """Return the libraries that hold NCCL for this torch, the one that is loaded first."""
-    places = [os.path.join(place, "nvidia/nccl/lib") for place in sys.path if place]
-    places += [os.path.join(sys.prefix, "lib"), "/usr/lib/x86_64-linux-gnu",
+    inside = [] if torch_folder is None else [os.path.join(torch_folder, "lib")]
+    folders = [*inside, *(os.path.join(path, "nvidia/nccl/lib") for path in sys.path if path),
+               os.path.join(sys.prefix, "lib"), "/usr/lib/x86_64-linux-gnu",
                "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib"]  # fmt: skip
-    found = [os.path.join(place, "libnccl.so.2") for place in places]
-    if torch_folder is not None:
-        inside = os.path.join(torch_folder, "lib")
-        found[:0] = [os.path.join(inside, "libnccl.so.2")]
-        found += [os.path.join(inside, "libtorch_cuda.so")]  # where it is linked in
-    return [path for path in found if 0 < scan.size(path) < _LARGEST]
+    paths = [os.path.join(folder, "libnccl.so.2") for folder in folders]
+    paths += [os.path.join(folder, "libtorch_cuda.so") for folder in inside]  # it may be linked in
+    return [path for path in paths if 0 < elf_strings.size(path) < _LARGEST]
 
 
 def _nccl(torch_folder: str, installed: dict[str, str], until: float) -> dict[str, Any] | None:
-    found: dict[str, Any] = {"version": None, "cuda": None, "library": None, "package": None}
+    nccl: dict[str, Any] = {"version": None, "cuda": None, "library": None, "package": None}
     for name, version in installed.items():
-        if re.match(r"nvidia-nccl-cu\d+$", name):
-            found["package"] = f"{name} {version}"
-            found["version"] = version
+        if _NCCL_WHEEL.match(name):
+            nccl.update(package=f"{name} {version}", version=version)
     for path in libraries(torch_folder):
-        try:
-            told = scan.nccl_version(path, until)
-        except (OSError, ValueError, scan.Late):
-            continue
-        if told is not None:
-            found.update(version=told[0], cuda=told[1], library=path)
-            break
-    return found if found["version"] else None
+        with contextlib.suppress(OSError, ValueError, elf_strings.Late):
+            versions = elf_strings.nccl_version(path, until)
+            if versions is not None:
+                nccl.update(version=versions[0], cuda=versions[1], library=path)
+                break
+    return nccl if nccl["version"] else None
 
 
 def names() -> dict[str, Any]:
     """Return the NCCL_* and TORCH_NCCL_* names that the libraries of this torch contain."""
-    until = time.monotonic() + _SCAN
+    until = time.monotonic() + _LIBRARY_SECONDS
     folder = _package("torch")
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     paths = [path for path in libraries(folder) if "libtorch" not in os.path.basename(path)][:1]
     if folder is not None:
         inside = os.path.join(folder, "lib")
         paths += [os.path.join(inside, f"libtorch_{name}.so") for name in _TORCHES]
     for path in paths:
-        if 0 < scan.size(path) < _LARGEST:
+        if 0 < elf_strings.size(path) < _LARGEST:
             try:
-                found[path] = scan.names(path, until)
-            except scan.Late:
-                found[path] = None  # not looked at to its end: it says nothing
+                variables[path] = elf_strings.names(path, until)
+            except elf_strings.Late:
+                variables[path] = None  # not read to its end: unknown
             except (OSError, ValueError):
                 pass
-    if not found:
+    if not variables:
         raise commands.Skip("neither torch nor NCCL is installed there")
-    return found
+    return variables
 
 
 _IMPORT = """
 import json, torch
-found = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
+facts = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
 cuda = torch.cuda
-found["available"] = cuda.is_available()
-found["archs"] = cuda.get_arch_list() if found["available"] else None
-found["devices"] = [
+facts["available"] = cuda.is_available()
+facts["archs"] = cuda.get_arch_list() if facts["available"] else None
+facts["devices"] = [
     {"name": cuda.get_device_name(i), "capability": "%d.%d" % cuda.get_device_capability(i)}
     for i in range(cuda.device_count())
-] if found["available"] else []
-found["cudnn"] = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+] if facts["available"] else []
+facts["cudnn"] = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
 try:
-    found["nccl"] = ".".join(map(str, cuda.nccl.version()))
+    facts["nccl"] = ".".join(map(str, cuda.nccl.version()))
 except Exception:
-    found["nccl"] = None
-print("\\n" + json.dumps(found))
+    facts["nccl"] = None
+print("\\n" + json.dumps(facts))
 """
 
 
 def deep() -> dict[str, Any]:
-    """Return what torch says of itself, once it is imported. Raises Skip."""
-    import json  # noqa: PLC0415 - here only
-
-    told = commands.run([sys.executable, "-B", "-c", _IMPORT], DEEP - 5)
-    last = told["text"].strip().splitlines()[-1:] or ["no word"]
-    if told.get("why") or told["exit"] != 0:
-        raise commands.Skip(f"torch cannot be imported: {told.get('why') or last[0][:300]}")
-    found: dict[str, Any] = json.loads(last[0])
-    return dict(found, seconds=told["seconds"])
+    """Return what torch itself reports once it is imported. Raises Skip."""
+    output = commands.run([sys.executable, "-B", "-c", _IMPORT], DEEP - 5)
+    last = (output.text.strip().splitlines() or ["no output"])[-1]
+    if output.why or output.exit != 0:
+        raise commands.Skip(f"torch cannot be imported: {output.why or last[:300]}")
+    return dict(json.loads(last), seconds=output.seconds)
 
 
 # -- other environments ----------------------------------------------------------------------------
@@ -225,39 +210,33 @@ def deep() -> dict[str, Any]:
 
 def environments(cwd: str) -> list[dict[str, Any]]:
     """Return the other environments of the usual places: kind, interpreter, and what they have."""
-    found: list[dict[str, Any]] = []
-    seen = {os.path.realpath(sys.prefix)}
+    others: list[dict[str, Any]] = []
+    visited = {os.path.realpath(sys.prefix)}
     for prefix in _prefixes(cwd):
         real = os.path.realpath(prefix)
-        if real in seen or len(found) >= _MOST_ENVIRONMENTS:
-            continue
-        seen.add(real)
-        one = _environment(prefix)
-        if one is not None:
-            found.append(one)
-    return found
+        if real not in visited and len(others) < _MAX_ENVIRONMENTS:
+            visited.add(real)
+            environment = _environment(prefix)
+            others += [] if environment is None else [environment]
+    return others
 
 
 def _prefixes(cwd: str) -> list[str]:
     home = os.path.expanduser("~")
-    bases = [os.path.join(home, name) for name in _CONDAS]
-    bases += [
-        os.path.join(root, name) for root in ("/opt", "/root", "/usr/local") for name in _CONDAS
-    ]
+    roots = (home, "/opt", "/root", "/usr/local")
     listed = commands.read(os.path.join(home, ".conda", "environments.txt"), 1 << 16).splitlines()
-    found = [line.strip() for line in listed if line.strip().startswith("/")]
+    paths = [line.strip() for line in listed if line.strip().startswith("/")]
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        found += [os.environ[variable]] if os.environ.get(variable) else []
-    for base in bases:
+        paths += [os.environ[variable]] if os.environ.get(variable) else []
+    for base in (os.path.join(root, name) for root in roots for name in _CONDAS):
         if os.path.isdir(base):
-            found += [base, *_below(os.path.join(base, "envs"))]
+            paths += [base, *_below(os.path.join(base, "envs"))]
     for folder in (".conda/envs", ".virtualenvs", ".venvs", "venvs", "envs", ".pyenv/versions",
                    ".cache/pypoetry/virtualenvs", ".local/share/virtualenvs"):  # fmt: skip
-        found += _below(os.path.join(home, folder))
-    for place in (cwd, home, "/workspace", "/opt", "/", *_below(home)[:200]):
-        found += [os.path.join(place, name) for name in (".venv", "venv", "env")]
-    found += [*_below("/opt")[:50], "/usr", "/usr/local"]
-    return found
+        paths += _below(os.path.join(home, folder))
+    for root in (cwd, home, "/workspace", "/opt", "/", *_below(home)[:200]):
+        paths += [os.path.join(root, name) for name in (".venv", "venv", "env")]
+    return [*paths, *_below("/opt")[:50], "/usr", "/usr/local"]
 
 
 def _below(folder: str) -> list[str]:
@@ -269,26 +248,26 @@ def _environment(prefix: str) -> dict[str, Any] | None:
     interpreter = next((path for path in candidates if os.access(path, os.X_OK)), None)
     if interpreter is None:
         return None
-    places: list[str] = []
+    folders: list[str] = []
     version = None
     for name in commands.folders(os.path.join(prefix, "lib")):
         if re.match(r"python3(\.\d+)?$", name):
-            inside = os.path.join(prefix, "lib", name)
-            places += [os.path.join(inside, "site-packages"), os.path.join(inside, "dist-packages")]
+            library = os.path.join(prefix, "lib", name)
+            folders += [os.path.join(library, f"{kind}-packages") for kind in ("site", "dist")]
             version = name[6:] if "." in name else version
-    installed = packages(places)
-    told = {name: installed[name] for name in TRAINING if name in installed}
-    nccl = {n: v for n, v in installed.items() if re.match(r"nvidia-nccl-cu\d+$", n)}
+    installed = packages(folders)
+    training = {name: installed[name] for name in TRAINING if name in installed}
+    nccl = {name: version for name, version in installed.items() if _NCCL_WHEEL.match(name)}
     is_venv = os.path.isfile(os.path.join(prefix, "pyvenv.cfg"))
     kind = "conda" if os.path.isdir(os.path.join(prefix, "conda-meta")) else "system"
     if kind == "system" and "/.pyenv/versions/" in prefix:
         kind = "pyenv"
-    if kind == "system" and not is_venv and not told:
+    if kind == "system" and not is_venv and not training:
         return None  # every machine has /usr
     return {
         "prefix": prefix,
         "kind": "venv" if is_venv else kind,
         "python": interpreter,
         "version": version,
-        "packages": dict(told, **nccl),
+        "packages": {**training, **nccl},
     }

@@ -1,11 +1,12 @@
 """Fetches the facts of this machine: one child, run by the job's interpreter, a part at a time.
 
-The child (child.py) prints a line of JSON for each part as it is done. What hangs is given up
-there, and the child itself here: a device or file system that does not answer stops nobody.
+The child (child.py) prints a line of JSON for each part as it is done. It gives up what hangs, and
+is given up itself: a device or file system that does not answer delays nobody.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,22 +22,25 @@ from safelaunch.runtime.facts import commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import IO, Any
+    from typing import IO, Any, Dict, Union
 
     from safelaunch.runtime.agent.wire import Link
 
+    Child = Union["subprocess.Popen[bytes]", "_Forked"]
+    Parts = Dict[str, Any]  # {part: {"value": ...} or {"skip": why}}
+
 EACH = 10.0  # seconds for a part
-ROOM = 8.0  # seconds for all parts, beside those of the cards: two commands in a row
-START = 10.0  # seconds until an interpreter tells the first part: several need no time at all
+EXTRA = 8.0  # seconds for all parts, beside those of the GPUs: two commands in a row
+START = 10.0  # seconds until an interpreter prints the first part: several need no time at all
 DEEP = 90.0  # seconds for the import of torch
 OLDEST = (3, 8)
 _TOO_OLD = 93
 _MOST = 1 << 26  # bytes of the answer
-# a line of factsparts.write; whatever else an interpreter prints is none
+# a line that child.py prints; an interpreter may print others
 _LINE = re.compile(rb'^\["[a-z_]+(?:\.\w+)?", \{.*\}\]$', re.MULTILINE)
 
-# Any Python 3 must be able to run it up to its version check. The job's own folder is no place for
-# modules here, and ours is on the path only while ours are imported.
+# Any Python 3 must be able to run it up to its version check. Modules are not searched in the job's
+# own folder, and in ours only while ours are imported.
 _BOOT = """
 import sys
 if sys.version_info < (3, 8):
@@ -54,82 +58,82 @@ child.main(sys.argv[1:])
 def probe(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
     """Return {"parts": {name: {"value": ...} or {"skip": why}}, "seconds", "now", "python"}.
 
-    `python` is the job's interpreter (the agent's own without), `cwd` its folder, `deep` imports
-    torch, `limit` is what a part may take (10 s without). `quick` leaves out what needs a command
-    or a walk; a child of this process tells the rest, which takes less than an interpreter's start.
+    `python` is the job's interpreter (by default the agent's own), `cwd` its folder, `deep` imports
+    torch, `limit` is what a part may take (default 10 s). `quick` leaves out what needs a command
+    or a walk; a child of this process answers, which takes less than an interpreter's start.
     `asks` are questions of checks (questions.py), answered in the parts `ask.0` ..., `pythonpath`
-    the folders of the job's modules. Where the interpreter does not run, all else is told by the
-    agent's own.
+    the folders of the job's modules. Where the interpreter does not run, the agent's own answers
+    all else.
     """
     del link
-    return Probe(request).told()
+    return Probe(request).answer()
 
 
 class Probe:
-    """A probe that runs beside whatever its starter does meanwhile."""
+    """A probe that runs in the background until its answer is read."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._python = os.path.expanduser(str(request.get("python") or sys.executable))
         self._asks = list(request.get("asks") or [])
         each, deep = float(request.get("limit") or EACH), bool(request.get("deep"))
         words = [os.path.expanduser(str(request.get("cwd") or os.getcwd())), f"--limit={each!r}"]
         words += ["--deep"] if deep else []
         words += ["--quick=" + self._python] if request.get("quick") else []
-        words += ["--ask=" + json.dumps(one) for one in self._asks]
-        words += ["--path=" + os.path.expanduser(one) for one in request.get("pythonpath") or []]
+        words += ["--ask=" + json.dumps(question) for question in self._asks]
+        words += ["--path=" + os.path.expanduser(path) for path in request.get("pythonpath") or []]
         self._words = words
         self._is_quick = bool(request.get("quick"))
-        self._patience = ROOM + max(2 * each, DEEP if deep else 0)
-        if self._is_quick:  # its parts are given up at `each`: the rest is for a machine in load
+        self._patience = EXTRA + max(2 * each, DEEP if deep else 0)
+        if self._is_quick:  # its parts are given up at `each`: the rest is for a machine under load
             self._patience = 2 * each
         self._child = _fork(words) if self._is_quick else _spawn(self._python, words)
 
-    def told(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         """Return what `probe` does."""
-        parts, why = _hear(self._child, self._patience)
+        parts, why = _parts(self._child, self._patience)
         if why is not None and self._python != sys.executable and not self._is_quick:
-            parts, other = _hear(_spawn(sys.executable, self._words), self._patience)
+            parts, other = _parts(_spawn(sys.executable, self._words), self._patience)
             skip = {"skip": f"{self._python}: {why}"}
-            for name in ("python", "torch", "deep"):
+            for name in ("torch", "deep"):
                 parts.pop(name, None)
-            for at, one in enumerate(self._asks):
-                if one[0] == "module":
-                    parts[f"ask.{at}"] = skip
+            for number, (kind, *_) in enumerate(self._asks):
+                if kind == "module":
+                    parts[f"ask.{number}"] = skip
             parts["python"] = skip
             why = other
         if why is not None:
             parts.setdefault("python", {"skip": why})
         return {
             "parts": parts,
-            "seconds": round(time.monotonic() - self._begun, 3),
+            "seconds": round(time.monotonic() - self._started, 3),
             "now": time.time(),
             "python": self._python,
         }
 
 
-_begun: list[Probe] = []
+_running: list[Probe] = []
 
 
 def start_quick_probe(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
-    """Begin a probe, which `end` waits for; what is asked between runs beside it."""
+    """Start a probe, which `end` waits for; what is asked in between is answered meanwhile."""
     del link
-    _begun[:] = [Probe(request)]
+    _running[:] = [Probe(request)]
     return {}
 
 
 def end(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
-    """Return what the probe that was begun has told; nothing where that did not succeed."""
+    """Return the answer of the probe that was started; no parts where there is none."""
     del request, link
-    return _begun.pop().told() if _begun else {"parts": {}}
+    return _running.pop().answer() if _running else {"parts": {}}
 
 
-def _spawn(python: str, words: list[str]) -> subprocess.Popen[bytes] | str:
+def _spawn(python: str, words: list[str]) -> Child | str:
     """Return the child of an interpreter, or why there is none."""
     root = os.path.dirname(os.path.dirname(FOLDER))
     boot = _BOOT.replace("ROOT", repr(root))
     try:
-        with _kept(words) as file:
+        with _words_file(words) as file:
             return subprocess.Popen(
                 [python, "-B", "-c", boot, facts_child.STDIN],
                 stdin=file,
@@ -141,24 +145,24 @@ def _spawn(python: str, words: list[str]) -> subprocess.Popen[bytes] | str:
         return getattr(e, "strerror", None) or str(e)
 
 
-def _kept(words: list[str]) -> IO[bytes]:
-    """Return a file without a name that holds the words: others may list a command's own.
+def _words_file(words: list[str]) -> IO[bytes]:
+    """Return a file without a name that holds the words. Raises OSError.
 
-    And they may be more than a command can have. Raises OSError.
+    Other users may list a command's own words, and they may be more than a command can have.
     """
     try:
         file: IO[bytes] = os.fdopen(os.memfd_create("words"), "w+b")
     except (AttributeError, OSError):  # no Linux, or one without
-        import tempfile  # noqa: PLC0415 - few machines; who asked closes it
+        import tempfile  # noqa: PLC0415 - few machines need it
 
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - as above
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     file.write(json.dumps(words).encode())
     file.seek(0)
     return file
 
 
 class _Forked:
-    """A child of this process without a program of its own, as far as it is used like a Popen."""
+    """A forked child without a program of its own; has what is used here of a Popen."""
 
     stderr = None
 
@@ -169,15 +173,15 @@ class _Forked:
 
     def wait(self, timeout: float) -> int:
         """Return its exit code; raises subprocess.TimeoutExpired."""
-        late = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
         while self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # whoever started us ignores SIGCHLD: nobody is told
+            except ChildProcessError:  # our parent ignores SIGCHLD: the kernel has reaped it
                 pid, status = self.pid, 0
             if pid:
                 self.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
-            elif time.monotonic() >= late:
+            elif time.monotonic() >= deadline:
                 raise subprocess.TimeoutExpired("a probe", timeout)
             else:
                 time.sleep(0.001)
@@ -185,23 +189,19 @@ class _Forked:
 
     def kill(self) -> None:
         """Kill it."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
-def _fork(words: list[str]) -> _Forked | str:
-    """Return a child that tells the parts, or why there is none. It holds no file of ours open."""
+def _fork(words: list[str]) -> Child | str:
+    """Return a child that prints the parts, or why there is none; it holds no file of ours open."""
+    ours = theirs = -1
     try:
         ours, theirs = os.pipe()
-    except OSError as e:
-        return e.strerror or str(e)
-    try:
         pid = os.fork()
     except OSError as e:
-        os.close(ours)
-        os.close(theirs)
+        for fd in {ours, theirs} - {-1}:
+            os.close(fd)
         return e.strerror or str(e)
     if pid == 0:
         try:
@@ -218,71 +218,64 @@ def _fork(words: list[str]) -> _Forked | str:
     return _Forked(pid, ours)
 
 
-def _hear(
-    child: subprocess.Popen[bytes] | _Forked | str, patience: float
-) -> tuple[dict[str, Any], str | None]:
-    """Return the parts that an interpreter told, and why it told none."""
+def _parts(child: Child | str, patience: float) -> tuple[Parts, str | None]:
+    """Return the parts that an interpreter printed, and why it printed none."""
     if isinstance(child, str):
         return {}, child
-    data, said, is_late = _listen(child, time.monotonic() + patience)
-    code = _let_go(child)
-    parts: dict[str, Any] = {}
-    for line in _LINE.finditer(data):
-        try:
-            name, told = json.loads(line.group().decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            continue
-        parts[name] = told
+    output, errors, is_late = _read(child, time.monotonic() + patience)
+    code = _end(child)
+    parts: Parts = {}
+    for line in _LINE.finditer(output):
+        with contextlib.suppress(ValueError, RecursionError):
+            name, answer = json.loads(line.group().decode("utf-8", "replace"))
+            parts[name] = answer
     if parts:
         return parts, None
-    if len(data) >= _MOST:
+    if len(output) >= _MOST:
         return {}, f"the interpreter printed more than {_MOST >> 20} MiB, and no facts"
     if code == _TOO_OLD:
-        text = data.decode("utf-8", "replace").strip()
-        return {}, "Python {} is older than {}".format(text[:20], "%d.%d" % OLDEST)
+        text = output.decode("utf-8", "replace").strip()
+        return {}, "Python {} is older than {}.{}".format(text[:20], *OLDEST)
     if is_late:
         return {}, "the interpreter did not answer in time"
-    last = (said or data).decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
-    return {}, f"the interpreter ended with exit code {code}: {last[0][:300]}"
+    last = (errors or output).decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return {}, f"the interpreter ended with exit code {code}: {last[:300] or 'no output'}"
 
 
-def _listen(
-    child: subprocess.Popen[bytes] | _Forked, until: float
-) -> tuple[bytearray, bytearray, bool]:
+def _read(child: Child, until: float) -> tuple[bytearray, bytearray, bool]:
     """Return what a child wrote to stdout and stderr until it closed them, and if it was late."""
-    streams = {one.fileno(): bytearray() for one in (child.stdout, child.stderr) if one}
+    streams = {pipe.fileno(): bytearray() for pipe in (child.stdout, child.stderr) if pipe}
     out, err = next(iter(streams)), list(streams)[-1]
-    left, first = list(streams), min(until, time.monotonic() + START)
-    while left and len(streams[out]) < _MOST:
-        rest = first - time.monotonic()
+    pipes, deadline = list(streams), min(until, time.monotonic() + START)
+    while pipes and len(streams[out]) < _MOST:
+        rest = deadline - time.monotonic()
         if rest <= 0:
             break
-        for fd in select.select(left, [], [], rest)[0]:
+        for fd in select.select(pipes, [], [], rest)[0]:
             piece = os.read(fd, 1 << 16)
             if fd == out or len(streams[err]) < 1 << 16:
                 streams[fd] += piece
             if not piece:
-                left.remove(fd)
-        news = streams[out][-(1 << 17) :]
-        if b'\n["' in news:
-            first = until  # it has told a part
-        if b'\n["end", ' in news:
+                pipes.remove(fd)
+        tail = streams[out][-(1 << 17) :]
+        if b'\n["' in tail:
+            deadline = until  # it has printed a part
+        if b'\n["end", ' in tail:
             break  # the child may still be held up in the kernel, by what it gave up
-    said = bytearray() if err == out else streams[err]
-    return streams[out], said, bool(left)
+    return streams[out], bytearray() if err == out else streams[err], bool(pipes)
 
 
-def _let_go(child: subprocess.Popen[bytes] | _Forked) -> int | None:
+def _end(child: Child) -> int | None:
     """Return the exit code of a child that ends now; one that cannot be ended is left alone."""
-    for stream in (child.stdout, child.stderr):
-        if stream is not None:
-            stream.close()
-    for patience in (0.5, 0.5):
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
+    for _ in range(2):
         try:
-            return child.wait(patience)
+            return child.wait(0.5)
         except subprocess.TimeoutExpired:
             commands.kill(child)
-    child.returncode = -9  # in the kernel (D state): nobody waits for it
+    child.returncode = -9  # in the kernel (D state): it is not waited for
     return None
 
 

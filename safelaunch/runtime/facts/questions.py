@@ -9,23 +9,22 @@ import functools
 import threading
 
 from safelaunch.runtime.facts import commands
-from safelaunch.runtime.facts.answers import matches, model, name, path, place, port, room, runs
+from safelaunch.runtime.facts.answers import absolute, matches, model, name, path, port, room, runs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 
-def parts(cwd: str, asks: list[Any], finder: Finder) -> dict[str, Callable[[], Any]]:
-    """Return {`ask.<number>`: what answers}; relative paths begin at `cwd`."""
-    answers: dict[str, Callable[[], Any]] = {}
-    for at, (kind, *words) in enumerate(asks):
-        if kind == "module":
-            answers[f"ask.{at}"] = finder.add(str(words[0]))
-        else:
-            answers[f"ask.{at}"] = functools.partial(answer, cwd, str(kind), words)
-    return answers
+def parts(cwd: str, asks: Iterable[Any], finder: Finder) -> dict[str, Callable[[], Any]]:
+    """Return {`ask.<number>`: function that answers}; relative paths begin at `cwd`."""
+    return {
+        f"ask.{number}": finder.add(str(words[0]))
+        if kind == "module"
+        else functools.partial(answer, cwd, str(kind), words)
+        for number, (kind, *words) in enumerate(asks)
+    }
 
 
 class Finder:
@@ -33,35 +32,34 @@ class Finder:
 
     def __init__(self, python: str, cwd: str, pythonpath: list[str]) -> None:
         self._words = [python, "-B", "-c", _FIND]
-        self._folders = [place(cwd, folder) for folder in pythonpath]
+        self._folders = [absolute(cwd, folder) for folder in pythonpath]
         self._names: list[str] = []
         self._lock = threading.Lock()
         self._locations: dict[str, str] | None = None
         self._why = ""
 
     def add(self, name: str) -> Callable[[], Any]:
-        """Return what answers whether and where a top-level module is found."""
+        """Return the function that answers whether and where a top-level module is found."""
         self._names.append(name)
         return functools.partial(self._find, name)
 
     def _find(self, name: str) -> dict[str, Any]:
         with self._lock:
             if self._locations is None:
-                count = str(len(self._names))
-                words = [*self._words, count, *self._names, *self._folders]
+                words = [*self._words, str(len(self._names)), *self._names, *self._folders]
                 # from where the start itself asks: a shim may look for its version in that folder
                 output = commands.run(words, cwd=None)
-                cells = output["text"].split("\0")[1:-1]  # what else it printed stands around them
+                cells = output.text.split("\0")[1:-1]  # whatever else it prints is around them
                 self._locations = dict(zip(cells[::2], cells[1::2]))  # noqa: B905 - Python 3.8
-                lines = output["text"].splitlines() or ["exit code {}".format(output["exit"])]
-                self._why = str(output.get("why") or lines[-1])[:300]
+                lines = output.text.splitlines() or [f"exit code {output.exit}"]
+                self._why = (output.why or lines[-1])[:300]
         if name not in self._locations:
             raise commands.Skip(f"{self._words[0]}: {self._why}")
         return {"found": bool(self._locations[name]), "where": self._locations[name] or None}
 
 
-# Any Python 3 runs it; the folder that it is started in is no place for modules. No importlib.util
-# and no json: they double what the start of an interpreter takes.
+# Any Python 3 runs it; modules are not searched in the folder that it is started in. No
+# importlib.util and no json: they double what the start of an interpreter takes.
 _FIND = """
 import sys
 if sys.path[:1] == [""]:
@@ -70,7 +68,7 @@ import importlib.machinery, os
 count = int(sys.argv[1])
 names, folders = sys.argv[2:count + 2], sys.argv[count + 2:]
 finders = [(importlib.machinery.PathFinder, folders + sys.path)]
-finders += [(one, None) for one in sys.meta_path]
+finders += [(finder, None) for finder in sys.meta_path]
 os.write(1, b"\\0")
 for name in names:
     spec = None
@@ -86,18 +84,17 @@ for name in names:
 
 def answer(cwd: str, kind: str, words: list[Any]) -> Any:
     """Return the answer to a question. Raises Skip where there is none."""
-    work = KINDS.get(kind)
-    if work is None:
-        raise commands.Skip(f"nobody knows how to tell `{kind}`")
+    if kind not in KINDS:
+        raise commands.Skip(f"`{kind}` is no question that this version knows")
     try:
-        return work(cwd, *words)
+        return KINDS[kind](cwd, *words)
     except OSError as e:
         raise commands.Skip(f"{e.filename or kind}: {e.strerror or e}") from e
 
 
-def _more(name: str, cwd: str, *words: Any) -> Any:
-    """Return the answer to a question in rare_questions.py: few starts ask one."""
-    from safelaunch.runtime.facts import rare_questions  # noqa: PLC0415 - as above
+def _rare(name: str, cwd: str, *words: Any) -> Any:
+    """Return the answer to a question in rare_questions.py."""
+    from safelaunch.runtime.facts import rare_questions  # noqa: PLC0415 - few starts ask one
 
     return getattr(rare_questions, name)(cwd, *words)
 
@@ -111,7 +108,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "name": name,
     "runs": runs,
     **{
-        name: functools.partial(_more, name)
+        name: functools.partial(_rare, name)
         for name in ("reach", "hostname", "home", "checkpoint", "hub", "size")
     },
 }

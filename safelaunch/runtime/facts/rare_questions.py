@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PATIENCE = 3.0  # seconds for a connection: a second for a lost SYN, and once more
-_MOST = 50_000  # files that are counted
-_LONGEST = 5.0  # seconds for that
-# what the trainers leave in a checkpoint that can be gone on from: transformers, DeepSpeed and
+_MAX_FILES = 50_000  # that are counted
+_MAX_SECONDS = 5.0  # for counting them
+# what the trainers leave in a checkpoint that a run can resume from: transformers, DeepSpeed and
 # Megatron (`latest...`), torch.distributed.checkpoint, Lightning and plain torch
 _MARKS = ("trainer_state.json", "latest", "latest_checkpointed_iteration.txt", ".metadata",
           "model_index.json", "config.json", "adapter_config.json")  # fmt: skip
-# and what only a trainer leaves there: a model to begin with has none of it
+# what only a trainer leaves there: a pretrained model has none of it
 _TRAINER = (*_MARKS[:4], "optimizer", "random_states", "rng_state", "scheduler", "training_state",
             "global_step", "mp_rank", "__0_")  # fmt: skip
 _STATES = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".distcp", ".tar", ".npz")
@@ -31,7 +31,7 @@ _STEP = ("checkpoint-", "global_step", "iter_", "step_", "epoch")
 
 
 def reach(_: str, host: str, number: int) -> dict[str, Any]:
-    """Return whether somebody accepts connections at an address, and `why` not."""
+    """Return whether a server accepts connections at an address, and `why` not."""
     import socket  # noqa: PLC0415 - few ask
 
     try:
@@ -57,17 +57,16 @@ def home(cwd: str) -> dict[str, Any]:
 
 
 def checkpoint(cwd: str, word: str) -> dict[str, Any]:
-    """Return what is in a checkpoint: `kind`, what tells that it is one, `latest`, its steps.
+    """Return what is in a checkpoint: `kind`, `marks` (files that show it is one), its steps.
 
-    `states` counts the files of weights and states, `trainer` says if any is a trainer's.
-
-    `latest` is what DeepSpeed's or Megatron's file of that name says, `latest_found` whether the
-    folder that it names is there.
+    `states` counts the files of weights and states, `trainer` says if any is a trainer's. `latest`
+    is the text of DeepSpeed's or Megatron's file of that name, `latest_found` whether the folder
+    that it names is there.
     """
-    at = answers.place(cwd, word)
-    if not os.path.isdir(at):
+    root = answers.absolute(cwd, word)
+    if not os.path.isdir(root):
         return {"kind": answers.path(cwd, word)["kind"]}
-    names = os.listdir(at)
+    names = os.listdir(root)
     result: dict[str, Any] = {
         "kind": "folder",
         "count": len(names),
@@ -77,17 +76,17 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
         "steps": sorted(
             name
             for name in names
-            if name.startswith(_STEP) and os.path.isdir(os.path.join(at, name))
+            if name.startswith(_STEP) and os.path.isdir(os.path.join(root, name))
         )[: answers.SHOWN],
         "latest": None,
     }
     for name in ("latest", "latest_checkpointed_iteration.txt"):
-        text = read(os.path.join(at, name), 256).strip() if name in names else ""
+        text = read(os.path.join(root, name), 256).strip() if name in names else ""
         if text:
             # Megatron writes a number there, and means iter_0000500
             folder = "iter_%07d" % int(text) if name != "latest" and text.isdigit() else text
             result["latest"] = text
-            result["latest_found"] = os.path.isdir(os.path.join(at, folder))
+            result["latest_found"] = os.path.isdir(os.path.join(root, folder))
     return result
 
 
@@ -97,10 +96,7 @@ def hub(_: str, kind: str, repo: str, *settings: str) -> dict[str, Any]:
     `kind` is models or datasets; `settings` are variables `NAME=value` that the job sets beyond
     the environment. As huggingface_hub looks for it (its documentation, "Environment variables").
     """
-    env = dict(os.environ)
-    for one in settings:
-        name, _, value = one.partition("=")
-        env[name] = value
+    env = {**os.environ, **dict(setting.partition("=")[::2] for setting in settings)}
     cache = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE")
     if not cache:
         shared = os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
@@ -113,22 +109,19 @@ def hub(_: str, kind: str, repo: str, *settings: str) -> dict[str, Any]:
 
 def size(cwd: str, word: str) -> dict[str, Any]:
     """Return bytes and files of a path; `whole` is false where there were too many to count."""
-    at = answers.place(cwd, word)
-    if not os.path.lexists(at):
-        return {"bytes": 0, "files": 0, "whole": True}
-    until, total, count = time.monotonic() + _LONGEST, 0, 0
-    waiting = [at]
-    while waiting:
-        one = waiting.pop()
+    root = answers.absolute(cwd, word)
+    until, total, count, is_whole = time.monotonic() + _MAX_SECONDS, 0, 0, True
+    stack = [root]
+    while stack and is_whole:
+        path = stack.pop()
         try:
-            if os.path.isdir(one):
-                if not os.path.islink(one) or one == at:
-                    waiting += [os.path.join(one, name) for name in os.listdir(one)]
+            if os.path.isdir(path):
+                if not os.path.islink(path) or path == root:
+                    stack += [os.path.join(path, name) for name in os.listdir(path)]
                 continue
-            total += os.stat(one).st_size
+            total += os.stat(path).st_size
         except OSError:
             continue
         count += 1
-        if count >= _MOST or time.monotonic() > until:
-            return {"bytes": total, "files": count, "whole": False}
-    return {"bytes": total, "files": count, "whole": True}
+        is_whole = count < _MAX_FILES and time.monotonic() <= until
+    return {"bytes": total, "files": count, "whole": is_whole}

@@ -1,4 +1,4 @@
-"""Judges how the ranks and the launcher of a failed attempt ended: what, which class, which role.
+"""Finds which rank of a failed attempt, or the launcher, failed first: what, which class and role.
 
 A failure that comes first is the cause; one that only follows (a peer lost, a signal from the
 launcher's agent) is a cascade, whenever it was noted. Reads tails of logs; never raises.
@@ -12,32 +12,32 @@ from safelaunch.runtime.signatures import classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+    from collections.abc import Iterable
 
-    from safelaunch.runtime.failure.rank_ends import End
+    from safelaunch.runtime.failure.log_tails import RaisedException
+    from safelaunch.runtime.failure.rank_ends import ProcessEnd
+    from safelaunch.runtime.monitor.oom_kills import Kills
     from safelaunch.runtime.signatures.classes import Match
     from safelaunch.runtime.signatures.table import Signature
 
-
 ORDER = {"root": 0, "unknown": 1, "cascade": 2}
-LAST_WORDS = 60  # lines of a rank's log in which what it ended with is looked for
-REFINED = 4  # ranks whose logs are searched for what their exceptions do not tell
+LAST_LINES = 60  # lines of a log that are searched for what a process ended with
+REFINED = 4  # ranks whose logs are searched for what their exceptions do not show
 SECOND = 10**9  # ns
 LAST = 1 << 63  # later than any time in ns
-# what torchrun's agent, or the supervisor, sends to the others once one has failed
+# what torchrun's agent, or the supervisor, sends to the other ranks once one has failed
 FROM_AGENT = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
-# and what a rank does to itself when its NCCL watchdog sees another gone
+# and how a rank ends itself when its NCCL watchdog finds another gone
 FOLLOWING = (*FROM_AGENT, "SIGABRT")
 AT_ONCE = ("SIGTERM", "SIGINT", "SIGHUP")
 PATIENCE = 5 * SECOND  # torchrun waits 30 s between SIGTERM and SIGKILL, our own grace is 5 s
 INTERRUPTS = ("KeyboardInterrupt", "SignalException")
-# what is left for the others to say where a rank is missing
-BEREFT = ("peer-lost", "nccl-timeout", "nccl-unhandled-error")
+# failures that another rank's absence alone may cause
+PEER_MISSING = ("peer-lost", "nccl-timeout", "nccl-unhandled-error")
 STARTED = ("CalledProcessError", "ChildFailedError", "ProcessExitedException")
 STARTED_BY = "in a process that it had started"
 LEFT = "had ended with code 0"
-_WORDS = {
+_SIGNALS = {
     "SIGSEGV": "segmentation fault (SIGSEGV)",
     "SIGABRT": "aborted (SIGABRT)",
     "SIGBUS": "bus error (SIGBUS)",
@@ -48,42 +48,41 @@ _WORDS = {
 }
 
 
-class Finding(object):
-    """One failed rank, or the launcher (rank None)."""
+class ProcessFailure:
+    """How one rank, or the launcher (rank None), failed."""
 
-    def __init__(self, rank: int | None, end: End | None, log: str) -> None:
-        self.rank = rank
+    def __init__(self, end: ProcessEnd) -> None:
+        self.rank = None if end.rank < 0 else end.rank
         self.end = end
-        self.log = log
+        self.log = end.log
         self.name = classes.USER
-        self.signature = None  # type: Signature | None
+        self.signature: Signature | None = None
         self.role = "unknown"
         self.what = ""
-        self.time_ns = end.time_ns if end is not None else 0
-        self.error = end.error if end is not None else None
-        self.code = end.code if end is not None else None
-        self.signal = end.signal if end is not None else ""
-        self.proof = None  # type: str | None
-        self.left = False  # it ended well, and too early
+        self.time_ns = end.time_ns
+        self.error = end.error
+        self.code = end.code
+        self.signal = end.signal
+        self.proof: str | None = None
+        self.left_early = False  # it ended well, and too early
         self.owns_log = False  # nobody else writes there, but a launcher at its end
 
     def add_match(self, match: Match) -> None:
-        """Take the class from what was recognised."""
+        """Take over class and signature of a match."""
         self.name, self.signature = match.name, match.signature
 
     @property
     def recognised(self) -> Signature | None:
-        """The signature by which the class is known, None where something else told it."""
+        """The signature by which the class is known, None where something else shows it."""
         return self.signature if self.signature and self.signature.name == self.name else None
 
     @property
     def order(self) -> tuple[int, int, bool, int]:
-        """Less is more to blame: role, then time, then what torchrun says, then rank."""
-        known = self.time_ns if self.time_ns > 0 else LAST
-        if self.end is not None and self.end.rough and known == self.end.died_ns:
-            known += SECOND
-        named = self.end is not None and self.end.named_first
-        return ORDER[self.role], known, not named, -1 if self.rank is None else self.rank
+        """Sort key, the first cause first: role, then time, then what torchrun says, then rank."""
+        end, time_ns = self.end, self.time_ns if self.time_ns > 0 else LAST
+        if end.is_rounded and time_ns == end.died_ns:
+            time_ns += SECOND
+        return ORDER[self.role], time_ns, not end.named_first, end.rank
 
 
 def blame(role: str | None, time: float | None) -> tuple[int, float]:
@@ -91,9 +90,9 @@ def blame(role: str | None, time: float | None) -> tuple[int, float]:
     return ORDER.get(role or "", ORDER["unknown"]), time if time and time > 0 else float("inf")
 
 
-def in_words(signal: str) -> str:
+def describe_signal(signal: str) -> str:
     """Return `segmentation fault (SIGSEGV)`, `ended by SIGTERM`."""
-    return _WORDS.get(signal, "ended by %s" % signal)
+    return _SIGNALS.get(signal, f"ended by {signal}")
 
 
 def one_line(text: str, limit: int = 300) -> str:
@@ -102,53 +101,54 @@ def one_line(text: str, limit: int = 300) -> str:
     return flat if len(flat) <= limit else flat[: limit - 4] + " ..."
 
 
-def in_short(error: Mapping[str, Any], limit: int = 300) -> str:
+def describe_exception(error: RaisedException, limit: int = 300) -> str:
     """Return `ValueError: bad batch 17`, and in which worker it was."""
-    kind, message = str(error.get("type") or "exception"), str(error.get("message") or "")
-    where = " (%s)" % error["where"] if error.get("where") else ""
-    return one_line("%s: %s" % (kind, message) if message else kind, limit - len(where)) + where
+    kind = error.type or "exception"
+    where = f" ({error.where})" if error.where else ""
+    text = f"{kind}: {error.message}" if error.message else kind
+    return one_line(text, limit - len(where)) + where
 
 
-def rank_failures(
-    ends: list[End], kills: list[dict[str, Any]], alone: bool = False
-) -> list[Finding]:
-    """Return a finding for each rank that failed, the one to blame first.
+def rank_failures(ends: list[ProcessEnd], kills: Kills, alone: bool) -> list[ProcessFailure]:
+    """Return how each failed rank failed, the one to blame first.
 
     `alone`: there is one rank only, so that the launcher's log is its own.
     """
     failed = [end for end in ends if end.failed]
-    found = []
+    failures = []
     for end in failed:
-        finding = Finding(end.rank, end, end.log)
-        finding.owns_log = alone or end.log.endswith("rank-%d.log" % end.rank)
-        if finding.error is None and end.code == 1 and not end.recorded:
-            finding.error = log_tails.exception(end.log)
-        if finding.error is not None and finding.owns_log:
-            finding.error = _behind(finding.error, end.log)
-        if finding.error is not None:
-            finding.error = log_tails.unwrapped(finding.error)
+        failure = ProcessFailure(end)
+        failure.owns_log = alone or end.log.endswith(f"rank-{end.rank}.log")
+        error = failure.error
+        if error is None and end.code == 1 and not end.recorded:
+            error = log_tails.exception(end.log)
+        if error is not None and failure.owns_log:
+            error = _started_process_error(error, end.log)
+        if error is not None:
+            failure.error = log_tails.unwrapped(error)
             others = [other for other in failed if other is not end]
-            _exception(finding, finding.error, _is_first(end, others), kills)
-        found.append(finding)
-    # who vanished is judged by those who told: what they only lost does not come before it
-    firm = [one.end for one in found if one.error is None or one.role != "cascade"]
-    for finding in found:
-        end_ = finding.end
-        if finding.error is None and end_ is not None:
-            others = _before(end_, failed, [one for one in firm if one is not None])
-            _vanished(finding, end_, [other for other in others if other is not end_], kills)
-    found.sort(key=lambda finding: finding.order)
-    if found and found[0].role != "root":
-        for finding in found[:REFINED]:
-            if finding.error is not None and finding.name != classes.USER:
-                _refine(finding)
-    return sorted(found, key=lambda finding: finding.order)
+            _from_exception(failure, failure.error, _is_first(end, others), kills)
+        failures.append(failure)
+    # ends without exception come last: an exception that only lost its peer does not explain them
+    firm = [f.end for f in failures if f.error is None or f.role != "cascade"]
+    for failure in failures:
+        if failure.error is None:
+            earlier = _explaining(failure.end, failed, firm)
+            _from_end(failure, [end for end in earlier if end is not failure.end], kills)
+    failures.sort(key=lambda failure: failure.order)
+    if failures and failures[0].role != "root":
+        for failure in failures[:REFINED]:
+            if failure.error is not None and failure.name != classes.USER:
+                _refine(failure)
+    return sorted(failures, key=lambda failure: failure.order)
 
 
-def _before(end: End, failed: list[End], firm: list[End]) -> list[End]:
+def _explaining(
+    end: ProcessEnd, failed: list[ProcessEnd], firm: list[ProcessEnd]
+) -> list[ProcessEnd]:
     """Return those whose failure explains the end of a rank, where it came earlier.
 
-    An agent sends SIGTERM as soon as anything failed, and SIGKILL to who still lives much later.
+    An agent sends SIGTERM as soon as anything failed, and SIGKILL much later to what still runs.
     """
     if end.signal in AT_ONCE:
         return failed
@@ -158,247 +158,240 @@ def _before(end: End, failed: list[End], firm: list[End]) -> list[End]:
     return firm
 
 
-def _is_first(end: End, others: list[End]) -> bool:
-    """Whether no other failure was noted earlier; False where its own time is not known."""
+def _is_first(end: ProcessEnd, others: list[ProcessEnd]) -> bool:
+    """Whether no other failure was noted earlier; False where its own time is unknown."""
     if end.signal in AT_ONCE and not end.named_first:
         # what an agent sends itself is no cause: within a second of torchrun's own times, or where
         # a busy machine showed both ends at once
-        others_own = [other for other in others if other.signal not in AT_ONCE]
-        slack = SECOND if end.rough else 1
-        if any(0 < other.time_ns < end.time_ns + slack for other in others_own):
+        slack = SECOND if end.is_rounded else 1
+        if any(
+            0 < other.time_ns < end.time_ns + slack
+            for other in others
+            if other.signal not in AT_ONCE
+        ):
             return False
     return end.time_ns > 0 and all(not 0 < other.time_ns < end.time_ns for other in others)
 
 
-def _exception(
-    finding: Finding, error: dict[str, Any], first: bool, kills: list[dict[str, Any]]
+def _from_exception(
+    failure: ProcessFailure, error: RaisedException, first: bool, kills: Kills
 ) -> None:
-    kind, message = str(error.get("type") or "exception"), str(error.get("message") or "")
-    finding.what = in_short(error)
-    match = classes.classify_exception(kind, message, str(error.get("traceback") or ""))
-    finding.add_match(match)
-    finding.role = match.role
-    if kind.rpartition(".")[2] in INTERRUPTS:
-        finding.name, finding.role = "killed-by-signal", "root" if first else "cascade"
-    if finding.name == "dataloader-worker-killed":
-        finding.proof = oom_kills.proof(kills, None)
-        finding.name = "host-oom" if finding.proof else finding.name
-    if finding.role not in ORDER:
-        finding.role = "unknown"
+    failure.what = describe_exception(error)
+    match = classes.classify_exception(error.type or "exception", error.message, error.traceback)
+    failure.add_match(match)
+    failure.role = match.role
+    if error.short_type in INTERRUPTS:
+        failure.name, failure.role = "killed-by-signal", "root" if first else "cascade"
+    if failure.name == "dataloader-worker-killed":
+        failure.proof = oom_kills.proof(kills, None)
+        failure.name = "host-oom" if failure.proof else failure.name
+    if failure.role not in ORDER:
+        failure.role = "unknown"
 
 
-def _vanished(finding: Finding, end: End, others: list[End], kills: list[dict[str, Any]]) -> None:
+def _from_end(failure: ProcessFailure, others: list[ProcessEnd], kills: Kills) -> None:
+    end = failure.end
     first = _is_first(end, others) or (end.from_outside and end.signal in AT_ONCE)
-    if end.signal:
-        _signalled(finding, end, first, bool(others), kills)
-    else:
-        _exited(finding, end, first)
-
-
-def _signalled(
-    finding: Finding, end: End, first: bool, company: bool, kills: list[dict[str, Any]]
-) -> None:
-    finding.what = in_words(end.signal)
-    finding.name = "killed-by-signal"
-    finding.role = "root" if first else "unknown"
+    if not end.signal:
+        _from_exit(failure, end, first)
+        return
+    failure.what = describe_signal(end.signal)
+    failure.name = "killed-by-signal"
+    failure.role = "root" if first else "unknown"
     if end.signal == "SIGKILL":
-        finding.proof = oom_kills.proof(kills, end.pid)
-        finding.name = "host-oom" if finding.proof else "killed"
+        failure.proof = oom_kills.proof(kills, end.pid)
+        failure.name = "host-oom" if failure.proof else "killed"
     elif end.signal == "SIGABRT":
         match = classes.classify(log_tails.read(end.log, log_tails.CLASSIFIED))
         if match is not None and match.name.startswith(("nccl-", "cuda-", "device-", "peer-")):
-            finding.add_match(match)
-            finding.what = one_line("%s: %s" % (finding.what, match.line))
+            failure.add_match(match)
+            failure.what = one_line(f"{failure.what}: {match.line}")
             first = first and match.role != "cascade"
-    if finding.proof:
-        finding.what, finding.role = "killed (SIGKILL): out of memory", "root"
-    elif company and not first and end.signal in FOLLOWING:
-        finding.role = "cascade"
+    if failure.proof:
+        failure.what, failure.role = "killed (SIGKILL): out of memory", "root"
+    elif others and not first and end.signal in FOLLOWING:
+        failure.role = "cascade"
     elif first and end.signal in AT_ONCE:
-        finding.what += " from outside the run"
+        failure.what += " from outside the run"
 
 
-def _behind(error: dict[str, Any], log: str) -> dict[str, Any]:
-    """Return what failed in a process that the rank had started, where its exception says so only.
+def _last_lines(log: str) -> str:
+    """Return the last lines of a log before the agent's own."""
+    text = elastic_report.before_agent(log_tails.read(log))
+    return "\n".join(log_tails.last_lines(text, LAST_LINES))
 
-    `subprocess.run(check=True)` tells a status; the process itself has told more, just before.
+
+def _started_process_error(error: RaisedException, log: str) -> RaisedException:
+    """Return what failed in a process that the rank had started, else the rank's own exception.
+
+    `subprocess.run(check=True)` shows a status; the process itself has shown more, just before.
     """
-    if str(error.get("type") or "").rpartition(".")[2] not in STARTED:
+    if error.short_type not in STARTED:
         return error
-    text = "\n".join(
-        log_tails.last_lines(elastic_report.before_agent(log_tails.read(log)), LAST_WORDS)
-    )
-    found = log_tails.last_exception(text)
-    return error if found is None else dict(found, time_ns=error.get("time_ns"), where=STARTED_BY)
+    last = log_tails.last_exception(_last_lines(log))
+    if last is None:
+        return error
+    last.time_ns, last.where = error.time_ns, STARTED_BY
+    return last
 
 
-def _exited(finding: Finding, end: End, first: bool) -> None:
+def _from_exit(failure: ProcessFailure, end: ProcessEnd, first: bool) -> None:
     how = ""
-    if end.in_order:
+    if end.is_orderly:
         how = " (sys.exit)"
     elif end.recorded:
         how = " at once (os._exit or native exit)"
-    finding.what = "exited with code %s%s" % (end.code, how)
-    finding.role = "root" if first else "unknown"
-    own = finding.owns_log
-    text = "\n".join(
-        log_tails.last_lines(elastic_report.before_agent(log_tails.read(end.log)), LAST_WORDS)
-    )
-    error = log_tails.last_exception(text) if own else None
+    failure.what = f"exited with code {end.code}{how}"
+    failure.role = "root" if first else "unknown"
+    text = _last_lines(end.log)
+    error = log_tails.last_exception(text) if failure.owns_log else None
     match = classes.classify(text)
     if error is not None:  # the program caught it, showed it, and gave up
-        _exception(finding, error, first, [])
-        finding.error = error
-        finding.what = "exited with code %s%s after %s" % (end.code, how, finding.what)
-    elif match is not None and (match.role == "root" or (own and match.role == "unknown")):
-        finding.add_match(match)
-        finding.role = match.role if not first else finding.role
-        finding.what = one_line("%s: %s" % (finding.what, match.line))
+        exited = failure.what
+        _from_exception(failure, error, first, oom_kills.Kills())
+        failure.error = error
+        failure.what = f"{exited} after {failure.what}"
+    elif match is not None and (
+        match.role == "root" or (failure.owns_log and match.role == "unknown")
+    ):
+        failure.add_match(match)
+        failure.role = match.role if not first else failure.role
+        failure.what = one_line(f"{failure.what}: {match.line}")
 
 
-def _refine(finding: Finding) -> None:
+def _refine(failure: ProcessFailure) -> None:
     """Take the class from a rank's log where that names a cause; the exception stays what it is."""
-    match = classes.classify(log_tails.read(finding.log, log_tails.CLASSIFIED))
+    match = classes.classify(log_tails.read(failure.log, log_tails.CLASSIFIED))
     if match is not None and match.role == "root":
-        finding.add_match(match)
-        finding.role = "unknown" if finding.role == "cascade" else finding.role
+        failure.add_match(match)
+        failure.role = "unknown" if failure.role == "cascade" else failure.role
 
 
 # -- the launcher ----------------------------------------------------------------------------------
 
 
-def launcher(
-    outcome: Mapping[str, Any], log: str, kills: list[dict[str, Any]], pid: int = 0
-) -> Finding:
-    """Return what is known of a launcher that did not end well."""
-    finding = Finding(None, None, log)
-    code, name = outcome.get("exit_code"), launcher_signal(outcome, log)
-    finding.code = code if isinstance(code, int) else None
-    finding.signal = name
-    told = outcome.get("time_ns")
-    finding.time_ns = told if isinstance(told, int) else 0
-    finding.role = "root"
-    if name:
-        finding.name = "killed" if name == "SIGKILL" else "killed-by-signal"
-        finding.what = "the launcher was %s" % (
-            in_words(name) if in_words(name).startswith(("ended", "killed")) else "ended by " + name
-        )
-        finding.proof = oom_kills.proof(kills, pid or None) if name == "SIGKILL" else None
-        if finding.proof:
-            finding.name, finding.what = "host-oom", "the launcher was killed: out of memory"
-        return finding
-    return _by_its_words(finding)
+def launcher_failure(end: ProcessEnd, kills: Kills) -> ProcessFailure:
+    """Return how a launcher failed that did not end well."""
+    failure = ProcessFailure(end)
+    failure.role = "root"
+    signal = failure.signal = launcher_signal(end)
+    if not signal:
+        _from_launcher_log(failure)
+        return failure
+    failure.name = "killed-by-signal"
+    how = describe_signal(signal)
+    failure.what = "the launcher was " + (how if how.startswith("killed") else f"ended by {signal}")
+    if signal == "SIGKILL":
+        failure.name = "killed"
+        failure.proof = oom_kills.proof(kills, None)
+        if failure.proof:
+            failure.name, failure.what = "host-oom", "the launcher was killed: out of memory"
+    return failure
 
 
-def _by_its_words(finding: Finding) -> Finding:
-    """Name a launcher's failure by what stands in its log."""
+def _from_launcher_log(failure: ProcessFailure) -> None:
     # the run directory's own path is long, and says nothing
-    text = log_tails.read(finding.log, log_tails.CLASSIFIED).replace(
-        _node_dir(finding.log) + "/", ""
-    )
+    node_dir = failure.log.rsplit("/logs/attempt-", 1)[0]
+    text = log_tails.read(failure.log, log_tails.CLASSIFIED).replace(node_dir + "/", "")
     match = classes.classify(text)
-    finding.error = log_tails.exception(finding.log)
+    failure.error = log_tails.exception(failure.log)
     if match is not None and match.role != "warning":
-        finding.add_match(match)
-        finding.role = match.role
-        finding.what = one_line(match.line)
-    elif finding.error is not None:
-        finding.what = one_line("%s: %s" % (finding.error["type"], finding.error["message"]))
+        failure.add_match(match)
+        failure.role = match.role
+        failure.what = one_line(match.line)
+    elif failure.error is not None:
+        failure.what = one_line(f"{failure.error.type}: {failure.error.message}")
     else:
         lines = [line for line in log_tails.last_lines(text) if line.strip()]
-        finding.what = "the launcher exited with code %s" % finding.code
+        failure.what = f"the launcher exited with code {failure.code}"
         if lines:
-            finding.what = one_line("%s: %s" % (finding.what, lines[-1]))
-    return finding
+            failure.what = one_line(f"{failure.what}: {lines[-1]}")
 
 
-def _node_dir(log: str) -> str:
-    return log.rsplit("/logs/attempt-", 1)[0]
+def exit_signal(end: ProcessEnd) -> str:
+    """Return the signal that ended a process, also by its exit code as shells count it, or ""."""
+    if not end.signal and end.code is not None and 128 < end.code <= 128 + 64:  # noqa: PLR2004
+        return elastic_report.signal_name(end.code - 128)
+    return end.signal
 
 
-def launcher_signal(outcome: Mapping[str, Any], log: str) -> str:
-    """Return the signal that ended a launcher, or "": its status, its code, or its own words."""
-    name = str(outcome.get("signal") or "")
-    code = outcome.get("exit_code")
-    if not name and isinstance(code, int) and 128 < code <= 128 + 64:  # noqa: PLR2004 - as shells say it
-        name = elastic_report.signal_name(code - 128)
-    if name or not code:
-        return name
-    for line in log_tails.last_lines(log_tails.read(log), 60):
-        _, found, rest = line.partition("SignalException: Process ")
-        number = rest.rpartition("got signal: ")[2].strip() if found else ""
+def launcher_signal(end: ProcessEnd) -> str:
+    """Return the signal that ended a launcher, or "": its status, its code, or its own log."""
+    signal = exit_signal(end)
+    if signal or not end.code:
+        return signal
+    for line in log_tails.last_lines(log_tails.read(end.log), LAST_LINES):
+        _, prefix, rest = line.partition("SignalException: Process ")
+        number = rest.rpartition("got signal: ")[2].strip() if prefix else ""
         if number.isdigit():
             return elastic_report.signal_name(int(number))
     return ""
 
 
-def ended_by_job(end: End, worked: bool, kills: list[dict[str, Any]]) -> bool:
+def ended_by_job(end: ProcessEnd, succeeded: bool, kills: Kills) -> bool:
     """Whether a signal that others send ended a rank of a job that then ended well itself.
 
-    SIGKILL is believed only where another rank `worked` to its end, and memory was not the reason:
-    a shell may have lost the status of the one program that counts.
+    SIGKILL counts only where another rank `succeeded`, and memory was not the reason: a shell may
+    have lost the status of the one program that counts.
     """
-    code = (end.code or 0) - 128
-    kind = str((end.error or {}).get("type") or "")
-    name = end.signal or (elastic_report.signal_name(code) if code > 0 else "")
-    if end.error is not None and kind.rpartition(".")[2] not in INTERRUPTS:
-        return False
-    if end.error is not None or name in AT_ONCE:
-        return True
-    return name == "SIGKILL" and worked and oom_kills.proof(kills, end.pid or None) is None
+    if end.error is not None:
+        return end.error.short_type in INTERRUPTS
+    signal = exit_signal(end)
+    killed = signal == "SIGKILL" and succeeded
+    return signal in AT_ONCE or (killed and oom_kills.proof(kills, end.pid or None) is None)
 
 
-def silent(ends: Iterable[End]) -> list[Finding]:
-    """Return the one rank that ended without exception, order or a code that anybody saw."""
-    gone = [end for end in ends if end.recorded and not end.in_order and end.code is None]
-    if len(gone) != 1:
+def unseen_end(ends: Iterable[ProcessEnd]) -> list[ProcessFailure]:
+    """Return the one rank that ended without exception, shutdown or a code that anybody saw."""
+    unseen = [end for end in ends if end.recorded and not end.is_orderly and end.code is None]
+    if len(unseen) != 1:
         return []  # of several an agent may have ended all but one
-    finding = Finding(gone[0].rank, gone[0], gone[0].log)
-    finding.what = "ended at once, with a code that nobody saw (os._exit, a signal, native code)"
-    return [finding]
+    failure = ProcessFailure(unseen[0])
+    failure.what = "ended at once, with a code that nobody saw (os._exit, a signal, native code)"
+    return [failure]
 
 
-def left_early(ends: Iterable[End], ranks: list[Finding]) -> list[Finding]:
+def left_early(ends: Iterable[ProcessEnd], failures: list[ProcessFailure]) -> list[ProcessFailure]:
     """Return the ranks that had ended with 0 when the others lost them, the first one first.
 
     None where one of the others has a cause of its own.
     """
-    if not ranks or not all(map(_is_bereft, ranks)):
+    if not failures or not all(map(_may_miss_a_peer, failures)):
         return []
-    lost = min([rank.time_ns for rank in ranks if rank.time_ns] or [0])
-    bereft = {rank.rank for rank in ranks}  # another step of the same rank is no peer
-    gone = [end for end in ends if 0 < end.left_ns <= lost and end.rank not in bereft]
-    found = []  # type: list[Finding]
-    for end in sorted(gone, key=lambda end: end.left_ns):
-        finding = Finding(end.rank, end, end.log)
-        finding.time_ns, finding.left, finding.error = end.left_ns, True, None
-        finding.what = LEFT + (" too" if found else " before the others were done")
-        finding.role = "cascade" if found else "root"
-        found.append(finding)
-    return found
+    lost = min([failure.time_ns for failure in failures if failure.time_ns] or [0])
+    ranks = {failure.rank for failure in failures}  # another step of the same rank is no peer
+    early = [end for end in ends if 0 < end.finished_ns <= lost and end.rank not in ranks]
+    left: list[ProcessFailure] = []
+    for end in sorted(early, key=lambda end: end.finished_ns):
+        failure = ProcessFailure(end)
+        failure.time_ns, failure.left_early, failure.error = end.finished_ns, True, None
+        failure.what = LEFT + (" too" if left else " before the others were done")
+        failure.role = "cascade" if left else "root"
+        left.append(failure)
+    return left
 
 
-def _is_bereft(rank: Finding) -> bool:
-    """Whether what a rank says may come of another one's absence alone."""
-    spoke = rank.name == classes.USER and rank.role == "unknown" and rank.error is not None
-    return rank.role == "cascade" or rank.name in BEREFT or spoke
+def _may_miss_a_peer(failure: ProcessFailure) -> bool:
+    """Whether another rank's absence alone may explain a failure."""
+    if failure.role == "cascade" or failure.name in PEER_MISSING:
+        return True
+    return failure.name == classes.USER and failure.role == "unknown" and failure.error is not None
 
 
-def taken_along(ranks: list[Finding]) -> None:
-    """Say of ranks that an ended launcher has ended them: nothing came from outside to these."""
-    for finding in ranks:
-        if finding.signal in FROM_AGENT and finding.error is None:
-            finding.role, finding.what = "cascade", in_words(finding.signal)
+def mark_ended_by_launcher(failures: list[ProcessFailure]) -> None:
+    """Make the ranks that an ended launcher took along cascades: no signal came from outside."""
+    for failure in failures:
+        if failure.signal in FROM_AGENT and failure.error is None:
+            failure.role, failure.what = "cascade", describe_signal(failure.signal)
 
 
-def to_blame(first: Finding, ranks: list[Finding]) -> bool:
+def is_launcher_first(launcher: ProcessFailure, failures: list[ProcessFailure]) -> bool:
     """Whether a launcher that was ended by a signal comes before the ranks' own failures."""
-    for finding in ranks:
-        earlier = not finding.time_ns or not first.time_ns or finding.time_ns < first.time_ns
-        interrupted = finding.signal in FROM_AGENT and not finding.proof
-        if finding.error is not None:
-            kind = str(finding.error.get("type", "")).rpartition(".")[2]
-            interrupted = kind in INTERRUPTS
-        if earlier and not interrupted and finding.role != "cascade":
+    for failure in failures:
+        earlier = not failure.time_ns or not launcher.time_ns or failure.time_ns < launcher.time_ns
+        interrupted = failure.signal in FROM_AGENT and not failure.proof
+        if failure.error is not None:
+            interrupted = failure.error.short_type in INTERRUPTS
+        if earlier and not interrupted and failure.role != "cascade":
             return False
     return True

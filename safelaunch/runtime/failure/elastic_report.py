@@ -1,135 +1,131 @@
 """Parses the block with which torchrun says which ranks failed: ChildFailedError.
 
-Text in, data out. Known wordings: torch 1.9 (`Root Cause:` first, `msg:`), 1.11 to 2.13
-(`Failures:`, then `Root Cause (first observed failure):`), rank prefixes before each line, a rich
-box round it.
-torchrun's own idea of who was first is only told, not believed: its times are whole seconds.
+Known wordings: torch 1.9 (`Root Cause:` first, `msg:`), 1.11 to 2.13 (`Failures:`, then
+`Root Cause (first observed failure):`), rank prefixes before each line, a rich box around it.
+torchrun's own idea of who was first is recorded, not believed: its times are whole seconds.
 """
 
 from __future__ import annotations
 
+import signal
+
+from safelaunch.runtime.records import Record
 from safelaunch.runtime.signatures import match
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-
 _FIELD = r"^\s*(time|host|rank|exitcode|error_file|traceback|msg)\s*: ?(.*)$"
-_ENTRY = r"^\s*\[\d+\]:\s*$"
-_RULE = r"^\s*[-=*]{20,}\s*$"
+_ENTRY_OR_RULE = r"^\s*(?:\[\d+\]:|[-=*]{20,})\s*$"
 _TITLE = r"^\s*\S.* FAILED\s*$"
-_CODE = r"(-?\d+)\s*\(pid: ?(\d+)\)"
-_RANK = r"(\d+)(?:\s*\(local_rank: ?(\d+)\))?"
-_ASKED = r"Sending process (\d+) closing signal"
-_AGENT = r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)"
+# numbers of at most 11 digits: more are garbage
+_CODE = r"(?<![-\d])(-?\d{1,11})\s*\(pid: ?(\d{1,11})\)"
+_RANK = r"(?<!\d)(\d{1,11})(?!\d)"
+_SIGNALLED = r"Sending process (\d{1,11}) closing signal"
+_AGENT = r"failed \(exitcode: (-?\d{1,11})\) local_rank: (\d{1,11}) \(pid: (\d{1,11})\)"
 
 
-def parse(text: str) -> dict[int, dict[str, Any]]:
-    """Return {rank: entry} of the last block in launcher output; empty where there is none.
+class ElasticFailure(Record):
+    """How one rank ended, as torchrun's block says.
 
-    An entry has rank, local_rank, exitcode (as torchrun says it: -9 is SIGKILL), code (as shells
-    say it: 137), signal ("" or its name), pid, host, time (text, whole seconds), error_file,
-    traceback (or the message), first (torchrun thinks so). Without a block, the agent's line
-    `failed (exitcode: ...)` gives an entry by its local rank.
+    rank: rank
+    code: exit code, as shells count it: 137 for SIGKILL
+    signal: name of the signal that ended it
+    pid: process id
+    host: host name
+    time: local time, whole seconds
+    traceback: traceback of its exception, or the message
+    first: whether torchrun takes it for the first failure
+    """
+
+    rank: int = 0
+    code: int = 0
+    signal: str = ""
+    pid: int = 0
+    host: str = ""
+    time: str = ""
+    traceback: str = ""
+    first: bool = False
+
+
+def parse(text: str) -> dict[int, ElasticFailure]:
+    """Return {rank: failure} of the last block in launcher output; empty where there is none.
+
+    Without a block, the agent's line `failed (exitcode: ...)` gives one by its local rank.
     """
     lines = [_unboxed(line) for line in match.clean(text)]
-    entries = {}  # type: dict[int, dict[str, Any]]
-    at = _last_block(lines)
-    if at is not None:
-        _Reader(entries).read(lines[at:])
-    return entries or _agent(lines)
+    start = _last_block(lines)
+    failures = {} if start is None else _read_block(lines[start:])
+    if failures:
+        return failures
+    for line in lines:
+        agent = match.compiled(_AGENT).search(line)
+        if agent:
+            code, rank, pid = map(int, agent.groups())
+            failures[rank] = _failure(rank, code, pid, {}, first=True)
+    return failures
 
 
-def asked(text: str) -> set[int]:
-    """Return the pids that torchrun's agent says it has sent a signal to."""
-    return {int(pid) for pid in match.compiled(_ASKED).findall(text) if len(pid) < 12}  # noqa: PLR2004 - as below
+def signalled_pids(text: str) -> set[int]:
+    """Return the pids to which torchrun's agent says that it has sent a signal."""
+    return {int(pid) for pid in match.compiled(_SIGNALLED).findall(text)}
 
 
 def before_agent(text: str) -> str:
-    """Return what stands in a launcher's log before its agent's words on the last failure."""
+    """Return what stands in a launcher's log before its agent's lines on the last failure."""
     at = [hit.start() for hit in match.compiled(_AGENT).finditer(text)]
     return text[: text.rfind("\n", 0, at[-1]) + 1] if at else text
 
 
 def signal_name(number: int) -> str:
     """Return SIGKILL for 9, `signal 77` for what has no name."""
-    import signal  # noqa: PLC0415 - only where something failed
-
     try:
         return signal.Signals(number).name
     except ValueError:
-        return "signal %d" % number
+        return f"signal {number}"
 
 
-class _Reader(object):
-    """Reads entries off the lines of one block."""
-
-    def __init__(self, entries: dict[int, dict[str, Any]]) -> None:
-        self.entries = entries
-        self.entry = {}  # type: dict[str, Any]
-        self.in_text = False
-        self.first = False
-
-    def read(self, lines: list[str]) -> None:
-        for line in lines:
-            if "Root Cause" in line:
-                self.first = True
-            elif "Failures:" in line:  # also `Other Failures:`
-                self.first = False
-            field = match.compiled(_FIELD).match(line)
-            if match.compiled(_ENTRY).match(line) or match.compiled(_RULE).match(line):
-                self.close()
-            elif field and not (self.in_text and field.group(1) in ("time", "host", "msg")):
-                self.field(field.group(1), field.group(2).strip())
-            elif self.in_text:
-                self.entry["traceback"] += "\n" + line.rstrip()
-        self.close()
-
-    def field(self, name: str, value: str) -> None:
-        self.in_text = name in ("traceback", "msg")
-        if name == "rank":
-            self.numbers(_RANK, value, ("rank", "local_rank"))
-        elif name == "exitcode":
-            self.numbers(_CODE, value, ("exitcode", "pid"))
-        else:
-            self.entry["traceback" if name == "msg" else name] = value
-
-    def numbers(self, pattern: str, value: str, names: tuple[str, ...]) -> None:
-        found = match.compiled(pattern).search(value)
-        for index, name in enumerate(names):
-            number = found.group(index + 1) if found else None
-            if number is not None and len(number) < 12:  # noqa: PLR2004 - no garbage of digits
-                self.entry[name] = int(number)
-
-    def close(self) -> None:
-        entry, self.entry, self.in_text = self.entry, {}, False
-        if "rank" not in entry or "exitcode" not in entry:
-            return
-        self.entries[entry["rank"]] = _complete(entry, self.first)
+def _read_block(lines: list[str]) -> dict[int, ElasticFailure]:
+    failures = {}
+    fields: dict[str, str] = {}
+    name, is_first = "", False
+    for line in [*lines, "-" * 20]:
+        if "Root Cause" in line:
+            is_first = True
+        elif "Failures:" in line:  # also `Other Failures:`
+            is_first = False
+        field = match.compiled(_FIELD).match(line)
+        if match.compiled(_ENTRY_OR_RULE).match(line):
+            code = match.compiled(_CODE).search(fields.get("exitcode", ""))
+            rank = match.compiled(_RANK).search(fields.get("rank", ""))
+            if code and rank:
+                number = int(rank.group(1))
+                pid = int(code.group(2))
+                failures[number] = _failure(number, int(code.group(1)), pid, fields, first=is_first)
+            fields, name = {}, ""
+        elif field and not (name == "traceback" and field.group(1) in ("time", "host", "msg")):
+            name = "traceback" if field.group(1) == "msg" else field.group(1)
+            fields[name] = field.group(2).strip()
+        elif name == "traceback":
+            fields[name] += "\n" + line.rstrip()
+    return failures
 
 
-def _complete(entry: dict[str, Any], first: bool) -> dict[str, Any]:
-    code = entry["exitcode"]
-    text = str(entry.get("traceback", "")).strip()
-    if text.startswith("To enable traceback see"):
-        text = ""
-    return dict(
-        entry,
-        local_rank=entry.get("local_rank", entry["rank"]),
-        pid=entry.get("pid", 0),
-        host=entry.get("host", ""),
-        time=entry.get("time", ""),
-        error_file=entry.get("error_file", ""),
+def _failure(
+    rank: int, code: int, pid: int, fields: dict[str, str], *, first: bool
+) -> ElasticFailure:
+    text = fields.get("traceback", "").strip()
+    return ElasticFailure(
+        rank=rank,
         code=128 - code if code < 0 else code,
         signal=signal_name(-code) if code < 0 else "",
-        traceback=_dedented(text),
+        pid=pid,
+        host=fields.get("host", ""),
+        time=fields.get("time", ""),
+        traceback="" if text.startswith("To enable traceback see") else _dedented(text),
         first=first,
     )
 
 
 def _dedented(text: str) -> str:
-    """Take back the two blanks that torchrun puts before each further line of a traceback."""
+    """Remove the two blanks that torchrun puts before each further line of a traceback."""
     lines = text.split("\n")
     indented = all(line.startswith("  ") or not line for line in lines[1:])
     return "\n".join([lines[0], *(line[2:] for line in lines[1:])]) if indented else text
@@ -145,19 +141,9 @@ def _unboxed(line: str) -> str:
 def _last_block(lines: list[str]) -> int | None:
     for index in range(len(lines) - 1, -1, -1):
         if "Root Cause" in lines[index]:
-            # 1.9 says the root cause first; later versions last: begin at the title above both
+            # 1.9 has the root cause first, later versions last: begin at the title above both
             for above in range(index, -1, -1):
                 if match.compiled(_TITLE).match(lines[above]) or "ChildFailedError" in lines[above]:
                     return above
             return max(0, index - 1)
     return None
-
-
-def _agent(lines: list[str]) -> dict[int, dict[str, Any]]:
-    entries = {}
-    for line in lines:
-        found = match.compiled(_AGENT).search(line)
-        if found:
-            code, rank, pid = (int(number) for number in found.groups())
-            entries[rank] = _complete({"rank": rank, "exitcode": code, "pid": pid}, True)
-    return entries

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 
+from safelaunch.runtime.records import RankEvent, StackFrame
 from safelaunch.runtime.signatures import match, tracebacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from collections.abc import Sequence
 
 TAIL = 256 << 10  # bytes: some thousand lines, read in a millisecond
-SEARCH = 16 << 20  # bytes in which a traceback is looked for that the tail does not hold
-CLASSIFIED = 64 << 10  # bytes that are searched for signs: a tenth of a second
+SEARCH = 16 << 20  # bytes in which a traceback is searched that the tail does not hold
+CLASSIFIED = 64 << 10  # bytes that are searched for signatures: a tenth of a second
+TRACEBACK = 6000  # characters of a traceback, its head and its tail
 SHOWN = 20  # lines
 WIDTH = 500  # characters of a shown line
 _BEGIN = "Traceback (most recent call last):"
@@ -32,6 +33,22 @@ _ORIGINAL = "Original Traceback (most recent call last):"
 _REMOTE = r'RemoteTraceback: *\n"""\n((?:.*\n)*?)"""'
 _NAME = r"([A-Za-z_][\w.]*)(?:: ?|$)"
 CAUSES = 3
+
+
+class RaisedException(RankEvent):
+    """An exception, as a rank recorded it or as its traceback in a log shows it.
+
+    where: worker or thread of the rank that raised it
+    explicit: whether another was raised `from` it
+    """
+
+    where: str = ""
+    explicit: bool = False
+
+    @property
+    def short_type(self) -> str:
+        """Name of its class, without the module."""
+        return self.type.rpartition(".")[2]
 
 
 def read(path: str, size: int = TAIL) -> str:
@@ -56,43 +73,46 @@ def last_lines(text: str, count: int = SHOWN) -> list[str]:
     return [line[:WIDTH].rstrip() for line in lines[-count:]]
 
 
-def exception(path: str) -> dict[str, Any] | None:
-    """Return {type, message, traceback} of the last traceback in a log, or None.
+def exception(path: str) -> RaisedException | None:
+    """Return the last exception in a log, or None; chained ones are one.
 
-    Chained exceptions are one. The search goes back further than the tail where that has none.
+    The search goes back further than the tail where that has none.
     """
-    found = last_exception(read(path))
-    if found is not None:
-        return found
+    last = last_exception(read(path))
+    if last is not None:
+        return last
     text = read(path, SEARCH)
     at = text.rfind(_BEGIN)
     return last_exception(text[max(0, at - TAIL // 2) : at + TAIL // 2]) if at >= 0 else None
 
 
-def last_exception(text: str) -> dict[str, Any] | None:
-    """Return {type, message, traceback} of the last traceback in a text, or None."""
+def last_exception(text: str) -> RaisedException | None:
+    """Return the type, message and traceback of the last exception in a text, or None."""
     lines = match.clean(text)
-    begins = [index for index, line in enumerate(lines) if line.strip() == _BEGIN]
+    starts = [index for index, line in enumerate(lines) if line.strip() == _BEGIN]
     ends = list(tracebacks.raised(lines))
-    for begin in reversed(begins):
-        end = next((index for index in ends if index > begin), None)
+    for start in reversed(starts):
+        end = next((index for index in ends if index > start), None)
         if end is None:
             continue
         kind, _, message = lines[end].strip().partition(": ")
         last = _original_end(lines, end, ends)
-        text = "\n".join(lines[_chained(lines, begin, begins) : last + 1])
-        return {"type": kind, "message": message[:2000], "traceback": shortened(text, 6000)}
+        text = "\n".join(lines[_chained(lines, start, starts) : last + 1])
+        if len(text) > TRACEBACK:
+            half = TRACEBACK // 2 - 10
+            text = text[:half] + "\n  [...]\n" + text[-half:]
+        return RaisedException(type=kind, message=message[:2000], traceback=text)
     return None
 
 
-def _chained(lines: list[str], begin: int, begins: list[int]) -> int:
-    """Return where the first traceback of a chain begins."""
-    while any(line.strip() in _CHAIN for line in lines[max(0, begin - 3) : begin]):
-        above = [index for index in begins if index < begin]
+def _chained(lines: list[str], start: int, starts: list[int]) -> int:
+    """Return where the first traceback of a chain starts."""
+    while any(line.strip() in _CHAIN for line in lines[max(0, start - 3) : start]):
+        above = [index for index in starts if index < start]
         if not above:
             break
-        begin = above[-1]
-    return begin
+        start = above[-1]
+    return start
 
 
 def _original_end(lines: list[str], end: int, ends: list[int]) -> int:
@@ -105,119 +125,103 @@ def _original_end(lines: list[str], end: int, ends: list[int]) -> int:
     return end
 
 
-def unwrapped(error: dict[str, Any]) -> dict[str, Any]:
-    """Return an exception that came from a worker as it was there: type, message, frames, `where`.
-
-    Any other is returned as it is.
-    """
-    text = str(error.get("traceback") or "")
-    wrapped = match.compiled(_WRAPPED).search(str(error.get("message") or ""))
-    at = text.rfind(_ORIGINAL)
+def unwrapped(error: RaisedException) -> RaisedException:
+    """Return an exception that came from a worker as it was there; any other as it is."""
+    wrapped = match.compiled(_WRAPPED).search(error.message)
+    at = error.traceback.rfind(_ORIGINAL)
     if wrapped and at >= 0:
-        return _from_worker(error, text[at:], wrapped.group(1), wrapped.group(2))
-    remote = match.compiled(_REMOTE).search(text)
-    found = frames(remote.group(1)) if remote else []
-    return dict(error, frames=found, where="worker process") if found else error
-
-
-def _from_worker(error: dict[str, Any], text: str, name: str, where: str) -> dict[str, Any]:
-    lines = text.split("\n")
-    for index in range(len(lines) - 1, 0, -1):
-        hit = match.compiled(_NAME).match(lines[index])
-        if hit is None or hit.group(1).rpartition(".")[2] != name.rpartition(".")[2]:
-            continue
-        message = "\n".join([lines[index][hit.end() :], *lines[index + 1 :]]).strip()
-        own = "\n".join(lines[:index])
-        below = max(own.rfind(sign) for sign in (_BEGIN, _ORIGINAL))
-        said = where.replace("worker process", "worker")
-        return dict(
-            error, type=hit.group(1), message=message, frames=frames(own[below:]), where=said
-        )
+        return _from_worker(error, error.traceback[at:], *wrapped.groups())
+    remote = match.compiled(_REMOTE).search(error.traceback)
+    worker_frames = frames(remote.group(1)) if remote else []
+    if worker_frames:
+        error = error.copy()
+        error.frames, error.where = worker_frames, "worker process"
     return error
 
 
-def causes(error: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the exceptions behind one, the nearest first: {type, message, frames, explicit}.
+def _from_worker(error: RaisedException, text: str, name: str, where: str) -> RaisedException:
+    lines = text.split("\n")
+    for index in range(len(lines) - 1, 0, -1):
+        original = _exception_at(lines, index)
+        if original is None or original.short_type != name.rpartition(".")[2]:
+            continue
+        above = "\n".join(lines[:index])
+        start = max(above.rfind(sign) for sign in (_BEGIN, _ORIGINAL))
+        original.frames = frames(above[start:])
+        original.where = where.replace("worker process", "worker")
+        error = error.copy()
+        error.update(original)
+        break
+    return error
 
-    `explicit` ones were named with `raise ... from`; the others were just being handled.
-    """
-    text = str(error.get("traceback") or "")
-    if error.get("where"):
+
+def _exception_at(lines: list[str], index: int) -> RaisedException | None:
+    """Return the exception whose type and message start at a line, or None."""
+    hit = match.compiled(_NAME).match(lines[index])
+    if hit is None:
+        return None
+    message = "\n".join([lines[index][hit.end() :], *lines[index + 1 :]]).strip()
+    return RaisedException(type=hit.group(1), message=message)
+
+
+def causes(error: RaisedException) -> list[RaisedException]:
+    """Return the exceptions behind one, the nearest first; the others were just being handled."""
+    text = error.traceback
+    if error.where:
         text = text[max(0, text.rfind(_ORIGINAL)) :]
     lines = text.split("\n")
-    found, begin = [], 0
+    chain, start = [], 0
     for index, line in enumerate(lines):
         if line.strip() not in _CHAIN:
             continue
-        one = _cause(lines[begin:index])
-        if one is not None:
-            found.append(dict(one, explicit=line.strip() == _CHAIN[1]))
-        begin = index + 1
-    return found[::-1][:CAUSES]
+        cause = _cause(lines[start:index])
+        if cause is not None:
+            cause.explicit = line.strip() == _CHAIN[1]
+            chain.append(cause)
+        start = index + 1
+    return chain[::-1][:CAUSES]
 
 
-def _cause(lines: list[str]) -> dict[str, Any] | None:
+def _cause(lines: list[str]) -> RaisedException | None:
     """Return the exception at the end of one traceback of a chain."""
     if any("RemoteTraceback:" in line for line in lines):
         return None  # the same exception, as the worker saw it
     last = max([index for index, line in enumerate(lines) if tracebacks.is_frame(line)], default=-1)
     for index in range(last + 1, len(lines)):
-        if not lines[index] or lines[index][0].isspace() or lines[index] in (_BEGIN, _ORIGINAL):
-            continue
-        hit = match.compiled(_NAME).match(lines[index])
-        if hit is None:
-            return None  # its own line was cut out of a long text
-        message = "\n".join([lines[index][hit.end() :], *lines[index + 1 :]]).strip()
-        return {
-            "type": hit.group(1),
-            "message": message,
-            "frames": frames("\n".join(lines[:index])),
-        }
+        if (
+            lines[index]
+            and not lines[index][0].isspace()
+            and lines[index] not in (_BEGIN, _ORIGINAL)
+        ):
+            cause = _exception_at(lines, index)  # None: the line was cut out of a long text
+            if cause is not None:
+                cause.frames = frames("\n".join(lines[:index]))
+            return cause
     return None
 
 
-def shortened(text: str, limit: int) -> str:
-    """Return a text cut in its middle."""
-    if len(text) <= limit:
-        return text
-    half = (limit - 20) // 2
-    return text[:half] + "\n  [...]\n" + text[-half:]
-
-
-def frames(text: str) -> list[dict[str, Any]]:
+def frames(text: str) -> list[StackFrame]:
     """Return the frames of a traceback's or faulthandler's text, in its order."""
-    found = []
+    stack = []
     lines = text.split("\n")
-    for index, line in enumerate(lines):
+    for line, below in zip(lines, [*lines[1:], ""]):  # noqa: B905 - Python 3.8
         hit = match.compiled(_FRAME).match(line)
-        if hit is None:
-            continue
-        below = lines[index + 1] if index + 1 < len(lines) else ""
-        code = below.strip() if below.startswith("    ") else ""
-        found.append(
-            {
-                "file": hit.group(1),
-                "line": int(hit.group(2)[:9]),
-                "function": hit.group(3),
-                "code": code,
-            }
-        )
-    return found
+        if hit is not None:
+            file, number, function = hit.groups()
+            code = below.strip() if below.startswith("    ") else ""
+            stack.append(StackFrame(file=file, line=int(number[:9]), function=function, code=code))
+    return stack
 
 
-def frames_of(error: dict[str, Any]) -> list[dict[str, Any]]:
+def frames_of(error: RaisedException) -> list[StackFrame]:
     """Return the frames of a recorded exception, or those that its traceback's text shows."""
-    found = error.get("frames")
-    if isinstance(found, list) and all(isinstance(frame, dict) for frame in found):
-        return found
-    return frames(str(error.get("traceback") or ""))
+    return list(error.frames) or frames(error.traceback)
 
 
-def user_frame(found: list[dict[str, Any]], roots: list[str]) -> dict[str, Any] | None:
+def user_frame(stack: Sequence[StackFrame], roots: list[str]) -> StackFrame | None:
     """Return the innermost (last) frame that lies in the user's own folders, else the innermost."""
-    own = [frame for frame in found if is_own(str(frame.get("file", "")), roots)]
-    best = (own or found)[-1:]
-    return best[0] if best else None
+    own = [frame for frame in stack if is_own(frame.file, roots)]
+    return next(reversed(own or stack), None)
 
 
 def is_own(name: str, roots: list[str]) -> bool:

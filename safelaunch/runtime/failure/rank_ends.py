@@ -1,28 +1,32 @@
 """How each rank of an attempt ended: its own record, the exit that was seen, torchrun's block.
 
-Puts together, judges nothing. Of torchrun's restarts only the last counts, of the steps of a job
-the last one and what ran beside it. Never raises: what cannot be read is as if it were not there.
+Only collects. Of torchrun's restarts only the last counts, of the steps of a job the last one and
+what ran beside it. Never raises: what cannot be read counts as missing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 
 from safelaunch.runtime.failure import log_tails
+from safelaunch.runtime.failure.log_tails import RaisedException
 from safelaunch.runtime.rank_exits import STEP
+from safelaunch.runtime.signatures import match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
+    from safelaunch.runtime.failure.elastic_report import ElasticFailure
 
 FATAL = 64 << 10  # bytes of faulthandler's text: 100 frames for each of some threads
 RECORD_LIMIT = 1 << 20  # bytes of one record file that are read; a rank writes some 16 KiB
 LAG = 5 * 10**8  # ns by which a death may be noted late, on a machine with much to do
-
-
+LAUNCHER = -1  # in place of a rank
 FATAL_WORDS = (
     ("Aborted", "SIGABRT"),
     ("Segmentation fault", "SIGSEGV"),
@@ -31,45 +35,47 @@ FATAL_WORDS = (
     ("Illegal instruction", "SIGILL"),
 )  # Modules/faulthandler.c
 NATIVE = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")  # what faulthandler sees
+_FILE_NAME = r"\Arank-(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:\.[a-z]+)?\Z"
 
 
-class End(object):
-    """The end of one rank; `code` is None and `signal` empty where neither is known."""
+class ProcessEnd:
+    """How a rank, or the launcher, ended; `code` is None and `signal` "" where nobody saw it."""
 
     def __init__(self, rank: int, log: str, number: int = 0) -> None:
         self.rank = rank
         self.log = log
         self.number = number  # of this start of the rank, as rank_exits.py has it
-        self.made_ns = 0  # when it started; 0 where nobody knows
+        self.started_ns = 0  # 0: unknown
         self.host = ""
         self.pid = 0
-        self.code = None  # type: int | None
+        self.code: int | None = None
         self.signal = ""
         self.died_ns = 0
-        self.rough = False  # died_ns is torchrun's: whole seconds, rounded down
-        self.named_first = False  # torchrun says so; believed where the times are its own
+        self.is_rounded = False  # died_ns is torchrun's: whole seconds, rounded down
+        self.named_first = False  # by torchrun; believed where the times are its own
         self.recorded = False  # the rank had a record: hooks were in place
-        self.in_order = False  # the interpreter shut down by itself
-        self.exit_ns = 0  # when it began to
+        self.is_orderly = False  # the interpreter shut down by itself
+        self.shutdown_ns = 0  # when it began to
         self.from_outside = False  # the agent found it ended by a signal that it had not sent
-        self.error = None  # type: dict[str, Any] | None
-        self.threads = []  # type: list[dict[str, Any]]
-        self.fatal = ""
+        self.error: RaisedException | None = None
+        self.threads: list[RaisedException] = []  # exceptions of other threads than the main one
+        self.fatal = ""  # text of faulthandler
         self.has_gaps = False  # a full disk has swallowed some of its output
-        self.dropped = 0  # bytes of it, where it could still tell
-        self.well = False  # the launcher, and so the job, ended with 0
+        self.dropped = 0  # bytes of it, where the rank could still record them
+        self.job_succeeded = False  # the launcher ended with 0
 
     @property
     def time_ns(self) -> int:
         """When it failed: the exception, else the death; 0 where nobody saw."""
-        told = self.error.get("time_ns") if self.error else 0
-        return told if isinstance(told, int) and told > 0 else self.died_ns
+        raised_ns = self.error.time_ns if self.error else 0
+        return raised_ns if raised_ns > 0 else self.died_ns
 
     @property
-    def left_ns(self) -> int:
-        """When a rank that ended well did so; 0 for any other, and where nobody saw."""
-        well = self.code == 0 if self.code is not None else self.in_order and self.error is None
-        return (self.exit_ns or self.died_ns) if well and not self.signal else 0
+    def finished_ns(self) -> int:
+        """When a rank that succeeded ended; 0 for any other, and where nobody saw."""
+        ended_itself = self.is_orderly and self.error is None
+        succeeded = ended_itself if self.code is None else self.code == 0
+        return (self.shutdown_ns or self.died_ns) if succeeded and not self.signal else 0
 
     @property
     def survived(self) -> bool:
@@ -79,266 +85,217 @@ class End(object):
         """
         if self.error is None or self.signal:
             return False
-        if self.code is None:
-            return self.well and self.error.get("uncaught") is False
-        return self.code == 0
+        return self.code == 0 or (
+            self.code is None and self.job_succeeded and not self.error.uncaught
+        )
 
     @property
-    def over_ns(self) -> int:
-        """When it was done, rather too early than too late; 0 where nobody knows."""
-        told = self.error.get("time_ns") if self.error else 0
-        known = told if isinstance(told, int) else 0
-        return self.exit_ns or max(known, self.died_ns - LAG)
+    def ended_ns(self) -> int:
+        """When it ended, rather too early than too late; 0 where nobody knows."""
+        raised_ns = self.error.time_ns if self.error else 0
+        return self.shutdown_ns or max(raised_ns, self.died_ns - LAG)
 
     @property
     def failed(self) -> bool:
-        """Whether anything says that this rank did not end well."""
-        if self.survived:
-            return False
-        return self.error is not None or bool(self.signal) or bool(self.code)
+        """Whether anything shows that it did not end well."""
+        return not self.survived and bool(self.error is not None or self.signal or self.code)
 
 
-def collect(
-    node_dir: str, attempt: int, exits: Mapping[Any, Any], block: Mapping[int, dict[str, Any]]
-) -> dict[int, End]:
-    """Return {rank: end} of the last start of each rank of an attempt that counts."""
-    last = last_step(starts(node_dir, attempt, exits), failed=False)
-    add_block(last, last, block, os.path.join(node_dir, "logs", "attempt-%d" % attempt))
-    found = {}  # type: dict[int, End]
-    for end in sorted(last, key=lambda end: (end.made_ns, end.number)):
-        found[end.rank] = end
-    return found
+def collect(node_dir: str, attempt: int) -> dict[int, ProcessEnd]:
+    """Return {rank: end} of the last start of each rank of an attempt that still runs."""
+    return _newest(last_step(starts(node_dir, attempt, {}), failed=False))
 
 
-def starts(node_dir: str, attempt: int, exits: Mapping[Any, Any]) -> list[End]:
+def _newest(ends: list[ProcessEnd]) -> dict[int, ProcessEnd]:
+    return {end.rank: end for end in sorted(ends, key=lambda end: (end.started_ns, end.number))}
+
+
+def starts(node_dir: str, attempt: int, exits: Mapping[int, dict[str, Any]]) -> list[ProcessEnd]:
     """Return the end of each start of each rank of an attempt, torchrun's last restarts only."""
-    logs = os.path.join(node_dir, "logs", "attempt-%d" % attempt)
-    found = {}  # type: dict[tuple[int, int], End]
+    logs = os.path.join(node_dir, "logs", f"attempt-{attempt}")
+    ends: dict[tuple[int, int], ProcessEnd] = {}
 
-    def end(rank: int, number: int) -> End:
-        if (rank, number) not in found:
-            found[rank, number] = End(rank, _log(logs, rank), number)
-        return found[rank, number]
+    def end(rank: int, number: int) -> ProcessEnd:
+        if (rank, number) not in ends:
+            ends[rank, number] = ProcessEnd(rank, _log(logs, rank), number)
+        return ends[rank, number]
 
-    for (rank, number), made in _made(node_dir, attempt).items():
-        end(rank, number).made_ns = made
-    for (rank, number), path in sorted(_files(node_dir, attempt).items()):
-        _read_record(end(rank, number), path)
-    for rank, exit_ in exits.items():
-        if isinstance(exit_, dict) and str(rank).isdigit():
-            for one in (exit_, *(exit_.get("earlier") or ())):
-                _read_exit(end(int(rank), _whole(one, "restart")), one)
-    top = {}  # type: dict[int, int]
-    for _, number in found:
-        top[number // STEP] = max(number, top.get(number // STEP, 0))
-    kept = [found[key] for key in sorted(found) if key[1] == top[key[1] // STEP]]
-    for one in kept:
-        _complete(one)
-    return kept
+    for key, path in _files(os.path.join(node_dir, "ranks"), attempt).items():
+        with contextlib.suppress(OSError):
+            end(*key).started_ns = os.stat(path).st_mtime_ns
+    for key, path in sorted(_files(os.path.join(node_dir, "records"), attempt).items()):
+        _read_record(end(*key), path)
+    for rank, newest in exits.items():
+        for exit_ in (newest, *newest.get("earlier", ())):
+            _read_exit(end(rank, exit_["restart"]), exit_)
+    last: dict[int, int] = {}  # step of the job -> number of its last restart
+    for _, number in ends:
+        last[number // STEP] = max(number, last.get(number // STEP, 0))
+    counted = [ends[key] for key in sorted(ends) if key[1] == last[key[1] // STEP]]
+    for rank_end in counted:
+        _complete(rank_end)
+    return counted
 
 
-def last_step(found: list[End], *, failed: bool) -> list[End]:
-    """Return the last step of a job: the newest start, with what began or lived on beside it.
+def last_step(ends: list[ProcessEnd], *, failed: bool) -> list[ProcessEnd]:
+    """Return the last step of a job: the newest start, with what began or ran on beside it.
 
     `failed`: the job did. Then it is the last step of which a rank failed, where there is any.
     """
-    if not found:
+    if not ends:
         return []
-    last = _beside(max(found, key=lambda end: (end.made_ns, end.number)), found)
+    last = _beside(max(ends, key=lambda end: (end.started_ns, end.number)), ends)
     if failed and not any(end.failed for end in last):
-        bad = [end for end in found if end.failed and end.over_ns]
+        bad = [end for end in ends if end.failed and end.ended_ns]
         if bad:
-            return _beside(max(bad, key=lambda end: end.over_ns), found)
+            return _beside(max(bad, key=lambda end: end.ended_ns), ends)
     return last
 
 
-def _beside(one: End, found: list[End]) -> list[End]:
-    """Return a start and those of its step, and those that lived at the same time."""
-    newest = {}  # type: dict[int, End]
-    for end in sorted(found, key=lambda end: (end.made_ns, end.number)):
-        newest[end.rank] = end
+def _beside(start: ProcessEnd, ends: list[ProcessEnd]) -> list[ProcessEnd]:
+    """Return a start and those of its step, and those that ran at the same time."""
+    newest = _newest(ends)
     return [
         end
-        for end in found
-        if end is one
-        or (end.number == one.number and end is newest[end.rank])
-        or (0 < one.made_ns <= end.over_ns and not 0 < one.over_ns < end.made_ns)
+        for end in ends
+        if end is start
+        or (end.number == start.number and end is newest[end.rank])
+        or (0 < start.started_ns <= end.ended_ns and not 0 < start.ended_ns < end.started_ns)
     ]
 
 
 def add_block(
-    last: list[End],
-    found: list[End],
-    block: Mapping[int, dict[str, Any]],
+    last: list[ProcessEnd],
+    ends: list[ProcessEnd],
+    block: Mapping[int, ElasticFailure],
     logs: str,
     *,
-    failed: bool = True,
+    failed: bool,
 ) -> None:
     """Take from torchrun's block what nobody else has seen of the ranks of the last step.
 
-    What an earlier step was, or was started by a rank, is not of it. Where the job has not failed,
-    a block adds no rank to those that have told of themselves: somebody has handled that failure.
+    An earlier step, and what a rank has started, is left out. Where the job has not failed, a
+    block adds no rank to those that have records: somebody has handled that failure.
     """
-    gone = {end.pid for end in found if end not in last and end.pid}
-    spoken = bool(last)
+    earlier_pids = {end.pid for end in ends if end not in last and end.pid}
+    had_ends = bool(last)
     for rank, entry in block.items():
-        if entry["pid"] in gone:
+        if entry.pid in earlier_pids:
             continue
         of_rank = [end for end in last if end.rank == rank]
-        same = [end for end in of_rank if end.pid == entry["pid"]] or of_rank
+        same = [end for end in of_rank if end.pid == entry.pid] or of_rank
         if not same:
-            if spoken and not failed:
+            if had_ends and not failed:
                 continue
-            same = [End(rank, _log(logs, rank))]
+            same = [ProcessEnd(rank, _log(logs, rank))]
             last.append(same[0])
-        _read_entry(max(same, key=lambda end: (end.made_ns, end.number)), entry)
+        _read_entry(_newest(same)[rank], entry)
     for end in last:
         _complete(end)
 
 
-def _complete(end: End) -> None:
-    """Take from faulthandler's words what nobody saw, or from the log what it wrote there."""
-    if end.signal in NATIVE and not end.fatal:
-        end.fatal = _fatal(log_tails.read(end.log))  # the user has faulthandler too
+def _complete(end: ProcessEnd) -> None:
+    """Take from faulthandler's text what nobody saw, or from the log what it wrote there."""
+    if end.signal in NATIVE and not end.fatal:  # the user has faulthandler too
+        _, title, text = log_tails.read(end.log).rpartition("Fatal Python error: ")
+        end.fatal = (title + text)[:FATAL] if title else ""
     if end.code is None and not end.signal:
         end.signal = next((s for text, s in FATAL_WORDS if text in end.fatal[:80]), "")
 
 
-def _made(node_dir: str, attempt: int) -> dict[tuple[int, int], int]:
-    """Return {(rank, number): when its marker was made} of an attempt."""
-    folder = os.path.join(node_dir, "ranks")
-    made = {}  # type: dict[tuple[int, int], int]
-    try:
+def _files(folder: str, attempt: int) -> dict[tuple[int, int], str]:
+    """Return {(rank, number): path without suffix} of an attempt's markers or records."""
+    files = {}
+    with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            parts = name[len("rank-") :].split(".") if name.startswith("rank-") else []
-            if len(parts) != 3 or not all(p.isdigit() and len(p) < 10 for p in parts):  # noqa: PLR2004
-                continue
-            if int(parts[1]) == attempt:
-                at = os.stat(os.path.join(folder, name)).st_mtime_ns
-                made[int(parts[0]), int(parts[2])] = at
-    except OSError:
-        pass
-    return made
+            hit = match.compiled(_FILE_NAME).match(name)
+            if hit and int(hit.group(2)) == attempt:
+                stem = os.path.join(folder, "rank-{}.{}.{}".format(*hit.groups()))
+                files[int(hit.group(1)), int(hit.group(3))] = stem
+    return files
 
 
-def _fatal(text: str) -> str:
-    """Return faulthandler's text in a log, from the last time it wrote there."""
-    at = text.rfind("Fatal Python error: ")
-    return text[at : at + FATAL] if at >= 0 else ""
-
-
-def _files(node_dir: str, attempt: int) -> dict[tuple[int, int], str]:
-    """Return {(rank, restart): path without suffix} of the records of an attempt."""
-    folder = os.path.join(node_dir, "records")
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return {}
-    found = {}
-    for name in names:
-        parts = name[len("rank-") :].split(".") if name.startswith("rank-") else []
-        if len(parts) != 4 or not all(p.isdigit() and len(p) < 10 for p in parts[:3]):  # noqa: PLR2004
-            continue
-        if int(parts[1]) == attempt:
-            found[int(parts[0]), int(parts[2])] = os.path.join(folder, name.rpartition(".")[0])
-    return found
-
-
-def _read_record(end: End, stem: str) -> None:
-    for record in _objects(stem + ".json"):
-        end.recorded = True
-        end.pid = _whole(record, "pid") or end.pid
-        end.host = str(record.get("host") or end.host)
-        if record.get("kind") == "exit":
-            end.in_order, end.exit_ns = True, _whole(record, "time_ns")
-            end.dropped = _whole(record, "dropped")
-        elif record.get("kind") == "gap":
+def _read_record(end: ProcessEnd, stem: str) -> None:
+    end.recorded = os.path.exists(stem + ".json")
+    for event in _events(stem + ".json"):
+        end.pid = event.pid or end.pid
+        end.host = event.host or end.host
+        if event.kind == "exit":
+            end.is_orderly, end.shutdown_ns, end.dropped = True, event.time_ns, event.dropped
+        elif event.kind == "gap":
             end.has_gaps = True
-        elif record.get("kind") == "exception":
-            if record.get("thread") is not None:
-                end.threads.append(record)
-            else:
-                end.error = record  # a later one replaces it: the interpreter ended with that
-    end.recorded = end.recorded or os.path.exists(stem + ".json")
+        elif event.kind == "exception" and event.thread is not None:
+            end.threads.append(event)
+        elif event.kind == "exception":
+            end.error = event  # a later one replaces it: the interpreter ended with that
     end.fatal = log_tails.read(stem + ".fatal", FATAL).strip()
     end.host = end.host or os.uname().nodename
 
 
-def _objects(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a record; half lines and the unused rest are skipped."""
+def _events(path: str) -> Iterator[RaisedException]:
+    """Yield the lines of a record; half lines and the unused rest are skipped."""
     try:
         with open(path, "rb") as file:
             data = file.read(RECORD_LIMIT)
     except OSError:
         return
     for line in data.replace(b"\x00", b"").split(b"\n"):
-        try:
-            found = json.loads(line.decode("utf-8", "replace")) if line.strip() else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
-            yield found
+        with contextlib.suppress(ValueError, RecursionError):
+            event = json.loads(line.decode("utf-8", "replace"))
+            if isinstance(event, dict):
+                yield RaisedException.from_json(event)
 
 
-def _read_exit(end: End, exit_: dict[str, Any]) -> None:
-    code = exit_.get("code")
-    end.code = code if isinstance(code, int) else None
-    end.signal = str(exit_.get("signal") or "")
-    end.died_ns = _whole(exit_, "time_ns")
-    end.made_ns = _whole(exit_, "made_ns") or end.made_ns
-    end.pid = end.pid or _whole(exit_, "pid")
+def _read_exit(end: ProcessEnd, exit_: Mapping[str, Any]) -> None:
+    end.code, end.signal, end.died_ns = exit_["code"], exit_["signal"], exit_["time_ns"]
+    end.started_ns = exit_.get("made_ns") or end.started_ns
+    end.pid = end.pid or exit_["pid"]
     end.host = end.host or os.uname().nodename  # torchrun calls it localhost
 
 
-def _read_entry(end: End, entry: dict[str, Any]) -> None:
+def _read_entry(end: ProcessEnd, entry: ElasticFailure) -> None:
     """Take from torchrun's block what nobody else has seen."""
-    if not end.host and entry["host"] != "localhost":
-        end.host = str(entry["host"])
-    if end.code is None and not end.signal and end.pid in (0, entry["pid"]):
-        end.code, end.signal = entry["code"], entry["signal"]
-        end.pid = entry["pid"]
+    if not end.host and entry.host != "localhost":
+        end.host = entry.host
+    if end.code is None and not end.signal and end.pid in (0, entry.pid):
+        end.code, end.signal, end.pid = entry.code, entry.signal, entry.pid
     if not end.died_ns:
-        end.died_ns, end.rough = _nanoseconds(str(entry["time"])), True
-        end.named_first = bool(entry["first"])
-    text = str(entry["traceback"])
-    if end.error is None and text.startswith("Traceback"):
-        last = text.rstrip().rpartition("\n")[2].strip()
+        end.died_ns, end.is_rounded = _nanoseconds(entry.time), True
+        end.named_first = entry.first
+    if end.error is None and entry.traceback.startswith("Traceback"):
+        last = entry.traceback.rstrip().rpartition("\n")[2].strip()
         kind, _, message = last.partition(": ")
-        end.error = {"type": kind, "message": message, "traceback": text}
+        end.error = RaisedException(type=kind, message=message, traceback=entry.traceback)
 
 
 def mark_signals(
-    ends: list[End], block: Mapping[int, dict[str, Any]], asked: set[int], over: int
+    ends: list[ProcessEnd],
+    block: Mapping[int, ElasticFailure],
+    signalled: set[int],
+    launcher_ns: int,
 ) -> None:
-    """Find the ranks that a signal ended which the agent had not sent; `over` is its own end.
+    """Mark the ranks that a signal ended which the agent had not sent before its own end.
 
-    The agent tells pid and signal of each of its processes, and to which it has sent one: only to
-    those that still lived.
+    The agent reports pid and signal of each of its processes, and to which it has sent one: only
+    to those that still ran.
     """
     for end in ends:
         entry = block.get(end.rank)
-        if not entry or not entry["signal"] or end.pid != entry["pid"] or end.pid in asked:
+        if not entry or not entry.signal or end.pid != entry.pid or end.pid in signalled:
             continue
-        before = not (over and end.died_ns > over)
-        end.from_outside = before and end.signal == entry["signal"]
+        is_after = 0 < launcher_ns < end.died_ns
+        end.from_outside = not is_after and end.signal == entry.signal
 
 
 def _nanoseconds(text: str) -> int:
     """Return the wall time of torchrun's `2026-11-21_14:38:12` (local time, whole seconds)."""
-    import time  # noqa: PLC0415 - only where something failed
-
     try:
-        return int(time.mktime(time.strptime(text, "%Y-%m-%d_%H:%M:%S"))) * 1000000000
+        return int(time.mktime(time.strptime(text, "%Y-%m-%d_%H:%M:%S"))) * 10**9
     except (ValueError, OverflowError):
         return 0
 
 
-def _whole(data: Mapping[str, Any], key: str) -> int:
-    value = data.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 def _log(logs: str, rank: int) -> str:
     """Return the log that holds a rank's output: its own, else the launcher's."""
-    own = os.path.join(logs, "rank-%d.log" % rank)
+    own = os.path.join(logs, f"rank-{rank}.log")
     return own if os.path.exists(own) else os.path.join(logs, "launcher.log")

@@ -136,21 +136,23 @@ class Evidence:
         if self.attempt is None:
             return []
         roots = list(self.run.roots)
-        ends = sorted(rank_ends.collect(self.dir, self.attempt, {}, {}).items())
-        left = {rank: end.left_ns for rank, end in ends if end.left_ns and rank not in alive}
+        ends = sorted(rank_ends.collect(self.dir, self.attempt).items())
+        left = {
+            rank: end.finished_ns for rank, end in ends if end.finished_ns and rank not in alive
+        }
         exits = []
         if left:
             first = min(left, key=lambda rank: left[rank])
             text = stacks.describe_exits(sorted(left), (self.started_ns - left[first]) / 1e9)
             exits.append({"rank": first, "state": "left", "frame": None, "text": text})
         for rank, end in ends:
-            for record in end.threads[-1:]:
-                error = log_tails.unwrapped(record)
+            for raised in end.threads[-1:]:
+                error = log_tails.unwrapped(raised)
                 frame = log_tails.user_frame(log_tails.frames_of(error), roots)
-                at = record.get("time_ns")
-                age = (self.started_ns - at) / 1e9 if isinstance(at, int) else 0.0
-                what = dict(error, what=blame.in_short(error, 160))
-                text = f"rank {rank}: {stacks.describe_thread_error(what, frame, age)}"
+                age = (self.started_ns - raised.time_ns) / 1e9 if raised.time_ns else 0.0
+                what = blame.describe_exception(error, 160)
+                text = stacks.describe_thread_error(raised.thread or "thread", what, frame, age)
+                text = f"rank {rank}: {text}"
                 exits.append({"rank": rank, "state": "thread", "frame": frame, "text": text})
         return exits
 
@@ -167,8 +169,7 @@ def _blame(
     is_missed = any(report.get("waits") for report in ranks.values())
     for end in exits:
         if is_missed if end["state"] == "left" else odd in (None, end["rank"]):
-            frame = None if end["frame"] is None else StackFrame.from_json(end["frame"])
-            return end["rank"], frame, advice.hang(end["rank"], "", 0, end["state"])
+            return end["rank"], end["frame"], advice.hang(end["rank"], "", 0, end["state"])
     report = ranks.get(odd, {}) if odd is not None else {}
     frame = None if report.get("frame") is None else StackFrame.from_json(report["frame"])
     location = "" if frame is None else f"{frame.file.rpartition('/')[2]}:{frame.line}"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Tuple
 
+    from safelaunch.runtime.records import StackFrame
+
     Frame = Tuple[str, int, str]  # file, line, function
 
 # Paths of code that is not the user's: environments are often kept inside the project.
@@ -186,16 +188,13 @@ def _together(count: int, waiting: bool) -> str:
     return ""
 
 
-def describe_thread_error(
-    record: dict[str, Any], frame: dict[str, Any] | None, seconds: float
-) -> str:
+def describe_thread_error(name: str, what: str, frame: StackFrame | None, seconds: float) -> str:
     """Describe the exception of a thread: what, where, and how long before the hang."""
-    name = str(record.get("thread") or "thread")
     if name.startswith("Thread-") and name.endswith(")"):
         name = name.partition(" (")[2][:-1] or name  # Thread-1 (prefetch): its function
-    text = f"{record.get('what')} in thread {name}"
+    text = f"{what} in thread {name}"
     if frame is not None:
-        text += f", {str(frame.get('file')).rpartition('/')[2]}:{frame.get('line')}"
+        text += f", {frame.file.rpartition('/')[2]}:{frame.line}"
     return f"{text}, {brief_duration(seconds)} before"
 
 

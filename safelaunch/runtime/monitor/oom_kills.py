@@ -5,20 +5,16 @@ and memory.oom_control (v1), since Linux 4.13, of a process's group and of its p
 kernel log is read where that is allowed (/dev/kmsg: root, or kernel.dmesg_restrict=0).
 """
 
-# ruff: noqa: PLC0415 - re is imported late: the start of the supervisor does not need it
-
 from __future__ import annotations
 
 import os
+import re
+
+from safelaunch.runtime.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
-
-    Listed = list[dict[str, Any]]
-else:
-    Listed = list
+    from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = "/sys/fs/cgroup"
 FILES = ("memory.events", "memory.oom_control")
@@ -28,16 +24,26 @@ KMSG_LIMIT = 20000  # records that are read: a full 1 MiB ring holds fewer
 PIDS = 20000  # processes that are recorded: the ranks come first, and memory is bounded
 
 
-class Kills(Listed):
+class OomKill(Record):
+    """A process that the kernel killed for lack of memory.
+
+    text: the evidence
+    pid: process id; None: some process of the group
+    pids: processes of the group
+    """
+
+    text: str = ""
+    pid: int | None = None
+    pids: Sequence[int] = ()
+
+
+class Kills:
     """The kills for lack of memory, and which sources would have shown more of them."""
 
     def __init__(
-        self,
-        kills: Iterable[dict[str, Any]] = (),
-        log: bool = False,
-        counted: Iterable[int] = (),
+        self, kills: Iterable[OomKill] = (), log: bool = False, counted: Iterable[int] = ()
     ) -> None:
-        Listed.__init__(self, kills)
+        self.kills = list(kills)
         self.log = log
         self.counted = frozenset(counted)
 
@@ -73,12 +79,12 @@ class Snapshot:
                     self.counts[path] = _oom_kills(path)
 
     def kills(self) -> Kills:
-        """Return the kills since the last call: {text, pid (None: unknown), pids (of the group)}.
+        """Return the kills since the last call.
 
         The kernel log comes first, it names the process; then the counters, narrowest group first.
         A removed group has no counter any more, but its parents count its kills too (v2).
         """
-        kills = Kills(_log_kills(self.log), self.log is not None)
+        kills = list(_log_kills(self.log))
         counted: set[int] = set()
         for path, before in sorted(self.counts.items(), key=lambda item: -len(item[0])):
             now = _oom_kills(path)
@@ -89,9 +95,8 @@ class Snapshot:
                 counted |= self.members[path]
             if now > before >= 0:
                 text = f"oom_kill rose from {before} to {now} in {path}"
-                kills.append({"text": text, "pid": None, "pids": sorted(self.members[path])})
-        kills.counted = frozenset(counted)
-        return kills
+                kills.append(OomKill(text=text, pids=sorted(self.members[path])))
+        return Kills(kills, self.log is not None, counted)
 
     def close(self) -> None:
         """Close the kernel log."""
@@ -118,19 +123,14 @@ class Snapshot:
         return paths
 
 
-def proof(kills: list[dict[str, Any]], pid: int | None) -> str | None:
+def proof(kills: Kills, pid: int | None) -> str | None:
     """Return the evidence that a process (None: some child of a rank) was killed for memory.
 
     A line of the kernel log that names another process proves nothing about this one.
     """
-    named = [kill for kill in kills if kill.get("pid") is not None]
-    for kill in named:
-        if pid is None or kill["pid"] == pid:
-            return str(kill["text"])
-    for kill in kills:
-        if kill.get("pid") is None and (pid is None or pid in kill.get("pids", ())):
-            return str(kill["text"])
-    return None
+    named = [kill for kill in kills.kills if kill.pid is not None and pid in (None, kill.pid)]
+    counted = [k for k in kills.kills if k.pid is None and (pid is None or pid in k.pids)]
+    return next((kill.text for kill in named + counted), None)
 
 
 def _with_parents(base: str, group: str, name: str) -> list[str]:
@@ -180,10 +180,8 @@ def _open(path: str) -> int | None:
     return fd
 
 
-def _log_kills(fd: int | None) -> Iterator[dict[str, Any]]:
+def _log_kills(fd: int | None) -> Iterator[OomKill]:
     """Yield the kills that the kernel log has recorded since it was opened or last read."""
-    import re
-
     killed = re.compile(rb"[Kk]ill(?:ed)? process (\d+) \(([^)]*)\)")
     if fd is None:
         return
@@ -197,10 +195,6 @@ def _log_kills(fd: int | None) -> Iterator[dict[str, Any]]:
         hit = killed.search(record)
         if hit is not None:
             text = record.partition(b";")[2].partition(b"\n")[0].decode("utf-8", "replace")
-            yield {
-                "text": f"kernel log: {text.strip()[:200]}",
-                "pid": int(hit.group(1)),
-                "pids": [],
-            }
+            yield OomKill(text=f"kernel log: {text.strip()[:200]}", pid=int(hit.group(1)))
         elif not record:
             return

@@ -4,10 +4,11 @@
 `NODE_DIR/records/rank-<rank>.<attempt>.<restart>.*` are opened then, so that a failure by a full
 disk or by too many open files can still be written down:
 
-`.json`    one JSON object a line: `{"kind": "exception", ...}` as safelaunch_record.py makes it,
-           `{"kind": "gap", ...}` once a full disk has swallowed output (safelaunch_log.py), and
-           `{"kind": "exit", ...}` from atexit. Space is reserved and the unused rest is NUL.
-           Where a file system copies on write that is a good chance, not a promise.
+`.json`    one JSON object a line (RankEvent in runtime/records.py): `{"kind": "exception", ...}`
+           as safelaunch_record.py makes it, `{"kind": "gap", ...}` once a full disk has swallowed
+           output (safelaunch_log.py), and `{"kind": "exit", ...}` from atexit. Space is reserved
+           and the unused rest is NUL. Where a file system copies on write that helps, but is no
+           guarantee.
 `.fatal`   what faulthandler writes at SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL. Missing or empty
            where the user has faulthandler too (`-X faulthandler`, a later `faulthandler.enable()`,
            `@record` of torchelastic): the text is then in the rank's log, as ever.
@@ -19,13 +20,13 @@ code installs later and that does not call ours (rich, typer, IPython) hides not
 thread: see _Canary. Not seen: SystemExit, os._exit and signals (the supervisor sees the exit),
 errors that user code catches, threads where user code has replaced `threading.excepthook` without
 a chain, and threads of Python < 3.8. An exception that was passed to `sys.excepthook` by hand is
-recorded, though the program may go on: it is not `uncaught`, and the exit code tells.
+recorded, though the program may go on: it is not `uncaught`, and the exit code decides.
 
-A program that replaces itself by exec goes on where its files end. Forked children write nothing
-here: hooks compare the pid. Nothing of this raises or prints.
+A program that replaces itself by exec appends to its files. Forked children write nothing to them:
+hooks compare the pid. Nothing of this raises or prints.
 
-Imported, often compiled, at each start of a rank, hence nothing but modules that are built into the
-interpreter, and what only a failure needs is in safelaunch_record.py. Syntax of Python 3.5.
+Imported, often compiled, at each start of a rank: only modules that are built into the interpreter
+are used, and what only a failure needs is in safelaunch_record.py. Syntax of Python 3.5.
 """
 
 import _thread
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
 
 # SIGRTMIN+10 of glibc; a number, because libraries count from different minima. glibc and musl take
 # 32 to 34, .NET 34, valgrind 64, systemd's own use leaves 42 to 46 free; USR1 and USR2 belong to
-# NCCL, Slurm, submitit, Kineto. runtime/evidence.py repeats the number.
+# NCCL, Slurm, submitit, Kineto. runtime/hang/evidence.py repeats the number.
 STACKS_SIGNAL = 44
 
 ROOM = 16384  # bytes: the longest record that safelaunch_record.py makes is shorter
 RESERVED = 2 * ROOM  # the second half is for the exception that ends the program
-HIGH_FD = 240  # our descriptors begin here: the user's own begin at 3 as ever, and who closes and
-# opens low ones does not get ours; 256 is the least limit in common use (macOS)
+HIGH_FD = 240  # the first of our descriptors: the user's own begin at 3 as ever, and code that
+# closes and opens low ones does not get ours; 256 is the least limit in common use (macOS)
 
 EXIT = '{"kind": "exit", "time_ns": %d, "monotonic_ns": %d, "pid": %d, "dropped": %d}\n'
 GAP = '{"kind": "gap", "time_ns": %d, "monotonic_ns": %d, "pid": %d}\n'
-# what can be said where making a whole record failed
+# the record where making a whole one failed
 LEAST = (
     '{"kind": "exception", "uncaught": %s, "thread": %s, "time_ns": %d, "monotonic_ns": %d, '
     '"pid": %d, "rank": %s, "attempt": %s, "restart": %s, "type": "%s", "message": "", '
@@ -59,43 +60,32 @@ LEAST = (
 )
 
 
-class _Own(object):
-    """A descriptor of ours, out of the way, and known again: user code may close any number."""
+class _OwnFile:
+    """A descriptor of ours with a high number, checked before use: user code may close any."""
 
     def __init__(self, path: str, flags: int, offset: int) -> None:
         self.fd = os.open(path, flags, 0o600)
-        self._move(HIGH_FD + offset)
-        self.identity = self._look()
-
-    def _move(self, number: int) -> None:
-        try:
-            os.fstat(number)
-        except OSError:
+        number = HIGH_FD + offset
+        if _identity(number) is None:
             try:
                 os.dup2(self.fd, number, False)
+                os.close(self.fd)
+                self.fd = number
             except OSError:
-                return  # above the limit of open files
-            os.close(self.fd)
-            self.fd = number
-
-    def _look(self) -> "tuple[int, int] | None":
-        try:
-            seen = os.fstat(self.fd)
-        except OSError:
-            return None
-        return seen.st_dev, seen.st_ino
+                pass  # above the limit of open files
+        self.identity = _identity(self.fd)
 
     def is_ours(self) -> bool:
         """Whether the number still stands for our file."""
-        return self._look() == self.identity
+        return _identity(self.fd) == self.identity
 
     def close(self) -> None:
-        """Let go of the descriptor, if it is still ours."""
+        """Close the descriptor, if it is still ours."""
         if self.is_ours():
             os.close(self.fd)
         self.identity = (0, 0)  # and never again
 
-    def leave(self) -> None:
+    def redirect_to_stderr(self) -> None:
         """In a forked child: let the number stand for the child's stderr, not for our file."""
         if self.is_ours():
             try:
@@ -104,57 +94,62 @@ class _Own(object):
                 os.close(self.fd)
 
 
-class _Rank(object):
-    """What is known from the start on, and the open record."""
+def _identity(fd: int) -> "tuple[int, int] | None":
+    try:
+        stat = os.fstat(fd)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+class _Rank:
+    """The numbers of this rank, and its open record."""
 
     def __init__(self, node: str, rank: str, attempt: str, restart: str) -> None:
         self.pid = os.getpid()
         self.main_thread = _thread.get_ident()
         self.number = (rank, attempt, restart)
         self.path = os.path.join(node, "records", "rank-%s.%s.%s" % self.number)
-        self.place = (os.environ.get("LOCAL_RANK", ""), os.environ.get("WORLD_SIZE", ""))
+        self.world = (os.environ.get("LOCAL_RANK", ""), os.environ.get("WORLD_SIZE", ""))
         try:
             self.folder = os.getcwd()
         except OSError:
             self.folder = ""
-        self.told = 0  # id() of the exception in sys.last_value, not a reference: frames are large
+        self.recorded = 0  # id() of the exception in sys.last_value; a reference would keep frames
         self.busy = set()  # type: set[int]
-        self.over = False
+        self.is_over = False
         self.dropped = 0  # bytes of output for which the log had no room
-        self.record = _Own(self.path + ".json", os.O_RDWR | os.O_CREAT, 0)
-        self.used = self._go_on()
+        self.record = _OwnFile(self.path + ".json", os.O_RDWR | os.O_CREAT, 0)
+        # before an exec this process may have written to it: append
+        self.used = len(os.read(self.record.fd, RESERVED).rstrip(b"\0"))
+        os.lseek(self.record.fd, self.used, os.SEEK_SET)
         try:
             os.posix_fallocate(self.record.fd, 0, RESERVED)
         except (AttributeError, OSError):
             pass  # not Linux, or full already: there may be room later
-        # let go of at a failure: Python can open source files then, one at a time
-        self.spare = _Own(os.devnull, os.O_RDONLY, 1)
+        # closed at a failure: Python can open source files then, one at a time
+        self.spare = _OwnFile(os.devnull, os.O_RDONLY, 1)
         # read now and compiled at a failure: that needs no descriptor then, and no run directory
         with open(os.path.join(os.path.dirname(__file__), "safelaunch_record.py"), "rb") as file:
             self.source = file.read()
 
-    def _go_on(self) -> int:
-        """Return where the record ends that we have begun before an exec, and go there."""
-        if not os.fstat(self.record.fd).st_size:
-            return 0
-        used = len(os.read(self.record.fd, RESERVED).rstrip(b"\0"))
-        return os.lseek(self.record.fd, used, os.SEEK_SET)
-
-    def tell(self, error: BaseException, thread: object = None, room: int = ROOM) -> None:
+    def record_exception(
+        self, error: BaseException, thread: object = None, room: int = ROOM
+    ) -> None:
         """Record an exception, once, if no more than `room` is then used. Never raises."""
         me = _thread.get_ident()
-        if os.getpid() != self.pid or self.over or isinstance(error, SystemExit):
+        if os.getpid() != self.pid or self.is_over or isinstance(error, SystemExit):
             return
         last = error is getattr(sys, "last_value", None)
-        if me in self.busy or (last and self.told == id(error)):
+        if me in self.busy or (last and self.recorded == id(error)):
             return
         now = _now()
         self.busy.add(me)
         try:
             self.spare.close()
-            self.told = id(error) if last else self.told
+            self.recorded = id(error) if last else self.recorded
             self._write_exception(error, thread, now, room, last)
-            self.spare = _Own(os.devnull, os.O_RDONLY, 1)
+            self.spare = _OwnFile(os.devnull, os.O_RDONLY, 1)
         except BaseException:  # noqa: BLE001,S110 - also a signal handler's: the hook must go on
             pass
         finally:
@@ -172,18 +167,18 @@ class _Rank(object):
         is_main = _thread.get_ident() == self.main_thread
         try:
             exec(compile(self.source, "safelaunch_record.py", "exec"), space)  # noqa: S102 - ours
-            found, data = space["make"](self, error, thread, now, uncaught)  # type: ignore[operator]
+            record, data = space["make"](self, error, thread, now, uncaught)  # type: ignore[operator]
         except BaseException:  # noqa: BLE001 - no memory, most likely
             words = ("true" if uncaught else "false", "null" if is_main else '"thread"')
             start = (now[0], now[1], self.pid)
             least = LEAST % (words + start + self.number + (type(error).__name__,))
-            found, data = None, least.encode("ascii", "replace")
+            record, data = None, least.encode("ascii", "replace")
         try:
             if self.used + len(data) <= room:
                 self.write(data)
         finally:
-            if found and is_main and isinstance(error, Exception):
-                space["tell_torchelastic"](found)  # type: ignore[operator]
+            if record and is_main and isinstance(error, Exception):
+                space["write_torchelastic_file"](record)  # type: ignore[operator]
 
     def write(self, data: bytes) -> None:
         """Append, in place. Raises OSError."""
@@ -192,7 +187,7 @@ class _Rank(object):
             while data:
                 data = data[os.write(self.record.fd, data) :]
 
-    def lose(self, size: int) -> None:
+    def count_dropped(self, size: int) -> None:
         """Count output that was dropped, and record that there is some. Never raises."""
         first = not self.dropped
         self.dropped += size
@@ -205,7 +200,7 @@ class _Rank(object):
 
     def end(self) -> None:
         """Record that the interpreter shuts down in order. Never raises."""
-        self.over = True
+        self.is_over = True
         if os.getpid() != self.pid:
             return
         try:
@@ -215,7 +210,7 @@ class _Rank(object):
             pass
 
 
-class _Canary(object):
+class _Canary:
     """Waits in `sys.last_value`, where the interpreter puts an uncaught exception.
 
     That happens before any hook is called, whoever has installed it (PyErr_PrintEx of Python 3.5
@@ -228,71 +223,71 @@ class _Canary(object):
 
     def __del__(self) -> None:
         try:
-            sys._getframe(1)  # noqa: SLF001 - there is no other way to ask
+            sys._getframe(1)  # noqa: SLF001 - there is no other way to see it
         except ValueError:
             error = getattr(sys, "last_value", None)
             if isinstance(error, BaseException):
-                self.rank.tell(error, room=RESERVED)
+                self.rank.record_exception(error, room=RESERVED)
 
 
-def install(node: str, rank: str, attempt: str, restart: str) -> _Rank:
+def install(node: str, number: str, attempt: str, restart: str) -> _Rank:
     """Open the files and put the hooks in place. Raises OSError where there is no folder."""
-    it = _Rank(node, rank, attempt, restart)
+    rank = _Rank(node, number, attempt, restart)
     previous = sys.excepthook
 
     def hook(
         kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
     ) -> None:
-        it.tell(error)
+        rank.record_exception(error)
         previous(kind, error, trace)
 
     sys.excepthook = hook
     if not hasattr(sys, "last_value"):
-        sys.last_value = _Canary(it)  # type: ignore[assignment,unused-ignore]
-    _hook_threads(it)
-    atexit.register(it.end)  # the first that is registered is the last that runs
-    _watch_signals(it)
-    return it
+        sys.last_value = _Canary(rank)  # type: ignore[assignment,unused-ignore]
+    _hook_threads(rank)
+    atexit.register(rank.end)  # the first that is registered is the last that runs
+    _watch_signals(rank)
+    return rank
 
 
-def _hook_threads(it: _Rank) -> None:
+def _hook_threads(rank: _Rank) -> None:
     """Chain threading.excepthook; without importing threading, which takes its own from _thread."""
     loaded = sys.modules.get("threading")
-    place, name = (_thread, "_excepthook") if loaded is None else (loaded, "excepthook")
-    previous = getattr(place, name, None)
+    module, name = (_thread, "_excepthook") if loaded is None else (loaded, "excepthook")
+    previous = getattr(module, name, None)
     if previous is None:
         return  # Python < 3.8
 
     def hook(args: object) -> None:
         error = getattr(args, "exc_value", None)
         if error is not None:
-            it.tell(error, getattr(args, "thread", None))
+            rank.record_exception(error, getattr(args, "thread", None))
         previous(args)
 
-    setattr(place, name, hook)
+    setattr(module, name, hook)
 
 
-def _watch_signals(it: _Rank) -> None:
+def _watch_signals(rank: _Rank) -> None:
     files = []
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     if not faulthandler.is_enabled():
-        fatal = _Own(it.path + ".fatal", flags, 2)
+        fatal = _OwnFile(rank.path + ".fatal", flags, 2)
         faulthandler.enable(fatal.fd, all_threads=True)
         files.append(fatal)
-    stacks = _Own(it.path + ".stacks", flags, 3)
+    stacks = _OwnFile(rank.path + ".stacks", flags, 3)
     try:
         faulthandler.register(STACKS_SIGNAL, stacks.fd, all_threads=True, chain=False)
         files.append(stacks)
     except (AttributeError, OSError, RuntimeError, ValueError):
         stacks.close()
-        os.unlink(it.path + ".stacks")
+        os.unlink(rank.path + ".stacks")
 
-    def leave() -> None:
+    def after_fork() -> None:
         for file in files:
-            file.leave()
+            file.redirect_to_stderr()
 
     if hasattr(os, "register_at_fork"):  # Python >= 3.7
-        os.register_at_fork(after_in_child=leave)
+        os.register_at_fork(after_in_child=after_fork)
 
 
 def _now() -> "tuple[int, int]":

@@ -1,7 +1,7 @@
 """Makes the record of an uncaught exception; run by safelaunch_rank.py at the failure, in the rank.
 
-Memory, descriptors and the source files may all have gone: what cannot be had is left out. `json`
-is not used, because it may be the import that fails; `traceback` is loaded in most programs, and
+Memory, descriptors and the source files may all be gone: what cannot be read is left out. `json` is
+not used, because it may be the import that fails; `traceback` is loaded in most programs, and
 without it the text is made by hand. Syntax of Python 3.5.
 """
 
@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from safelaunch_rank import _Rank  # type: ignore[import-not-found,unused-ignore]
 
-MESSAGE = 2000  # characters that are kept of str(exception) ...
-TRACEBACK = 6000  # ... and of the traceback, its head and its tail
+MESSAGE = 2000  # characters of str(exception)
+TRACEBACK = 6000  # characters of the traceback, its head and its tail
 FRAMES = 20
 CHAINED = 5  # frames of each exception of a chain whose whole text is too long
 LINE = 200  # of a line of source: it may be generated, or minified
@@ -27,22 +27,22 @@ ASTRAL = 0x10000  # letters from here on are two surrogates in JSON
 def make(
     rank: "_Rank", error: BaseException, thread: object, now: "tuple[int, int]", uncaught: bool
 ) -> "tuple[dict[str, object], bytes]":
-    """Return the record {"kind": "exception", ...} and its line; `now` is wall and monotonic ns.
+    """Return the record (RankEvent in runtime/records.py) and its line.
 
-    `uncaught`: the interpreter gave it to the hook, and ends the program with it.
+    `now` is wall and monotonic ns; `uncaught`: the interpreter ends the program with the exception.
     """
     message = _message(error)
     frames = _frames(error, rank.folder)
     text = _text(error, message, frames)
     while frames and len(_json(frames)) > FRAMES_ROOM:
         del frames[0]
-    found = {
+    record = {
         "kind": "exception",
         "uncaught": uncaught,
         "thread": _thread_name(rank, thread),
         "rank": int(rank.number[0]),
-        "local_rank": int(rank.place[0]) if rank.place[0].isdigit() else None,
-        "world_size": int(rank.place[1]) if rank.place[1].isdigit() else None,
+        "local_rank": int(rank.world[0]) if rank.world[0].isdigit() else None,
+        "world_size": int(rank.world[1]) if rank.world[1].isdigit() else None,
         "host": os.uname().nodename,
         "pid": rank.pid,
         "attempt": int(rank.number[1]),
@@ -54,7 +54,7 @@ def make(
         "traceback": _fit(text, TRACEBACK, TRACEBACK // 2, TRACEBACK_ROOM),
         "frames": frames,
     }
-    return found, (_json(found) + "\n").encode("ascii")
+    return record, (_json(record) + "\n").encode("ascii")
 
 
 def _thread_name(rank: "_Rank", thread: object) -> "str | None":
@@ -67,19 +67,19 @@ def _thread_name(rank: "_Rank", thread: object) -> "str | None":
     return _fit(str(name or "thread"), LINE, 0, 2 * LINE)
 
 
-def tell_torchelastic(found: "dict[str, object]") -> None:
+def write_torchelastic_file(record: "dict[str, object]") -> None:
     """Write torchelastic's error file, unless the user's @record has; then torchrun shows it.
 
     The format is that of ErrorHandler.record_exception (torch 2.13,
     torch/distributed/elastic/multiprocessing/errors/error_handler.py): the time is whole seconds
-    as text. Whole or not at all: torchrun itself fails at half a file. Raises OSError.
+    as text. It is written whole or not at all: torchrun fails at half a file. Raises OSError.
     """
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path or os.path.exists(path):
         return
-    seconds = int(str(found["time_ns"])) // 10**9
-    extra = {"py_callstack": found["traceback"], "timestamp": str(seconds)}
-    message = {"message": "%s: %s" % (found["type"], found["message"]), "extraInfo": extra}
+    seconds = int(str(record["time_ns"])) // 10**9
+    extra = {"py_callstack": record["traceback"], "timestamp": str(seconds)}
+    message = {"message": "%s: %s" % (record["type"], record["message"]), "extraInfo": extra}
     data = _json({"message": message}).encode("ascii")
     part = "%s.%d" % (path, os.getpid())
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -88,12 +88,10 @@ def tell_torchelastic(found: "dict[str, object]") -> None:
         whole = os.write(fd, data) == len(data)
     finally:
         os.close(fd)
-        (os.rename if whole else _drop)(part, path)
-
-
-def _drop(part: str, path: str) -> None:
-    del path
-    os.unlink(part)
+        if whole:
+            os.rename(part, path)
+        else:
+            os.unlink(part)
 
 
 def _name(kind: type) -> str:
@@ -111,30 +109,30 @@ def _message(error: BaseException) -> str:
 
 
 def _frames(error: BaseException, folder: str) -> "list[dict[str, object]]":
-    """Return the innermost frames, the innermost last; for a syntax error its place is that."""
-    found = []  # type: list[tuple[str, int, str, str | None]]
+    """Return the innermost frames, the innermost last; for a syntax error that is its place."""
+    calls = []  # type: list[tuple[str, int, str, str | None]]
     trace = error.__traceback__
     while trace is not None:
-        what = trace.tb_frame.f_code
-        found.append((what.co_filename, trace.tb_lineno, what.co_name, None))
+        code = trace.tb_frame.f_code
+        calls.append((code.co_filename, trace.tb_lineno, code.co_name, None))
         trace = trace.tb_next
-        if len(found) > 2 * FRAMES:
-            del found[:FRAMES]
+        if len(calls) > 2 * FRAMES:
+            del calls[:FRAMES]
     if isinstance(error, SyntaxError) and error.filename:
-        found.append((error.filename, error.lineno or 0, "<module>", error.text or ""))
+        calls.append((error.filename, error.lineno or 0, "<module>", error.text or ""))
     frames = []  # type: list[dict[str, object]]
-    for file, line, function, text in found[-FRAMES:]:
-        code = (_source(error, file, line) if text is None else text).strip()[:LINE]
+    for file, line, function, text in calls[-FRAMES:]:
+        source = (_source(error, file, line) if text is None else text).strip()[:LINE]
         if folder and not file.startswith("<"):
             file = os.path.join(folder, file)  # noqa: PLW2901 - the same file
-        frames.append({"file": file, "line": line, "function": function, "code": code})
+        frames.append({"file": file, "line": line, "function": function, "code": source})
     return frames
 
 
 def _source(error: BaseException, file: str, line: int) -> str:
     try:
         return _load("linecache", error).getline(file, line)  # type: ignore[attr-defined,no-any-return]
-    except BaseException:  # noqa: BLE001 - the source has gone, no descriptor, no memory
+    except BaseException:  # noqa: BLE001 - the source is gone, no descriptor, no memory
         return ""
 
 

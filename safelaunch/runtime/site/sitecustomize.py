@@ -1,25 +1,28 @@
-"""Notes who is a rank, gives it a log of its own, has its failure recorded. Inert outside a run.
+"""Marks each rank, gives it a log of its own, has its failure recorded. Inert outside a run.
 
-Found through PYTHONPATH. A rank has RANK. A job without ranks has one process that counts, called
-rank 0 (SAFELAUNCH_SINGLE): the launcher's own ("main"), its child ("child"), or what a shell runs
-as Python ("shell"). A rank is the first such process that creates the marker of its number with
-O_EXCL. What a rank itself starts is none (dataloaders, servers, a torchrun of its own): it keeps
-writing to the rank's file. A later step of the same job, or one beside it (a second torchrun, a
-server), gets a number of its own. A rank that replaces itself by exec goes on with its number. Only
-what would go to launcher.log moves: output that a launcher sends elsewhere (torchrun --redirects, a
-pipe) stays there. User code is not changed. Another sitecustomize on the path is run as if this one
-were not there, and before safelaunch_rank.py: its hooks are chained.
+Python imports it through PYTHONPATH. A rank has RANK. A job without ranks has one process that
+counts, called rank 0 (SAFELAUNCH_SINGLE): the launcher's own ("main"), its child ("child"), or what
+a shell runs as Python ("shell"). A rank is the first such process that creates the marker of its
+number with O_EXCL. What a rank itself starts is none (dataloaders, servers, a torchrun of its own):
+it keeps writing to the rank's file. A later step of the same job, or one beside it (a second
+torchrun, a server), gets a number of its own. A rank that replaces itself by exec goes on with its
+number. Only what would go to launcher.log moves: output that a launcher sends elsewhere (torchrun
+--redirects, a pipe) stays there. User code is not changed. Another sitecustomize on the path is run
+as if this one were not there, and before safelaunch_rank.py: its hooks are chained.
 
-In any process of the job, what it prints into a log of the run is dropped where the disk is full:
-safelaunch_log.py. Any Python 3 of the job may import it: nothing newer than 3.5 here.
+In any process of the job, output into a log of the run is dropped where the disk is full
+(safelaunch_log.py). Any Python 3 of the job may import it: no syntax newer than 3.5.
 """
+
+# ruff: noqa: PLC0415 - each process of the job imports only what it needs
 
 import os
 import sys
 
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 STEP = 1000  # between the numbers of two steps; torchrun's restarts are counted within one
-DEEPEST = 64  # processes between a rank and the launcher: wrappers, shells, agents
-# what starts ranks is none, though it is Python: programs, and what is run with -m
+MAX_ANCESTORS = 64  # processes between a rank and the launcher: wrappers, shells, agents
+# Python programs, and modules run with -m, that start ranks and are none
 LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun", "swift", "deepspeed", "ray", "areal")
 LAUNCHER_MODULES = (
     "torch.distributed.run",
@@ -34,26 +37,28 @@ LAUNCHER_MODULES = (
 )
 
 
-def _enter() -> "tuple[str, str, str, str] | None":
+def _mark_rank() -> "tuple[str, str, str, str] | None":
     """Return (node directory, rank, attempt, restart) in the first process of a rank, marked."""
     node = os.environ.get("SAFELAUNCH_NODE_DIR")
-    above = _ancestors() if node else []
-    rank = _rank(above) if node else ""
-    if not node or not rank:
+    if not node:
+        return None
+    above = _ancestors()
+    rank = _rank(above)
+    if not rank:
         return None
     attempt = os.environ.get("SAFELAUNCH_ATTEMPT", "1")
     ranks = os.path.join(node, "ranks")
     try:
-        if _has_a_rank(ranks, attempt, above):
+        if _has_rank(ranks, attempt, above):
             return None  # a rank has started us
         restart = _claim(os.path.join(ranks, "rank-%s.%s." % (rank, attempt)), above)
     except (OSError, ValueError):
-        return None  # the run directory has gone
+        return None  # the run directory is gone
     if restart is None:
         return None
     if os.environ.get("SAFELAUNCH_RANK_LOGS"):
         try:
-            _take_log(os.path.join(node, "logs", "attempt-%s" % attempt), rank)
+            _redirect(os.path.join(node, "logs", "attempt-%s" % attempt), rank)
         except OSError:
             pass  # it keeps what it has
     return node, rank, attempt, restart
@@ -71,14 +76,13 @@ def _rank(above: "list[int]") -> str:
         return "0" if str(os.getppid()) == main else ""
     if str(os.getpid()) == main:
         return "0"
-    return "0" if single == "shell" and _is_of_a_shell(above) else ""
+    return "0" if single == "shell" and _is_started_by_shell(above) else ""
 
 
-def _is_of_a_shell(above: "list[int]") -> bool:
+def _is_started_by_shell(above: "list[int]") -> bool:
     """Whether no other Python, and no launcher, stands between the job's shell and this."""
-    if not above or any("python" in _first_word(pid) for pid in above):
-        return False
-    return not _is_launcher()
+    is_inside = any("python" in os.path.basename(_words(pid)[0]) for pid in above)
+    return bool(above) and not is_inside and not _is_launcher()
 
 
 def _is_launcher() -> bool:
@@ -112,34 +116,30 @@ def _words(pid: int) -> "list[str]":
     try:
         return _read("/proc/%d/cmdline" % pid).decode("utf-8", "replace").split("\0")
     except OSError:
-        return []
-
-
-def _first_word(pid: int) -> str:
-    return os.path.basename((_words(pid) or [""])[0])
+        return [""]
 
 
 def _ancestors() -> "list[int]":
     """Return the processes above this one up to the launcher; none where it is not above."""
-    main, found, pid = os.environ.get("SAFELAUNCH_MAIN"), [], os.getpid()
-    for _ in range(DEEPEST):
+    main, pids, pid = os.environ.get("SAFELAUNCH_MAIN"), [], os.getpid()
+    for _ in range(MAX_ANCESTORS):
         try:
             pid = int(_read("/proc/%d/stat" % pid).rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return []
-        found.append(pid)
+        pids.append(pid)
         if str(pid) == main:
-            return found
+            return pids
     return []
 
 
-def _has_a_rank(ranks: str, attempt: str, above: "list[int]") -> bool:
+def _has_rank(ranks: str, attempt: str, above: "list[int]") -> bool:
     """Whether one of these processes is a rank. Raises OSError."""
-    wanted = set(map(str, above))
-    for name in os.listdir(ranks) if wanted else ():
-        if name.split(".")[1:2] == [attempt] and _owner(os.path.join(ranks, name)) in wanted:
-            return True
-    return False
+    pids = set(map(str, above))
+    return any(
+        name.split(".")[1:2] == [attempt] and _owner(os.path.join(ranks, name)) in pids
+        for name in (os.listdir(ranks) if pids else ())
+    )
 
 
 def _owner(path: str) -> str:
@@ -161,19 +161,14 @@ def _claim(stem: str, above: "list[int]") -> "str | None":
         except FileExistsError:
             owner = _owner(stem + number)
             if owner == me:
-                return number  # we have come here by exec
+                return number  # this process was the rank before an exec
             if not owner.isdigit() or not (above or me == os.environ.get("SAFELAUNCH_MAIN")):
                 return None  # detached: started by a rank, perhaps
-            if not _has_steps():
-                return None
+            if not os.environ.get("RANK") and os.environ.get("SAFELAUNCH_SINGLE") != "shell":
+                return None  # below a launcher of a single process there is no second one
         else:
             return number
     return None
-
-
-def _has_steps() -> bool:
-    """Whether one such process may stand beside another: not below a launcher of a single one."""
-    return bool(os.environ.get("RANK")) or os.environ.get("SAFELAUNCH_SINGLE") == "shell"
 
 
 def _mark(path: str, above: "list[int]") -> None:
@@ -193,7 +188,7 @@ def _mark(path: str, above: "list[int]") -> None:
         os.close(fd)
 
 
-def _take_log(logs: str, rank: str) -> None:
+def _redirect(logs: str, rank: str) -> None:
     ours = os.stat(os.path.join(logs, "launcher.log"))
     mine = [fd for fd in (1, 2) if os.path.samestat(os.fstat(fd), ours)]
     if mine:
@@ -206,76 +201,74 @@ def _take_log(logs: str, rank: str) -> None:
 
 def _logs() -> "list[int]":
     """Return which of the descriptors 1 and 2 are log files of the run."""
-    place = os.path.join(
-        os.environ.get("SAFELAUNCH_NODE_DIR", ""),
-        "logs",
-        "attempt-%s" % os.environ.get("SAFELAUNCH_ATTEMPT", "1"),
-    )
-    found = []
+    attempt = "attempt-%s" % os.environ.get("SAFELAUNCH_ATTEMPT", "1")
+    folder = os.path.join(os.environ.get("SAFELAUNCH_NODE_DIR", ""), "logs", attempt)
+    logs = []
     for fd in (1, 2):
         try:
             name = os.path.basename(os.readlink("/proc/self/fd/%d" % fd))
-            if os.path.samestat(os.fstat(fd), os.stat(os.path.join(place, name))):
-                found.append(fd)
+            if os.path.samestat(os.fstat(fd), os.stat(os.path.join(folder, name))):
+                logs.append(fd)
         except OSError:
             pass
-    return found
+    return logs
 
 
 def _capture(who: "tuple[str, str, str, str] | None") -> None:
     """Let a full disk of the logs end no process, and record the failure of a rank."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path.insert(0, here)
+    sys.path.insert(0, FOLDER)
     try:
-        it = None
+        rank = None
         if who:
-            import safelaunch_rank  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+            import safelaunch_rank  # type: ignore[import-not-found,unused-ignore]
 
-            it = safelaunch_rank.install(*who)
-            alone = _is_alone(who)
-            if alone:
-                _leave(alone, it)
+            rank = safelaunch_rank.install(*who)
+            error = _world_error(who)
+            if error:
+                _exit(error, rank)
         logs = _logs()
         if logs:
-            import safelaunch_log  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+            import safelaunch_log  # type: ignore[import-not-found,unused-ignore]
 
-            safelaunch_log.install(logs, it)
+            safelaunch_log.install(logs, rank)
     except Exception:  # noqa: BLE001,S110 - the job matters more than the record of its failure
         pass
     finally:
-        sys.path.remove(here)
+        sys.path.remove(FOLDER)
 
 
-def _is_alone(who: "tuple[str, str, str, str]") -> str:
-    """Say that a rank of several nodes is in a smaller world than was planned, if it is.
+def _world_error(who: "tuple[str, str, str, str]") -> str:
+    """Return that a rank of several nodes is in a smaller world than was planned, else "".
 
     Each node would train by itself, silently. What a rank starts may have a world of its own, and
     so may a later step of the job.
     """
-    planned, found = os.environ.get("SAFELAUNCH_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
-    if not planned or not found or found == planned:
+    planned, actual = os.environ.get("SAFELAUNCH_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
+    if not planned or not actual or actual == planned:
         return ""
     # not always a child of the launcher: swift starts torchrun, and there are wrappers
     if int(who[3]) >= STEP or not _ancestors():
         return ""
-    return "WORLD_SIZE is %s, planned were %s ranks: this node would train alone" % (found, planned)
+    return "WORLD_SIZE is %s, planned were %s ranks: this node would train alone" % (
+        actual,
+        planned,
+    )
 
 
-def _leave(said: str, it: "object | None") -> None:
+def _exit(message: str, rank: "object | None") -> None:
     """End this rank before the user's code begins."""
-    error = RuntimeError("safelaunch: " + said)
-    if it is not None:
-        it.tell(error)  # type: ignore[attr-defined]
-    os.write(2, ("RuntimeError: safelaunch: %s\n" % said).encode())
+    if rank is not None:
+        error = RuntimeError("safelaunch: " + message)
+        rank.record_exception(error)  # type: ignore[attr-defined]
+    os.write(2, ("RuntimeError: safelaunch: %s\n" % message).encode())
     os._exit(1)
 
 
 def _chain() -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
     own = sys.modules.pop("sitecustomize", None)
-    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != FOLDER]
     try:
-        import sitecustomize  # noqa: F401,PLC0415
+        import sitecustomize  # noqa: F401
     except ImportError as e:
         if getattr(e, "name", None) != "sitecustomize":
             raise
@@ -287,15 +280,15 @@ def _chain() -> None:
 def _start() -> None:
     who = None
     try:
-        who = _enter()
+        who = _mark_rank()
     finally:
         try:
             _chain()
         finally:
             if os.environ.get("SAFELAUNCH_CAPTURE"):
                 _capture(who)
-            elif who and _is_alone(who):
-                _leave(_is_alone(who), None)
+            elif who and _world_error(who):
+                _exit(_world_error(who), None)
 
 
 _start()

@@ -17,6 +17,8 @@ from support.python_versions import interpreter
 from support.rank_process import SITE, Rank
 from support.workspace import DEADLINE, need_root, wait_for
 
+from safelaunch.runtime.records import RankEvent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -55,6 +57,7 @@ def test_an_uncaught_exception_is_recorded(rank: Rank) -> None:
         {"file": file, "line": 2, "function": "step", "code": code},
     ]
     assert end["kind"] == "exit"
+    assert {*found, *end} == set(RankEvent.fields())
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.12", "3.13"])

@@ -49,7 +49,7 @@ def test_links_that_lead_back_are_followed_once(tmp_path: Path) -> None:
 def test_a_pattern_that_takes_too_long_is_given_up(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts_glob, "_LONGEST", -1.0)
+    monkeypatch.setattr(facts_glob, "_MAX_SECONDS", -1.0)
     with pytest.raises(commands.Skip, match="took longer"):
         facts_glob.paths(f"{tree}/**/x.json")
 

@@ -292,7 +292,7 @@ def test_an_interpreter_that_is_not_there_is_said_and_the_machine_still_told(
 def test_an_interpreter_that_hangs_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "ROOM", 0.5)
+    monkeypatch.setattr(probe, "EXTRA", 0.5)
     path = tmp_path / "python"
     path.write_text("#!/bin/sh\nexec sleep 60\n")
     path.chmod(0o755)

@@ -19,11 +19,13 @@ from safelaunch.runtime.records import Failure, RunRecord
 from safelaunch.runtime.signatures import table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 START = 1_700_000_000_000_000_000  # ns: a whole second, so that some ms later it is still the same
 MS = 1_000_000
 FAILED = {"exit_code": 1, "signal": "", "time_ns": START + 2000 * MS}
+NO_KILLS = oom_kills.Kills()
 ENDED_WELL = {"exit_code": 0, "signal": "", "time_ns": START + 2000 * MS}
 CLOSED = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"
 
@@ -78,11 +80,14 @@ class Node:
         }
 
     def find(
-        self, launcher: dict[str, Any] | None = None, **more: Any
+        self,
+        launcher: dict[str, Any] | None = None,
+        logs: Sequence[str] = (),
+        kills: oom_kills.Kills = NO_KILLS,
     ) -> tuple[dict[str, Any], list[str]]:
         run = RunRecord.from_json(self.run)
         failure, warnings = analyse.find(
-            str(self.path), run, 1, self.exits, launcher or FAILED, **more
+            str(self.path), run, 1, self.exits, launcher or FAILED, logs, kills
         )
         return {} if failure is None else failure.to_json(), warnings
 
@@ -290,9 +295,9 @@ def test_a_signal_that_the_job_survives_is_a_warning(node: Node, signal: str) ->
 def test_a_memory_kill_that_the_shell_loses_is_a_failure(node: Node) -> None:
     left(node, 1, ms=100)
     node.ended(0, 1900, code=137, signal="SIGKILL")
-    kill = {"text": "kernel log: Killed process 1000 (python)", "pid": 1000, "pids": [1000]}
+    kill = oom_kills.OomKill(text="kernel log: Killed process 1000 (python)", pid=1000)
     assert node.find(ENDED_WELL) == ({}, [])
-    assert node.find(ENDED_WELL, kills=[kill])[0]["class"] == "host-oom"
+    assert node.find(ENDED_WELL, kills=oom_kills.Kills([kill]))[0]["class"] == "host-oom"
 
 
 def test_gaps_in_a_log_are_told(node: Node) -> None:
@@ -358,15 +363,15 @@ def test_sigkill_without_proof_is_not_called_out_of_memory(node: Node) -> None:
 
 def test_a_counter_of_the_ranks_group_proves_a_memory_kill(node: Node) -> None:
     node.ended(0, 0, code=137, signal="SIGKILL")
-    kill = {"text": "oom_kill rose from 0 to 1 in /x", "pid": None, "pids": [1000]}
-    found, _ = node.find(kills=[kill])
-    assert (found["class"], found["proof"]) == ("host-oom", kill["text"])
+    kill = oom_kills.OomKill(text="oom_kill rose from 0 to 1 in /x", pids=[1000])
+    found, _ = node.find(kills=oom_kills.Kills([kill]))
+    assert (found["class"], found["proof"]) == ("host-oom", kill.text)
 
 
 def test_a_memory_kill_of_another_process_proves_nothing(node: Node) -> None:
     node.ended(0, 0, code=137, signal="SIGKILL")
-    kills = [{"text": "kernel log: Killed process 77 (java)", "pid": 77, "pids": []}]
-    assert node.find(kills=kills)[0]["class"] == "killed"
+    kill = oom_kills.OomKill(text="kernel log: Killed process 77 (java)", pid=77)
+    assert node.find(kills=oom_kills.Kills([kill]))[0]["class"] == "killed"
 
 
 def test_a_wrong_argument_is_named_from_the_output(node: Node) -> None:
@@ -896,7 +901,7 @@ def test_a_damaged_record_raises_nothing(node: Node, data: bytes) -> None:
 
 def test_without_any_file_the_launchers_code_is_told(tmp_path: Path) -> None:
     found, _ = analyse.find(
-        str(tmp_path / "gone"), RunRecord(), 1, {}, {"exit_code": 5, "signal": ""}
+        str(tmp_path / "gone"), RunRecord(), 1, {}, {"exit_code": 5, "signal": ""}, [], NO_KILLS
     )
     assert found is not None
     assert found.what == "the launcher exited with code 5"

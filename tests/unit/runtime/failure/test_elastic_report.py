@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from support import DATA
 
-from safelaunch.runtime.failure.elastic_report import asked, parse
+from safelaunch.runtime.failure.elastic_report import parse, signalled_pids
 
 LOGS = DATA / "logs"
 
@@ -34,34 +34,34 @@ def test_a_recorded_block_tells_code_signal_and_pid(
 ) -> None:
     found = parse(recorded(name))
     assert sorted(found) == [0, 1]
-    assert (found[1]["code"], found[1]["signal"], found[1]["pid"]) == (code, signal, pid)
-    assert (found[0]["signal"], found[0]["first"], found[1]["first"]) == ("SIGTERM", False, True)
+    assert (found[1].code, found[1].signal, found[1].pid) == (code, signal, pid)
+    assert (found[0].signal, found[0].first, found[1].first) == ("SIGTERM", False, True)
 
 
 def test_the_traceback_of_a_recorded_error_is_whole() -> None:
-    text = parse(recorded("torchrun-record.txt"))[1]["traceback"]
+    text = parse(recorded("torchrun-record.txt"))[1].traceback
     assert text.startswith("Traceback (most recent call last):\n  File ")
     assert text.endswith("\nValueError: bad batch 17")
 
 
 def test_an_absent_traceback_is_empty() -> None:
-    assert parse(recorded("accelerate-rich.txt"))[1]["traceback"] == ""
+    assert parse(recorded("accelerate-rich.txt"))[1].traceback == ""
 
 
 @pytest.mark.parametrize("prefix", ["[rank0]: ", "[default0]:", "(main pid=7) ", "\x1b[36m"])
 def test_a_prefix_before_each_line_is_no_hindrance(prefix: str) -> None:
     text = textwrap.indent(recorded("torchrun-killed.txt"), prefix, lambda _: True)
-    assert parse(text)[1]["signal"] == "SIGKILL"
+    assert parse(text)[1].signal == "SIGKILL"
 
 
 def test_the_agent_tells_which_processes_it_has_ended() -> None:
-    assert asked(recorded("torchrun-killed.txt")) == {5702}
-    assert asked("Sending process x closing signal SIGTERM") == set()
+    assert signalled_pids(recorded("torchrun-killed.txt")) == {5702}
+    assert signalled_pids("Sending process x closing signal SIGTERM") == set()
 
 
 def test_of_two_blocks_the_last_one_counts() -> None:
     text = recorded("torchrun-segfault.txt") + recorded("torchrun-exit.txt")
-    assert parse(text)[1]["code"] == 3
+    assert parse(text)[1].code == 3
 
 
 def test_the_first_wording_is_read_too() -> None:
@@ -88,13 +88,13 @@ def test_the_first_wording_is_read_too() -> None:
         **************************************************
     """
     found = parse(textwrap.dedent(text))
-    assert (found[3]["signal"], found[3]["first"]) == ("SIGKILL", True)
-    assert (found[0]["code"], found[0]["first"]) == (1, False)
+    assert (found[3].signal, found[3].first) == ("SIGKILL", True)
+    assert (found[0].code, found[0].first) == (1, False)
 
 
 def test_without_a_block_the_agents_line_tells() -> None:
     line = "E1121 14:38 5699 x/api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 5703) of x"
-    assert parse(line)[1]["signal"] == "SIGKILL"
+    assert parse(line)[1].signal == "SIGKILL"
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,10 @@ def test_a_counter_that_rose_is_reported_with_how_much_and_where(
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.add_processes([os.getpid()])
     counter.write_text(text.format(5))
-    assert [kill["text"] for kill in snapshot.kills()] == [
+    assert [kill.text for kill in snapshot.kills().kills] == [
         f"oom_kill rose from 3 to 5 in {counter}"
     ]
-    assert snapshot.kills() == []  # reported once: the next attempt has its own
+    assert snapshot.kills().kills == []  # reported once: the next attempt has its own
 
 
 def test_the_groups_above_count_too(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_a_counter_that_cannot_be_read_proves_nothing(tmp_path: Path, content: s
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.add_processes([os.getpid(), 2**22 + 1])
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
-    assert snapshot.kills() == []
+    assert snapshot.kills().kills == []
 
 
 def test_the_kernel_log_proves_the_end_of_the_process_that_it_names() -> None:
-    kill = {"text": "kernel log: Killed process 77 (python)", "pid": 77, "pids": []}
-    assert oom_kills.proof([kill], 77) == kill["text"]
-    assert oom_kills.proof([kill], 78) is None
+    kill = oom_kills.OomKill(text="kernel log: Killed process 77 (python)", pid=77)
+    assert oom_kills.proof(oom_kills.Kills([kill]), 77) == kill.text
+    assert oom_kills.proof(oom_kills.Kills([kill]), 78) is None
 
 
 def test_a_kernel_log_that_can_be_read_would_have_told_of_any_kill(tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ def test_only_what_the_kernel_log_says_from_now_on_is_read(tmp_path: Path) -> No
     with log.open("a") as file:
         file.write("3,2,2,-;Memory cgroup out of memory: Killed process 77 (python) total-vm:9kB\n")
     try:
-        (kill,) = snapshot.kills()
+        (kill,) = snapshot.kills().kills
     finally:
         snapshot.close()
-    assert kill["pid"] == 77
-    assert kill["text"].startswith("kernel log: Memory cgroup out of memory: Killed process 77")
+    assert kill.pid == 77
+    assert kill.text.startswith("kernel log: Memory cgroup out of memory: Killed process 77")
 
 
 @pytest.fixture
@@ -155,10 +155,10 @@ def test_a_real_memory_kill_in_a_small_group_is_proved(small_group: Path) -> Non
             process.communicate(b"\n", timeout=20)
         finally:
             process.kill()
-    kills = snapshot.kills()
+    counted = [kill for kill in snapshot.kills().kills if kill.pid is None]
     snapshot.close()
     assert process.returncode == -9
-    evidence = oom_kills.proof([kill for kill in kills if kill["pid"] is None], process.pid)
+    evidence = oom_kills.proof(oom_kills.Kills(counted), process.pid)
     assert evidence is not None
     assert small_group.name in evidence
 
@@ -170,6 +170,6 @@ def test_a_plain_kill_in_a_small_group_proves_nothing(small_group: Path) -> None
         (small_group / "cgroup.procs").write_text(str(process.pid))
         snapshot.add_processes([process.pid])
         process.kill()
-    own = [kill for kill in snapshot.kills() if small_group.name in kill["text"]]
+    own = [kill for kill in snapshot.kills().kills if small_group.name in kill.text]
     snapshot.close()
-    assert oom_kills.proof(own, process.pid) is None
+    assert oom_kills.proof(oom_kills.Kills(own), process.pid) is None
