@@ -41,11 +41,11 @@ _MAX_NOTES = 10  # shown on the screen
 def command(
     *, logs: tuple[str, ...], show_all: bool, signatures: tuple[str, ...], as_json: bool
 ) -> int:
-    """Find the root cause in logs: what happened, where, the evidence, what to do.
+    """Find the root cause of a failure in logs: what happened, where, the evidence, what to do.
 
     LOGS are files of any size (also .gz), folders with the logs of all ranks or nodes, `-` for
-    standard input, or one RUN of safelaunch. Ctrl-C ends the reading: what was read so far is
-    diagnosed. Exit code 0: no failure found, 1: one found, 2: nothing could be read, 130: Ctrl-C.
+    standard input, or one RUN of safelaunch. Ctrl-C stops reading, and diagnoses what was read.
+    Exit code 0: no failure found, 1: a failure found, 2: nothing could be read, 130: Ctrl-C.
     """
     from safelaunch.diagnose.root_cause import diagnose
 
@@ -61,7 +61,9 @@ def command(
     if names == ["-"] and not logs and not diagnosis.lines:
         raise ConfigError("standard input is empty", hint="name a log, a folder of logs, or a run")
     if diagnosis.unreadable == diagnosis.logs and not diagnosis.causes:
-        raise ConfigError("; ".join(diagnosis.notes[:_MAX_NOTES]), hint=_hint(diagnosis.logs))
+        hint = "name a text file with its output"
+        hint = hint if diagnosis.logs == 1 else "none of the logs can be read"
+        raise ConfigError("; ".join(diagnosis.notes[:_MAX_NOTES]), hint=hint)
     code = 130 if diagnosis.interrupted else int(diagnosis.failed)
     if as_json:
         print_json(to_json(diagnosis, show_all=show_all))
@@ -70,18 +72,13 @@ def command(
         say(f"note: {note}")
     if len(diagnosis.notes) > _MAX_NOTES:
         say(f"note: {len(diagnosis.notes) - _MAX_NOTES} more notes: --json lists them all")
-    width = terminal_width()
-    for line in format_diagnosis(diagnosis, width, show_all=show_all):
+    for line in format_diagnosis(diagnosis, terminal_width(), show_all=show_all):
         click.echo(line)
     return code
 
 
-def _hint(logs: int) -> str:
-    return "name a text file with its output" if logs == 1 else "none of the logs can be read"
-
-
 def _names(logs: tuple[str, ...]) -> list[str]:
-    """Return the names given, or `-` if there are none and standard input is a file or pipe."""
+    """Return the arguments, or `-` if there are none and standard input is a file or pipe."""
     names = list(logs)
     if sys.stdin is None:  # `<&-`
         if "-" in names:
@@ -95,25 +92,18 @@ def _names(logs: tuple[str, ...]) -> list[str]:
 
 
 def _readers(names: list[str], run: RunAccess | None) -> list[LogReader]:
-    from safelaunch.diagnose import log_sources
+    from safelaunch.diagnose.log_sources import ChunkStream, LogReader, LogSource, find_sources
 
     if run is not None:
-        return [
-            log_sources.LogReader(
-                log_sources.LogSource(run.id), log_sources.ChunkStream(_log_of(run))
-            )
-        ]
-    sources = log_sources.find_sources(names)
+        return [LogReader(LogSource(run.id), ChunkStream(_combined_log(run)))]
+
+    def report_silence() -> None:
+        say("standard input is silent; waiting for its end (Ctrl-C diagnoses what came so far)")
+
     return [
-        log_sources.LogReader(
-            source, sys.stdin.buffer if source.path == "-" else None, _report_silence
-        )
-        for source in sources
+        LogReader(source, sys.stdin.buffer if source.path == "-" else None, report_silence)
+        for source in find_sources(names)
     ]
-
-
-def _report_silence() -> None:
-    say("standard input is silent; waiting for its end (Ctrl-C diagnoses what came so far)")
 
 
 def _run(names: list[str]) -> RunAccess | None:
@@ -122,13 +112,12 @@ def _run(names: list[str]) -> RunAccess | None:
         return catalog().find()
     if len(names) > 1 or names[0] == "-" or os.path.exists(names[0]):
         return None
-    try:
+    with contextlib.suppress(RunNotFound):
         return catalog().find(names[0])
-    except RunNotFound:
-        return None  # then it is a path that does not exist
+    return None  # then it is a path that does not exist
 
 
-def _log_of(run: RunAccess) -> Iterator[bytes]:
+def _combined_log(run: RunAccess) -> Iterator[bytes]:
     with contextlib.suppress(MissingLogError):
         yield from run.log(LogRequest(max(run.attempts(), default=1)))
 
@@ -147,9 +136,7 @@ def _table(paths: tuple[str, ...]) -> SignatureTable | None:
             continue
         names = [n for n in sorted(os.listdir(path)) if n.endswith((".yaml", ".yml"))]
         if not names:
-            raise ConfigError(
-                f"{path}: no signatures in this folder (*.yaml)", hint="name the file"
-            )
+            raise ConfigError(f"{path}: no signatures in this folder (*.yaml)", hint="name a file")
         files += [os.path.join(path, name) for name in names]
     try:
         own = list(signature_files.read_files(files))

@@ -32,13 +32,12 @@ _LINES = 6  # lines of one value
 @click.argument("other", metavar="RUN", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, other: str, as_json: bool) -> int:
-    """Show what differs from one run to another: code, command, variables, versions, host, outcome.
+    """Show how two runs differ: code, command, variables, versions, host, outcome.
 
     Ids, ports, run directories and times, which always differ, are left out; secrets are hidden.
     """
-    home = store.home(os.environ)
-    pair = [catalog().find(run), catalog().find(other)]
-    before, after = (_snapshot(home, run_access) for run_access in pair)
+    runs = [catalog().find(run), catalog().find(other)]
+    before, after = map(_snapshot, runs)
     groups = compare.compare(before, after)
     if as_json:
         print_json(_json(before, after, groups))
@@ -48,9 +47,9 @@ def command(run: str, other: str, as_json: bool) -> int:
     return 0
 
 
-def _snapshot(home: str, run: RunAccess) -> RunSnapshot:
+def _snapshot(run: RunAccess) -> RunSnapshot:
     """Return a run as it is now; if its host does not answer, as last recorded."""
-    status, saved = run.status(), SavedFacts(home)
+    status, saved = run.status(), SavedFacts(store.home(os.environ))
     hosts = {location.node: location.host for location in run.places()}
     facts = [
         saved.load(hosts.get(number, hosts_file.LOCAL)) or {}
@@ -99,7 +98,7 @@ def lines(before: RunSnapshot, after: RunSnapshot, groups: Sequence[Group]) -> l
 
 
 def _change(change: Change) -> list[str]:
-    """Return `name  was -> now` on one line if it fits, else a line each."""
+    """Return `name  was -> now` in one line if it fits, else the values on lines of their own."""
     was, now = change.was, change.now
     one_line = not any("\n" in text for text in (was, now) if text)
     if was is not None and now is not None and one_line and len(change.what) <= _LABEL:
@@ -109,12 +108,12 @@ def _change(change: Change) -> list[str]:
     output = [f"  {change.what}"]
     for mark, value in (("-", was), ("+", now)):
         if value is not None:
-            rows = [row for line in value.split("\n") for row in _indented(line)]
+            indent = " " * 6
+            rows = [
+                row
+                for line in value.split("\n")
+                for row in wrap(line, _WIDTH, indent, indent, break_words=True) or [indent]
+            ]
             more_rows = [f"      ... {len(rows) - _LINES} more lines"] if len(rows) > _LINES else []
             output += [f"    {mark} {row[6:]}" for row in rows[:_LINES]] + more_rows
     return output
-
-
-def _indented(line: str) -> list[str]:
-    indent = " " * 6
-    return wrap(line, _WIDTH, indent, indent, break_words=True) or [indent]

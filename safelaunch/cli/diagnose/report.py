@@ -17,6 +17,7 @@ from safelaunch.cli.runs.follow import describe, fold
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.report import archive, bundle, collect
+from safelaunch.report.diff.model import as_list, as_mapping
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
 from safelaunch.runs import store
 from safelaunch.runtime import units
@@ -38,13 +39,13 @@ _KIND_NAMES = {"ip": "IP address", "mac": "MAC address", "email": "e-mail addres
 
 @click.command("report")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-o", "--output", metavar="PATH", help="This .zip, or with DIR/ a folder.")
+@click.option("-o", "--output", metavar="PATH", help="Path of the .zip, or DIR/ for a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, output: str | None, as_json: bool) -> int:
-    """Write what a bug report needs of a run into one .zip, with secrets and names redacted.
+    """Write a bug report of a run into one .zip, with secrets and names redacted.
 
-    What happened, versions, plan and variables with origins, events, head and tail of each log, how
-    to reproduce it, and what was tried before. Nothing of the run is changed.
+    It has the failure, versions, plan and variables with origins, events, head and tail of each
+    log, how to reproduce it, and earlier attempts. The run is not changed.
     """
     home = store.home(os.environ)
     saved = SavedFacts(home)
@@ -57,7 +58,9 @@ def command(run: str | None, output: str | None, as_json: bool) -> int:
         describe(collected.status),
         lambda failure: block(failure, _WIDTH),
     )
-    path, size = _write(bundle_data, output, collected.id)
+    path = archive.free_name("", collected.id, os.listdir(".")) if output is None else output
+    is_folder = output is not None and (output.endswith(("/", os.sep)) or os.path.isdir(output))
+    size = (archive.write_folder if is_folder else archive.write_zip)(bundle_data.files, path)
     if as_json:
         print_json(_json(collected.id, bundle_data, path, size))
     else:
@@ -86,36 +89,21 @@ def _names(nodes: Sequence[CollectedNode]) -> bundle.KnownNames:
         if (is_secret(name) and is_value(name, environ[name]))
         or (name in forwarded and len(environ[name]) >= _MIN_VALUE_LENGTH)
     ]
-    return bundle.KnownNames(
-        tuple(filter(None, users)),
-        tuple(filter(None, homes)),
-        tuple(filter(None, hosts)),
-        tuple(values),
-    )
+    users, homes, hosts = (list(filter(None, names)) for names in (users, homes, hosts))
+    return bundle.KnownNames(tuple(users), tuple(homes), tuple(hosts), tuple(values))
 
 
 def _env_from(node: CollectedNode) -> list[str]:
     """Return the variables that a plan takes from the environment of the caller, without values."""
-    plan_nodes = node.file_data("plan.json").get("nodes")
-    names = []
-    for plan_node in plan_nodes if isinstance(plan_nodes, list) else ():
-        env = plan_node.get("env") if isinstance(plan_node, dict) else None
-        for name, variable in env.items() if isinstance(env, dict) else ():
-            if isinstance(variable, dict) and variable.get("origin") == "env_from":
-                names.append(str(name))
-    return names
+    return [
+        name
+        for plan_node in as_list(node.file_data("plan.json").get("nodes"))
+        for name, variable in as_mapping(as_mapping(plan_node).get("env")).items()
+        if as_mapping(variable).get("origin") == "env_from"
+    ]
 
 
 # -- output ---------------------------------------------------------------------------------------
-
-
-def _write(bundle_data: bundle.Bundle, output: str | None, run_id: str) -> tuple[str, int]:
-    if output is None:
-        path = archive.free_name("", run_id, os.listdir("."))
-        return path, archive.write_zip(bundle_data.files, path)
-    if output.endswith(("/", os.sep)) or os.path.isdir(output):
-        return output, archive.write_folder(bundle_data.files, output)
-    return output, archive.write_zip(bundle_data.files, output)
 
 
 def _json(run_id: str, bundle_data: bundle.Bundle, path: str, size: int) -> dict[str, Any]:
@@ -135,24 +123,18 @@ def _json(run_id: str, bundle_data: bundle.Bundle, path: str, size: int) -> dict
 
 
 def _print_summary(bundle_data: bundle.Bundle, path: str, size: int) -> None:
-    summary = (
-        ", ".join(
-            quantity(count, _KIND_NAMES.get(kind, kind))
-            for kind, count in bundle_data.redacted.items()
-        )
-        or "nothing"
-    )
-    click.echo(fold(f"wrote {path} ({units.size(size)}); redacted: {summary}"))
+    counts = [quantity(n, _KIND_NAMES.get(kind, kind)) for kind, n in bundle_data.redacted.items()]
+    redacted = ", ".join(counts) or "nothing"
+    click.echo(fold(f"wrote {path} ({units.size(size)}); redacted: {redacted}"))
     names = list(bundle_data.files)
     width = max(len(name) for name in names[:_MAX_FILES])
     for name in names[:_MAX_FILES]:
-        text = f"  {name:<{width}}  {bundle_data.about.get(name, '')}"
-        click.echo(
-            text if len(text) <= _WIDTH else f"  {name}\n      {bundle_data.about.get(name, '')}"
-        )
+        about = bundle_data.about.get(name, "")
+        text = f"  {name:<{width}}  {about}"
+        click.echo(text if len(text) <= _WIDTH else f"  {name}\n      {about}")
     if len(names) > _MAX_FILES:
         click.echo(f"  and {len(names) - _MAX_FILES} more")
     for label, notes in (("missing", bundle_data.missing), ("left out", bundle_data.left_out)):
         for note in notes:
             click.echo(fold(f"{label}: {note}"))
-    say(fold("look through it before you post it: redaction knows many forms of secrets, not all"))
+    say(fold("read it before you post it: redaction finds many forms of secrets, not all"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.cli.runs.failure_block import labelled, steps
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.signatures import classes
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,10 +24,6 @@ _RESTART = {
     "helps": "a restart helps",
 }
 _BLANKS = "\xa0\u3000"  # spaces of French and Chinese text, which are harmless
-# control characters, and those that change the text direction
-_INVISIBLE = dict.fromkeys(
-    [*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-)
 _LABEL_WIDTH = 10
 # what loggers write before a message: removed first from a long line
 _LOGGER_PREFIX = re.compile(
@@ -64,22 +61,20 @@ def _lines(diagnosis: Diagnosis, width: int, *, show_all: bool) -> Iterator[str]
     if show_all:
         yield from _finding_list("also found", diagnosis.others, width)
         yield from _finding_list(
-            "false alarms (the job went on after them)", diagnosis.false_alarms, width
+            "false alarms (the job continued after them)", diagnosis.false_alarms, width
         )
     elif diagnosis.causes and diagnosis.others:
-        count = len(diagnosis.others)
         yield ""
-        yield f"{count} more finding{'s' if count > 1 else ''}: --all lists them"
+        yield f"{quantity(len(diagnosis.others), 'more finding')}: --all lists them"
 
 
 def _no_failure(diagnosis: Diagnosis) -> str:
-    scope = f"{diagnosis.lines:,} lines"
+    text = f"no failure found in {diagnosis.lines:,} lines"
     if diagnosis.logs > 1:
-        scope += f" of {diagnosis.logs} logs"
-    text = f"no failure found in {scope}"
+        text += f" of {diagnosis.logs} logs"
     if diagnosis.false_alarms:
-        count = len(diagnosis.false_alarms)
-        text += f"; {count} false alarms after which the job went on: --all lists them"
+        count = quantity(len(diagnosis.false_alarms), "false alarm")
+        text += f"; {count} after which the job continued: --all lists them"
     return text
 
 

@@ -22,8 +22,8 @@ def command(name: str) -> int:
     Write it beside a job file, and name it in the job file's first line:
 
     \b
-    safelaunch schema job > job.schema.json
-    # yaml-language-server: $schema=job.schema.json
+    safelaunch schema job > .safelaunch-job.schema.json
+    # yaml-language-server: $schema=.safelaunch-job.schema.json
     """  # noqa: D301 - \b is click's mark
     if name not in json_schema.NAMES:
         hint = did_you_mean(name, json_schema.NAMES) or "safelaunch schema job, profile or hosts"

@@ -3,8 +3,7 @@
 No host is contacted: only facts that `safelaunch facts` stored are used.
 """
 
-# ruff: noqa: PLC0415 - the readers of stored facts are imported only for jobs with hosts, and for
-# --host
+# ruff: noqa: PLC0415 - the readers of stored facts are imported for jobs with hosts, and --host
 
 from __future__ import annotations
 
@@ -52,11 +51,12 @@ def check_job(path: str, shown: str, facts: Facts | None, home: str) -> JobFindi
 
 
 def _variables(tree: Node, machine: Facts) -> Iterator[LintFinding]:
-    smoke = tree.get("smoke")
-    launcher, nodes = tree.get("launcher"), tree.get("nodes")
+    smoke, launcher = tree.get("smoke"), tree.get("launcher")
+    nodes, hosts = tree.get("nodes"), tree.get("hosts")
+    count = len(hosts.items) if hosts is not None and hosts.kind == "list" else None
     facts = machine._replace(
         launcher=launcher.text if launcher is not None else None,
-        nodes=file_variables.parse_count(nodes.text) if nodes is not None else _host_count(tree),
+        nodes=file_variables.parse_count(nodes.text) if nodes is not None else count,
     )
     yield from _check_mapping(tree.get("env"), facts)
     if smoke is not None:
@@ -73,19 +73,9 @@ def _check_mapping(env: Node | None, facts: Facts) -> Iterator[LintFinding]:
         if not value.is_null:
             values[key.text] = value.text if value.kind == "scalar" else None
             origin = key.origin
-            locations[key.text] = VariableLocation(
-                _posix_path(origin.source), origin.line, origin.column, key.plain
-            )
+            file = origin.source.replace(os.sep, "/")
+            locations[key.text] = VariableLocation(file, origin.line, origin.column, key.plain)
     yield from file_variables.check_variables(values, locations, facts)
-
-
-def _host_count(tree: Node) -> int | None:
-    node = tree.get("hosts")
-    return len(node.items) if node is not None and node.kind == "list" else None
-
-
-def _posix_path(path: str) -> str:
-    return path.replace(os.sep, "/")
 
 
 # -- stored facts of hosts -------------------------------------------------------------------------
@@ -117,11 +107,8 @@ def _facts_of_hosts(tree: Node, home: str) -> Iterator[Facts]:
     """Yield the stored facts of the job's hosts that are about the job's interpreter."""
     node = tree.get("hosts")
     for item in node.items if node is not None and node.kind == "list" else ():
-        probe = (
-            _stored_probe(home, item.text)
-            if item.kind == "scalar" and "\0" not in item.text
-            else None
-        )
+        is_name = item.kind == "scalar" and "\0" not in item.text
+        probe = _stored_probe(home, item.text) if is_name else None
         if probe is not None and _matches_python(tree, probe.get("python")):
             yield _facts(item.text, probe)
 

@@ -1,7 +1,6 @@
 """`safelaunch lint`: finds problems in job files, training configs and scripts before a start."""
 
-# ruff: noqa: PLC0415 - job files, profiles, hosts files and hints import what they need only when
-# there are any
+# ruff: noqa: PLC0415 - what job files, profiles, hosts files and hints need is imported for these
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli.lint.select_files import IGNORE_FILE, MAX_BYTES, is_ignored, read, select_files
-from safelaunch.cli.output import print_json, say, wrap
+from safelaunch.cli.output import print_json, say, terminal_width, wrap
 from safelaunch.errors import ConfigError
 from safelaunch.lint import file_text, secrets
 from safelaunch.lint.file_kinds import FileKind
@@ -25,7 +24,7 @@ from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.lint.env.model import Facts
 
@@ -47,9 +46,9 @@ def command(
 
     Finds YAML that loaders read differently, broken shell scripts, secrets, and environment
     variables that nothing reads. A job is checked with the files that it extends, and with the
-    facts that `safelaunch facts` stored about its hosts; no host is contacted. The exit code is 1
-    if there are findings. `# safelaunch: ignore` in a line, or a file .safelaunchlintignore,
-    excludes intended ones.
+    facts of its hosts that `safelaunch facts` stored; no host is contacted. Exit code 1 if there
+    are findings. A comment `# safelaunch: ignore` excludes a line, and a file .safelaunchlintignore
+    excludes other files.
     """
     if not paths:
         raise ConfigError(
@@ -61,7 +60,10 @@ def command(
         raise ConfigError("`--fix --json` cannot ask for confirmation", hint="add `--yes`")
     facts = None if host is None else _host_facts(host)
     selection = select_files(paths)
-    _say_skipped(selection.ignored, selection.unsupported)
+    for path in selection.ignored:
+        say(f"{path}: skipped, excluded by {IGNORE_FILE}")
+    for path in selection.unsupported:
+        say(f"{path}: skipped, lint has no rules for this type of file")
     findings_by_file = _lint_files(selection.files, facts)
     selected = {path: findings_by_file[path] for path in selection.files}
     if fix and _fix(selected, ask=not yes, show=not as_json):
@@ -74,13 +76,6 @@ def command(
         _print(findings)
         _say_summary(findings, len(selection.files), paths, fix=fix)
     return int(any(f.severity != NOTE for f in findings))
-
-
-def _say_skipped(ignored: Sequence[str], others: Sequence[str]) -> None:
-    for path in ignored:
-        say(f"{path}: skipped, excluded by {IGNORE_FILE}")
-    for path in others:
-        say(f"{path}: skipped, lint has no rules for this type of file")
 
 
 def _host_facts(host: str) -> Facts:
@@ -112,15 +107,14 @@ def _lint_files(files: Sequence[str], facts: Facts | None) -> dict[str, list[Lin
             key = (finding.line, finding.column, finding.id)
             if key not in in_file or file != _normalized_path(path):
                 in_file[key] = finding
-    return {path: _by_position(by_key.values()) for path, by_key in findings.items()}
+    return {
+        path: sorted(by_key.values(), key=lambda f: (f.line, f.column, f.id))
+        for path, by_key in findings.items()
+    }
 
 
 def _normalized_path(path: str) -> str:
     return os.path.normcase(os.path.abspath(path))
-
-
-def _by_position(findings: Iterable[LintFinding]) -> list[LintFinding]:
-    return sorted(findings, key=lambda f: (f.line, f.column, f.id))
 
 
 # -- one file --------------------------------------------------------------------------------------
@@ -131,9 +125,7 @@ def _findings(path: str, facts: Facts | None) -> Iterator[LintFinding]:
     shown = path.replace(os.sep, "/")
     try:
         data = read(path)
-    except (
-        ConfigError
-    ) as error:  # a file of a folder; for a named file `select_files` raised before
+    except ConfigError as error:  # a file of a folder: `select_files` has read the named ones
         yield LintFinding(shown, 1, 1, "unreadable", error.message, severity=ERROR)
         return
     if len(data) > MAX_BYTES:
@@ -171,7 +163,16 @@ def _job_findings(
 def _rejection(kind: FileKind | None, path: str, shown: str) -> LintFinding | None:
     """Return the error of the profile or hosts file reader as a finding."""
     try:
-        _read_config(kind, path, shown)
+        if kind is FileKind.PROFILE:
+            from safelaunch.config import profiles
+            from safelaunch.model import Origin
+
+            whole = os.path.abspath(path)
+            profiles.load(whole, Origin(shown), os.path.dirname(whole))
+        elif kind is FileKind.HOSTS:
+            from safelaunch.config.hosts_file import reader
+
+            reader.load(path, shown, lambda note, _: note)
     except ConfigError as error:
         file, line, column = _location(error, shown)
         rule = f"{kind.value if kind else 'job'}-file"
@@ -179,19 +180,6 @@ def _rejection(kind: FileKind | None, path: str, shown: str) -> LintFinding | No
             return LintFinding(shown, line, column, rule, error.message, error.hint, ERROR)
         return LintFinding(shown, 1, 1, rule, f"{error.where}: {error.message}", error.hint, ERROR)
     return None
-
-
-def _read_config(kind: FileKind | None, path: str, shown: str) -> None:
-    if kind is FileKind.PROFILE:
-        from safelaunch.config import profiles
-        from safelaunch.model import Origin
-
-        whole = os.path.abspath(path)
-        profiles.load(whole, Origin(shown), os.path.dirname(whole))
-    elif kind is FileKind.HOSTS:
-        from safelaunch.config.hosts_file import reader
-
-        reader.load(path, shown, lambda note, _: note)
 
 
 def _location(error: ConfigError, shown: str) -> tuple[str, int, int]:
@@ -228,28 +216,22 @@ def _fix(findings_by_file: dict[str, list[LintFinding]], *, ask: bool, show: boo
             changes[path] = new
             if show:
                 secret = {f.line for f in findings if f.id == secrets.ID}
-                _show_difference(path, old, new, secret)
+                diff = unified_diff(path.replace(os.sep, "/"), old, new, secret)
+                text = "\n".join(printable(line, keep="\t") for line in diff.split("\n"))
+                click.echo(text, nl=False)
     if not changes:
         say("nothing can be fixed automatically")
         return []
-    if ask and not _confirm(len(changes)):
+    files = quantity(len(changes), "file")
+    if ask and not sys.stdin.isatty():
+        say("not written: no terminal to ask for confirmation; add `--yes`")
+        return []
+    if ask and not click.confirm(f"write {files}?", err=True):
         return []
     for path, new in changes.items():
         _write(path, new)
-    say(f"fixed {quantity(len(changes), 'file')}")
+    say(f"fixed {files}")
     return list(changes)
-
-
-def _show_difference(path: str, old: bytes, new: bytes, hidden: set[int]) -> None:
-    text = unified_diff(path.replace(os.sep, "/"), old, new, hidden)
-    click.echo("\n".join(printable(line, keep="\t") for line in text.split("\n")), nl=False)
-
-
-def _confirm(count: int) -> bool:
-    if not sys.stdin.isatty():
-        say("not written: no terminal to ask for confirmation; add `--yes`")
-        return False
-    return click.confirm(f"write {quantity(count, 'file')}?", err=True)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -271,7 +253,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _print(findings: Sequence[LintFinding]) -> None:
-    width = max(40, min(shutil.get_terminal_size().columns, _MAX_WIDTH))
+    width = max(40, min(terminal_width(), _MAX_WIDTH))
     indent = " " * 6
     file = None
     for finding in findings:
@@ -288,13 +270,11 @@ def _print(findings: Sequence[LintFinding]) -> None:
 def _say_summary(
     findings: Sequence[LintFinding], files: int, paths: Sequence[str], *, fix: bool
 ) -> None:
-    counted = [f for f in findings if f.severity != NOTE]
-    notes = len(findings) - len(counted)
-    summary = quantity(len(counted), "finding") if counted else "no findings"
+    notes = sum(f.severity == NOTE for f in findings)
+    count = len(findings) - notes
+    summary = quantity(count, "finding") if count else "no findings"
     summary += f" in {quantity(files, 'file')}"
-    if notes:
-        summary += f", {quantity(notes, 'note')}"
-    say(summary)
+    say(summary + (f", {quantity(notes, 'note')}" if notes else ""))
     fixable = sum(f.is_fixable for f in findings)
     if fixable and not fix:
         from safelaunch.script import quote
@@ -303,10 +283,6 @@ def _say_summary(
 
 
 def _printable(finding: LintFinding) -> LintFinding:
+    file, message = (printable(text, keep="\t") for text in (finding.file, finding.message))
     fix = None if finding.fix is None else printable(finding.fix, keep="\t")
-    return replace(
-        finding,
-        file=printable(finding.file, keep="\t"),
-        message=printable(finding.message, keep="\t"),
-        fix=fix,
-    )
+    return replace(finding, file=file, message=message, fix=fix)

@@ -1,7 +1,6 @@
 """Selects the files that `lint` checks: named files, and files in folders that are not ignored."""
 
-# ruff: noqa: PLC0415 - the reader of ignore files is imported only for folders, and for files of
-# that name
+# ruff: noqa: PLC0415 - the reader of ignore files is imported only where there are some
 
 from __future__ import annotations
 
@@ -38,7 +37,9 @@ def select_files(paths: Sequence[str]) -> Selection:
     for path in paths:
         mode = _mode(path)
         if stat.S_ISDIR(mode):
-            files.update(dict.fromkeys(_walk(path, ignore)))
+            from safelaunch.sync.ignore import Rules
+
+            files.update(dict.fromkeys(_walk(path, "", Rules(path), ignore)))
         elif ignore.contains(path, is_folder=False):
             ignored.append(path)
         elif not stat.S_ISREG(mode) or kind_by_name(path, read(path, _SCRIPT_HEAD)) is None:
@@ -71,13 +72,7 @@ def _mode(path: str) -> int:
         raise ConfigError(f"cannot read: {getattr(e, 'strerror', None) or e}", where=path) from e
 
 
-def _walk(root: str, ignore: _IgnoreFiles) -> Iterator[str]:
-    from safelaunch.sync.ignore import Rules
-
-    yield from _walk_folder(root, "", Rules(root), ignore)
-
-
-def _walk_folder(root: str, inside: str, rules: Rules, ignore: _IgnoreFiles) -> Iterator[str]:
+def _walk(root: str, inside: str, rules: Rules, ignore: _IgnoreFiles) -> Iterator[str]:
     folder = os.path.join(root, *inside.split("/")) if inside else root
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -87,21 +82,21 @@ def _walk_folder(root: str, inside: str, rules: Rules, ignore: _IgnoreFiles) -> 
     for entry in entries:
         path = f"{inside}/{entry.name}" if inside else entry.name
         is_folder = entry.is_dir(follow_symlinks=False)
-        if rules.decide(path, is_folder=is_folder) or ignore.contains(
-            entry.path, is_folder=is_folder
-        ):
+        if rules.decide(path, is_folder=is_folder):
+            continue
+        if ignore.contains(entry.path, is_folder=is_folder):
             continue
         if is_folder:
             if not entry.name.startswith(".") and not _is_environment(entry.path):
-                yield from _walk_folder(root, path, rules, ignore)
+                yield from _walk(root, path, rules, ignore)
         elif _has_rules(entry):
             yield os.path.normpath(entry.path)
     rules.leave(inside)
 
 
 def _is_environment(folder: str) -> bool:
-    inside = ("pyvenv.cfg", "conda-meta")
-    return any(os.path.exists(os.path.join(folder, name)) for name in inside)
+    markers = ("pyvenv.cfg", "conda-meta")
+    return any(os.path.exists(os.path.join(folder, name)) for name in markers)
 
 
 def _has_rules(entry: os.DirEntry[str]) -> bool:
@@ -146,12 +141,11 @@ class _IgnoreFiles:
     def _load(self, folder: str) -> Patterns | None:
         if folder not in self._patterns:
             path = os.path.join(folder, IGNORE_FILE)
-            self._patterns[folder] = _patterns(path) if os.path.isfile(path) else None
+            self._patterns[folder] = None
+            if os.path.isfile(path):
+                from safelaunch.sync.ignore import Patterns
+
+                text = read(path).decode("utf-8-sig", "surrogateescape")
+                lines = [line.rstrip("\r") for line in text.split("\n")]
+                self._patterns[folder] = Patterns(lines, path)
         return self._patterns[folder]
-
-
-def _patterns(path: str) -> Patterns:
-    from safelaunch.sync.ignore import Patterns
-
-    text = read(path).decode("utf-8-sig", "surrogateescape")
-    return Patterns([line.rstrip("\r") for line in text.split("\n")], path)

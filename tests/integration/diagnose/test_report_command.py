@@ -104,7 +104,7 @@ def test_a_bundle_is_private_and_the_run_unchanged(place: Place, failed: str) ->
 def test_what_was_written_is_said_with_a_warning(place: Place, failed: str) -> None:
     done = place.cli("report", failed)
     assert f"wrote {failed}-report.zip" in done.stdout
-    assert "look through it before you post it" in done.stderr
+    assert "read it before you post it" in done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

@@ -154,7 +154,7 @@ def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
     at = place.status(run)["as_of"]
     show = " ".join(place.cli("show", run).stdout.split())
     assert time.strftime("as of %Y-%m-%d %H:%M:%S", time.localtime(at)) in show
-    assert f"next safelaunch stop {run} ends what is left" in show
+    assert f"next safelaunch stop {run} ends the remaining processes" in show
     assert (
         f"3/9, loss 0.5 at {time.strftime('%H:%M', time.localtime(at))}" in place.cli("ps").stdout
     )
@@ -165,7 +165,7 @@ def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
     assert f"{cut}: {own}" in " ".join(shown.stderr.split())
     assert place.cli("logs", "--rank", "0", run).stderr == ""
     refused = place.cli("attach", run, code=1).stderr
-    assert "the pane with it; 3 processes alive" in refused
+    assert "is gone, and its tmux pane; 3 processes alive" in refused
     assert own in refused
     waited = " ".join(place.cli("wait", "--timeout", "0.1", run, code=1).stderr.split())
     assert "the supervisor is gone; waiting for 3 processes still alive" in waited
