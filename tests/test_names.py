@@ -22,10 +22,6 @@ VAGUE = frozenset(("judge", "begin", "take", "of", "one"))  # of functions
 # parts that still have such names
 NOT_YET = (
     ".",
-    "checks/environment",
-    "checks/hardware",
-    "checks/network",
-    "checks/project",
     "cli/start",
     "config",
     "config/hosts_file",

@@ -130,6 +130,16 @@ class HostContext:
         """The folders of the job's PYTHONPATH. Only for checks that have a job."""
         return tuple(map(str, self.job.pythonpath))
 
+    @property
+    def runs_python(self) -> bool:
+        """Whether the interpreter runs the job: `launcher: command` may start any program."""
+        return self.plan.argv[0] == self.plan.interpreter.word
+
+    @property
+    def has_several_ranks(self) -> bool:
+        """Whether the job has more than one rank on all its hosts."""
+        return self.job.topology.nodes > 1 or (self.ranks or 0) > 1
+
     def answer(self, *question: Any) -> Any:
         """Return the host's answer to a question that the check declares. Raises NotKnown."""
         answer = self.answers.get(question)

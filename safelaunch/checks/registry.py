@@ -34,10 +34,9 @@ MODULES = (
     *QUICK,
     "project.models",
     "environment.torch_nccl",
-    "environment.package_pairs",
     "environment.packages",
     "environment.jit_builds",
-    "environment.same_versions",
+    "environment.versions",
     "hardware.interconnect",
     "network.reachability",
 )
@@ -75,8 +74,8 @@ CheckFunction = TypeVar("CheckFunction", bound="Callable[[Any], Answer | Iterabl
 
 def check(
     id: str,  # noqa: A002 - the field's name
-    family: str,
     *,
+    family: str = "",
     asks: Callable[[HostContext], Iterable[Question]] | None = None,
     needs: tuple[str, ...] = (),
     job: bool = True,
@@ -86,16 +85,18 @@ def check(
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Declare a check: a function of a HostContext, or with `once` of the CheckContext.
 
-    `asks` returns its questions to the host; `host.answer(...)` has the answers. `needs` names
-    parts of the host facts without which it is skipped. Without `job` it also checks a host for
-    which no job is known. `quick`: it also runs before each start, and needs no facts but those
-    that take no command (system, cores, memory, disks, gpus by /proc).
+    Its family is by default the folder of its module. `asks` returns its questions to the host;
+    `host.answer(...)` has the answers. `needs` names parts of the host facts without which it is
+    skipped. Without `job` it also checks a host for which no job is known. `quick`: it also runs
+    before each start, and needs no facts but those that take no command (system, cores, memory,
+    disks, gpus by /proc).
     """
 
     def declare(function: CheckFunction) -> CheckFunction:
-        if id in _registry or family not in FAMILIES:
+        folder = function.__module__.split(".")[-2]
+        if id in _registry or (family or folder) not in FAMILIES:
             raise ValueError(id)
-        _registry[id] = Check(id, family, function, asks, needs, job, once, quick, source)
+        _registry[id] = Check(id, family or folder, function, asks, needs, job, once, quick, source)
         return function
 
     return declare

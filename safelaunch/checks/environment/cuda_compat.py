@@ -1,4 +1,4 @@
-"""Which cards a build for CUDA runs on, and which drivers it runs with. Pure.
+"""Which GPUs a CUDA build runs on, and which drivers it runs with.
 
 Sources: the compatibility of binaries and PTX is that of the CUDA programming guide (1.3, The CUDA
 platform); drivers are those of NVIDIA's CUDA Compatibility (minor version compatibility) and, of
@@ -14,7 +14,6 @@ BINARIES = "https://docs.nvidia.com/cuda/cuda-programming-guide/01-introduction/
 DRIVERS = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 NCCL = "NVIDIA/nccl issue 1637; nccl-tests issue 287; pytorch issue 152780"
 
-_ARCH = r"(sm|compute)_(\d+)(\d)([af]?)"
 # From 11 on a driver runs what was built with any release of the same major version.
 _OLDEST_DRIVER = {
     (10, 0): "410.48",
@@ -31,7 +30,7 @@ _BLACKWELL_NCCL = (2, 26, 5)
 
 
 class Arch(NamedTuple):
-    """One of the architectures that a library has code for."""
+    """An architecture that a library has code for."""
 
     is_ptx: bool
     major: int
@@ -39,7 +38,7 @@ class Arch(NamedTuple):
     kind: str  # "", "a" (this capability alone) or "f" (its family)
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
-        """Whether a card of this compute capability can run that code."""
+        """Whether a GPU of this compute capability can run that code."""
         own = (self.major, self.minor)
         if self.kind == "a":
             return capability == own
@@ -49,52 +48,48 @@ class Arch(NamedTuple):
 
 
 def arch(word: str) -> Arch | None:
-    """Return `sm_90a` or `compute_120` read; None for anything else."""
-    match = re.fullmatch(_ARCH, word)
-    if match is None:
-        return None
-    return Arch(match[1] == "compute", int(match[2]), int(match[3]), match[4])
+    """Parse `sm_90a` or `compute_120`; return None for anything else."""
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", word)
+    return match and Arch(match[1] == "compute", int(match[2]), int(match[3]), match[4])
 
 
 def code_for(words: list[str], capability: tuple[int, int]) -> str | None:
-    """Return which of these a card runs: machine code if there is some, else PTX; or None."""
-    found = [
-        (one.is_ptx, word) for word in words if (one := arch(word)) and one.runs_on(capability)
-    ]
-    best = min((is_ptx for is_ptx, _ in found), default=False)
-    return next((word for is_ptx, word in reversed(found) if is_ptx == best), None)
+    """Return which of these a GPU runs: machine code if it can, else PTX; or None."""
+    usable = [(a.is_ptx, word) for word in words if (a := arch(word)) and a.runs_on(capability)]
+    best = min((is_ptx for is_ptx, _ in usable), default=False)
+    return next((word for is_ptx, word in reversed(usable) if is_ptx == best), None)
 
 
 def number(version: str | None) -> tuple[int, ...]:
-    """Return the numbers that a version begins with: (2, 26, 2) of `2.26.2.post1`."""
+    """Return the numbers that a version starts with: (2, 26, 2) of `2.26.2.post1`."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version or "")
     return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
 def capability(text: str | None) -> tuple[int, int] | None:
     """Return a compute capability such as `12.0` as two numbers."""
-    found = number(text)
-    return (found[0], found[1]) if len(found) > 1 else None
+    numbers = number(text)
+    return (numbers[0], numbers[1]) if len(numbers) > 1 else None
 
 
 def oldest_driver(cuda: str) -> str | None:
     """Return the oldest driver that runs what was built with this CUDA, if it is known."""
-    found = number(cuda)
-    return _OLDEST_DRIVER.get(found[:1]) or _OLDEST_DRIVER.get((*found, 0)[:2])
+    version = number(cuda)
+    return _OLDEST_DRIVER.get(version[:1]) or _OLDEST_DRIVER.get((*version, 0)[:2])
 
 
 def newest_cuda(driver: str | None) -> int | None:
     """Return the newest major version of CUDA that a driver runs, if it is one from 11 on."""
-    known = number(driver)
-    majors = [key[0] for key, oldest in _OLDEST_DRIVER.items()
-              if len(key) == 1 and known >= number(oldest)]  # fmt: skip
+    version = number(driver)
+    majors = (cuda[0] for cuda, oldest in _OLDEST_DRIVER.items()
+              if len(cuda) == 1 and version >= number(oldest))  # fmt: skip
     return max(majors, default=None)
 
 
 def nccl_has_blackwell(version: str, cuda: str | None, wheel: str | None) -> bool:
-    """Whether an NCCL has code for Blackwell: the CUDA that it was built with says so first.
+    """Whether an NCCL has code for Blackwell, by the CUDA that it was built with.
 
-    Without that the wheel's version does: 2.26.2 has none, 2.26.2.post1 and 2.26.5 have.
+    Without that the wheel's version decides: 2.26.2 has none, 2.26.2.post1 and 2.26.5 have.
     """
     if cuda is not None:
         return number(cuda)[:2] >= _BLACKWELL_CUDA

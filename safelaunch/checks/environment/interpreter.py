@@ -1,4 +1,4 @@
-"""Checks: the interpreter that runs the job, and whether it has what starts the job."""
+"""Checks the interpreter that runs the job, and whether it has what starts the job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
-from safelaunch.checks import job_needs
 from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.registry import check
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 
     from safelaunch.checks.context import CheckContext, HostContext
 
-# why the probe (runtime/facts.py) got no answer from an interpreter; others may be a slow disk
+# why the probe (runtime/facts.py) got no answer from an interpreter; other reasons may be a slow
+# disk
 _NO_START = (
     r"No such file|Not a directory|[Pp]ermission denied|Exec format|is older than|ended with exit"
 )
@@ -27,25 +27,29 @@ _FOLDER = "a namespace"  # a folder of that name without __init__.py (facts/ques
 _ACCELERATE = "huggingface/accelerate: commands/launch.py"
 
 
-# -- the interpreter -------------------------------------------------------------------------------
-
-
-@check("interpreter", "environment", job=False)
+@check("interpreter", job=False)
 def interpreter(host: HostContext) -> Answer:
-    """Whether the interpreter runs, and is the one that was meant."""
-    found = host.get("python")
-    if found is None:
-        return _refused(host)
-    said = f"{found['executable']}: Python {found['version']}, {found['kind']}"
-    return _another(host, found) or _our_own(host, found) or ok(said + _beside(host, found))
+    """Whether the interpreter runs and is the intended one."""
+    python = host.get("python")
+    if python is None:
+        return _no_answer(host)
+    return (
+        _other_installation(host, python)
+        or _own_environment(host, python)
+        or ok(
+            f"{python['executable']}: Python {python['version']}, {python['kind']}"
+            + _unused_environment(host, python)
+        )
+    )
 
 
-def _refused(host: HostContext) -> Answer:
+def _no_answer(host: HostContext) -> Answer:
+    """Return why an interpreter did not answer. Raises NotKnown."""
     why = str((host.get("skipped") or {}).get("python") or "")
     path, _, reason = why.partition(": ")
-    if not reason or not path.startswith(("/", "~")):  # the question about it came to nothing
+    if not reason or not path.startswith(("/", "~")):  # not a reason of the interpreter itself
         raise NotKnown(why or "`python` of the host is not known")
-    other = pip_commands.elsewhere(host, ["torch"])
+    other = pip_commands.other_environment(host, ["torch"])
     hint = other or "name one that exists with `python:`, `venv:` or `conda:`"
     old = re.search(_TOO_OLD, reason)
     if old is not None:
@@ -59,53 +63,51 @@ def _refused(host: HostContext) -> Answer:
     )
 
 
-def _another(host: HostContext, found: dict[str, Any]) -> Answer | None:
-    """Return what is wrong where the path leads to another installation than it says."""
-    of = host.entry.interpreter if host.node is None else host.node.interpreter
-    wanted = host.interpreter
-    if of is None or wanted is None or wanted.startswith("~"):
+def _other_installation(host: HostContext, python: dict[str, Any]) -> Answer | None:
+    """Return a warning where the path leads to another installation than its name says."""
+    declared = host.entry.interpreter if host.node is None else host.node.interpreter
+    path = host.interpreter
+    if declared is None or path is None or path.startswith("~"):
         return None
-    if of.kind in _KINDS and found["kind"] == "system":
+    actual = f"`python: {python['executable']}`"
+    if declared.kind in _KINDS and python["kind"] == "system":
         return warn(
-            f"{of.prefix} is no {_KINDS[of.kind]}: its python uses what is in {found['prefix']}",
-            f"`{of.kind}:` wants one; make it anew, or say `python: {found['executable']}`",
+            f"{declared.prefix} is no {_KINDS[declared.kind]}: its python uses the packages of "
+            f"{python['prefix']}",
+            f"create it again for `{declared.kind}:`, or write {actual}",
         )
-    if wanted != found["executable"] and wanted.rpartition("/bin/")[0] != found["prefix"]:
+    if path != python["executable"] and path.rpartition("/bin/")[0] != python["prefix"]:
         return warn(
-            f"{wanted} runs {found['executable']}, and may choose another one elsewhere",
-            f"`python: {found['executable']}`",
+            f"{path} runs {python['executable']}, and may choose another one elsewhere", actual
         )
     return None
 
 
-def _our_own(host: HostContext, found: dict[str, Any]) -> Answer | None:
-    """Return a warning where safelaunch's own environment was taken, for want of a better word."""
-    is_ours = host.is_local and found["prefix"] == sys.prefix
-    if not is_ours or host.node is None or host.interpreter is not None:
+def _own_environment(host: HostContext, python: dict[str, Any]) -> Answer | None:
+    """Return a warning where the job falls back to safelaunch's own environment."""
+    is_own = host.is_local and python["prefix"] == sys.prefix
+    if not is_own or host.node is None or host.interpreter is not None:
         return None
-    if "torch" in (found.get("packages") or {}):
+    if "torch" in (python.get("packages") or {}):
         return None
-    other = pip_commands.elsewhere(host, ["torch"])
-    if other is None or not job_needs.runs_python(host):
+    other = pip_commands.other_environment(host, ["torch"])
+    if other is None or not host.runs_python:
         return None
     return warn(f"the job runs in safelaunch's own environment, {sys.prefix}, without torch", other)
 
 
-def _beside(host: HostContext, found: dict[str, Any]) -> str:
-    """Return that the active environment is another one than the job's."""
+def _unused_environment(host: HostContext, python: dict[str, Any]) -> str:
+    """Return a note where the active environment is another one than the job's."""
     environ = host.context.environ
     active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
-    if not host.is_local or host.interpreter is None or active in (None, found["prefix"]):
+    if not host.is_local or host.interpreter is None or active in (None, python["prefix"]):
         return ""
     return f"; the active {active} is not used"
 
 
-# -- what is taken from whoever starts it ----------------------------------------------------------
-
-
-@check("secrets", "environment", once=True)
+@check("secrets", once=True)
 def secrets(context: CheckContext) -> Answer | None:
-    """Whether the names of `env_from` are set here: a start refuses without."""
+    """Whether the variables of `env_from` are set on this machine: a start refuses without them."""
     names = context.hosts[0].plan.secrets if context.hosts else ()
     missing = [name for name in names if not context.environ.get(name)]
     if missing:
@@ -114,20 +116,16 @@ def secrets(context: CheckContext) -> Answer | None:
     return ok(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} set") if names else None
 
 
-# -- the launcher ----------------------------------------------------------------------------------
-
-
 def _modules(host: HostContext) -> dict[str, str]:
     """Return {module: its package}, without which the launcher itself does not start."""
-    job = host.job
-    return launchers.load(job.launcher).imports(job) if job_needs.runs_python(host) else {}
+    return launchers.load(host.job.launcher).imports(host.job) if host.runs_python else {}
 
 
-def _asks(host: HostContext) -> Iterator[Question]:
+def _launcher_questions(host: HostContext) -> Iterator[Question]:
     return (("module", name) for name in _modules(host))
 
 
-@check("launcher", "environment", asks=_asks, quick=True)
+@check("launcher", asks=_launcher_questions, quick=True)
 def launcher(host: HostContext) -> Answer | None:
     """Whether the interpreter finds the launcher."""
     packages = _modules(host)
@@ -137,28 +135,27 @@ def launcher(host: HostContext) -> Answer | None:
     missing = [n for n, a in answers.items() if not a["found"] or a["where"] == _FOLDER]
     if missing:
         return _missing(host, packages, missing)
-    hidden = [n for n, a in answers.items() if str(a["where"]).endswith(f"/{n}.py")]
-    if hidden:
-        where = answers[hidden[0]]["where"]
-        return warn(
-            f"`import {hidden[0]}` takes {where}, not the library", f"give {where} another name"
-        )
+    for name, answer in answers.items():
+        if str(answer["where"]).endswith(f"/{name}.py"):
+            where = answer["where"]
+            what = f"`import {name}` imports {where} instead of the library"
+            return warn(what, f"rename {where}")
     installed = host.get("python", "packages") or {}
     listed = [f"{name} {installed.get(package, '')}".strip() for name, package in packages.items()]
     return ok(f"{pip_commands.python(host)} has {', '.join(listed)}")
 
 
 def _missing(host: HostContext, packages: dict[str, str], missing: list[str]) -> Answer:
-    path, job = pip_commands.python(host), host.job
-    ours = host.is_local and host.get("python", "prefix") == sys.prefix
-    own = ", safelaunch's own environment," if ours else ""
-    without = " and no ".join(f"`{name}`" for name in missing)
-    other = pip_commands.elsewhere(host, packages.values())
-    rest = [packages[name] for name in missing if name != "torch"]
+    is_own = host.is_local and host.get("python", "prefix") == sys.prefix
+    own = ", safelaunch's own environment," if is_own else ""
+    names = " and no ".join(f"`{name}`" for name in missing)
+    others = [packages[name] for name in missing if name != "torch"]
     commands = [pip_commands.torch(host)] if "torch" in missing else []
-    commands += [pip_commands.install(host, rest)] if rest else []
-    source = _ACCELERATE if "accelerate" in packages and "deepspeed" in missing else ""
-    hint = "; or ".join([other, " and ".join(commands)]) if other else " and ".join(commands)
+    commands += [pip_commands.install(host, others)] if others else []
+    hints = [pip_commands.other_environment(host, packages.values()), " and ".join(commands)]
     return fail(
-        f"{path}{own} has no {without}: the launcher `{job.launcher}` does not start", hint, source
+        f"{pip_commands.python(host)}{own} has no {names}: the launcher `{host.job.launcher}` does "
+        "not start",
+        "; or ".join(filter(None, hints)),
+        _ACCELERATE if "accelerate" in packages and "deepspeed" in missing else "",
     )

@@ -1,10 +1,10 @@
-"""Checks: what compiles CUDA code while a job starts, as DeepSpeed's operators are."""
+"""Checks of what compiles CUDA code while a job starts, such as DeepSpeed's operators."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from safelaunch.checks import job_needs, job_options, visible_gpus
+from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, Question, ok, warn
 from safelaunch.checks.environment import cuda_compat, pip_commands
 from safelaunch.checks.registry import check
@@ -18,101 +18,100 @@ _TOOLKITS = "/usr/local/cuda-*/bin/nvcc"
 _SOURCE = "https://github.com/deepspeedai/DeepSpeed/pull/3436; docs/_tutorials/advanced-install.md"
 
 
-# DeepSpeed's own optimizers are compiled at their first use, Adam unless `torch_adam` is said:
+# DeepSpeed's own optimizers are compiled at their first use, Adam unless `torch_adam` is set:
 # runtime/engine.py, _configure_basic_optimizer
 _OWN_OPTIMIZERS = ("adam", "adamw", "lamb", "lion", "onebitadam", "onebitlamb", "zerooneadam")
 _FILES = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "ds_config")
-_OFF_CARD = ("cpu", "nvme")
+_OFFLOAD = ("cpu", "nvme")
 
 
 def _compiles(host: HostContext) -> bool:
-    """Whether DeepSpeed will surely compile operators: its own optimizers, and offloading, do."""
-    if not job_needs.runs_python(host) or not visible_gpus.needs_gpu(host):
+    """Whether DeepSpeed certainly compiles operators: for its own optimizers, or to offload."""
+    if not host.runs_python or not visible_gpus.needs_gpu(host):
         return False
-    given = job_options.with_launcher(host.job)
-    if any(value in _OFF_CARD for value in given.get("offload_optimizer_device", ())):
-        return True  # accelerate's own
-    named = [
-        value for name in _FILES if job_options.is_not_off(given, name) for value in given[name][:1]
-    ]
-    return any(_is_compiled(host, name) for name in named)
+    options = job_options.with_launcher(host.job)
+    if any(value in _OFFLOAD for value in options.get("offload_optimizer_device", ())):
+        return True  # accelerate's own option
+    return any(
+        _config_compiles(host, options[name][0])
+        for name in _FILES
+        if job_options.is_not_off(options, name)
+    )
 
 
-def _is_compiled(host: HostContext, name: str) -> bool:
-    """Whether settings ask for such operators; of a built-in name (`zero3_offload`) it is told."""
+def _config_compiles(host: HostContext, name: str) -> bool:
+    """Whether a DeepSpeed configuration, or a built-in one (`zero3_offload`), needs operators."""
     if not name.endswith(".json"):
         return "/" not in name and "offload" in name
     settings = host.context.project_files.settings(name)
-    if not isinstance(settings, dict):
-        return False
-    zero = settings.get("zero_optimization")
+    zero, optimizer = _mapping(settings, "zero_optimization"), _mapping(settings, "optimizer")
     for key in ("offload_optimizer", "offload_param"):
-        told = zero.get(key) if isinstance(zero, dict) else None
-        if isinstance(told, dict) and told.get("device") in _OFF_CARD:
+        if _mapping(zero, key).get("device") in _OFFLOAD:
             return True
-    own = settings.get("optimizer")
-    if not isinstance(own, dict) or str(own.get("type")).lower() not in _OWN_OPTIMIZERS:
-        return False
-    params = own.get("params")
-    return not (isinstance(params, dict) and params.get("torch_adam") is True)
+    is_own = str(optimizer.get("type")).lower() in _OWN_OPTIMIZERS
+    return is_own and _mapping(optimizer, "params").get("torch_adam") is not True
 
 
-def _asks(host: HostContext) -> Iterator[Question]:
+def _mapping(settings: Any, key: str) -> dict[str, Any]:
+    """Return a block of settings; an empty one where it is missing or of another type."""
+    block = settings.get(key) if isinstance(settings, dict) else None
+    return block if isinstance(block, dict) else {}
+
+
+def _questions(host: HostContext) -> Iterator[Question]:
     if _compiles(host):
         yield ("glob", _TOOLKITS)
 
 
-@check("cuda-compiler", "environment", asks=_asks, source=_SOURCE)
+@check("cuda-compiler", asks=_questions, source=_SOURCE)
 def cuda_compiler(host: HostContext) -> Answer | None:
-    """Whether nvcc is of the same major CUDA as torch: DeepSpeed refuses another one."""
+    """Whether nvcc has the same major CUDA as torch: DeepSpeed refuses another one."""
     if not _compiles(host):
         return None
-    torch = host.fact("torch")
-    wanted = str(torch.get("cuda") or "")
-    if not wanted:
+    cuda = str(host.fact("torch").get("cuda") or "")
+    if not cuda:
         return None
-    given = job_options.variable(host, "CUDA_HOME")
-    found = None if given else (host.fact("tools").get("nvcc") or {})
+    cuda_home = job_options.variable(host, "CUDA_HOME")
+    nvcc = {} if cuda_home else (host.fact("tools").get("nvcc") or {})
     home = host.get("tools", "cuda_home") or {}
-    version = home.get("version") if given is None or given == home.get("path") else None
-    version = version or (found or {}).get("version")
-    if given is not None and version is None:
-        return None  # the job says where it is
-    same = cuda_compat.number(version)[:1] == cuda_compat.number(wanted)[:1]
-    if version is not None and same:
-        return ok(f"nvcc {version}, torch is built with CUDA {wanted}")
-    what = "no nvcc is found there" if version is None else f"nvcc is of CUDA {version}"
+    version = home.get("version") if cuda_home in (None, home.get("path")) else None
+    version = version or nvcc.get("version")
+    if cuda_home is not None and version is None:
+        return None  # the version at the job's own path is not known
+    if version is not None and cuda_compat.number(version)[:1] == cuda_compat.number(cuda)[:1]:
+        return ok(f"nvcc {version}, torch is built with CUDA {cuda}")
+    what = "there is no nvcc" if version is None else f"nvcc is of CUDA {version}"
     return warn(
-        f"{what}, torch is built with CUDA {wanted}: DeepSpeed cannot compile its operators",
-        _other_toolkit(host, wanted),
+        f"{what}, torch is built with CUDA {cuda}: DeepSpeed cannot compile its operators",
+        _other_toolkit(host, cuda),
     )
 
 
-def _other_toolkit(host: HostContext, wanted: str) -> str:
-    """Return how to give the job a compiler of the right CUDA: one that is there, else conda's."""
-    major = cuda_compat.number(wanted)[0]
+def _other_toolkit(host: HostContext, cuda: str) -> str:
+    """Return how to give the job a compiler of the right CUDA: an installed one, else conda's."""
     for path in host.answer("glob", _TOOLKITS)["found"]:
         folder = str(path).rpartition("/bin/")[0]
-        if cuda_compat.number(folder.rpartition("cuda-")[2])[:1] == (major,):
+        version = folder.rpartition("cuda-")[2]
+        if cuda_compat.number(version)[:1] == cuda_compat.number(cuda)[:1]:
             return f"`env: {{CUDA_HOME: {folder}}}`"
-    where = "" if host.is_local else f" on {host.name}"
+    where = pip_commands.on_host(host)
     if host.get("python", "kind") == "conda":
         prefix = host.get("python", "prefix")
         return (
-            f"`conda install -p {prefix} -c nvidia cuda-nvcc={wanted}`{where}, "
+            f"`conda install -p {prefix} -c nvidia cuda-nvcc={cuda}`{where}, "
             f"and `env: {{CUDA_HOME: {prefix}}}`"
         )
-    return f"install the CUDA {wanted} toolkit{where}, and `env: {{CUDA_HOME: its folder}}`"
+    return f"install the CUDA {cuda} toolkit{where}, and `env: {{CUDA_HOME: its folder}}`"
 
 
-@check("ninja", "environment", source="deepspeed: op_builder/builder.py, jit_load")
+@check("ninja", source="deepspeed: op_builder/builder.py, jit_load")
 def ninja(host: HostContext) -> Answer | None:
-    """Whether ninja is there: DeepSpeed compiles with no other."""
+    """Whether ninja is installed: DeepSpeed compiles with nothing else."""
     if not _compiles(host):
         return None
     # pip's ninja is in the interpreter's bin folder, which the plan puts first on PATH
     if "ninja" in host.fact("python", "packages") or host.get("tools", "ninja"):
-        return ok("ninja is there")
+        return ok("ninja is installed")
     return warn(
         "no ninja: DeepSpeed cannot compile its operators", pip_commands.install(host, ["ninja"])
     )

@@ -1,4 +1,4 @@
-"""Checks: what is installed, against the project's pins and what the job's words ask for."""
+"""Checks of installed packages: the project's pins, and what the job's options need."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import shlex
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import job_needs, job_options
+from safelaunch.checks import job_options
 from safelaunch.checks.answers import Answer, Question, ok, warn
-from safelaunch.checks.environment import pip_commands
-from safelaunch.checks.environment import requirements as environment_requirements
+from safelaunch.checks.environment import pip_commands, requirements
+from safelaunch.checks.environment.requirements import Pin, Pins
 from safelaunch.checks.registry import check
 from safelaunch.runtime.packages import RECORDED
 
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.checks.context import HostContext
-    from safelaunch.checks.environment.requirements import Pin
 
-_LARGEST = 1 << 20  # bytes of a requirements file
+_MAX_SIZE = 1 << 20  # bytes of a requirements file
 _SHOWN = 5
 # requirements files that are not those of the training itself
-_ASIDE = re.compile(
+_OTHER_PURPOSE = re.compile(
     r"(?i)dev|test|doc|lint|style|build|ci|npu|rocm|amd|xpu|mlu|hpu|tpu|cpu|mac|win"
 )
 _ENVIRONMENTS = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
@@ -34,78 +33,76 @@ _SPECIFIED = "https://packaging.python.org/en/latest/specifications/dependency-s
 # -- the project's pins ----------------------------------------------------------------------------
 
 
-@check("requirements", "environment", needs=("python",), source=_SPECIFIED)
-def requirements(host: HostContext) -> Answer | None:
-    """Whether what is installed meets the project's own pins."""
-    installed, folders = job_needs.installed(host), _folders(host)
+@check("requirements", needs=("python",), source=_SPECIFIED)
+def project_pins(host: HostContext) -> Answer | None:
+    """Whether the installed packages meet the project's own pins."""
+    installed, folders = installed_packages(host), _folders(host)
     if installed is None or not folders:
         return None
-    told = [_pins(folders[0], os.path.relpath(one, folders[0])) for one in folders]
-    environment = _environment(host)
-    checked = [pin for one in told for pin in one.pins if pin.applies(environment)]
-    wrong = [pin for pin in checked if not _met(pin, installed)]
-    version = str(host.fact("python", "version"))
-    wrong[:0] = [one.python for one in told if one.python and one.python.holds(version) is False]
-    if not checked and not wrong:
-        return None
-    if not wrong:
-        return ok(f"{len(checked)} pins of the project are met")
-    return _unmet(host, wrong, installed, version)
-
-
-def _met(pin: Pin, installed: Mapping[str, str]) -> bool:
-    return pin.name in installed and pin.holds(installed[pin.name]) is not False
-
-
-def _unmet(
-    host: HostContext, wrong: Sequence[Pin], installed: Mapping[str, str], version: str
-) -> Answer:
-    order = {name: at for at, name in enumerate(("python", *RECORDED))}
-    wrong = sorted(dict.fromkeys(wrong), key=lambda pin: order.get(pin.name, len(order)))
-    has = {**installed, "python": version}
-    told = [
-        f"{pin.name} {has.get(pin.name, 'is missing')} ({pin.where}: `{pin.text}`)"
-        for pin in wrong[:_SHOWN]
+    declared = [_read_pins(folders[0], os.path.relpath(f, folders[0])) for f in folders]
+    environment = _marker_environment(host)
+    pins = [pin for each in declared for pin in each.pins if pin.applies(environment)]
+    version = environment["python_full_version"]
+    unmet = [p.python for p in declared if p.python and p.python.holds(version) is False]
+    unmet += [
+        pin for pin in pins if pin.name not in installed or pin.holds(installed[pin.name]) is False
     ]
-    more = f", and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-    files = sorted({pin.where.rpartition(":")[0] for pin in wrong if pin.name != "python"})
-    texts = [file for file in files if file.endswith(".txt")]
-    names = [f"{pin.name}{pin.specifier}" for pin in wrong if pin.name != "python"]
-    build = re.search(r"\+(cu\d+)", " ".join(names))  # which PyPI does not have
+    if unmet:
+        return _unmet(host, unmet, {**installed, "python": version})
+    return ok(f"{len(pins)} pins of the project are met") if pins else None
+
+
+def installed_packages(host: HostContext) -> dict[str, str] | None:
+    """Return {package: version}; None where another program runs the job. Raises NotKnown."""
+    if not host.runs_python:
+        return None
+    packages: dict[str, str] = host.fact("python", "packages")
+    torch = host.get("torch", "version")  # with the build: metadata may leave `+cu128` out
+    return {**packages, "torch": torch} if torch and "torch" in packages else packages
+
+
+def _unmet(host: HostContext, unmet: Sequence[Pin], installed: Mapping[str, str]) -> Answer:
+    order = {name: index for index, name in enumerate(("python", *RECORDED))}
+    unmet = sorted(dict.fromkeys(unmet), key=lambda pin: order.get(pin.name, len(order)))
+    listed = [
+        f"{pin.name} {installed.get(pin.name, 'is missing')} ({pin.where}: `{pin.text}`)"
+        for pin in unmet[:_SHOWN]
+    ]
+    more = f", and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else ""
+    files = sorted({pin.where.rpartition(":")[0] for pin in unmet if pin.name != "python"})
+    names = [f"{pin.name}{pin.specifier}" for pin in unmet if pin.name != "python"]
+    build = re.search(r"\+(cu\d+)", " ".join(names))  # PyPI does not have these
     index = ["--extra-index-url", pip_commands.INDEX + build[1]] if build else []
     hints = []
-    if wrong[0].name == "python":
-        hints.append(f"name a Python {wrong[0].specifier} with `python:`, `venv:` or `conda:`")
-    if texts == files and texts and host.is_local:
+    if unmet[0].name == "python":
+        hints.append(f"name a Python {unmet[0].specifier} with `python:`, `venv:` or `conda:`")
+    if files and all(file.endswith(".txt") for file in files) and host.is_local:
         folder = _folders(host)[0]
-        paths = [w for file in texts for w in ("-r", os.path.join(folder, file))] + index
-        hints.append(
-            f"`{shlex.quote(pip_commands.python(host))} -m pip install {shlex.join(paths)}`"
-        )
+        words = [w for file in files for w in ("-r", os.path.join(folder, file))] + index
+        python = shlex.quote(pip_commands.python(host))
+        hints.append(f"`{python} -m pip install {shlex.join(words)}`")
     elif names:
         hints.append(pip_commands.install(host, names, *index))
-    return warn("; ".join(told) + more, "; ".join(hints))
+    return warn("; ".join(listed) + more, "; ".join(hints))
 
 
 def _folders(host: HostContext) -> list[str]:
-    """Return where the project's files lie here: its root, and the job's working folder."""
+    """Return the folders of this machine with the project's files: its root, and `workdir`."""
     context = host.context
-    found = [
-        context.project,
-        context.local_path(".", host.rank) if context.plan is not None else None,
-    ]
-    return [folder for folder in dict.fromkeys(found) if folder and os.path.isdir(folder)]
+    workdir = context.local_path(".", host.rank) if context.plan is not None else None
+    folders = dict.fromkeys((context.project, workdir))
+    return [folder for folder in folders if folder and os.path.isdir(folder)]
 
 
 @lru_cache(maxsize=8)
-def _pins(root: str, folder: str) -> environment_requirements.Pins:
-    """Return the pins of a folder's files, which are named as they lie below the root."""
+def _read_pins(root: str, folder: str) -> Pins:
+    """Return the pins of a folder's files, named by their paths below the root."""
 
     def read(name: str) -> str | None:
         path = os.path.join(root, name)
         try:
-            if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST:
-                return None  # a pipe would be waited for
+            if not os.path.isfile(path) or os.path.getsize(path) > _MAX_SIZE:
+                return None  # a pipe would block
             with open(path, encoding="utf-8", errors="replace") as file:
                 return file.read()
         except OSError:
@@ -114,31 +111,31 @@ def _pins(root: str, folder: str) -> environment_requirements.Pins:
     def below(name: str) -> str:
         return os.path.normpath(os.path.join(folder, name))
 
-    found: list[Pin] = []
+    pins: list[Pin] = []
     for name in _requirement_files(os.path.join(root, folder)):
-        found += environment_requirements.of_requirements(below(name), read)
-    project = environment_requirements.of_pyproject(below("pyproject.toml"), read)
-    found += project.pins
+        pins += requirements.read_requirements(below(name), read)
+    project = requirements.read_pyproject(below("pyproject.toml"), read)
+    pins += project.pins
     for name in _ENVIRONMENTS:
-        found += environment_requirements.of_environment(below(name), read)
-    return environment_requirements.Pins(tuple(found), project.python)
+        pins += requirements.read_conda(below(name), read)
+    return Pins(tuple(pins), project.python)
 
 
 def _requirement_files(folder: str) -> list[str]:
-    """Return `requirements.txt`; where there is none, the one other file that may be meant."""
+    """Return `requirements.txt`, or else the only other file for the training."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
     if "requirements.txt" in names:
         return ["requirements.txt"]
-    others = [n for n in names if re.fullmatch(r"requirements?[\w.-]*\.txt", n)]
-    meant = [name for name in others if not _ASIDE.search(name[12:])]
-    return meant if len(meant) == 1 else []  # several are alternatives: nobody says which
+    files = [n for n in names if re.fullmatch(r"requirements?[\w.-]*\.txt", n)]
+    files = [name for name in files if not _OTHER_PURPOSE.search(name[12:])]
+    return files if len(files) == 1 else []  # several are alternatives
 
 
-def _environment(host: HostContext) -> dict[str, str]:
-    """Return what markers are judged on: the job's interpreter on its machine."""
+def _marker_environment(host: HostContext) -> dict[str, str]:
+    """Return the variables of PEP 508 markers for the job's interpreter on its host."""
     version = str(host.fact("python", "version"))
     name = str(host.get("python", "implementation") or "cpython")
     system = str(host.get("system", "os") or "Linux")
@@ -158,10 +155,10 @@ def _environment(host: HostContext) -> dict[str, str]:
     }
 
 
-# -- what the job's words ask for ------------------------------------------------------------------
+# -- what the job's options need -------------------------------------------------------------------
 
-# option, value (a regular expression; of switches any that is not off), module
-_ASKED = (
+# option, value (a regular expression; empty: a switch that is not off), module (empty: the value)
+_OPTIONS = (
     ("report_to", "wandb|tensorboard|mlflow|swanlab|comet_ml", ""),
     ("attn_implementation", "flash_attention_2", "flash_attn"),
     ("attn_impl", "flash_attn|flash_attention_2", "flash_attn"),
@@ -177,87 +174,79 @@ _ASKED = (
     ("use_wandb", "", "wandb"),
 )  # fmt: skip
 _WANDB = ("WANDB_PROJECT", "WANDB_NAME", "WANDB_ENTITY", "WANDB_RUN_GROUP", "WANDB_API_KEY")
+_WANDB_LOGINS = ("~/.netrc", "~/.config/wandb/settings")
 _LOGIN = "https://docs.wandb.ai/models/ref/cli/wandb-login"
 
 
-def _asked(host: HostContext) -> dict[str, str]:
-    """Return {module: the words that ask for it}."""
-    if not job_needs.runs_python(host):
+def _needed_modules(host: HostContext) -> dict[str, str]:
+    """Return {module: the option or variable that needs it}."""
+    if not host.runs_python:
         return {}
-    given, found = job_options.with_launcher(host.job), dict[str, str]()
-    for name, pattern, module in _ASKED:
-        values = given.get(name)
-        if values is None or (not pattern and not job_options.is_not_off(given, name)):
-            continue
-        if not pattern:
-            found.setdefault(module, f"--{name} {' '.join(values)}".strip())
-            continue
-        for value in _list_values(values):
+    options, needed = job_options.with_launcher(host.job), dict[str, str]()
+    for name, pattern, module in _OPTIONS:
+        if not pattern and job_options.is_not_off(options, name):
+            needed.setdefault(module, f"--{name} {' '.join(options[name])}".strip())
+        # an option may be a list: `[a,'b']`, `a,b`
+        parts = [p for value in options.get(name, ()) for p in value.strip("[]").split(",")]
+        for value in [part.strip(" '\"") for part in parts] if pattern else ():
             if re.fullmatch(pattern, value):
-                found.setdefault(module or value, f"--{name} {value}")
-    # only what the job itself says: a shell may have them for all sorts of work
+                needed.setdefault(module or value, f"--{name} {value}")
+    # only variables of the job itself: a shell may have them for other work
     env = {name for name, var in host.plan.env.items() if var.value is not None}
     named = [name for name in _WANDB if name in env or name in host.plan.secrets]
     if named:
-        found.setdefault("wandb", named[0])
-    if _wandb_is_off(host):
-        found.pop("wandb", None)
-    return found
-
-
-def _list_values(values: Sequence[str]) -> list[str]:
-    """Return the values of an option, also of one that is a list: `[a,'b']`, `a,b`."""
-    return [part.strip(" '\"") for value in values for part in value.strip("[]").split(",")]
-
-
-def _wandb_is_off(host: HostContext) -> bool:
-    mode = (job_options.variable(host, "WANDB_MODE") or "").lower()
+        needed.setdefault("wandb", named[0])
     disabled = (job_options.variable(host, "WANDB_DISABLED") or "").lower()
-    return mode == "disabled" or disabled in ("true", "1", "yes", "on")
+    if _wandb_mode(host) == "disabled" or disabled in ("true", "1", "yes", "on"):
+        needed.pop("wandb", None)
+    return needed
 
 
-def _asks_modules(host: HostContext) -> Iterator[Question]:
-    return (("module", name) for name in _asked(host))
+def _wandb_mode(host: HostContext) -> str:
+    return (job_options.variable(host, "WANDB_MODE") or "").lower()
 
 
-@check("asked-packages", "environment", asks=_asks_modules)
-def asked_packages(host: HostContext) -> list[Answer] | Answer | None:
-    """Whether the packages that the job's words ask for are there."""
-    asked = _asked(host)
-    missing = [name for name in asked if not host.answer("module", name)["found"]]
-    off = {"wandb": ", or `env: {WANDB_MODE: disabled}`"}
+def _module_questions(host: HostContext) -> Iterator[Question]:
+    return (("module", name) for name in _needed_modules(host))
+
+
+@check("asked-packages", asks=_module_questions)
+def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
+    """Whether the packages that the job's options need are installed."""
+    needed = _needed_modules(host)
+    missing = [name for name in needed if not host.answer("module", name)["found"]]
     if missing:
         return [
             warn(
-                f"`{asked[name]}` wants {pip_commands.PROJECTS.get(name, name)}, which "
+                f"`{needed[name]}` needs {pip_commands.PROJECTS.get(name, name)}, which "
                 f"{pip_commands.python(host)} does not find",
-                pip_commands.install(host, [name]) + off.get(name, ""),
+                pip_commands.install(host, [name])
+                + (", or `env: {WANDB_MODE: disabled}`" if name == "wandb" else ""),
             )
             for name in missing
         ]
-    return ok(f"{', '.join(asked)} found") if asked else None
+    return ok(f"{', '.join(needed)} found") if needed else None
 
 
-def _asks_login(host: HostContext) -> Iterator[Question]:
-    if "wandb" in _asked(host):
+def _login_questions(host: HostContext) -> Iterator[Question]:
+    if "wandb" in _needed_modules(host):
         yield ("module", "wandb")
-        yield ("path", "~/.netrc")
-        yield ("path", "~/.config/wandb/settings")
+        yield from (("path", path) for path in _WANDB_LOGINS)
 
 
-@check("wandb-login", "environment", asks=_asks_login, source=_LOGIN)
+@check("wandb-login", asks=_login_questions, source=_LOGIN)
 def wandb_login(host: HostContext) -> Answer | None:
-    """Whether wandb will find a key: nobody is there to type one."""
-    if "wandb" not in _asked(host) or not host.answer("module", "wandb")["found"]:
-        return None  # asked-packages says it
-    if (job_options.variable(host, "WANDB_MODE") or "").lower() in ("offline", "dryrun"):
+    """Whether wandb will find a key: a job has no terminal to type one."""
+    if "wandb" not in _needed_modules(host) or not host.answer("module", "wandb")["found"]:
+        return None  # asked-packages reports it
+    if _wandb_mode(host) in ("offline", "dryrun"):
         return ok("WANDB_MODE keeps wandb offline")
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_MODE", "NETRC"):
         if job_options.has_variable(host, name):
-            return ok(f"{name} is given")
-    for path in ("~/.netrc", "~/.config/wandb/settings"):
+            return ok(f"{name} is set")
+    for path in _WANDB_LOGINS:
         if host.answer("path", path)["kind"] is not None:
-            return ok(f"{path} is there")
+            return ok(f"{path} exists")
     return warn(
         "wandb finds no key there and no terminal to ask for one: it ends the job",
         "`env_from: [WANDB_API_KEY]` with the key exported here, or `env: {WANDB_MODE: offline}`",

@@ -1,7 +1,7 @@
-"""Commands that cure what is missing in an environment: pip, for this interpreter and these cards.
+"""The pip commands that install what is missing, for an interpreter and its machine's GPUs.
 
-Which torch has code for which card was read off the wheels (`cuobjdump`, pytorch issue 172352 and
-PR 175253); where its builds lie is on https://pytorch.org/get-started.
+Which torch has code for which GPU was read off the wheels (`cuobjdump`, pytorch issue 172352 and
+PR 175253); the indexes of its builds are on https://pytorch.org/get-started.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 
 INDEX = "https://download.pytorch.org/whl/"
 SOURCE = "https://pytorch.org/get-started; pytorch issue 172352, PR 175253"
-# where the module and what is installed for it have different names
+# modules whose package has another name
 PROJECTS = {"swift": "ms-swift", "flash_attn": "flash-attn", "liger_kernel": "liger-kernel",
             "transformer_engine": "transformer-engine[pytorch]", "comet_ml": "comet-ml",
             "realhf": "areal"}  # fmt: skip
-_FROM_CHECKOUT = ("areal",)  # the launchers of AReaL 0.2 to 1 come with its repository
 _OLDEST_GLIBC = 17  # manylinux2014 is manylinux_2_17
-_AGAIN = "--force-reinstall"  # else pip leaves another build of the same version in place
+_REINSTALL = "--force-reinstall"  # else pip leaves another build of the same version in place
 _SYSTEM = ("/usr", "/usr/local")
 
 
 def python(host: HostContext) -> str:
-    """Return the job's interpreter as the machine knows it, or what it was asked for."""
+    """Return the path of the job's interpreter, as far as it is known."""
     path = host.get("python", "executable") or host.interpreter
     if path is None and host.is_local:
         environ = host.context.environ
@@ -39,29 +38,32 @@ def python(host: HostContext) -> str:
     return str(path or "python3")
 
 
-def install(host: HostContext, names: Iterable[str], *more: str) -> str:
-    """Return the command that installs modules or requirements there; `more` are options of pip."""
-    wanted = [PROJECTS.get(name, name) for name in names]
-    if any(name in _FROM_CHECKOUT for name in wanted):
-        return f"in AReaL's checkout{_where(host)}: `{_pip(host)} -e .`"
-    listed = shlex.join([*wanted, *more])
+def install(host: HostContext, names: Iterable[str], *options: str) -> str:
+    """Return the command that installs modules or requirements on the host."""
+    requirements = [PROJECTS.get(name, name) for name in names]
+    if "areal" in requirements:  # the launchers of AReaL 0.2 to 1 come with its repository
+        return f"in AReaL's checkout{on_host(host)}: `{_pip(host)} -e .`"
+    words = shlex.join([*requirements, *options])
     if host.get("python", "prefix") in _SYSTEM:
-        return _own_environment(host, listed)
-    text = f"`{_pip(host)} {listed}`{_where(host)}"
-    download = _download(host, shlex.join(wanted), shlex.join(w for w in more if w != _AGAIN))
-    return f"{text}; without internet there, here: {download}" if download else text
+        return _new_environment(host, words)
+    index = shlex.join(option for option in options if option != _REINSTALL)
+    download = _download(host, shlex.join(requirements), index)
+    offline = f"; without internet there, run here: {download}" if download else ""
+    return f"`{_pip(host)} {words}`{on_host(host)}{offline}"
 
 
 def torch(host: HostContext) -> str:
-    """Return the command that installs a torch for the cards and the driver of the machine."""
+    """Return the command that installs a torch for the host's GPUs and driver."""
+    capabilities = [
+        cuda_compat.capability(gpu.get("compute_capability"))
+        for gpu in host.get("gpus", "cards") or ()
+    ]
     requirement, index = torch_for(
-        host.get("gpus", "driver"),
-        host.get("gpus", "cuda"),
-        [found for card in host.get("gpus", "cards") or ()
-         if (found := cuda_compat.capability(card.get("compute_capability")))],
-    )  # fmt: skip
-    again = [_AGAIN] if host.get("torch") else []
-    return install(host, [requirement], *again, *(["--index-url", INDEX + index] if index else []))
+        host.get("gpus", "driver"), host.get("gpus", "cuda"), list(filter(None, capabilities))
+    )
+    options = [_REINSTALL] if host.get("torch") else []
+    options += ["--index-url", INDEX + index] if index else []
+    return install(host, [requirement], *options)
 
 
 def torch_for(
@@ -69,7 +71,7 @@ def torch_for(
 ) -> tuple[str, str]:
     """Return a requirement, and the index of that build; the index is empty for PyPI.
 
-    `newest` is the CUDA that the driver says it supports.
+    `newest` is the newest CUDA that the driver supports.
     """
     major = (cuda_compat.number(newest) or (cuda_compat.newest_cuda(driver),))[0]
     oldest = min(capabilities, default=(8, 0))
@@ -80,53 +82,51 @@ def torch_for(
     if oldest < (7, 0):
         return "torch==2.7.*", ""  # the last on PyPI with 5.0 and 6.0, for CUDA 12.6
     if oldest < (7, 5):
-        return "torch", "cu126"  # the others left 7.0 with torch 2.11
+        return "torch", "cu126"  # the others dropped 7.0 with torch 2.11
     if major >= 13:  # noqa: PLR2004 - as PyPI's torch since 2.11
         return "torch", ""
     is_new = max(capabilities, default=(8, 0))[0] >= cuda_compat.BLACKWELL
     return "torch", "cu128" if is_new or cuda_compat.number(newest) >= (12, 8) else "cu126"
 
 
-def elsewhere(host: HostContext, names: Iterable[str]) -> str | None:
-    """Return which other environment of the machine has all of these, as a job is told of it."""
-    wanted = [PROJECTS.get(name, name) for name in names]
-    for one in host.get("environments") or ():
-        has = one.get("packages") or {}
-        if all(name in has for name in wanted):
-            listed = " and ".join(f"{name} {has[name]}" for name in wanted)
-            return f"`python: {one['python']}`, which has {listed}"
+def other_environment(host: HostContext, names: Iterable[str]) -> str | None:
+    """Return the job key for another environment of the host that has all of these packages."""
+    projects = [PROJECTS.get(name, name) for name in names]
+    for environment in host.get("environments") or ():
+        packages = environment.get("packages") or {}
+        if all(name in packages for name in projects):
+            listed = " and ".join(f"{name} {packages[name]}" for name in projects)
+            return f"`python: {environment['python']}`, which has {listed}"
     return None
 
 
-# -- parts of commands -----------------------------------------------------------------------------
+def on_host(host: HostContext) -> str:
+    """Return where a command must run, if not on this machine."""
+    return "" if host.is_local else f" on {host.name}"
 
 
 def _pip(host: HostContext) -> str:
-    path, installed = shlex.quote(python(host)), host.get("python", "packages")
-    if installed is None or "pip" in installed:
+    path, packages = shlex.quote(python(host)), host.get("python", "packages")
+    if packages is None or "pip" in packages:
         return f"{path} -m pip install"
     if host.get("tools", "uv"):  # environments that uv makes have no pip
         return f"uv pip install --python {path}"
     return f"{path} -m ensurepip && {path} -m pip install"
 
 
-def _where(host: HostContext) -> str:
-    return "" if host.is_local else f" on {host.name}"
-
-
-def _own_environment(host: HostContext, listed: str) -> str:
-    """Return how to make an environment beside the system's Python, which pip leaves alone."""
+def _new_environment(host: HostContext, words: str) -> str:
+    """Return how to create an environment: pip refuses to change the system's Python."""
     name = "train" if host.node is None else host.job.name
     folder = f"{host.get('system', 'home') or '/opt'}/envs/{name}"
-    path, made = shlex.quote(python(host)), shlex.quote(folder)
+    path, quoted = shlex.quote(python(host)), shlex.quote(folder)
     return (
-        f"`{path} -m venv {made} && {made}/bin/python -m pip install {listed}`{_where(host)}, "
+        f"`{path} -m venv {quoted} && {quoted}/bin/python -m pip install {words}`{on_host(host)}, "
         f"and `venv: {folder}`"
     )
 
 
-def _download(host: HostContext, listed: str, index: str) -> str | None:
-    """Return how to fetch wheels for the machine here, with its own tags; None where it is here."""
+def _download(host: HostContext, requirements: str, index: str) -> str | None:
+    """Return how to fetch wheels for another host on this machine; None where that is no use."""
     version = cuda_compat.number(host.get("python", "version"))
     libc = re.fullmatch(r"(glibc|musl)\D*(\d+)\.(\d+).*", host.get("system", "libc") or "")
     machine = host.get("system", "machine")
@@ -136,9 +136,9 @@ def _download(host: HostContext, listed: str, index: str) -> str | None:
     if libc[1] == "glibc":
         newer = f"--platform=manylinux_{libc[2]}_{{{_OLDEST_GLIBC}..{libc[3]}}}_{machine}"
         tags = f"--platform=manylinux2014_{machine} {newer}"
+    words = " ".join([f"{version[0]}.{version[1]}", tags, requirements, index]).strip()
     return (
-        f"`python3 -m pip download -d wheels --only-binary=:all: --python-version "
-        f"{' '.join([f'{version[0]}.{version[1]}', tags, listed, index]).strip()}` in bash, and in "
-        "the job `assets: {wheels: {path: wheels, to: wheels}}` with "
-        f"`setup: {shlex.quote(python(host))} -m pip install --no-index -f wheels {listed}`"
+        f"`python3 -m pip download -d wheels --only-binary=:all: --python-version {words}` in bash"
+        ", and in the job `assets: {wheels: {path: wheels, to: wheels}}` with `setup: "
+        f"{shlex.quote(python(host))} -m pip install --no-index -f wheels {requirements}`"
     )

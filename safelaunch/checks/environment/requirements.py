@@ -1,8 +1,10 @@
-"""What a project says that it needs: requirements files, pyproject.toml, environment.yml. Pure.
+"""The pins of a project: requirements files, pyproject.toml, environment.yml.
 
-Only text is judged here, by the rules of pip's files, PEP 440, 503, 508 and 621. What is no plain
-requirement (an address, a path, an option) says nothing.
+Only text is read, by the rules of pip's files, PEP 440, 503, 508 and 621. What is no plain
+requirement (an address, a path, an option) has no pin.
 """
+
+# ruff: noqa: PLC0415 - packaging (20 ms), yaml and tomllib: few projects have pins
 
 from __future__ import annotations
 
@@ -14,18 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    Read = Callable[[str], str | None]
+    Read = Callable[[str], str | None]  # the text of a path in the project
 
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
-_OPTION = re.compile(r"\s--?[A-Za-z][\w-]*[= ].*$")  # `--hash=...` behind a requirement
-_DEEPEST = 5  # files that include each other
-
-# Read: returns the text of a path in the project, or None.
+_OPTION = re.compile(r"\s--?[A-Za-z][\w-]*[= ].*$")  # `--hash=...` after a requirement
+_MAX_DEPTH = 5  # files that include each other
 
 
 class Pin(NamedTuple):
-    """A requirement with a version, where it stands, and what of Python it is for."""
+    """A requirement with a version."""
 
     name: str  # normalised, PEP 503
     text: str  # as written
@@ -39,7 +39,7 @@ class Pin(NamedTuple):
 
     def holds(self, version: str) -> bool | None:
         """Whether a version meets it; None where that is no version."""
-        from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - rarely needed
+        from packaging.version import InvalidVersion, Version
 
         try:
             return bool(self.specifier.contains(Version(version), prereleases=True))
@@ -48,28 +48,25 @@ class Pin(NamedTuple):
 
 
 class Pins(NamedTuple):
-    """The pins of a project, and the `requires-python` of its pyproject.toml with its place."""
+    """The pins of a project, and the `requires-python` of its pyproject.toml."""
 
     pins: tuple[Pin, ...] = ()
     python: Pin | None = None
 
 
-def of_requirements(file: str, read: Read, depth: int = 0) -> Iterator[Pin]:
+def read_requirements(file: str, read: Read, depth: int = 0) -> Iterator[Pin]:
     """Yield the pins of a requirements file, and of those that it includes."""
-    text = read(file)
-    for number, line in _lines(text or ""):
+    for number, line in _lines(read(file) or ""):
         include = _INCLUDE.match(line)
-        if include is not None and depth < _DEEPEST:
+        if include is not None and depth < _MAX_DEPTH:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(file), include[1]))
-            yield from of_requirements(path, read, depth + 1)
+            yield from read_requirements(path, read, depth + 1)
         elif not line.startswith("-"):
-            pin = _pin(_OPTION.sub("", line), f"{file}:{number}")
-            if pin is not None:
-                yield pin
+            yield from _pins(_OPTION.sub("", line), f"{file}:{number}")
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers: without comments, joined where they end with a backslash."""
+    """Yield numbered lines: without comments, joined where they end with a backslash."""
     whole, first = "", 0
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
         first = first or number
@@ -82,12 +79,12 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         whole, first = "", 0
 
 
-def of_pyproject(file: str, read: Read) -> Pins:
+def read_pyproject(file: str, read: Read) -> Pins:
     """Return the pins of `[project]`; none where Python has no reader of TOML (before 3.11)."""
     text = read(file)
     if text is None or sys.version_info < (3, 11):
         return Pins()
-    import importlib  # noqa: PLC0415 - few projects have pins there
+    import importlib
 
     try:
         project = importlib.import_module("tomllib").loads(text).get("project")
@@ -95,48 +92,47 @@ def of_pyproject(file: str, read: Read) -> Pins:
         return Pins()
     project = project if isinstance(project, dict) else {}
     listed = project.get("dependencies")
-    found = [_pin(str(one), _place(file, text, str(one)))
-             for one in (listed if isinstance(listed, list) else ())]  # fmt: skip
-    wanted = project.get("requires-python")
-    python = _pin(f"python{wanted}", _place(file, text, "requires-python")) if wanted else None
-    return Pins(tuple(pin for pin in found if pin), python)
+    pins = [
+        pin
+        for line in (listed if isinstance(listed, list) else ())
+        for pin in _pins(str(line), _location(file, text, str(line)))
+    ]
+    version = project.get("requires-python")
+    where = _location(file, text, "requires-python")
+    return Pins(tuple(pins), next(_pins(f"python{version}", where), None) if version else None)
 
 
-def of_environment(file: str, read: Read) -> Iterator[Pin]:
+def read_conda(file: str, read: Read) -> Iterator[Pin]:
     """Yield the pins of the pip part of conda's environment.yml."""
-    import yaml  # noqa: PLC0415 - as above
+    import yaml
 
-    text = read(file)
+    text = read(file) or ""
     try:
-        tree = yaml.load(text or "", getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        tree = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     listed = tree.get("dependencies") if isinstance(tree, dict) else None
-    for one in listed if isinstance(listed, list) else ():
-        lines = one.get("pip") if isinstance(one, dict) else None
+    for entry in listed if isinstance(listed, list) else ():
+        lines = entry.get("pip") if isinstance(entry, dict) else None
         for line in lines if isinstance(lines, list) else ():
-            pin = _pin(str(line), _place(file, text or "", str(line)))
-            if pin is not None:
-                yield pin
+            yield from _pins(str(line), _location(file, text, str(line)))
 
 
-def _place(file: str, text: str, wanted: str) -> str:
-    at = text.find(wanted)
-    return f"{file}:{text.count(chr(10), 0, at) + 1}" if at >= 0 else file
+def _location(file: str, text: str, line: str) -> str:
+    """Return `file:line` of the first occurrence of a line's text."""
+    index = text.find(line)
+    return f"{file}:{text.count(chr(10), 0, index) + 1}" if index >= 0 else file
 
 
-def _pin(text: str, where: str) -> Pin | None:
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - 20 ms
+def _pins(text: str, where: str) -> Iterator[Pin]:
+    """Yield the pin of a requirement that has a version."""
+    from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except (InvalidRequirement, RecursionError):
-        return None
-    if not found.specifier or found.url:
-        return None
-    return Pin(normalised(found.name), text, where, found.specifier, found.marker)
-
-
-def normalised(name: str) -> str:
-    """Return a project's name as PEP 503 writes it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+        return
+    if requirement.specifier and not requirement.url:
+        # the name is normalised as PEP 503 says
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        yield Pin(name, text, where, requirement.specifier, requirement.marker)

@@ -1,4 +1,4 @@
-"""Checks of how cards are: what the driver says, and who else uses them."""
+"""Checks the state of GPUs: errors of the driver, and processes and runs that use them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from safelaunch.checks.registry import check
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.checks.answers import Question
     from safelaunch.checks.context import HostContext
+    from safelaunch.checks.visible_gpus import Gpu, VisibleGpus
 
-# -- the driver ------------------------------------------------------------------------------------
 
+class _DriverError(NamedTuple):
+    """What an error of nvidia-smi means. `is_fatal`: CUDA cannot start either."""
 
-class _Trouble(NamedTuple):
-    """What an error of nvidia-smi means. `bars`: CUDA cannot start either."""
-
-    bars: bool
+    is_fatal: bool
     what: str
     hint: str
     source: str = "NVIDIA driver installation guide"
@@ -29,256 +27,242 @@ class _Trouble(NamedTuple):
 
 _CONTAINERS = "NVIDIA Container Toolkit, troubleshooting"
 _XID = "NVIDIA, Xid errors"
-_LOST = "reboot the machine: it does not come back without; if it happens again, `sudo dmesg | "
-_LOST += "grep -i xid` tells what the card reported (79: power, heat or a loose card)"
-_TROUBLES = {
-    "driver-not-running": _Trouble(
+_LOST = "reboot the machine: nothing else brings it back; if it happens again, `sudo dmesg | "
+_LOST += "grep -i xid` shows what the GPU reported (79: power, heat or a loose card)"
+_ERRORS = {
+    "driver-not-running": _DriverError(
         True,
         "the NVIDIA driver is not loaded",
-        "`sudo modprobe nvidia`; where that fails the kernel is newer than the driver's module: "
+        "`sudo modprobe nvidia`; if that fails the kernel is newer than the driver's module: "
         "`sudo dkms autoinstall`, then reboot",
     ),
-    "driver-library-mismatch": _Trouble(
+    "driver-library-mismatch": _DriverError(
         True,
         "the driver was updated, and the old one is still loaded",
-        "reboot; or, with no job on the cards: `sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset "
+        "reboot; or, with no job on the GPUs: `sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset "
         "nvidia && sudo modprobe nvidia`",
     ),
-    "gpu-lost": _Trouble(True, "a card has fallen off the bus", _LOST, _XID),
-    "gpu-handle-unknown": _Trouble(True, "a card does not answer", _LOST, _XID),
-    "no-devices": _Trouble(
+    "gpu-lost": _DriverError(True, "a GPU has fallen off the bus", _LOST, _XID),
+    "gpu-handle-unknown": _DriverError(True, "a GPU does not answer", _LOST, _XID),
+    "no-devices": _DriverError(
         True,
-        "the driver is loaded and finds no card",
-        "`sudo dmesg | grep -i nvrm` says why it refused the card; where `lspci | grep -i nvidia` "
-        "lists none, it is the slot or the virtual machine",
+        "the driver is loaded and finds no GPU",
+        "`sudo dmesg | grep -i nvrm` shows why it refused the GPU; if `lspci | grep -i nvidia` "
+        "lists none, the slot or the virtual machine is the cause",
     ),
-    "nvml-unknown": _Trouble(
+    "nvml-unknown": _DriverError(
         True,
-        "the cards cannot be opened: a container loses them when systemd reloads",
+        "the GPUs cannot be opened: a container loses them when systemd reloads",
         "start the container again (outside one: reboot)",
         _CONTAINERS,
     ),
-    "no-library": _Trouble(
+    "no-library": _DriverError(
         False,
         "nvidia-smi finds no libnvidia-ml.so",
         "in a container: `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`; else install the driver's"
         " own packages again",
         _CONTAINERS,
     ),
-    "no-permission": _Trouble(
+    "no-permission": _DriverError(
         False,
         "nvidia-smi may not ask the driver",
-        "`ls -l /dev/nvidia*` shows the group that may: have yourself added to it",
+        "`ls -l /dev/nvidia*` shows the group that may: ask to be added to it",
     ),
-    "nvml-failed": _Trouble(
-        False, "nvidia-smi cannot ask the driver", "run `nvidia-smi` there; a reboot clears most"
+    "nvml-failed": _DriverError(
+        False, "nvidia-smi cannot ask the driver", "run `nvidia-smi` there; a reboot fixes most"
     ),
 }
 
 
-@check("gpu-driver", "hardware", job=False, needs=("gpus",))
+@check("gpu-driver", job=False, needs=("gpus",))
 def driver(host: HostContext) -> Iterator[Answer]:
-    """Whether nvidia-smi reports errors, and which of them bar a start."""
-    wanted = visible_gpus.needs_gpu(host)
-    if wanted is False or visible_gpus.is_other_vendor(host):
+    """Whether nvidia-smi reports no errors; some of them prevent a start."""
+    needed = visible_gpus.needs_gpu(host)
+    if needed is False or visible_gpus.is_other_vendor(host):
         return
-    told = [one for one in host.get("gpus", "troubles") or () if one["kind"] in _TROUBLES]
-    for one in told:
-        trouble = _TROUBLES[one["kind"]]
-        bars = trouble.bars and wanted and not _is_elsewhere(host, one)
-        evidence = f"{trouble.what}: `{one['text'][:160]}`" if one["text"] else trouble.what
-        yield (fail if bars else warn)(evidence, trouble.hint, trouble.source)
+    errors = [error for error in host.get("gpus", "troubles") or () if error["kind"] in _ERRORS]
+    for error in errors:
+        meaning = _ERRORS[error["kind"]]
+        is_fatal = meaning.is_fatal and needed and not _is_unused_gpu(host, error)
+        text = f": `{error['text'][:160]}`" if error["text"] else ""
+        yield (fail if is_fatal else warn)(meaning.what + text, meaning.hint, meaning.source)
     late = host.get("gpus", "late", "query")
-    if late and not told:
+    if late and not errors:
         yield warn(
-            f"nvidia-smi does not tell of the cards: {late}",
+            f"nvidia-smi does not report the GPUs: {late}",
             "run `nvidia-smi` there: if it hangs too (`ps -o stat,wchan -C nvidia-smi`: D), the "
             "driver hangs, and only a reboot helps; if it is slow, `sudo nvidia-smi -pm 1`",
             "NVIDIA driver persistence",
         )
-    found = host.get("gpus", "cards") or []
-    yield from _silent(found)
-    if found and not told and not late:
+    gpus = host.get("gpus", "cards") or []
+    yield from _missing_fields(gpus)
+    if gpus and not errors and not late:
         version = host.get("gpus", "driver")
-        yield ok(f"driver {version or 'of unknown version'}: {visible_gpus.names(found)}")
+        yield ok(f"driver {version or 'of unknown version'}: {visible_gpus.names(gpus)}")
 
 
-def _is_elsewhere(host: HostContext, trouble: dict[str, Any]) -> bool:
-    """Whether an error is of one card, and the job uses others."""
-    if trouble["kind"] not in ("gpu-lost", "gpu-handle-unknown") or host.node is None:
+def _is_unused_gpu(host: HostContext, error: dict[str, Any]) -> bool:
+    """Whether an error is of one GPU, and the job uses others."""
+    if error["kind"] not in ("gpu-lost", "gpu-handle-unknown"):
         return False
-    names, _ = visible_gpus.visible_devices(host)
-    words = [word.strip() for word in (names or "").split(",")]
-    # with the index of the lost one unknown, the cards that are named must all be there
-    here = {str(card["index"]) for card in host.get("gpus", "cards") or ()}
-    lost = trouble["index"]
-    if names is None:
+    value, _ = visible_gpus.visible_devices(host)
+    if value is None:
         return False
-    return str(lost) not in words if lost is not None else set(words) <= here
+    words = [word.strip() for word in value.split(",")]
+    if error["index"] is not None:
+        return str(error["index"]) not in words
+    # the index of the lost GPU is not known: all GPUs of the job must still be listed
+    return set(words) <= {str(gpu["index"]) for gpu in host.get("gpus", "cards") or ()}
 
 
-def _silent(found: Sequence[visible_gpus.Gpu]) -> Iterator[Answer]:
-    """Tell of cards without the fields that others of the machine have: ERR!, Unknown Error."""
+def _missing_fields(gpus: Sequence[Gpu]) -> Iterator[Answer]:
+    """Yield a warning where a GPU lacks a field that others have: ERR!, Unknown Error."""
+    whole = [gpu for gpu in gpus if not gpu.get("mig")]
     for field, what in (("name", "name"), ("memory_mib", "memory")):
-        mute = [card for card in found if card[field] is None and not card.get("mig")]
-        if mute and len(mute) < len([card for card in found if not card.get("mig")]):
-            one = mute[0]["index"]
+        without = [gpu["index"] for gpu in whole if gpu[field] is None]
+        if without and len(without) < len(whole):
+            index = without[0]
             yield warn(
-                f"card {one} tells no {what} (ERR! or N/A) where the others do",
-                f"`sudo dmesg | grep -i xid`; `sudo nvidia-smi -r -i {one}` resets it, or reboot",
+                f"GPU {index} reports no {what} (ERR! or N/A) while the others do",
+                f"`sudo dmesg | grep -i xid`; `sudo nvidia-smi -r -i {index}` resets it, or reboot",
                 _XID,
             )
             return
 
 
-# -- who else uses them ----------------------------------------------------------------------------
+# -- other users of the GPUs -----------------------------------------------------------------------
 
-_SHOWN = 4  # processes that are named
+_SHOWN = 4  # processes
 
 
-@check("gpu-processes", "hardware", job=False, needs=("gpus",))
+@check("gpu-processes", job=False, needs=("gpus",))
 def processes(host: HostContext) -> Answer | None:
-    """Whether others hold memory of the cards. They are named, and left alone."""
-    if visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
+    """Whether no other processes hold memory of the GPUs. They are listed, and never ended."""
+    if not visible_gpus.has_gpus(host):
         return None
-    told = host.get("gpus", "processes")
-    if told is None:
-        raise NotKnown("who uses the cards is not known")
-    found = visible_gpus.visible(host)
-    own = {card["index"] for card in found.gpus}
-    others = [one for one in told if one["card"] in own and one["kind"] != "G"]
+    listed = host.get("gpus", "processes")
+    if listed is None:
+        raise NotKnown("the processes on the GPUs are not known")
+    visible = visible_gpus.visible(host)
+    own = {gpu["index"] for gpu in visible.gpus}
+    computing = [process for process in listed if process["kind"] != "G"]
+    others = [process for process in computing if process["card"] in own]
     if not others:
-        return ok("nobody else is on the cards") if found.gpus else None
-    shown = "; ".join(_holder(host, one) for one in others[:_SHOWN])
+        return ok("no other process uses the GPUs") if visible.gpus else None
+    shown = "; ".join(_describe(host, process) for process in others[:_SHOWN])
     more = f"; {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-    return warn(f"on the cards: {shown}{more}", _free_cards(host, found, told))
+    busy = {str(process["card"]) for process in computing}
+    needed = max(visible_gpus.ranks(host, visible), 1) if host.node is not None else 1
+    free = _unused_gpus(host, busy, needed) if host.node is not None else None
+    wait = "safelaunch never ends a process of others: wait for them, or ask their owners"
+    return warn(f"other processes: {shown}{more}", f"{free} uses free GPUs" if free else wait)
 
 
-def _holder(host: HostContext, one: dict[str, Any]) -> str:
-    user = one["user"] or "a user not seen from here"
+def _describe(host: HostContext, process: dict[str, Any]) -> str:
+    user = process["user"] or "an unknown user"
     who = "you" if user == host.get("system", "user") else user
-    name = str(one["name"] or "unknown").split("/")[-1][:40]
-    held = f", {one['used_mib']} MiB" if one["used_mib"] is not None else ""
-    return f"card {one['card']}: {name} (pid {one['pid']}, {who}{held})"
+    name = str(process["name"] or "unknown").split("/")[-1][:40]
+    memory = f", {process['used_mib']} MiB" if process["used_mib"] is not None else ""
+    return f"GPU {process['card']}: {name} (pid {process['pid']}, {who}{memory})"
 
 
-def _free_cards(
-    host: HostContext, found: visible_gpus.VisibleGpus, told: Sequence[dict[str, Any]]
-) -> str:
-    busy = {one["card"] for one in told if one["kind"] != "G"}
-    free = [card for card in visible_gpus.all_gpus(host) if card["index"] not in busy]
-    needed = max(visible_gpus.ranks(host, found), 1) if host.node is not None else 1
-    if host.node is not None and len(free) >= needed:
-        return f"`--set 'gpus={visible_gpus.indices(free[:needed])}'` takes cards that nobody uses"
-    return "safelaunch ends nobody's process: wait for them, or ask whoever they belong to"
+def _unused_gpus(host: HostContext, used: set[str], needed: int) -> str | None:
+    """Return the option for enough GPUs that are not used; None where too few are left."""
+    free = [gpu for gpu in host.get("gpus", "cards") or () if str(gpu["index"]) not in used]
+    if len(free) < needed:
+        return None
+    return f"`--set 'gpus={visible_gpus.indices(free[:needed])}'`"
 
 
-def _runs(_: HostContext) -> list[Question]:
-    return [("runs",)]
-
-
-@check("gpu-sets", "hardware", asks=_runs, quick=True, source="AReaL and ms-swift documentation")
+@check(
+    "gpu-sets",
+    asks=lambda _: [("runs",)],
+    quick=True,
+    source="AReaL and ms-swift documentation",
+)
 def sets(host: HostContext) -> Answer | None:
-    """Whether a live run of ours was given cards of this job: a trainer and its server, say."""
-    if visible_gpus.needs_gpu(host) is False:
+    """Whether no live run of safelaunch uses GPUs of this job: a trainer and its server, say."""
+    needed = visible_gpus.needs_gpu(host)
+    own = _indices(host, visible_gpus.visible_devices(host)[0])
+    if needed is False or (own is None and needed is None):
         return None
-    mine = _words(host, visible_gpus.visible_devices(host)[0])
-    if mine is None and visible_gpus.needs_gpu(host) is None:
-        return None
-    clashes, taken = [], set()
+    clashes, used = [], set()
     for run in host.answer("runs"):
-        theirs = _of_run(host, run) or set()
-        shared = sorted(theirs if mine is None else theirs & mine)
-        taken |= theirs
+        others = _indices(host, _devices_of_run(run)) or set()
+        shared = sorted(others if own is None else others & own)
+        used |= others
         if shared:
             name = f"`{run['name']}`" if run["name"] else run["id"]
             clashes.append(f"{name} ({run['id']}) has {', '.join(shared)}")
     if not clashes:
         return None
-    which = "all cards" if mine is None else f"cards {', '.join(sorted(mine))}"
+    free = _unused_gpus(host, used, len(own) if own is not None else host.plan.processes or 1)
+    which = "all GPUs" if own is None else f"GPUs {', '.join(sorted(own))}"
     return warn(
-        f"this job takes {which}, and the live run {'; '.join(clashes[:_SHOWN])}",
-        _others_left(host, mine, taken),
+        f"this job uses {which}, and the live run {'; '.join(clashes[:_SHOWN])}",
+        f"{free} uses other GPUs"
+        if free
+        else "give each its own with `gpus:`, such as `gpus: [0]` for a server and "
+        "`gpus: [1, 2, 3]` for its trainer; or `safelaunch stop` the other",
     )
 
 
-def _others_left(host: HostContext, mine: set[str] | None, taken: set[str]) -> str:
-    """Return how to take cards that no live run was given, where enough are left."""
-    free = [c for c in host.get("gpus", "cards") or () if str(c["index"]) not in taken]
-    needed = len(mine) if mine is not None else host.plan.processes or 1
-    if len(free) >= needed:
-        return f"`--set 'gpus={visible_gpus.indices(free[:needed])}'` takes others"
-    return (
-        "give each its own with `gpus:`, such as `gpus: [0]` for a server and `gpus: [1, 2, 3]` "
-        "for its trainer; or `safelaunch stop` the other"
-    )
-
-
-def _words(host: HostContext, names: str | None) -> set[str] | None:
-    if names is None:
+def _indices(host: HostContext, devices: str | None) -> set[str] | None:
+    if devices is None:
         return None
-    return visible_gpus.as_indices(
-        host, (word.strip() for word in names.split(",") if word.strip())
-    )
+    return visible_gpus.as_indices(host, visible_gpus.split_words(devices))
 
 
-def _of_run(host: HostContext, run: dict[str, Any]) -> set[str] | None:
-    """Return the cards that the plan of a run names; None where it names none."""
-    node = str(run.get("node") or "").rpartition("-")[2]
+def _devices_of_run(run: dict[str, Any]) -> str | None:
+    """Return CUDA_VISIBLE_DEVICES of a run's plan; None where it does not set it."""
+    rank = str(run.get("node") or "").rpartition("-")[2]
     try:
-        nodes = run["plan"]["nodes"]
-        plan = next(one for one in nodes if str(one["node_rank"]) == node)
-        return _words(host, plan["env"][visible_gpus.CUDA]["value"])
+        node = next(n for n in run["plan"]["nodes"] if str(n["node_rank"]) == rank)
+        value = node["env"][visible_gpus.CUDA]["value"]
     except (TypeError, KeyError, StopIteration, AttributeError):
         return None
+    return value if isinstance(value, str) else None
 
 
-_DEVICE = re.compile(r"cuda:(\d{1,3})")
-
-
-@check("gpu-engine", "hardware", needs=("gpus",), source="TRL, GRPOConfig: vllm_device, vllm_mode")
+@check("gpu-engine", needs=("gpus",), source="TRL, GRPOConfig: vllm_device, vllm_mode")
 def engine(host: HostContext) -> Answer | None:
-    """Whether an inference engine beside the ranks has a card of its own; read off the options."""
+    """Whether an inference engine beside the ranks has a GPU of its own, by the job's options."""
     options = job_options.options(host.job)
-    device, mode = (
-        job_options.first_value(options, "vllm_device"),
-        job_options.first_value(options, "vllm_mode"),
-    )
-    if (device is None and mode != "server") or visible_gpus.needs_gpu(host) is False:
+    device = job_options.first_value(options, "vllm_device")
+    is_server = job_options.first_value(options, "vllm_mode") == "server"
+    if (device is None and not is_server) or not visible_gpus.has_gpus(host):
         return None
-    every, found = visible_gpus.all_gpus(host), visible_gpus.visible(host)
-    if not every:
-        return None
-    ranks = visible_gpus.ranks(host, found)
+    visible = visible_gpus.visible(host)
+    ranks, count = visible_gpus.ranks(host, visible), len(visible.gpus)
     if device is None:
-        return _server(host, found, job_options.first_value(options, "vllm_server_host"))
-    match = _DEVICE.fullmatch(device)
-    at = int(match[1]) if match else ranks  # `auto`: the first behind the ranks
-    if at < ranks:
+        return _server(host, visible, job_options.first_value(options, "vllm_server_host"))
+    match = re.fullmatch(r"cuda:(\d{1,3})", device)
+    index = int(match[1]) if match else ranks  # `auto`: the first after the ranks
+    if index < ranks:
         return warn(
-            f"vllm_device cuda:{at} is the card of rank {at}",
-            f"`vllm_device: cuda:{ranks}`, behind the {ranks} ranks",
+            f"vllm_device cuda:{index} is the GPU of rank {index}",
+            f"`vllm_device: cuda:{ranks}`, after the {ranks} ranks",
         )
-    if at >= len(found.gpus):
+    if index >= count:
         return warn(
-            f"vllm_device is card {at}, and the job sees {len(found.gpus)} cards",
-            f"`--set processes={max(len(found.gpus) - 1, 1)}` leaves it the last one",
+            f"vllm_device is GPU {index}, and the job sees {count} GPUs",
+            f"`--set processes={max(count - 1, 1)}` leaves it the last one",
         )
-    return ok(f"the engine's card {at} is none of the {ranks} ranks'")
+    return ok(f"the engine's GPU {index} is none of the {ranks} ranks'")
 
 
-def _server(
-    host: HostContext, found: visible_gpus.VisibleGpus, server: str | None
-) -> Answer | None:
-    """Judge a trainer whose vLLM server is on this machine, and needs cards too."""
-    if server not in (None, "127.0.0.1", "localhost", "0.0.0.0", "::1"):  # noqa: S104 - compared
+def _server(host: HostContext, visible: VisibleGpus, address: str | None) -> Answer | None:
+    """Check a trainer whose vLLM server runs on the same host, and needs GPUs too."""
+    if address not in (None, "127.0.0.1", "localhost", "0.0.0.0", "::1"):  # noqa: S104 - compared
         return None
-    every = len(visible_gpus.all_gpus(host))
-    if len(found.gpus) < every:
-        return ok(f"{every - len(found.gpus)} cards are left for the server")
-    trainer = visible_gpus.indices(visible_gpus.all_gpus(host)[1:]) if every > 1 else None
-    hint = f"`gpus: {trainer}` and `--set processes={every - 1}`, the server with `gpus: [0]`"
+    gpus = visible_gpus.all_gpus(host)
+    count = len(gpus)
+    if len(visible.gpus) < count:
+        return ok(f"{count - len(visible.gpus)} GPUs are left for the server")
+    hint = "run the server on another machine, or `vllm_mode: colocate`"
+    if count > 1:
+        trainer = f"`gpus: {visible_gpus.indices(gpus[1:])}` and `--set processes={count - 1}`"
+        hint = f"{trainer}, the server with `gpus: [0]`"
     return warn(
-        f"vllm_mode server: the trainer sees all {every} cards, and its server needs some",
-        hint if trainer else "run the server on another machine, or `vllm_mode: colocate`",
+        f"vllm_mode server: the trainer sees all {count} GPUs, and its server needs some", hint
     )

@@ -1,7 +1,7 @@
-"""Checks of GPUs: their number, whether the profile fits, and what the job asks of them.
+"""Checks the GPUs of a host: their number, whether the profile fits, and what the job needs.
 
-gpu_state.py has their state, interconnect.py how they are joined, resources.py the memory and
-disks that the job needs.
+gpu_state.py has their state, interconnect.py their connections, resources.py the memory and disks
+that the job needs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from safelaunch.model import BUILT_IN
 from safelaunch.plan import gates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from safelaunch.checks.answers import Question
     from safelaunch.checks.context import HostContext
+    from safelaunch.checks.visible_gpus import Gpu, VisibleGpus
     from safelaunch.model import Profile
 
 _CUDA_GUIDE = "NVIDIA CUDA programming guide, environment variables"
 _MIG = "NVIDIA MIG user guide, CUDA device enumeration"
-# cards that /proc/driver/nvidia does not show: AMD, WSL, Jetson; and NVIDIA's own device
+# GPUs that /proc/driver/nvidia does not show: AMD, WSL, Jetson; and NVIDIA's own device
 _DEVICES = ("/dev/kfd", "/dev/dxg", "/dev/nvmap", "/dev/nvidiactl")
 
 
@@ -34,257 +35,234 @@ def _devices(_: HostContext) -> list[Question]:
     return [("path", device) for device in _DEVICES]
 
 
-# -- how many --------------------------------------------------------------------------------------
+# -- number ----------------------------------------------------------------------------------------
 
 
-@check("gpu-count", "hardware", asks=_devices, needs=("gpus",), quick=True, source=_CUDA_GUIDE)
+@check("gpu-count", asks=_devices, needs=("gpus",), quick=True, source=_CUDA_GUIDE)
 def count(host: HostContext) -> Answer | None:
-    """Whether each rank that takes a card finds one."""
-    wanted = visible_gpus.needs_gpu(host)
-    if wanted is False or visible_gpus.is_other_vendor(host):
+    """Whether each rank that needs a GPU has one."""
+    is_needed = visible_gpus.needs_gpu(host)
+    if is_needed is False or visible_gpus.is_other_vendor(host):
         return None
-    if not visible_gpus.all_gpus(host):
-        return _none(host) if wanted else None
-    found = visible_gpus.visible(host)
-    ranks = visible_gpus.ranks(host, found) if visible_gpus.one_per_rank(host) else 1
-    needed, has = max(ranks, 1), len(found.gpus)
-    if wanted is None and not found.gpus:
+    total = len(visible_gpus.all_gpus(host))
+    if not total:
+        return _no_gpus(host) if is_needed else None
+    visible = visible_gpus.visible(host)
+    ranks = visible_gpus.ranks(host, visible) if visible_gpus.one_per_rank(host) else 1
+    needed = max(ranks, 1)
+    if is_needed is None and not visible.gpus:
         return None
-    if has < needed:
-        return _few(host, found, needed, bad=fail if wanted else warn)
-    if found.missing:
-        return warn(_missing(host, found), _other_set(host, found))
+    if len(visible.gpus) < needed:
+        evidence, hint = _too_few(host, visible, needed)
+        return fail(evidence, hint) if is_needed else warn(evidence, hint)
+    if visible.missing:
+        hint = _selection(host, visible, max(len(visible.gpus), 1))
+        return warn(_missing(host, visible), hint)
     who = f"{needed} rank{'s' * (needed > 1)}" if visible_gpus.one_per_rank(host) else "the job"
-    return ok(f"{has} of {len(visible_gpus.all_gpus(host))} cards for {who}")
+    return ok(f"{len(visible.gpus)} of {total} GPUs for {who}")
 
 
-def _none(host: HostContext) -> Answer:
+def _no_gpus(host: HostContext) -> Answer:
     for device in _DEVICES:
         if host.answer("path", device)["kind"] is not None:
-            raise NotKnown(f"no card is seen, but {device} is there")
+            raise NotKnown(f"no GPU is visible, but {device} exists")
     tool = host.get("gpus", "nvidia_smi")
-    if tool and not host.get("gpus", "troubles"):  # it would say that there are none
-        raise NotKnown(f"{tool} tells of no card, and not that there is none")
-    profile = host.profile
-    said = "`gpus:`" if "gpus" in host.job.origins else "`needs.gpu_memory`"
-    who = f"profile `{profile.name}`" if profile else said
-    cure = "install NVIDIA's driver, until `nvidia-smi` lists the cards"
+    if tool and not host.get("gpus", "troubles"):  # it would report that there are none
+        raise NotKnown(f"{tool} reports no GPU, and no error either")
+    key = "`gpus:`" if "gpus" in host.job.origins else "`needs.gpu_memory`"
+    who = f"profile `{host.profile.name}`" if host.profile else key
+    hint = "install NVIDIA's driver, until `nvidia-smi` lists the GPUs"
     if host.get("system", "container"):
-        cure = "start the container with its cards: `docker run --gpus all ...`"
+        hint = "start the container with its GPUs: `docker run --gpus all ...`"
     count = "" if host.plan.processes is not None else " --set gpus=null --set processes=1"
     return fail(
-        f"there is no NVIDIA card and no driver; {who} wants cards",
-        f"{cure}; or run on the CPU: `--profile cpu{count}`",
+        f"there is no NVIDIA GPU and no driver; {who} needs GPUs",
+        f"{hint}; or run on the CPU: `--profile cpu{count}`",
         "PyTorch documentation, CUDA semantics",
     )
 
 
-def _few(
-    host: HostContext,
-    found: visible_gpus.VisibleGpus,
-    needed: int,
-    *,
-    bad: Callable[[str, str], Answer],
-) -> Answer:
-    every = visible_gpus.all_gpus(host)
-    if found.missing:
-        evidence = _missing(host, found)
-    elif found.words is not None and len(every) >= needed:
-        said = ",".join(found.words)
-        evidence = f"CUDA_VISIBLE_DEVICES={said} of {found.origin} shows {len(found.gpus)} cards"
+def _too_few(host: HostContext, visible: VisibleGpus, needed: int) -> tuple[str, str]:
+    """Return evidence and hint where the job sees fewer GPUs than it needs."""
+    total = len(visible_gpus.all_gpus(host))
+    if visible.missing:
+        evidence = _missing(host, visible)
+    elif visible.words is not None and total >= needed:
+        value = ",".join(visible.words)
+        evidence = f"CUDA_VISIBLE_DEVICES={value} of {visible.origin} shows "
+        evidence += _counted(len(visible.gpus))
     else:
-        evidence = f"the machine has {_cards(len(every))}"
-    evidence += f", and {needed} ranks take one each" if needed > 1 else ", and the job wants one"
-    if len(every) >= needed:
-        return bad(evidence, _other_set(host, found, needed))
+        evidence = f"the machine has {_counted(total)}"
+    evidence += f", and {needed} ranks need one each" if needed > 1 else ", and the job needs one"
+    if total >= needed:
+        return evidence, _selection(host, visible, needed)
     keys = [key for key in ("processes", "gpus") if key in host.job.origins] or ["gpus"]
-    return bad(evidence, "`" + " ".join(f"--set {key}={len(every)}" for key in keys) + "`")
+    return evidence, "`" + " ".join(f"--set {key}={total}" for key in keys) + "`"
 
 
-def _cards(number: int) -> str:
-    return f"{number} card{'' if number == 1 else 's'}"
+def _counted(number: int) -> str:
+    return f"{number} GPU{'' if number == 1 else 's'}"
 
 
-def _missing(host: HostContext, found: visible_gpus.VisibleGpus) -> str:
-    every = visible_gpus.all_gpus(host)
-    names = ", ".join(found.missing)
-    there = visible_gpus.indices(every)
-    return f"CUDA_VISIBLE_DEVICES ({found.origin}) names {names}; there are {there}"
+def _missing(host: HostContext, visible: VisibleGpus) -> str:
+    existing = visible_gpus.indices(visible_gpus.all_gpus(host))
+    names = ", ".join(visible.missing)
+    return f"CUDA_VISIBLE_DEVICES ({visible.origin}) names {names}; the GPUs are {existing}"
 
 
-def _other_set(
-    host: HostContext, found: visible_gpus.VisibleGpus, needed: int | None = None
-) -> str:
-    """Return how the job names cards that are there."""
-    every = visible_gpus.all_gpus(host)
-    job = host.job
-    chosen = every[: needed or max(len(found.gpus), 1)]
-    if "gpus" in job.origins or job.origin("env") == BUILT_IN:
-        own = f"`--set 'gpus={visible_gpus.indices(chosen)}'`"
-        if found.origin in ("your environment", "the host's environment"):
-            return f"`unset CUDA_VISIBLE_DEVICES`, or give the job its cards: {own}"
-        return own
-    own = f"`gpus: {visible_gpus.indices(chosen)}`"
-    return f"take CUDA_VISIBLE_DEVICES out of `env:`, and name the cards with {own}"
+def _selection(host: HostContext, visible: VisibleGpus, needed: int) -> str:
+    """Return how the job selects existing GPUs."""
+    indices = visible_gpus.indices(visible_gpus.all_gpus(host)[:needed])
+    if "gpus" not in host.job.origins and host.job.origin("env") != BUILT_IN:
+        return f"remove CUDA_VISIBLE_DEVICES from `env:`, and select GPUs with `gpus: {indices}`"
+    option = f"`--set 'gpus={indices}'`"
+    if visible.origin in ("your environment", "the host's environment"):
+        return f"`unset CUDA_VISIBLE_DEVICES`, or select the job's GPUs: {option}"
+    return option
 
 
-@check("gpu-order", "hardware", needs=("gpus",), quick=True, source=_CUDA_GUIDE)
+@check("gpu-order", needs=("gpus",), quick=True, source=_CUDA_GUIDE)
 def order(host: HostContext) -> Answer | None:
-    """Whether the number of a card is the same for CUDA and nvidia-smi, where cards differ."""
-    found, names = (
-        visible_gpus.visible(host),
-        {card["name"] for card in visible_gpus.all_gpus(host)},
-    )
-    by_number = [word for word in found.words or () if word.isdigit()]
-    if len(names) < 2 or not by_number or visible_gpus.needs_gpu(host) is False:  # noqa: PLR2004 - different
+    """Whether CUDA and nvidia-smi number the GPUs alike, where GPUs differ."""
+    gpus = visible_gpus.all_gpus(host)
+    indices = [word for word in visible_gpus.visible(host).words or () if word.isdigit()]
+    if len({gpu["name"] for gpu in gpus}) < 2 or not indices:  # noqa: PLR2004 - different
+        return None
+    if visible_gpus.needs_gpu(host) is False:
         return None
     name = "CUDA_DEVICE_ORDER"
     var = host.plan.env.get(name)
     value = host.context.environ.get(name) if var is None and host.is_local else var and var.value
     if value == "PCI_BUS_ID":
-        return ok("cards are counted in nvidia-smi's order")
+        return ok("GPUs are numbered as in nvidia-smi")
     return warn(
-        f"the cards differ ({visible_gpus.names(visible_gpus.all_gpus(host))}), and CUDA "
-        "counts the fastest "
-        f"first: {', '.join(by_number)} may be others than nvidia-smi's",
+        f"the GPUs differ ({visible_gpus.names(gpus)}), and CUDA counts the fastest "
+        f"first: {', '.join(indices)} may not be nvidia-smi's",
         "`env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}`",
     )
 
 
-@check("gpu-slices", "hardware", needs=("gpus",), source=_MIG)
+@check("gpu-slices", needs=("gpus",), source=_MIG)
 def slices(host: HostContext) -> Answer | None:
-    """Whether several ranks are to share cards that are cut into slices: each sees one slice."""
-    if visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
+    """Whether not several ranks share GPUs in MIG slices: each process sees one slice."""
+    if not visible_gpus.has_gpus(host):
         return None
-    found = visible_gpus.visible(host)
-    cut = [card for card in found.gpus if card.get("mig")]
-    if not cut:
+    visible = visible_gpus.visible(host)
+    sliced = [gpu for gpu in visible.gpus if gpu.get("mig")]
+    if not sliced:
         return None
-    ranks = visible_gpus.ranks(host, found)
+    ranks = visible_gpus.ranks(host, visible)
     if ranks < 2:  # noqa: PLR2004 - several
-        return ok(f"one process on a slice of card {cut[0]['index']}")
-    whole = [card for card in visible_gpus.all_gpus(host) if not card.get("mig")]
-    other = f"`--set 'gpus={visible_gpus.indices(whole)}'` takes the whole cards; " if whole else ""
+        return ok(f"one process on a slice of GPU {sliced[0]['index']}")
+    whole = [gpu for gpu in visible_gpus.all_gpus(host) if not gpu.get("mig")]
+    other = f"`--set 'gpus={visible_gpus.indices(whole)}'` uses the whole GPUs; " if whole else ""
     return warn(
-        f"{_cards(len(cut))} cut into MIG slices, and a process sees one slice: {ranks} ranks "
-        "cannot take one each",
+        f"{_counted(len(sliced))} in MIG slices, and a process sees one slice: {ranks} ranks "
+        "cannot use one each",
         f"{other}`--set processes=1` runs on one slice; `sudo nvidia-smi -mig 0` joins the slices",
     )
 
 
-# -- of which kind ---------------------------------------------------------------------------------
+# -- profile ---------------------------------------------------------------------------------------
 
 
-@check("profile-fits", "hardware", job=False, needs=("gpus",), quick=True)
+@check("profile-fits", job=False, needs=("gpus",), quick=True)
 def profile_fits(host: HostContext) -> Answer | None:
-    """Whether the profile is for the cards that the job uses; names the right one."""
-    if (
-        visible_gpus.needs_gpu(host) is False
-        or visible_gpus.is_other_vendor(host)
-        or not visible_gpus.all_gpus(host)
-    ):
+    """Whether the profile is for the GPUs that the job uses; else names the right one."""
+    if visible_gpus.is_other_vendor(host) or not visible_gpus.has_gpus(host):
         return None
-    used = [card for card in visible_gpus.visible(host).gpus if card["name"]]
-    if not used:
+    profile = host.profile
+    gpus = [gpu for gpu in visible_gpus.visible(host).gpus if gpu["name"]]
+    if profile is None and gpus:
+        return _no_profile(host, gpus)
+    if profile is None or not gpus or not profile.gpu_names:
         return None
-    if host.profile is None:
-        return _no_profile(host, used)
-    wanted = host.profile.gpu_names
-    strange = [card for card in used if wanted and not re.fullmatch(wanted, card["name"])]
-    if not wanted:
-        return None
-    if not strange:
-        return ok(f"profile {host.profile.name} is for {visible_gpus.names(used)}")
+    fitting = [gpu for gpu in gpus if re.fullmatch(profile.gpu_names, gpu["name"])]
+    if len(fitting) == len(gpus):
+        return ok(f"profile {profile.name} is for {visible_gpus.names(gpus)}")
+    right = _matching_profile(gpus)
+    if right is not None:
+        hint = f"`--profile {right}`"
+    elif fitting and host.node is not None:
+        hint = f"`gpus: {visible_gpus.indices(fitting)}` uses only the GPUs that it is for"
+    else:
+        resolved = host.context.resolved
+        where = "its entry" if resolved is None else resolved.profile_origin
+        hint = f"no built-in profile is for them: remove `profile` ({where})"
     return warn(
-        f"profile `{host.profile.name}` is for {host.profile.description or wanted}; "
-        f"the cards are {visible_gpus.names(used)}",
-        _right_profile(host, used, strange),
-        ", ".join(host.profile.files),
+        f"profile `{profile.name}` is for {profile.description or profile.gpu_names}; "
+        f"the GPUs are {visible_gpus.names(gpus)}",
+        hint,
+        ", ".join(profile.files),
     )
 
 
-def _right_profile(
-    host: HostContext, used: list[visible_gpus.Gpu], strange: list[visible_gpus.Gpu]
-) -> str:
-    right = _fitting(used)
-    if right is not None:
-        return f"`--profile {right}`"
-    same = [card for card in used if card not in strange]
-    if same and host.node is not None:
-        return f"`gpus: {visible_gpus.indices(same)}` takes the cards that it is for"
-    where = "its entry" if host.context.resolved is None else host.context.resolved.profile_origin
-    return f"no shipped profile is for them: leave `profile` out ({where})"
+def _matching_profile(gpus: Sequence[Gpu]) -> str | None:
+    built_in = [profiles.load(name, BUILT_IN, ".") for name in profiles.names()]
+    return profile_detection.match_profile({"gpus": {"cards": gpus}}, built_in).profile
 
 
-def _fitting(used: list[visible_gpus.Gpu]) -> str | None:
-    return profile_detection.match_profile({"gpus": {"cards": used}}, shipped()).profile
-
-
-def shipped() -> list[Profile]:
-    """Return the profiles that come with safelaunch."""
-    return [profiles.load(name, BUILT_IN, ".") for name in profiles.names()]
-
-
-def _no_profile(host: HostContext, used: list[visible_gpus.Gpu]) -> Answer | None:
-    """Say which profile fits; that none is given only matters where it would set something."""
-    right = _fitting(used)
+def _no_profile(host: HostContext, gpus: Sequence[Gpu]) -> Answer | None:
+    """Return which profile fits; a missing one only matters where it would set variables."""
+    right = _matching_profile(gpus)
     if right is None:
         return None
     if host.node is None:
-        return ok(f"{visible_gpus.names(used)}: profile {right} is for them")
-    known = _known(
-        host, {**profile_detection.gate_facts(host.facts), **host.entry.facts}, len(used)
-    )
-    chosen = gates.select(profiles.load(right, BUILT_IN, "."), known, ladder=None, workarounds=True)
-    names = [var.name for var in chosen.env if var.name not in host.plan.env]
+        return ok(f"{visible_gpus.names(gpus)}: profile {right} is for them")
+    facts = {**profile_detection.gate_facts(host.facts), **host.entry.facts}
+    profile = profiles.load(right, BUILT_IN, ".")
+    selected = _select(host, profile, facts, len(gpus))
+    names = [var.name for var in selected.env if var.name not in host.plan.env]
     if not names:
         return ok(f"profile {right} fits, and would set nothing here")
     return warn(
-        f"no profile: {right} is for {visible_gpus.names(used)}, and sets {', '.join(names)}",
-        f"`--profile {right}`; `safelaunch profiles {right}` says why",
+        f"no profile: {right} is for {visible_gpus.names(gpus)}, and sets {', '.join(names)}",
+        f"`--profile {right}`; `safelaunch profiles {right}` explains it",
     )
 
 
-def _known(host: HostContext, facts: dict[str, str], count: int) -> gates.Known:
-    job = host.job
-    gpus = len(job.gpus) or job.topology.processes or count
-    return gates.Known(gpus, job.topology.nodes, facts)
+def _select(
+    host: HostContext, profile: Profile, facts: dict[str, str], count: int
+) -> gates.Selection:
+    """Return what a profile sets for the job if these facts are declared."""
+    gpus = len(host.job.gpus) or host.job.topology.processes or count
+    conditions = gates.Known(gpus, host.job.topology.nodes, facts)
+    return gates.select(profile, conditions, ladder=None, workarounds=True)
 
 
-@check("profile-facts", "hardware")
+@check("profile-facts")
 def profile_facts(host: HostContext) -> Answer | None:
-    """Whether variables are set only because the hosts file does not declare what is there."""
+    """Whether no variable is set only because the hosts file declares no facts."""
     profile, real = host.profile, profile_detection.gate_facts(host.facts)
     if profile is None or profile.accelerator != "cuda" or not real:
         return None
     count = visible_gpus.ranks(host, visible_gpus.visible(host))
-    before = _known(host, dict(host.entry.facts), count)
-    after = _known(host, {**real, **host.entry.facts}, count)
-    on = gates.select(profile, before, ladder=None, workarounds=True)
-    off = {v.name for v in gates.select(profile, after, ladder=None, workarounds=True).env}
-    env = host.plan.env
-    lifted = [
-        v.name
-        for v in on.env
-        if v.name not in off and v.name in env and env[v.name].origin == v.origin
+    before = _select(host, profile, dict(host.entry.facts), count)
+    after = _select(host, profile, {**real, **host.entry.facts}, count)
+    needed, env = {var.name for var in after.env}, host.plan.env
+    unneeded = [
+        var.name
+        for var in before.env
+        if var.name not in needed and var.name in env and env[var.name].origin == var.origin
     ]
-    if not lifted:
-        is_known = real.keys() >= on.undeclared.keys()
-        return ok("the profile's conditions are judged on what is there") if is_known else None
-    facts = ", ".join(f"{fact} is {real[fact]}" for fact in on.undeclared if fact in real)
-    what = job_options.command_line(host)
-    save = f"`safelaunch check --host {host.name} --save {what}` writes it into the hosts file"
+    if not unneeded:
+        is_known = real.keys() >= before.undeclared.keys()
+        return ok("the profile's conditions agree with the host's facts") if is_known else None
+    facts = ", ".join(f"{fact} is {real[fact]}" for fact in before.undeclared if fact in real)
+    job = job_options.command_line(host)
+    hint = f"`safelaunch check --host {host.name} --save {job}` writes it into the hosts file"
     if host.is_local:
-        save = f"`safelaunch check --save {what}` writes it into a hosts file, and says how `run` "
-        save += "reads that"
+        hint = f"`safelaunch check --save {job}` writes it into a hosts file, and prints how `run` "
+        hint += "reads that"
     return warn(
-        f"{', '.join(lifted)} set for want of facts: {facts}, which does not need them",
-        save,
+        f"{', '.join(unneeded)} set only because the hosts file lacks facts: {facts}, which does "
+        "not need them",
+        hint,
         "docs/job-file.md, Profile",
     )
 
 
-# -- what they can ---------------------------------------------------------------------------------
+# -- precision -------------------------------------------------------------------------------------
 
 
 class _Precision(NamedTuple):
@@ -301,40 +279,42 @@ _PRECISIONS = {
     ),
     "fp8": _Precision(
         (8, 9),
-        "FP8 is refused there, or left out",
+        "FP8 is refused there, or ignored",
         "Transformer Engine documentation; accelerate, check_cuda_fp8_capability",
     ),
 }
 _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "float8": "fp8"}
 
 
-@check("precision", "hardware", needs=("gpus",))
+@check("precision", needs=("gpus",))
 def precision(host: HostContext) -> Answer | None:
-    """Whether the cards compute in what the job asks for."""
-    asked = _asked(host)
-    if asked is None or visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
+    """Whether the GPUs support the precision of the job."""
+    name, words, key = _requested_precision(host)
+    if not name or not visible_gpus.has_gpus(host):
         return None
-    name, words, key = asked
-    used = [(card, _capability(card)) for card in visible_gpus.visible(host).gpus]
-    known = [(at, card) for card, at in used if at is not None]
-    if not known:
-        raise NotKnown("the compute capability of the cards is not known")
+    capabilities = [
+        ((int(match[1]), int(match[2])), gpu)
+        for gpu in visible_gpus.visible(host).gpus
+        if (match := re.fullmatch(r"(\d{1,3})\.(\d{1,3})", str(gpu["compute_capability"])))
+    ]
+    if not capabilities:
+        raise NotKnown("the compute capability of the GPUs is not known")
     rule = _PRECISIONS[name]
-    lowest = min(at for at, _ in known)
-    old = [card for at, card in known if at < rule.least]
+    lowest = min(capability for capability, _ in capabilities)
+    old = [gpu for capability, gpu in capabilities if capability < rule.least]
     if not old:
         return ok(f"compute capability {lowest[0]}.{lowest[1]} has {name}")
     other = "bf16" if name == "fp8" and lowest >= _PRECISIONS["bf16"].least else "fp16"
     return warn(
         f"`{words}`, and {visible_gpus.names(old)} has compute capability "
         f"{old[0]['compute_capability']}: {rule.below}",
-        _instead(host, key, words, other),
+        _other_precision(host, key, words, other),
         rule.source,
     )
 
 
-def _asked(host: HostContext) -> tuple[str, str, str] | None:
-    """Return the precision that the job asks for, the words that say it, and the key.
+def _requested_precision(host: HostContext) -> tuple[str, str, str]:
+    """Return the precision that the job sets, the words that set it, and their key.
 
     The key is `mixed_precision` of the job, or an option of its program.
     """
@@ -349,20 +329,15 @@ def _asked(host: HostContext) -> tuple[str, str, str] | None:
         value = job_options.first_value(options, key)
         if value in _DTYPES:
             return _DTYPES[value], f"--{key} {value}", f"args.{key}"
-    return None
+    return "", "", ""
 
 
-def _instead(host: HostContext, key: str, asked: str, other: str) -> str:
-    """Return how the job says another precision."""
+def _other_precision(host: HostContext, key: str, words: str, other: str) -> str:
+    """Return how the job sets another precision."""
     if key == "mixed_precision":
         return f"`--set mixed_precision={other}`"
     if not host.job.args.is_mapping:
-        return f"give the program {other} in place of `{asked}`"
+        return f"give the program {other} in place of `{words}`"
     if key.endswith("dtype"):
         return f"`--set {key}={'bfloat16' if other == 'bf16' else 'float16'}`"
     return f"`--set {key}=null --set args.{other}=true`"
-
-
-def _capability(card: visible_gpus.Gpu) -> tuple[int, int] | None:
-    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", str(card["compute_capability"]))
-    return (int(match[1]), int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""Checks of what joins cards: NVLink, NVSwitch and its fabric manager, peer access over PCIe."""
+"""Checks how GPUs are connected: NVLink, NVSwitch and its fabric manager, peer access by PCIe."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 _P2P, _LEVEL = "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"
 
 
-@check("fabric-manager", "hardware", needs=("gpus",), source="pytorch issue 35710")
+@check("fabric-manager", needs=("gpus",), source="pytorch issue 35710")
 def fabric_manager(host: HostContext) -> Answer | None:
-    """Whether the process runs without which cards behind NVSwitches do not start."""
-    if visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
+    """Whether the process runs that GPUs behind NVSwitches need to start."""
+    if not visible_gpus.has_gpus(host):
         return None
-    told = host.get("gpus", "fabric_manager") or {}
-    used = visible_gpus.visible(host).gpus
-    states = {str(card.get("fabric_state") or "").lower() for card in used}
-    if not told.get("switches") and "in progress" not in states:
+    manager = host.get("gpus", "fabric_manager") or {}
+    gpus = visible_gpus.visible(host).gpus
+    states = {str(gpu.get("fabric_state") or "").lower() for gpu in gpus}
+    if not manager.get("switches") and "in progress" not in states:
         return None
-    if told.get("running") or states == {"completed"}:
-        return ok(f"{told.get('switches') or 'the'} NVSwitches are managed")
+    if manager.get("running") or states == {"completed"}:
+        return ok(f"the fabric manager runs for {manager.get('switches') or 'the'} NVSwitches")
     version = host.get("gpus", "driver")
     package = f", of version {version} as the driver" if version else ""
     hint = f"`sudo systemctl enable --now nvidia-fabricmanager`{package}"
@@ -36,104 +36,100 @@ def fabric_manager(host: HostContext) -> Answer | None:
         if "in progress" not in states:
             raise NotKnown("the fabric manager runs outside this container")
         hint += ", on the machine itself and not in the container"
-    evidence = "the fabric manager does not run: CUDA says 802, system not yet initialized"
-    is_cut = bool(used) and all(card.get("mig") for card in used)
-    return (fail if visible_gpus.needs_gpu(host) and not is_cut else warn)(evidence, hint)
+    evidence = "the fabric manager does not run: CUDA fails with 802, system not yet initialized"
+    is_sliced = bool(gpus) and all(gpu.get("mig") for gpu in gpus)
+    return (fail if visible_gpus.needs_gpu(host) and not is_sliced else warn)(evidence, hint)
 
 
-@check("nvlink", "hardware", needs=("gpus",), source="NVIDIA, nvidia-smi nvlink")
+@check("nvlink", needs=("gpus",), source="NVIDIA, nvidia-smi nvlink")
 def nvlink(host: HostContext) -> Answer | None:
-    """Whether cards that are joined by NVLink are so here."""
-    used = _several(host)
-    if used is None:
+    """Whether GPUs that should be connected by NVLink are."""
+    gpus = _shared_gpus(host)
+    if gpus is None:
         return None
     topology = host.get("gpus", "topology")
     fabric = topology and topology["fabric"]
-    if fabric == "pcie" and _is_linked(host) and _is_of_profile(host):
-        ways = ", ".join(sorted({link for *_, link in _pairs(topology["pairs"], used)}))
+    if fabric == "pcie" and _profile_has_nvlink(host):
+        links = ", ".join(sorted({link for *_, link in _pairs(topology["pairs"], gpus)}))
         return warn(
-            f"profile {host.profile.name if host.profile else ''} has cards with NVLink, and "
-            f"`topo -m` shows none between these ({ways})",
+            f"profile {host.profile.name if host.profile else ''} has GPUs with NVLink, and "
+            f"`topo -m` shows none between these ({links})",
             "`nvidia-smi nvlink -s` must list active links: without any, it is another board "
-            "(`safelaunch profiles --detect`), or whoever runs the machine must restart "
-            "nvidia-fabricmanager and reset the cards",
+            "(`safelaunch profiles --detect`), or the machine's administrator must restart "
+            "nvidia-fabricmanager and reset the GPUs",
         )
-    told = {one["card"]: one for one in host.get("gpus", "links") or ()}
-    active = {card: told[card]["active"] or 0 for card in used if card in told}
+    active = {
+        entry["card"]: entry["active"] or 0
+        for entry in host.get("gpus", "links") or ()
+        if entry["card"] in gpus
+    }
     most = max(active.values(), default=0)
-    fewer = [card for card, links in active.items() if links < most]
-    if most and fewer:
+    fewer = sorted(index for index, links in active.items() if links < most)
+    if fewer:
         return warn(
-            f"card {', '.join(map(str, fewer))} has {active[fewer[0]]} of {most} NVLinks up",
-            "`nvidia-smi nvlink -e` counts their errors; a reset of the cards or a reboot brings "
-            "back links that are not broken",
+            f"GPU {', '.join(map(str, fewer))} has {active[fewer[0]]} of {most} NVLinks up",
+            "`nvidia-smi nvlink -e` counts their errors; a reset of the GPUs or a reboot restores "
+            "links that are not broken",
         )
-    if topology is None:
-        return None
-    return ok(f"joined: {fabric}")
+    return None if topology is None else ok(f"connected: {fabric}")
 
 
-@check("peer-access", "hardware", needs=("gpus",))
+@check("peer-access", needs=("gpus",))
 def peer_access(host: HostContext) -> Answer | None:
-    """Whether peer access is switched off where the cards have it."""
-    used = _several(host)
-    told = host.get("gpus", "peers")
-    if used is None or told is None:
-        return None
-    pairs = _pairs(told["pairs"], used)
-    good = [pair for pair in pairs if pair[2] == "OK"]
-    off = _off(host)
+    """Whether peer access is not switched off where the GPUs have it."""
+    gpus = _shared_gpus(host)
+    peers = host.get("gpus", "peers")
+    pairs = _pairs(peers["pairs"], gpus) if gpus is not None and peers is not None else []
     if not pairs:
         return None
-    if off is None:
-        if len(good) == len(pairs):
-            return ok(f"all {len(pairs)} pairs of cards have peer access")
-        marks = ", ".join(sorted({pair[2] for pair in pairs if pair[2] != "OK"}))
-        return ok(f"{len(good)} of {len(pairs)} pairs have peer access ({marks}): NCCL sees that")
-    if len(good) < len(pairs):
-        return ok(f"{off} takes little away: {len(good)} of {len(pairs)} pairs have peer access")
-    var = host.plan.env[off]
-    lift = f"`env: {{{off}: null}}`"
+    good = sum(state == "OK" for *_, state in pairs)
+    count = f"{good} of {len(pairs)} pairs have peer access"
+    env = host.plan.env
+    switch = next((name for name, values in ((_P2P, ("1",)), (_LEVEL, ("LOC", "0")))
+                   if name in env and env[name].value in values), None)  # fmt: skip
+    if switch is None:
+        if good == len(pairs):
+            return ok(f"all {len(pairs)} pairs of GPUs have peer access")
+        states = ", ".join(sorted({state for *_, state in pairs if state != "OK"}))
+        return ok(f"{count} ({states}): NCCL detects that")
+    if good < len(pairs):
+        return ok(f"{switch} costs little: {count}")
+    var = env[switch]
+    remove = f"`env: {{{switch}: null}}`"
     if var.workaround:
-        lift = f"`--no-workarounds`, or {lift}"
-    joined = host.get("gpus", "topology", "fabric")
-    over = " over NVLink" if str(joined).startswith("nvlink") else ""
+        remove = f"`--no-workarounds`, or {remove}"
+    fabric = str(host.get("gpus", "topology", "fabric"))
+    over = " over NVLink" if fabric.startswith("nvlink") else ""
     return warn(
-        f"{off}={var.value} ({var.origin}), and all {len(pairs)} pairs have peer access{over}",
-        f"measure without it: {lift}. Keep it if a job then hangs or fails",
+        f"{switch}={var.value} ({var.origin}), and all {len(pairs)} pairs have peer access{over}",
+        f"measure without it: {remove}. Keep it if a job then hangs or fails",
         "NVIDIA/nccl-tests issues 228, 287; NCCL user guide, GPU-to-GPU communication",
     )
 
 
-def _off(host: HostContext) -> str | None:
-    """Return the variable with which the plan switches peer access off."""
-    env = host.plan.env
-    if _P2P in env and env[_P2P].value == "1":
-        return _P2P
-    return _LEVEL if _LEVEL in env and env[_LEVEL].value in ("LOC", "0") else None
-
-
-def _several(host: HostContext) -> set[int] | None:
-    """Return the cards that ranks of the job share work on; None where it is one, or none."""
-    if visible_gpus.needs_gpu(host) is False or not visible_gpus.all_gpus(host):
+def _shared_gpus(host: HostContext) -> set[int] | None:
+    """Return the indices of the GPUs of several ranks; None where there are not several."""
+    if not visible_gpus.has_gpus(host):
         return None
-    found = visible_gpus.visible(host)
-    if len(found.gpus) < 2 or visible_gpus.ranks(host, found) < 2:  # noqa: PLR2004 - several
+    visible = visible_gpus.visible(host)
+    if min(len(visible.gpus), visible_gpus.ranks(host, visible)) < 2:  # noqa: PLR2004 - several
         return None
-    return {card["index"] for card in found.gpus}
+    return {gpu["index"] for gpu in visible.gpus}
 
 
-def _pairs(told: Iterable[Any], used: set[int]) -> list[tuple[int, int, str]]:
-    return [(i, j, what) for i, j, what in told if i in used and j in used]
+def _pairs(matrix: Iterable[Any], gpus: set[int]) -> list[tuple[int, int, str]]:
+    return [(i, j, what) for i, j, what in matrix if i in gpus and j in gpus]
 
 
-def _is_of_profile(host: HostContext) -> bool:
-    """Whether the cards are those of the profile; `profile-fits` says of others that they are."""
-    wanted = host.profile.gpu_names if host.profile else ""
-    return all(re.fullmatch(wanted, card["name"] or "") for card in visible_gpus.visible(host).gpus)
+def _profile_has_nvlink(host: HostContext) -> bool:
+    """Whether the GPUs are those of the profile, and all such have NVLink, not only by a bridge.
 
-
-def _is_linked(host: HostContext) -> bool:
-    """Whether all cards of the profile's kind have NVLink, not only some by a bridge."""
-    said = host.profile.facts.get("nvlink", "none") if host.profile else "none"
-    return "none" not in said and "bridge" not in said
+    `profile-fits` reports other GPUs.
+    """
+    if host.profile is None:
+        return False
+    nvlink, pattern = host.profile.facts.get("nvlink", "none"), host.profile.gpu_names
+    gpus = visible_gpus.visible(host).gpus
+    return not re.search("none|bridge", nvlink) and all(
+        re.fullmatch(pattern, gpu["name"] or "") for gpu in gpus
+    )

@@ -1,4 +1,4 @@
-"""Checks of the cards that NCCL, gloo and the host's entry name: they are there and are up."""
+"""Checks that the network interfaces of NCCL, gloo and the host's entry exist and are up."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
     from safelaunch.checks.context import HostContext
 
-_NCCL = "NCCL user guide, NCCL_SOCKET_IFNAME"
-_GLOO = "torch.distributed documentation, choosing the network interface"
+_SOURCES = {
+    "NCCL_SOCKET_IFNAME": "NCCL user guide, NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME": "torch.distributed documentation, choosing the network interface",
+}
 _FOLDER = "/sys/class/net"
 
 
-class _Named(NamedTuple):
-    """A variable that names cards, as its library reads it."""
+class _Selection(NamedTuple):
+    """A variable that selects interfaces, as its library reads it."""
 
     name: str
     value: str
@@ -29,167 +31,155 @@ class _Named(NamedTuple):
     is_exact: bool = True
     is_excluded: bool = False
 
-    def takes(self, card: str) -> bool:
-        """Whether a card is chosen."""
-        is_match = any(card == t or (not self.is_exact and card.startswith(t)) for t in self.tokens)
+    def selects(self, interface: str) -> bool:
+        """Whether an interface is selected."""
+        prefixes = () if self.is_exact else self.tokens
+        is_match = interface in self.tokens or interface.startswith(prefixes)
         return is_match != self.is_excluded
 
+    def globs(self) -> list[str]:
+        """Return the globs of the interfaces that may be selected."""
+        if self.is_excluded:
+            return [f"{_FOLDER}/*"]
+        ending = "" if self.is_exact else "*"
+        quoted = (re.sub(r"([*?[])", r"[\1]", token) for token in self.tokens if "/" not in token)
+        return [f"{_FOLDER}/{token}{ending}" for token in quoted]
 
-def _named(host: HostContext) -> list[_Named]:
-    """Return what names interfaces on a machine: the plan, and the host's entry."""
-    found = []
+
+def _selections(host: HostContext) -> list[_Selection]:
+    """Return what selects interfaces of a host: the plan, and the host's entry."""
+    selections = []
     entry = host.entry.interface if host.job.topology.nodes > 1 else None
-    derived = (entry, f"={entry}")  # what the plan makes of it says no more than it does
-    value = _of_library(host, "NCCL_SOCKET_IFNAME")
+    derived = (entry, f"={entry}")  # the plan sets these from the entry
+    value = _nccl_variable(host, "NCCL_SOCKET_IFNAME")
     if value and value not in derived:
-        found.append(_of_nccl("NCCL_SOCKET_IFNAME", value))
+        selections.append(_parse_nccl("NCCL_SOCKET_IFNAME", value))
     value = job_options.variable(host, "GLOO_SOCKET_IFNAME")
     if value and value not in derived:
         tokens = tuple(word.strip() for word in value.split(",") if word.strip())
-        found.append(_Named("GLOO_SOCKET_IFNAME", value, tokens))
-    if entry and not host.context.is_quick:  # a start looks for it itself
-        found.append(_Named("interface", entry, (entry,)))
-    return found
+        selections.append(_Selection("GLOO_SOCKET_IFNAME", value, tokens))
+    if entry and not host.context.is_quick:  # a start checks it itself
+        selections.append(_Selection("interface", entry, (entry,)))
+    return selections
 
 
-def _of_library(host: HostContext, name: str) -> str | None:
-    """Return a variable of NCCL's; its configuration files count where the job has none."""
+def _nccl_variable(host: HostContext, name: str) -> str | None:
+    """Return a variable of NCCL, from its configuration files if the job does not set it."""
     value = job_options.variable(host, name)
     files, var = host.get("nccl_conf"), host.plan.env.get(name)
     if value or not isinstance(files, dict) or (var is not None and var.value is not None):
         return value
-    for text in files.values():
-        match = re.search(rf"^[ \t]*{name}=(\S+)", str(text), re.MULTILINE)
-        if match is not None:
-            return match[1]
-    return None
+    pattern = re.compile(rf"^[ \t]*{name}=(\S+)", re.MULTILINE)
+    matches = (pattern.search(str(text)) for text in files.values())
+    return next((match[1] for match in matches if match), None)
 
 
-def _of_nccl(name: str, value: str) -> _Named:
-    """Return a list as NCCL reads it: `^` excludes, then `=` asks for exact names."""
-    rest = value.removeprefix("^")
-    exact = rest.removeprefix("=")
-    tokens = (word.strip().partition(":")[0] for word in exact.split(","))
-    kept = tuple(token for token in tokens if token)
-    return _Named(name, value, kept, exact != rest, rest != value)
+def _parse_nccl(name: str, value: str) -> _Selection:
+    """Parse a list as NCCL does: `^` excludes, then `=` asks for exact names."""
+    included = value.removeprefix("^")
+    exact = included.removeprefix("=")
+    words = (word.strip().partition(":")[0] for word in exact.split(","))
+    tokens = tuple(filter(None, words))
+    return _Selection(name, value, tokens, exact != included, included != value)
 
 
-def _pattern(token: str, *, is_exact: bool) -> str:
-    quoted = re.sub(r"([*?[])", r"[\1]", token)
-    return f"{_FOLDER}/{quoted}" + ("" if is_exact else "*")
+def _interface_questions(host: HostContext) -> Iterable[Question]:
+    return [("glob", pattern) for selection in _selections(host) for pattern in selection.globs()]
 
 
-def _patterns(named: _Named) -> list[str]:
-    """Return the globs that show which cards a variable may choose."""
-    if named.is_excluded:
-        return [f"{_FOLDER}/*"]
-    return [_pattern(token, is_exact=named.is_exact) for token in named.tokens if "/" not in token]
-
-
-def _interfaces(host: HostContext) -> Iterable[Question]:
-    return [("glob", pattern) for named in _named(host) for pattern in _patterns(named)]
-
-
-@check("interfaces", "network", asks=_interfaces, quick=True)
+@check("interfaces", asks=_interface_questions, quick=True)
 def interfaces(host: HostContext) -> Iterator[Answer]:
-    """Whether the interfaces that NCCL, gloo and the hosts file name are there, with an address."""
+    """Whether the interfaces that NCCL, gloo and the hosts file name exist, with an address."""
     fine = []
-    for named in _named(host):
-        cards = _cards(host, named)
-        chosen = [card for card in dict.fromkeys(cards) if named.takes(card)]
-        missing = [t for t in named.tokens if t not in cards and named.name != "NCCL_SOCKET_IFNAME"]
-        if not chosen or (missing and not named.is_excluded):
-            yield _no_card(host, named)
-            continue
-        silent = _without_address(host, chosen)
-        if len(silent) == len(chosen) and "lo" not in chosen:
-            hint = f"`ip -br address` on {host.name} shows those that are up: name one of them"
-            yield warn(f"{named.name}={named.value}: {', '.join(silent)} has no IPv4 address that "
-                       "is up", hint, _source(named))  # fmt: skip
-            continue
-        fine.append(f"{named.name}={named.value} is there ({', '.join(chosen[:3])})")
+    up = _up(host)
+    for selection in _selections(host):
+        name, setting = selection.name, f"{selection.name}={selection.value}"
+        existing = _existing(host, selection)
+        selected = [each for each in dict.fromkeys(existing) if selection.selects(each)]
+        is_missing = name != "NCCL_SOCKET_IFNAME" and not set(selection.tokens) <= set(existing)
+        if not selected or (is_missing and not selection.is_excluded):
+            yield _no_interface(host, selection)
+        elif up is not None and not {*up, "lo"}.intersection(selected):
+            yield warn(
+                f"{setting}: {', '.join(selected)} has no IPv4 address that is up",
+                f"`ip -br address` on {host.name} shows those that are up: name one of them",
+                _SOURCES.get(name, ""),
+            )
+        else:
+            fine.append(f"{setting} exists ({', '.join(selected[:3])})")
     if fine:
         yield ok("; ".join(fine))
 
 
-def _cards(host: HostContext, named: _Named) -> list[str]:
-    """Return the interfaces that a variable may choose from. Raises NotKnown."""
+def _existing(host: HostContext, selection: _Selection) -> list[str]:
+    """Return the interfaces that a variable may select from. Raises NotKnown."""
     try:
-        found = [host.answer("glob", pattern)["found"] for pattern in _patterns(named)]
-    except NotKnown:  # the machine's own variable: it was not known when it was asked
+        answers = [host.answer("glob", pattern)["found"] for pattern in selection.globs()]
+    except NotKnown:  # the host's own variable: it was not known before the host was asked
         return list(host.fact("network", "links"))
-    return [path.rpartition("/")[2] for paths in found for path in paths]
+    return [path.rpartition("/")[2] for paths in answers for path in paths]
 
 
-def _no_card(host: HostContext, named: _Named) -> Answer:
-    what = f"{named.name}={named.value}: no such interface"
-    up = _up(host)
-    choice = up[0] if up else "NAME"
-    shown = f"; up are {', '.join(up[:5])}" if up else ""
-    if named.name == "interface":
-        return fail(
-            what.replace("=", ": ", 1) + shown, f"`interface: {choice}` in the host's entry"
-        )
-    value = f"={choice}" if named.name.startswith("NCCL") else choice
-    hint = f"env: {{{named.name}: {value}}}, a name of `ls {_FOLDER}` on {host.name}"
+def _no_interface(host: HostContext, selection: _Selection) -> Answer:
+    name = selection.name
+    up = _up(host) or []
+    choice, shown = "NAME", ""
+    if up:
+        choice, shown = up[0], f"; up are {', '.join(up[:5])}"
+    what = f"{selection.value}: no such interface{shown}"
+    if name == "interface":
+        return fail(f"interface: {what}", f"`interface: {choice}` in the host's entry")
+    value = f"={choice}" if name.startswith("NCCL") else choice
+    hint = f"env: {{{name}: {value}}}, a name of `ls {_FOLDER}` on {host.name}"
     if host.job.topology.nodes == 1:
-        hint = f"env: {{{named.name}: null}}; one machine needs none"
-    return (fail if _is_fatal(host, named) else warn)(what + shown, hint, _source(named))
+        hint = f"env: {{{name}: null}}; one machine needs none"
+    answer = fail if _is_fatal(host, name) else warn
+    return answer(f"{name}={what}", hint, _SOURCES.get(name, ""))
 
 
-def _is_fatal(host: HostContext, named: _Named) -> bool:
-    """Whether the library is used for sure: NCCL by several ranks with cards, gloo without."""
+def _is_fatal(host: HostContext, name: str) -> bool:
+    """Whether several ranks certainly use the library: NCCL on GPUs, gloo without them."""
     profile, job = host.profile, host.job
     if profile is None or not launchers.load(job.launcher).STARTS_RANKS:
         return False
     several = job.topology.world_size is None or job.topology.world_size > 1
-    needed = "cuda" if named.name.startswith("NCCL") else "cpu"
-    return several and profile.accelerator == needed
+    return several and profile.accelerator == ("cuda" if name.startswith("NCCL") else "cpu")
 
 
-def _source(named: _Named) -> str:
-    return {"NCCL_SOCKET_IFNAME": _NCCL, "GLOO_SOCKET_IFNAME": _GLOO}.get(named.name, "")
+def _up(host: HostContext) -> list[str] | None:
+    """Return the interfaces with an IPv4 address; None where they are not known."""
+    addresses = host.get("network", "addresses")
+    if addresses is None:
+        return None
+    return list(dict.fromkeys(str(address.get("interface")) for address in addresses))
 
 
-def _up(host: HostContext) -> list[str]:
-    """Return the interfaces with an IPv4 address, as far as they are known."""
-    addresses = host.get("network", "addresses") or []
-    return list(dict.fromkeys(str(one.get("interface")) for one in addresses))
-
-
-def _without_address(host: HostContext, cards: list[str]) -> list[str]:
-    if host.get("network", "addresses") is None:
-        return []
-    up = _up(host)
-    return [card for card in cards if card not in up]
-
-
-@check("rdma-devices", "network", needs=("network",))
+@check("rdma-devices", needs=("network",))
 def rdma_devices(host: HostContext) -> Answer | None:
-    """Whether NCCL_IB_HCA chooses a device that is there, with a port that is active."""
-    value = _of_library(host, "NCCL_IB_HCA")
+    """Whether NCCL_IB_HCA selects an existing device with an active port."""
+    value = _nccl_variable(host, "NCCL_IB_HCA")
     if not value or host.job.topology.nodes == 1:
         return None
-    named = _of_nccl("NCCL_IB_HCA", value)
-    devices = {str(one["name"]): one for one in host.get("network", "infiniband") or []}
-    chosen = [name for name in devices if named.takes(name)]
+    selection = _parse_nccl("NCCL_IB_HCA", value)
+    devices = {str(device["name"]): device for device in host.get("network", "infiniband") or []}
+    selected = [name for name in devices if selection.selects(name)]
     source = "NCCL user guide, NCCL_IB_HCA"
-    if not chosen:
-        has = ", ".join(devices) or "none"
+    if not selected:
+        existing = ", ".join(devices) or "there are none"
         return warn(
-            f"NCCL_IB_HCA={value} fits no device, there is {has}: NCCL falls back to TCP",
+            f"NCCL_IB_HCA={value} matches no device ({existing}): NCCL falls back to TCP",
             "name devices that `ls /sys/class/infiniband` shows, or `env: {NCCL_IB_HCA: null}`",
             source,
         )
-    active = [name for name in chosen if _is_active(devices[name].get("ports") or [])]
+    active = [
+        name
+        for name in selected
+        if any("ACTIVE" in str(port.get("state")) for port in devices[name].get("ports") or [])
+    ]
     if not active:
         return warn(
-            f"NCCL_IB_HCA={value}: no port of {', '.join(chosen)} is active",
-            "env: {NCCL_IB_HCA: null} lets NCCL take those that are; `ibstat` shows them",
+            f"NCCL_IB_HCA={value}: no port of {', '.join(selected)} is active",
+            "env: {NCCL_IB_HCA: null} lets NCCL choose active ones; `ibstat` shows them",
             source,
         )
-    return ok(f"NCCL_IB_HCA={value} takes {', '.join(active)}")
-
-
-def _is_active(ports: list[dict[str, str]]) -> bool:
-    return any("ACTIVE" in str(port.get("state")) for port in ports)
+    return ok(f"NCCL_IB_HCA={value} selects {', '.join(active)}")

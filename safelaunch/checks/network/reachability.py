@@ -1,4 +1,4 @@
-"""Checks of the network: names, proxies, clocks, the ways between hosts."""
+"""Checks the network between hosts: names, proxies, clocks, routes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from safelaunch import launchers
 from safelaunch.checks import job_options
 from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
+from safelaunch.checks.network.ports import servers_of
 from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
@@ -17,206 +18,194 @@ if TYPE_CHECKING:
     from safelaunch.checks.context import CheckContext, HostContext
 
 _GLOO = "torch.distributed documentation, choosing the network interface"
-_APART = 5.0  # seconds: further apart, the order of what happened on two hosts cannot be told
+_MAX_OFFSET = 5.0  # seconds: beyond it, the order of events on two hosts cannot be told
 
 
-# -- names -----------------------------------------------------------------------------------------
+def _master_addresses(host: HostContext) -> Iterable[tuple[str, str]]:
+    """Return (name, its setting) of the addresses of node 0 that the job itself sets."""
+    return launchers.load(host.job.launcher).rendezvous(host.job, host.plan.env).addresses
 
 
-def _masters(host: HostContext) -> list[tuple[str, str]]:
-    """Return (host, what says it) of the addresses of node 0 that the job itself gives."""
-    job = host.job
-    return list(launchers.load(job.launcher).rendezvous(job, host.plan.env).addresses)
+def _name_questions(host: HostContext) -> Iterable[Question]:
+    return [("name", name) for name, _ in _master_addresses(host)]
 
 
-def _names(host: HostContext) -> Iterable[Question]:
-    return [("name", name) for name, _ in _masters(host)]
-
-
-@check("master-address", "network", asks=_names)
+@check("master-address", asks=_name_questions)
 def master_address(host: HostContext) -> Iterator[Answer]:
-    """Whether the address of node 0, where the job gives one, means that machine on every node."""
-    several = host.job.topology.nodes > 1
-    for name, by in _masters(host):
-        told = host.answer("name", name)
-        addresses = told["addresses"]
-        hint = f"take it out of `{by.split(':')[0]}`: the address that all hosts reach is found"
-        answer = fail if by.startswith("launcher_args") else warn
+    """Whether the job's own address of node 0 is that machine on every node."""
+    for name, setting in _master_addresses(host):
+        result = host.answer("name", name)
+        addresses = result["addresses"]
+        hint = (
+            f"remove it from `{setting.split(':')[0]}`: safelaunch finds an address that all hosts "
+        )
+        hint += "reach"
+        answer = fail if setting.startswith("launcher_args") else warn
         if not addresses:
-            yield answer(f"`{name}` ({by}) cannot be resolved: {told.get('why')}", hint)
-        elif several and host.rank > 0 and all(_is_loopback(one) for one in addresses):
-            source = "ms-swift issues 2485 and 6982"
-            yield answer(f"`{name}` ({by}) means this very machine ({addresses[0]}), and node 0 "
-                         "is another one", hint, source)  # fmt: skip
+            yield answer(f"`{name}` ({setting}) cannot be resolved: {result.get('why')}", hint)
+        elif host.rank > 0 and all(map(_is_loopback, addresses)):
+            yield answer(
+                f"`{name}` ({setting}) is this machine ({addresses[0]}), and node 0 is another one",
+                hint,
+                "ms-swift issues 2485 and 6982",
+            )
         else:
-            yield ok(f"`{name}` ({by}) is {', '.join(addresses[:2])}")
+            yield ok(f"`{name}` ({setting}) is {', '.join(addresses[:2])}")
 
 
 def _is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
-def _own(host: HostContext) -> Iterable[Question]:
+def _hostname_questions(host: HostContext) -> Iterable[Question]:
     return [("hostname",)] if host.job.topology.nodes > 1 else []
 
 
-@check("own-name", "network", asks=_own)
+@check("own-name", asks=_hostname_questions)
 def own_name(host: HostContext) -> Answer | None:
-    """Whether the machine's own name is no loopback address, where other nodes are told it."""
-    job = host.job
+    """Whether the machine's own name is no loopback address if other nodes use it."""
+    job, env = host.job, host.plan.env
     if job.topology.nodes == 1:
         return None
-    told = host.answer("hostname")
-    found = told["addresses"]
-    if found and not all(_is_loopback(one) for one in found):
-        return ok(f"{told['name']} is {found[0]}")
-    given = job_options.parse(job.launcher_args)
-    dynamic = (
-        job_options.first_value(given, "rdzv_backend") not in (None, "static")
-        and "local_addr" not in given
-    )
-    is_named = "GLOO_SOCKET_IFNAME" in host.plan.env and (
-        host.plan.env["GLOO_SOCKET_IFNAME"].value is not None
-    )
-    what = f"{told['name']} stands for {found[0] if found else 'nothing'} there"
-    if dynamic:
+    result = host.answer("hostname")
+    name, addresses = result["name"], result["addresses"]
+    if addresses and not all(map(_is_loopback, addresses)):
+        return ok(f"{name} is {addresses[0]}")
+    what = f"{name} resolves to {addresses[0] if addresses else 'nothing'} there"
+    options = job_options.parse(job.launcher_args)
+    is_static = job_options.first_value(options, "rdzv_backend") in (None, "static")
+    if not is_static and "local_addr" not in options:
         return warn(
-            f"{what}, and torchrun tells the others that name (`rdzv_backend`)",
-            "take `rdzv_backend` out of `launcher_args`: then they are given a numeric address",
+            f"{what}, and torchrun gives the others that name (`rdzv_backend`)",
+            "remove `rdzv_backend` from `launcher_args`: then they get a numeric address",
             "pytorch issue 150532",
         )
-    if not is_named:
-        hint = "take GLOO_SOCKET_IFNAME: null out of `env`: then gloo is given the right interface"
-        return warn(f"{what}, and gloo would take that", hint, _GLOO)
-    return ok(f"{what}; NCCL and gloo are given an interface instead")
-
-
-# -- proxies, clocks, ways -------------------------------------------------------------------------
-
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+    if "GLOO_SOCKET_IFNAME" not in env or env["GLOO_SOCKET_IFNAME"].value is None:
+        hint = "remove GLOO_SOCKET_IFNAME: null from `env`: safelaunch sets the right interface"
+        return warn(f"{what}, and gloo would use that", hint, _GLOO)
+    return ok(f"{what}; NCCL and gloo use an interface instead")
 
 
 def _proxies(host: HostContext) -> dict[str, str]:
     """Return the proxies that the job will see, as far as they are known."""
-    told = host.get("network", "proxies")
-    kept = told if isinstance(told, dict) and host.plan.keep is None else {}
-    found = {}
-    for name in _PROXIES:
-        planned = [host.plan.env.get(one) for one in (name, name.upper())]
-        removed = [var for var in planned if var is not None and var.value is None]
-        value = job_options.variable(host, name) or job_options.variable(host, name.upper())
-        if not value and not (removed and len(removed) == len(planned)):
-            value = kept.get(name)
+    facts = host.get("network", "proxies")
+    inherited = facts if isinstance(facts, dict) and host.plan.keep is None else {}
+    proxies = {}
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        names = (name, name.upper())
+        value = next(filter(None, (job_options.variable(host, each) for each in names)), None)
+        # removed only if the plan removes both
+        if not value and any(
+            n not in host.plan.env or host.plan.env[n].value is not None for n in names
+        ):
+            value = inherited.get(name)
         if value:
-            found[name] = re.sub(r"//[^/@]*@", "//***@", value)
-    return found
+            proxies[name] = re.sub(r"//[^/@]*@", "//***@", value)
+    return proxies
 
 
-@check("proxies", "network")
+def _shown(proxies: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in proxies.items())
+
+
+@check("proxies")
 def proxies(host: HostContext) -> Answer | None:
-    """Whether no proxy stands between the job and its own machines and servers."""
-    found = _proxies(host)
-    if not found:
+    """Whether no proxy is between the job and its own machines and servers."""
+    proxies = _proxies(host)
+    if not proxies:
         return None
-    shown = ", ".join(f"{name}={value}" for name, value in found.items())
-    passed = _not_proxied(host)
-    wanted = [*host.plan.direct, *(name for name in _asked(host) if name not in host.plan.direct)]
-    through = [name for name in wanted if not _is_exempt(name, passed)]
+    direct = list(host.plan.direct)
+    # servers with a numeric address, or a name without a dot
+    servers = [server.address for server in servers_of(host.job)]
+    direct += [s for s in servers if re.fullmatch(r"[\d.]+|[^.]+", s)]
+    direct = list(dict.fromkeys(direct))
+    entries = _no_proxy(host)
+    through = [address for address in direct if not _is_exempt(address, entries)]
     if through:
-        names = ",".join(dict.fromkeys([*wanted, *passed]))
+        names = ",".join(dict.fromkeys([*direct, *entries]))
         return warn(
-            f"{shown}: requests to {', '.join(through)} would go through it",
+            f"{_shown(proxies)}: requests to {', '.join(through)} would use it",
             f'env: {{no_proxy: "{names}", NO_PROXY: "{names}"}}',
             "ms-swift issue 5545",
         )
-    return ok(f"{shown}; {', '.join(wanted[:4])} go past it (no_proxy)")
+    return ok(f"{_shown(proxies)}; {', '.join(direct[:4])} bypass it (no_proxy)")
 
 
-def _asked(host: HostContext) -> list[str]:
-    """Return the hosts of servers that the job names by number or by a name without a dot."""
-    from safelaunch.checks.network import fixed_ports  # noqa: PLC0415 - only where there is a proxy
-
-    hosts = [server.host for server in fixed_ports.servers(host.job)]
-    return [name for name in dict.fromkeys(hosts) if re.fullmatch(r"[\d.]+|[^.]+", name)]
-
-
-def _not_proxied(host: HostContext) -> list[str]:
+def _no_proxy(host: HostContext) -> list[str]:
     """Return the entries of no_proxy that the job will see: a start adds its machines."""
-    given = [host.plan.env.get(name) for name in ("no_proxy", "NO_PROXY")]
-    own = [var for var in given if var is not None and not var.computed]
+    names = ("no_proxy", "NO_PROXY")
+    planned = [host.plan.env[name] for name in names if name in host.plan.env]
+    own = [var for var in planned if not var.computed]
     text = ",".join(str(var.value) for var in own if isinstance(var.value, str))
     if not own:
-        told = host.get("network", "proxies") or {}
-        outside = job_options.inherited_environ(host)
-        theirs = outside.get("no_proxy") or outside.get("NO_PROXY") or told.get("no_proxy") or ""
-        text = ",".join([*host.plan.direct, theirs])
+        facts, inherited = host.get("network", "proxies") or {}, job_options.inherited_environ(host)
+        values = (*(inherited.get(name) for name in names), facts.get("no_proxy"))
+        text = ",".join([*host.plan.direct, next(filter(None, values), "")])
     return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
-def _is_exempt(host: str, entries: list[str]) -> bool:
-    """Whether a host is left out by no_proxy: by its name, its domain, or its network."""
-    import ipaddress  # noqa: PLC0415 - only where there is a proxy
+def _is_exempt(address: str, entries: list[str]) -> bool:
+    """Whether no_proxy excludes a host: by its name, its domain, or its network."""
+    import ipaddress  # noqa: PLC0415 - only with a proxy
 
     for entry in entries:
         bare = entry.lstrip("*").lstrip(".")
-        if entry == "*" or host == bare or (bare and host.endswith("." + bare)):
+        if entry == "*" or address == bare or (bare and address.endswith("." + bare)):
             return True
         try:
-            if ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False):
+            if ipaddress.ip_address(address) in ipaddress.ip_network(entry, strict=False):
                 return True
         except ValueError:
             continue
     return False
 
 
-@check("socks", "network", asks=lambda _: [("module", "socks"), ("module", "socksio")])
+@check("socks", asks=lambda _: [("module", "socks"), ("module", "socksio")])
 def socks(host: HostContext) -> Answer | None:
-    """Whether a SOCKS proxy has the packages that requests and httpx need for it."""
-    found = {name: value for name, value in _proxies(host).items() if value.startswith("socks")}
-    if not found:
+    """Whether requests and httpx have the packages that a SOCKS proxy needs."""
+    proxies = {name: value for name, value in _proxies(host).items() if value.startswith("socks")}
+    if not proxies:
         return None
-    shown = ", ".join(f"{name}={value}" for name, value in found.items())
-    needs = {"socks": "PySocks", "socksio": "httpx[socks]"}
-    missing = [package for module, package in needs.items()
-               if not host.answer("module", module)["found"]]  # fmt: skip
+    packages = {"socks": "PySocks", "socksio": "httpx[socks]"}
+    missing = [packages[name] for name in packages if not host.answer("module", name)["found"]]
     if missing:
         return warn(
-            f"{shown}, and the interpreter has no {' and no '.join(missing)}",
+            f"{_shown(proxies)}, and the interpreter has no {' and no '.join(missing)}",
             f"{pip_commands.install(host, missing)}; or env: {{all_proxy: null, ALL_PROXY: null}}",
             "requests and httpx documentation, SOCKS",
         )
-    return ok(f"{shown}; the packages for it are there")
+    return ok(f"{_shown(proxies)}; its packages are installed")
 
 
-@check("clocks", "network", once=True, job=False)
+@check("clocks", once=True, job=False)
 def clocks(context: CheckContext) -> Answer | None:
     """Whether the clocks of the machines agree."""
-    known = {
+    offsets = {
         host.name: float(offset)
         for host in context.hosts
         if isinstance(offset := host.get("clock_offset"), (int, float))
     }
-    if len(known) < 2:  # noqa: PLR2004 - two make a difference
+    if len(offsets) < 2:  # noqa: PLR2004 - two make a difference
         return None
-    first, last = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    apart = known[last] - known[first]
-    if apart > _APART:
+    first, last = min(offsets, key=offsets.__getitem__), max(offsets, key=offsets.__getitem__)
+    difference = offsets[last] - offsets[first]
+    if difference > _MAX_OFFSET:
         return warn(
-            f"the clock of {last} is {apart:.1f} s ahead of that of {first}",
+            f"the clock of {last} is {difference:.1f} s ahead of that of {first}",
             f"`sudo timedatectl set-ntp true` on {first} and {last}",
         )
-    return ok(f"the clocks differ by {apart:.1f} s at most")
+    return ok(f"the clocks differ by {difference:.1f} s at most")
 
 
-@check("ways", "network", once=True)
-def ways(context: CheckContext) -> Answer | None:
-    """Whether each host reaches node 0, and a high port of each other one."""
+@check("ways", once=True)
+def routes(context: CheckContext) -> Answer | None:
+    """Whether each host reaches node 0, and a high port of every other host."""
     if context.plan is None or len(context.plan.nodes) == 1 or context.is_quick:
         return None
-    found = context.routes
-    if found is None:
+    report = context.routes
+    if report is None:
         return skip("the network between the hosts was not tried")
-    if found.error is not None:
-        return fail(found.error, found.hint, "docs/remote.md, Several hosts")
-    cards = ", ".join(dict.fromkeys(found.interfaces))
-    return ok(f"all reach node 0 at {found.addresses[0]}, over {cards}")
+    if report.error is not None:
+        return fail(report.error, report.hint, "docs/remote.md, Several hosts")
+    interfaces = ", ".join(dict.fromkeys(report.interfaces))
+    return ok(f"all reach node 0 at {report.addresses[0]}, over {interfaces}")

@@ -1,4 +1,4 @@
-"""Checks of what a job reads: its program, configurations, inputs, a checkpoint to go on from."""
+"""Checks what a job reads: its program, configurations, inputs, a checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -24,268 +24,249 @@ _SHOWN = 5  # of several paths
 # -- the program -----------------------------------------------------------------------------------
 
 
-@check("workdir", "project", asks=lambda _: [("path", ".")])
+@check("workdir", asks=lambda _: [("path", ".")])
 def workdir(host: HostContext) -> Answer | None:
-    """Whether the folder that the job runs in is there: a start refuses without.
+    """Whether the folder that the job runs in exists: a start refuses without it.
 
-    A host gets the project's own with the project.
+    A folder of the project is copied to a host with the project.
     """
     if job_paths.local_source(host, ".") is not None:
         return None
     kind, folder = host.answer("path", ".")["kind"], job_paths.absolute(host, host.cwd)
     if kind == "folder":
-        return ok(f"{folder} is there")
+        return ok(f"{folder} exists")
     what = "does not exist" if kind is None else "is no folder"
     origin = host.job.origins.get("workdir")
     where = "of the host's entry" if origin is None else f"({origin})"
-    near = job_paths.closest_name(host, host.cwd) if host.is_local else None
-    hint = f"did you mean `{near}`? else correct it" if near else "correct it"
+    match = job_paths.closest_name(host, host.cwd) if host.is_local else None
+    hint = f"did you mean `{match}`? else correct it" if match else "correct it"
     return fail(f"`workdir` {where}: {folder} {what}", f"{hint}, or `mkdir -p {folder}`")
 
 
-def _script(host: HostContext) -> Iterable[Question]:
+def _script_questions(host: HostContext) -> Iterable[Question]:
     script = host.job.script
     return command.questions(host) if script is None else [("path", script)]
 
 
-@check("script", "project", asks=_script)
+@check("script", asks=_script_questions)
 def script(host: HostContext) -> Answer | None:
-    """Whether the job's script, or what its `command:` runs, is there, and can be read."""
-    if host.job.script is None:
-        return command.check_command(host)
+    """Whether the job's script, or the file of its `command:`, exists and can be read."""
     name = host.job.script
-    told = job_paths.answer(host, "path", name)
-    if told["kind"] == "file" and told.get("readable", True):
-        return _syntax(host) or ok(f"{name} is there")
-    where = job_paths.absolute(host, host.cwd)
-    if told["kind"] == "folder":
+    if name is None:
+        return command.check_command(host)
+    file = job_paths.answer(host, "path", name)
+    if file["kind"] == "file" and file.get("readable", True):
+        return _syntax_error(host) or ok(f"{name} exists")
+    if file["kind"] == "folder":
         return fail(f"script `{name}` is a folder", "name a file in it, or use `module:`")
-    if told["kind"] is None:
-        link = f", a link to {told['link']}" if told.get("link") else ""
-        what = f"script `{name}`{link} does not exist in {where}"
-        said_at = host.job.origin("script")
-        return fail(
-            what, f"`script:` ({said_at}) is relative to `workdir:`; {how_to_provide(host, name)}"
-        )
-    return fail(
-        f"script `{name}` cannot be read",
-        f"`chmod a+r {job_paths.absolute(host, name)}`, as its owner",
-    )
+    if file["kind"] is None:
+        link = f", a link to {file['link']}" if file.get("link") else ""
+        where, origin = job_paths.absolute(host, host.cwd), host.job.origin("script")
+        hint = f"`script:` ({origin}) is relative to `workdir:`; {how_to_provide(host, name)}"
+        return fail(f"script `{name}`{link} does not exist in {where}", hint)
+    what = f"script `{name}` cannot be read"
+    return fail(what, f"`chmod a+r {job_paths.absolute(host, name)}`, as its owner")
 
 
-def _syntax(host: HostContext) -> Answer | None:
+def _syntax_error(host: HostContext) -> Answer | None:
     """Return a warning where Python cannot parse the script.
 
-    A newer Python than the one here may know more syntax, so of that nothing is said.
+    A newer Python than safelaunch's own may know more syntax: then the script is not parsed.
     """
-    version, reading = str(host.get("python", "version") or ""), host.context.project_files
+    version, files = str(host.get("python", "version") or ""), host.context.project_files
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if not numbers or numbers > sys.version_info[:2] or reading.script is None:
+    if not numbers or numbers > sys.version_info[:2] or files.script is None:
         return None
-    wrong = reading.syntax_error
-    if wrong is None:
+    if files.syntax_error is None:
         return None
-    line, why = wrong
-    return warn(f"{host.job.script}:{line}: {why}: Python {version} does not start it",
-                "correct that line")  # fmt: skip
+    line, reason = files.syntax_error
+    what = f"{host.job.script}:{line}: {reason}: Python {version} does not start it"
+    return warn(what, "correct that line")
 
 
-def _module(host: HostContext) -> Iterable[Question]:
+def _module_questions(host: HostContext) -> Iterable[Question]:
     name = host.job.module
     if name is None:
         return []
-    asked = [("path", path) for _, path in _places(host, name)]
-    return [("module", name.split(".")[0]), *asked, ("path", _files(name)[2])]
+    paths = [*_module_files(host, name), name.split(".")[0]]
+    return [("module", name.split(".")[0]), *(("path", path) for path in paths)]
 
 
-def _files(module: str) -> list[str]:
-    """Return where `python -m` finds a module below the working folder."""
-    at = module.replace(".", "/")
-    return [f"{at}.py", f"{at}/__main__.py", module.split(".", 1)[0]]
+def _module_files(host: HostContext, module: str) -> list[str]:
+    """Return the files that `python -m` may run, in the order of PYTHONPATH."""
+    stem = module.replace(".", "/")
+    names = (f"{stem}.py", f"{stem}/__main__.py")
+    return [posixpath.join(folder, n) for folder in ("", *host.pythonpath) for n in names]
 
 
-def _places(host: HostContext, module: str) -> list[tuple[str, str]]:
-    """Return (name, path) of the files that `python -m` runs, as PYTHONPATH orders them."""
-    at, main, _ = _files(module)
-    folders = ("", *host.pythonpath)
-    return [(file, posixpath.join(folder, file)) for folder in folders for file in (at, main)]
-
-
-@check("module", "project", asks=_module, quick=True)
+@check("module", asks=_module_questions, quick=True)
 def module(host: HostContext) -> Answer | None:
     """Whether the job's module is found, installed or in the project."""
     name = host.job.module
     if name is None:
         return None
-    at, main, top = _files(name)
-    for file, path in _places(host, name):
+    stem, top = name.replace(".", "/"), name.split(".")[0]
+    for path in _module_files(host, name):
         if job_paths.answer(host, "path", path)["kind"] is not None:
-            return ok(f"{name} is {file}")
-    found = host.answer("module", name.split(".")[0])
+            return ok(f"{name} is {path[path.rindex(stem) :]}")
+    package = host.answer("module", top)
     local = job_paths.answer(host, "path", top)
-    if found["found"] and not _is_projects(host, top, found["where"] or ""):
-        return ok(f"{name.split('.')[0]} is {found['where'] or 'built in'}")
-    if found["found"] or local["kind"] == "folder":  # a part of it may be made, or compiled
-        hint = f"`module:` names a file in {top}, or {main} is to be brought"
-        near = job_paths.closest_name(host, at) or ""
-        if near.endswith(".py"):
-            hint = f"`module: {near[:-3].replace('/', '.')}`, or bring {at}"
-        return warn(f"module `{name}`: neither {at} nor {main} is there", hint)
+    if package["found"] and not _is_in_project(host, top, package["where"] or ""):
+        return ok(f"{top} is {package['where'] or 'built in'}")
     # `setup` lines may change PYTHONPATH
-    answer = warn if host.plan.setup else fail
-    hint = "`pythonpath:` names the folder that holds it; or install it into the job's interpreter"
-    return answer(f"module `{name}` is not found", hint)
+    answer, what = (warn if host.plan.setup else fail), f"module `{name}` is not found"
+    hint = "add its folder to `pythonpath:`, or install it into the job's interpreter"
+    if package["found"] or local["kind"] == "folder":  # it may be generated, or compiled
+        answer = warn
+        what = f"module `{name}`: neither {stem}.py nor {stem}/__main__.py exists"
+        hint = f"name a file in {top} with `module:`, or create {stem}/__main__.py"
+        match = job_paths.closest_name(host, f"{stem}.py") or ""
+        if match.endswith(".py"):
+            hint = f"`module: {match[:-3].replace('/', '.')}`, or create {stem}.py"
+    return answer(what, hint)
 
 
-def _is_projects(host: HostContext, package: str, where: str) -> bool:
-    """Whether a package is found in the folder that the job runs in, or one of its PYTHONPATH."""
+def _is_in_project(host: HostContext, package: str, where: str) -> bool:
+    """Whether a package is in the folder that the job runs in, or one of its PYTHONPATH."""
     folders = [job_paths.host_path(host, path) for path in (".", *host.pythonpath)]
     return any(where.startswith(posixpath.join(folder, package) + "/") for folder in folders)
 
 
-# -- configurations --------------------------------------------------------------------------------
+# -- configurations and inputs ---------------------------------------------------------------------
 
 
 def _configs(host: HostContext) -> list[tuple[str, bool]]:
     """Return the configuration files that a job names, and whether its launcher reads them."""
-    job = host.job
-    given = job_options.parse(job.launcher_args)
-    own = [given[name][0] for name in ("config_file", "deepspeed_config_file") if given.get(name)]
-    return [
-        *((path, True) for path in own),
-        *((path, False) for path in job_paths.config_files(job)),
-    ]
+    options = job_options.parse(host.job.launcher_args)
+    own = [options[n][0] for n in ("config_file", "deepspeed_config_file") if n in options]
+    files = job_paths.config_files(host.job)
+    return [*((path, True) for path in own), *((path, False) for path in files)]
 
 
-@check(
-    "configs",
-    "project",
-    asks=lambda host: [("path", path) for path, _ in _configs(host)],
-    quick=True,
-)
+def _config_questions(host: HostContext) -> Iterable[Question]:
+    return [("path", path) for path, _ in _configs(host)]
+
+
+@check("configs", asks=_config_questions, quick=True)
 def configs(host: HostContext) -> Iterator[Answer]:
-    """Whether the configuration files that the arguments name are there."""
-    there = []
+    """Whether the configuration files that the arguments name exist."""
+    existing = []
     for path, is_launchers in _configs(host):
-        told = job_paths.answer(host, "path", path)
-        if told["kind"] is not None:
-            there.append(path)
+        if job_paths.answer(host, "path", path)["kind"] is not None:
+            existing.append(path)
             continue
-        # `setup` may write it, and only the launcher reads its own for sure
+        # `setup` may write it, and only the launcher certainly reads its own
         answer = fail if is_launchers and not host.plan.setup else warn
         option = "`launcher_args`" if is_launchers else "`args`"
-        yield answer(f"{option} names {path}, which is not there", how_to_provide(host, path))
-    if there:
-        yield ok(f"{', '.join(there[:_SHOWN])} {'is' if len(there) == 1 else 'are'} there")
+        yield answer(f"{option} names {path}, which does not exist", how_to_provide(host, path))
+    if existing:
+        verb = "exists" if len(existing) == 1 else "exist"
+        yield ok(f"{', '.join(existing[:_SHOWN])} {verb}")
 
 
-# -- inputs ----------------------------------------------------------------------------------------
+def _input_questions(host: HostContext) -> Iterator[Question]:
+    for entry in host.job.inputs:
+        yield ("path", entry.path)
+        if job_paths.is_glob(entry.path):
+            yield ("glob", entry.path)
 
 
-def _inputs(host: HostContext) -> Iterator[Question]:
-    for one in host.job.inputs:
-        yield ("path", one.path)
-        if job_paths.is_glob(one.path):
-            yield ("glob", one.path)
-
-
-@check("inputs", "project", asks=_inputs, quick=True)
+@check("inputs", asks=_input_questions, quick=True)
 def inputs(host: HostContext) -> Iterator[Answer]:
-    """Whether what `inputs:` names is there, a glob exactly once."""
-    there: list[str] = []
+    """Whether the paths of `inputs:` exist; a glob must match exactly one."""
+    existing: list[str] = []
     wrong: list[Answer] = []
-    for one in host.job.inputs:
-        if job_paths.answer(host, "path", one.path)["kind"] is not None:
-            there.append(one.path)
-        elif job_paths.is_glob(one.path):
-            count, found = job_paths.glob_matches(host, one.path)
+    for entry in host.job.inputs:
+        if job_paths.answer(host, "path", entry.path)["kind"] is not None:
+            existing.append(entry.path)
+        elif job_paths.is_glob(entry.path):
+            count, matches = job_paths.glob_matches(host, entry.path)
             if count == 1:
-                there.append(found[0] if found else one.path)
+                existing.append(matches[0] if matches else entry.path)
             else:
-                wrong.append(_not_one(host, one, count, found))
+                wrong.append(_wrong_matches(host, entry, count, matches))
         else:
-            what = f"`inputs` ({one.origin}): {one.path} is not there"
-            wrong.append(fail(what, how_to_provide(host, one.path)))
+            what = f"`inputs` ({entry.origin}): {entry.path} does not exist"
+            wrong.append(fail(what, how_to_provide(host, entry.path)))
     yield from wrong[:_SHOWN]
     if len(wrong) > _SHOWN:
-        yield fail(f"and {len(wrong) - _SHOWN} more of `inputs` are not there", "as those above")
-    if there:
-        shown = ", ".join(there[:_SHOWN])
-        yield ok(f"{len(there)} of {len(host.job.inputs)} there: {shown}")
+        more = f"{len(wrong) - _SHOWN} more of `inputs` do not exist"
+        yield fail(f"and {more}", "correct their paths in the same way")
+    if existing:
+        shown = ", ".join(existing[:_SHOWN])
+        yield ok(f"{len(existing)} of {len(host.job.inputs)} exist: {shown}")
 
 
-def _not_one(host: HostContext, one: Input, count: int, found: list[str]) -> Answer:
+def _wrong_matches(host: HostContext, entry: Input, count: int, matches: list[str]) -> Answer:
+    path, what = entry.path, f"`inputs` ({entry.origin}):"
     if count == 0:
-        return fail(
-            f"`inputs` ({one.origin}): nothing fits {one.path}", how_to_provide(host, one.path)
-        )
+        return fail(f"{what} nothing matches {path}", how_to_provide(host, path))
     more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
-    what = f"{count} paths fit {one.path}: {', '.join(found[:_SHOWN])}{more}"
-    hint = f"write {found[0]} instead, at {one.origin}, or whichever is meant"
-    return fail(f"`inputs` ({one.origin}): {what}", hint)
+    return fail(
+        f"{what} {count} paths match {path}: {', '.join(matches[:_SHOWN])}{more}",
+        f"write {matches[0]} instead, at {entry.origin}, or another of them",
+    )
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-def _resumes(host: HostContext) -> Iterator[Question]:
-    for path in job_paths.checkpoints(host.job):
-        yield ("checkpoint", path)
-    if _wants_last(host):
-        yield from (("checkpoint", path) for path in job_paths.output_folders(host))
+def _checkpoint_questions(host: HostContext) -> Iterator[Question]:
+    paths = job_paths.checkpoints(host.job)
+    paths += job_paths.output_folders(host) if _resumes_newest(host) else []
+    return (("checkpoint", path) for path in paths)
 
 
-def _wants_last(host: HostContext) -> bool:
+def _resumes_newest(host: HostContext) -> bool:
     """Whether the trainer looks for the newest checkpoint in its own output folder."""
-    given = job_options.options(host.job)
-    return "resume_from_checkpoint" in given and job_options.is_on(given, "resume_from_checkpoint")
+    return job_options.is_on(job_options.options(host.job), "resume_from_checkpoint")
 
 
-@check("resume", "project", asks=_resumes)
+@check("resume", asks=_checkpoint_questions)
 def resume(host: HostContext) -> Iterator[Answer]:
-    """Whether the checkpoint that the job goes on from is there, and looks whole."""
+    """Whether the checkpoint that the job resumes from exists, and looks complete."""
     by_transformers = "resume_from_checkpoint" in job_options.options(host.job)
     for path in job_paths.checkpoints(host.job):
-        told = job_paths.answer(host, "checkpoint", path)
-        if by_transformers and told.get("states") and not told["trainer"]:
+        checkpoint = job_paths.answer(host, "checkpoint", path)
+        if by_transformers and checkpoint.get("states") and not checkpoint["trainer"]:
             yield warn(
-                f"{path} has weights, but no state of a trainer: nothing can be gone on from",
+                f"{path} has weights, but no trainer state: a job cannot resume from it",
                 f"train from it as a model: `model_name_or_path: {path}` instead",
                 "transformers Trainer: trainer_state.json",
             )
         else:
-            yield _checkpoint(host, path, told)
-    if _wants_last(host):
-        for path in job_paths.output_folders(host):
-            told = host.answer("checkpoint", path)
-            steps = [one for one in told.get("steps") or [] if one.startswith("checkpoint-")]
-            if steps:
-                yield ok(f"{path} holds {', '.join(steps[-_SHOWN:])}")
-            else:
-                yield warn(
-                    f"`resume_from_checkpoint: true`, and {path} holds no checkpoint-*",
-                    "take `resume_from_checkpoint` out of `args` for the first run; "
-                    "`recovery: {resume_args: {resume_from_checkpoint: true}}` is for restarts",
-                    "transformers Trainer: `No valid checkpoint found in output directory`",
-                )
+            yield _check_checkpoint(host, path, checkpoint)
+    for path in job_paths.output_folders(host) if _resumes_newest(host) else ():
+        steps = host.answer("checkpoint", path).get("steps") or []
+        steps = [step for step in steps if step.startswith("checkpoint-")]
+        if steps:
+            yield ok(f"{path} has {', '.join(steps[-_SHOWN:])}")
+        else:
+            yield warn(
+                f"`resume_from_checkpoint: true`, and {path} has no checkpoint-*",
+                "remove `resume_from_checkpoint` from `args` for the first run; "
+                "`recovery: {resume_args: {resume_from_checkpoint: true}}` is for restarts",
+                "transformers Trainer: `No valid checkpoint found in output directory`",
+            )
 
 
-def _checkpoint(host: HostContext, path: str, told: Mapping[str, Any]) -> Answer:
-    if told["kind"] is None:
-        return warn(f"the checkpoint {path} is not there", how_to_provide(host, path))
-    if told["kind"] != "folder":
-        return ok(f"{path} is there")
-    if told["latest"] is not None and not told.get("latest_found"):
-        what = f"{path}/latest names {told['latest']}, which is not in it"
-        return warn(what, "go on from the checkpoint before it: this one was not saved to its end")
-    if told["marks"] or told["states"]:
-        shown = (
-            told["latest"] or ", ".join(told["marks"][:2]) or f"{told['states']} files of states"
-        )
-        return ok(f"{path} is there ({shown})")
-    if told["steps"]:
-        newest = max(told["steps"], key=lambda name: (len(name), name))
-        what = f"{path} is no checkpoint, but holds some: {', '.join(told['steps'][-_SHOWN:])}"
+def _check_checkpoint(host: HostContext, path: str, checkpoint: Mapping[str, Any]) -> Answer:
+    if checkpoint["kind"] is None:
+        return warn(f"the checkpoint {path} does not exist", how_to_provide(host, path))
+    if checkpoint["kind"] != "folder":
+        return ok(f"{path} exists")
+    latest, steps = checkpoint["latest"], checkpoint["steps"]
+    if latest is not None and not checkpoint.get("latest_found"):
+        what = f"{path}/latest names {latest}, which is not in it"
+        return warn(what, "resume from the previous checkpoint: this one was not saved completely")
+    if checkpoint["marks"] or checkpoint["states"]:
+        states = f"{checkpoint['states']} files of states"
+        return ok(f"{path} exists ({latest or ', '.join(checkpoint['marks'][:2]) or states})")
+    if steps:
+        newest = max(steps, key=lambda name: (len(name), name))
+        what = f"{path} is no checkpoint, but contains some: {', '.join(steps[-_SHOWN:])}"
         return warn(what, f"name one of them: {posixpath.join(path, newest)}")
-    what = "is empty" if not told["count"] else "holds no file of a checkpoint that is known"
-    return warn(f"{path} {what}", "go on from another one; an unfinished save leaves such folders")
+    what = "has no known file of a checkpoint" if checkpoint["count"] else "is empty"
+    return warn(
+        f"{path} {what}", "resume from another one; an interrupted save leaves such folders"
+    )

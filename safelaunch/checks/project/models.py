@@ -1,4 +1,4 @@
-"""Checks of models and data: weights that are whole, ids of a hub that nobody can ask, assets."""
+"""Checks models and data: complete weights, ids that need the Hugging Face Hub, assets."""
 
 from __future__ import annotations
 
@@ -19,206 +19,172 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 _CACHES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 _YES = ("1", "ON", "YES", "TRUE")  # huggingface_hub constants.py, ENV_VARS_TRUE_VALUES
 _HUB = "huggingface_hub documentation, HF_HUB_OFFLINE"
 
 
-# -- weights ---------------------------------------------------------------------------------------
-
-
-def _weights(host: HostContext) -> Iterator[Question]:
+def _model_questions(host: HostContext) -> Iterator[Question]:
     for path in job_paths.model_args(host.job):
         yield ("path", path)
         yield ("model", path)
 
 
-@check("models", "project", asks=_weights)
+@check("models", asks=_model_questions)
 def models(host: HostContext) -> Iterator[Answer]:
-    """Whether models that lie on disk are whole: no pointers of Git LFS, no missing parts."""
-    whole = []
+    """Whether models on disk are complete: no pointers of Git LFS, no missing parts."""
+    complete = []
     for path in job_paths.model_args(host.job):
         kind = job_paths.answer(host, "path", path)["kind"]
-        if kind is None:
-            if job_paths.is_path(path):
-                yield warn(f"the model {path} is not there", how_to_provide(host, path))
-            continue
+        if kind is None and job_paths.is_path(path):
+            yield warn(f"the model {path} does not exist", how_to_provide(host, path))
         if kind != "folder":
             continue
-        told = job_paths.answer(host, "model", path)
-        wrong = _wrong(host, path, told)
-        if wrong is None:
-            whole.append(f"{path} ({told['weights']} files of weights)")
+        model = job_paths.answer(host, "model", path)
+        problem = _model_problem(host, path, model)
+        if problem is None:
+            complete.append(f"{path} ({model['weights']} files of weights)")
         else:
-            yield wrong
-    if whole:
-        yield ok(", ".join(whole))
+            yield warn(*problem)
+    if complete:
+        yield ok(", ".join(complete))
 
 
-def _wrong(host: HostContext, path: str, told: Mapping[str, Any]) -> Answer | None:
-    """Return what is wrong with a folder of weights."""
-    pointers, missing = told["pointers"], told["missing"]
-    at = job_paths.local_source(host, path) or job_paths.absolute(host, path)
+def _model_problem(
+    host: HostContext, path: str, model: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    """Return evidence, hint and source of what is wrong with a folder of weights."""
+    pointers, missing, weights = model["pointers"], model["missing"], model["weights"]
+    folder = job_paths.local_source(host, path) or job_paths.absolute(host, path)
+    push = "" if host.is_local else f", then `safelaunch push` it to {host.name} again"
     if pointers:
         names = ", ".join(pointers[:_SHOWN])
-        return warn(
-            f"{path}: {len(pointers)} files are pointers of Git LFS, not the weights: {names}",
-            f"git -C {at} lfs pull" + ("" if host.is_local else _push(host)),
-            "git-lfs specification: pointer files",
-        )
+        what = f"{path}: {len(pointers)} files are pointers of Git LFS, not the weights: {names}"
+        return what, f"git -C {folder} lfs pull{push}", "git-lfs specification: pointer files"
     if missing:
         names = ", ".join(missing[:_SHOWN])
-        return warn(f"{path}: its index names {len(missing)} files that are not there: {names}",
-                    f"bring the rest; `hf download ID --local-dir {at}` goes on where it was cut"
-                    + ("" if host.is_local else _push(host)))  # fmt: skip
-    return None if told.get("other") is not None else _incomplete(host, path, told)
+        what = f"{path}: its index names {len(missing)} files that do not exist: {names}"
+        return what, f"`hf download ID --local-dir {folder}` downloads the missing files{push}"
+    what = hint = ""
+    if model.get("other") is not None:
+        return None
+    # what transformers need beside the weights
+    if not weights:
+        what = "no weights in it" if model["config"] else "neither config.json nor weights in it"
+        what, hint = f"{path}: {what}", how_to_provide(host, path)
+    elif not model["config"]:
+        what, hint = f"{path} has weights but no config.json", "copy config.json"
+    elif not model.get("tokenizer", True) and not job_paths.has_tokenizer(host.job):
+        what, hint = f"{path} has no tokenizer", "copy tokenizer.json and tokenizer_config.json"
+    if hint.startswith("copy "):
+        hint += f" of the model to {folder}"
+    return (what, hint) if what else None
 
 
-def _incomplete(host: HostContext, path: str, told: Mapping[str, Any]) -> Answer | None:
-    """Return what a folder of transformers lacks beside its weights."""
-    at = job_paths.local_source(host, path) or job_paths.absolute(host, path)
-    if not told["config"] and told["weights"]:
-        return warn(f"{path} has weights but no config.json",
-                    f"copy config.json of the model into {at}")  # fmt: skip
-    if not told["weights"]:
-        what = "no weights in it" if told["config"] else "neither config.json nor weights in it"
-        return warn(f"{path}: {what}", how_to_provide(host, path))
-    if not told.get("tokenizer", True) and not job_paths.has_tokenizer(host.job):
-        return warn(f"{path} has no tokenizer", f"copy tokenizer.json and tokenizer_config.json "
-                    f"of the model into {at}")  # fmt: skip
-    return None
-
-
-def _push(host: HostContext) -> str:
-    return f", then `safelaunch push` it to {host.name} again"
-
-
-# -- the hub ---------------------------------------------------------------------------------------
-
-
-def _ids(host: HostContext) -> list[tuple[str, str]]:
-    """Return (kind, id) of what the arguments take from the hub of Hugging Face."""
-    job = host.job
-    switch = launchers.load(job.launcher).HUB_SWITCH
+def _hub_ids(host: HostContext) -> list[tuple[str, str]]:
+    """Return (kind, id) of what the arguments take from the Hugging Face Hub."""
+    switch = launchers.load(host.job.launcher).HUB_SWITCH
     if switch is not None and job_options.variable(host, switch) != "1":
         return []  # from another hub, with a cache of its own
-    return job_paths.hub_ids(job)
+    return job_paths.hub_ids(host.job)
 
 
-def _settings(host: HostContext) -> list[str]:
-    """Return the variables of the plan that say where the cache is."""
-    named = [(name, host.plan.env.get(name)) for name in _CACHES]
-    return [f"{name}={var.value}" for name, var in named
-            if var is not None and isinstance(var.value, str)]  # fmt: skip
+def _cache_settings(host: HostContext) -> list[str]:
+    """Return the variables of the plan that set the folder of the cache."""
+    env = host.plan.env
+    return [f"{n}={env[n].value}" for n in _CACHES if n in env and isinstance(env[n].value, str)]
 
 
-def _hub(host: HostContext) -> Iterator[Question]:
-    for kind, name in _ids(host):
+def _hub_questions(host: HostContext) -> Iterator[Question]:
+    for kind, name in _hub_ids(host):
         yield ("path", name)
-        yield ("hub", kind, name, *_settings(host))
+        yield ("hub", kind, name, *_cache_settings(host))
 
 
-def _offline(host: HostContext) -> str | None:
-    """Return what forbids the job to ask the hub; None where nothing does."""
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
-        value = job_options.variable(host, name)
-        if value and value.upper() in _YES:
-            return f"{name}={value}"
-    return None
-
-
-@check("hub", "project", asks=_hub)
+@check("hub", asks=_hub_questions)
 def hub(host: HostContext) -> Iterator[Answer]:
-    """Whether models and data named by id are in the cache of a machine without the hub."""
-    why = _offline(host)
+    """Whether models and data with a hub id are in the cache of a machine that is offline."""
+    values = [(name, job_options.variable(host, name)) for name in _OFFLINE]
+    why = next((f"{n}={v}" for n, v in values if v and v.upper() in _YES), None)
     if why is None:
         return
     cached = []
-    for kind, name in _ids(host):
+    for kind, name in _hub_ids(host):
         if job_paths.answer(host, "path", name)["kind"] is not None:
             continue  # a folder of that name
-        told = host.answer("hub", kind, name, *_settings(host))
-        if told["cached"]:
+        entry = host.answer("hub", kind, name, *_cache_settings(host))
+        if entry["cached"]:
             cached.append(name)
             continue
-        hint = f"`hub: online`, or the address of a mirror, in the entry of {host.name}; or "
+        online = f"`hub: online`, or the address of a mirror, in the entry of {host.name}"
         if host.is_local:
-            names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
-            hint = f"env: {{{', '.join(f'{one}: null' for one in names)}}}; or "
+            online = f"env: {{{', '.join(f'{variable}: null' for variable in _OFFLINE)}}}"
         what = "model" if kind == "models" else "data set"
         yield warn(
-            f"{why}, and the {what} {name} is not in the cache ({told['folder']})",
-            hint + _without_hub(host, kind, name),
+            f"{why}, and the {what} {name} is not in the cache ({entry['folder']})",
+            f"{online}; or {_download(host, kind, name)}",
             _HUB,
         )
     if cached:
         yield ok(f"{why}; {', '.join(cached)} is in the cache")
 
 
-def _without_hub(host: HostContext, kind: str, name: str) -> str:
+def _download(host: HostContext, kind: str, name: str) -> str:
     folder = name.rpartition("/")[2]
     switch = " --repo-type dataset" if kind == "datasets" else ""
     fetch = f"`hf download {name}{switch} --local-dir {folder}` where there is a network"
     if host.is_local:
         return f"{fetch}, and that folder in `args`"
-    return (
-        f"{fetch}, `safelaunch push {folder} --host {host.name}`, and the path it prints in `args`"
-    )
+    push = f"`safelaunch push {folder} --host {host.name}`"
+    return f"{fetch}, {push}, and the path it prints in `args`"
 
 
-# -- assets ----------------------------------------------------------------------------------------
-
-
-def _assets(host: HostContext) -> Iterable[Question]:
+def _asset_questions(host: HostContext) -> Iterable[Question]:
     if host.is_local:
         return [("path", asset.path) for asset in host.plan.assets]
     if host.context.is_quick:
         return []
-    found: list[Question] = []
-    for asset in host.plan.assets:
-        found += [("room", asset.place), ("size", asset.place)]
-    return found
+    return [(kind, asset.place) for asset in host.plan.assets for kind in ("room", "size")]
 
 
-@check("assets", "project", asks=_assets)
+@check("assets", asks=_asset_questions)
 def assets(host: HostContext) -> Iterator[Answer]:
-    """Whether the assets of a job are on this machine, and there is room for them on the host."""
-    there = []
+    """Whether the assets of a job are on this machine, and the host has space for them."""
+    existing = []
     for asset in host.plan.assets:
         if host.is_local:
-            is_there = host.answer("path", asset.path)["kind"] is not None
+            exists = host.answer("path", asset.path)["kind"] is not None
         else:
-            is_there = os.path.lexists(asset.path)
-        if not is_there:
-            yield fail(f"the asset `{asset.name}` ({asset.origin}) is not there: {asset.path}",
-                       f"correct its path at {asset.origin}")  # fmt: skip
+            exists = os.path.lexists(asset.path)
+        if exists:
+            existing.append(asset.name)
         else:
-            there.append(asset)
+            what = f"the asset `{asset.name}` ({asset.origin}) does not exist: {asset.path}"
+            yield fail(what, f"correct its path at {asset.origin}")
     if not host.is_local and not host.context.is_quick:
-        yield from _no_room(host)
-    if there:
-        yield ok(f"{', '.join(asset.name for asset in there)} {'is' if len(there) == 1 else 'are'} "
-                 "there")  # fmt: skip
+        yield from _full_disks(host)
+    if existing:
+        yield ok(f"{', '.join(existing)} {'exists' if len(existing) == 1 else 'exist'}")
 
 
-def _no_room(host: HostContext) -> Iterator[Answer]:
-    """Yield the file systems of a host that the assets do not fit on."""
+def _full_disks(host: HostContext) -> Iterator[Answer]:
+    """Yield the file systems of a host that have too little space for the assets."""
     from safelaunch.runtime.facts import questions  # noqa: PLC0415 - for hosts only
 
-    wanted: dict[Any, list[Any]] = {}
-    for asset in {one.place: one for one in host.plan.assets}.values():
+    disks: dict[Any, list[Any]] = {}
+    for asset in {asset.place: asset for asset in host.plan.assets}.values():
         try:
-            room = host.answer("room", asset.place)
-            held = host.answer("size", asset.place)
+            room, existing = host.answer("room", asset.place), host.answer("size", asset.place)
         except NotKnown:
             continue
         if "free" in room:
-            ours = questions.answer("/", "size", [asset.path])
-            more = max(0, ours["bytes"] - held["bytes"])
-            wanted.setdefault(room["device"], [room, 0])[1] += more
-    for room, more in wanted.values():
-        if more > room["free"]:
+            size = questions.answer("/", "size", [asset.path])
+            missing = max(0, size["bytes"] - existing["bytes"])
+            disks.setdefault(room["device"], [room, 0])[1] += missing
+    for room, missing in disks.values():
+        if missing > room["free"]:
             yield warn(
-                f"the assets need {job_size(more)} more in {room['folder']}, and "
+                f"the assets need {job_size(missing)} more in {room['folder']}, and "
                 f"{job_size(room['free'])} are free",
-                "free some there, or give an asset a place on another disk: `to: /data/NAME`",
+                "free some there, or put an asset on another disk: `to: /data/NAME`",
             )

@@ -1,8 +1,7 @@
-"""Checks of where a job writes: its folders, its log, what earlier runs left, what runs already."""
+"""Checks where a job writes: its folders, its log, earlier results, and runs in progress."""
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from typing import TYPE_CHECKING, Any
@@ -23,193 +22,170 @@ if TYPE_CHECKING:
 _FEW_INODES = 1000
 
 
-# -- room and permission ---------------------------------------------------------------------------
+# -- space and permission --------------------------------------------------------------------------
 
 
-def _outputs(host: HostContext) -> Iterable[Question]:
+def _output_questions(host: HostContext) -> Iterable[Question]:
     return [("room", path) for path in job_paths.output_folders(host)]
 
 
-@check("outputs", "project", asks=_outputs)
+@check("outputs", asks=_output_questions)
 def outputs(host: HostContext) -> Iterator[Answer]:
-    """Whether the folders of the results can be written, and have room."""
-    fine = []
+    """Whether the folders of the results are writable, and have space."""
+    writable = []
     for path in job_paths.output_folders(host):
-        told = host.answer("room", path)
-        if told.get("is_file"):
-            hint = f"mv {told['folder']} {told['folder']}.old, or name another folder"
-            yield warn(f"{path} cannot be made: {told['folder']} is a file", hint)
-        elif not told["writable"]:
-            yield warn(f"{path} cannot be written: no permission in {told['folder']}",
-                       f"name a folder of yours, such as {_own_folder(host, path)}")  # fmt: skip
+        room = host.answer("room", path)
+        folder, short = room["folder"], _short_of_space(host, room)
+        if room.get("is_file"):
+            hint = f"mv {folder} {folder}.old, or name another folder"
+            yield warn(f"{path} cannot be created: {folder} is a file", hint)
+        elif not room["writable"]:
+            # written out: programs do not expand `~`
+            home = str(host.get("system", "home") or "/home/me")
+            own = posixpath.join(home, posixpath.basename(path.rstrip("/")) or "out")
+            what = f"{path} cannot be written: no permission in {folder}"
+            yield warn(what, f"name a folder of your own, such as {own}")
+        elif short:
+            hint = f"`df -h -i {folder}`: free some, or name a folder on another disk"
+            yield warn(f"{path}: {short}", hint)
         else:
-            short = _short(host, told)
-            if short:
-                yield warn(f"{path}: {short}", f"`df -h -i {told['folder']}`: free some, or name "
-                           "a folder on another disk")  # fmt: skip
-            else:
-                fine.append(f"{path} ({job_size(told['free'])} free)")
-    if fine:
-        yield ok(", ".join(fine))
+            writable.append(f"{path} ({job_size(room['free'])} free)")
+    if writable:
+        yield ok(", ".join(writable))
 
 
-def _own_folder(host: HostContext, path: str) -> str:
-    """Return a folder below the home, written out: programs do not know `~`."""
-    home = str(host.get("system", "home") or "/home/me")
-    return posixpath.join(home, posixpath.basename(path.rstrip("/")) or "out")
-
-
-def _short(host: HostContext, told: Mapping[str, Any]) -> str:
-    """Say that hardly anything can be written: less than one log may take, or few files."""
-    least = host.job.supervision.log_cap
-    if told["free"] < least:
-        free = job_size(told["free"])
-        return f"{free} are free, and a log alone may take {job_size(least)} (`log_cap`)"
-    inodes = told.get("inodes")
+def _short_of_space(host: HostContext, room: Mapping[str, Any]) -> str:
+    """Return that the disk has less space than one log may need, or few inodes; else nothing."""
+    least, free, inodes = host.job.supervision.log_cap, room.get("free"), room.get("inodes")
+    if free is not None and free < least:
+        return f"{job_size(free)} are free, and a log alone may need {job_size(least)} (`log_cap`)"
     if inodes is not None and inodes < _FEW_INODES:
-        return f"the disk has room for {inodes} more files"
+        return f"the disk has inodes for {inodes} more files"
     return ""
 
 
-@check("run-folder", "project", asks=lambda _: [("home",)])
+@check("run-folder", asks=lambda _: [("home",)])
 def run_folder(host: HostContext) -> Answer | None:
-    """Whether the folder that runs are kept in can be written: a start needs it."""
-    told = host.answer("home")
-    if not told["writable"]:
-        return fail(f"{told['path']} cannot be written: no permission in {told['folder']}",
-                    "export SAFELAUNCH_HOME=/a/folder/of/yours, for that user")  # fmt: skip
-    short = _short(host, told)
+    """Whether the folder of the runs is writable: a start needs it."""
+    room = host.answer("home")
+    if not room["writable"]:
+        what = f"{room['path']} cannot be written: no permission in {room['folder']}"
+        return fail(what, "export SAFELAUNCH_HOME=/a/folder/of/yours, for that user")
+    short = _short_of_space(host, room)
     if short:
         # what a file system reserves for root is not counted as free
-        is_full = told["free"] == 0 and host.get("system", "user") not in (None, "root")
-        answer = fail if is_full or told.get("inodes") == 0 else warn
-        return answer(f"{told['path']}: {short}", "export SAFELAUNCH_HOME=/a/folder/with/space")
-    return ok(f"{told['path']} has {job_size(told['free'])}")
+        is_full = room["free"] == 0 and host.get("system", "user") not in (None, "root")
+        answer = fail if is_full or room.get("inodes") == 0 else warn
+        return answer(f"{room['path']}: {short}", "export SAFELAUNCH_HOME=/a/folder/with/space")
+    return ok(f"{room['path']} has {job_size(room['free'])}")
 
 
 def _log(host: HostContext) -> str | None:
-    """Return the job's log on a machine; fields that only a start fills stay in it."""
+    """Return the job's log on a host; it still contains fields that only a start fills."""
     plan = host.context.plan
     if plan is None or plan.log is None:
         return None
     path = plan.log.replace("{name}", plan.name)
-    if host.rank > 0:
-        stem, ending = posixpath.splitext(path)
-        path = f"{stem}.node-{host.rank}{ending}"
-    return path
+    stem, ending = posixpath.splitext(path)
+    return f"{stem}.node-{host.rank}{ending}" if host.rank > 0 else path
 
 
-def _log_asks(host: HostContext) -> Iterable[Question]:
+def _log_questions(host: HostContext) -> Iterable[Question]:
     log = _log(host)
     return [] if log is None else [("room", posixpath.dirname(log) or "."), ("path", log)]
 
 
-@check("log", "project", asks=_log_asks)
+@check("log", asks=_log_questions)
 def log(host: HostContext) -> Answer | None:
-    """Whether the job's own log can be made: a start refuses one that is there."""
+    """Whether the job's own log can be created: a start never overwrites one."""
     path = _log(host)
     if path is None:
         return None
-    told = host.answer("room", posixpath.dirname(path) or ".")
-    if not told["writable"]:
-        what = "is a file" if told.get("is_file") else "cannot be written"
-        return fail(f"the log {path} cannot be made: {told['folder']} {what}",
-                    "take `log:` out: a run keeps logs of its own")  # fmt: skip
+    room = host.answer("room", posixpath.dirname(path) or ".")
+    if not room["writable"]:
+        why = "is a file" if room.get("is_file") else "cannot be written"
+        what = f"the log {path} cannot be created: {room['folder']} {why}"
+        return fail(what, "remove `log:`: a run keeps logs of its own")
     if "{" not in path and host.answer("path", path)["kind"] is not None:
-        return fail(f"the log {path} exists; a log is never overwritten",
-                    "put {time} or {id} in its name")  # fmt: skip
-    return ok(f"{path} can be made")
+        what = f"the log {path} exists; a log is never overwritten"
+        return fail(what, "put {time} or {id} in its name")
+    return ok(f"{path} can be created")
 
 
-# -- what is there already -------------------------------------------------------------------------
+# -- earlier results -------------------------------------------------------------------------------
 
 
-def _overwritten(host: HostContext) -> str | None:
+def _protected_output(host: HostContext) -> str | None:
     """Return the output folder of a script that refuses one that is not empty."""
     job = host.job
-    given = job_options.options(job)
-    if job.script is None or "resume_from_checkpoint" in given or job_paths.checkpoints(job):
+    options = job_options.options(job)
+    if job.script is None or "resume_from_checkpoint" in options or job_paths.checkpoints(job):
         return None
-    folder = job_options.first_value(given, "output_dir")
-    if folder is None or job_options.is_on(given, "overwrite_output_dir"):
+    folder = job_options.first_value(options, "output_dir")
+    if folder is None or job_options.is_on(options, "overwrite_output_dir"):
         return None
-    here = host.context.local_path(job.script, host.rank)
-    return folder if here is not None and "overwrite_output_dir" in _text(here) else None
+    script = host.context.project_files.text(job.script)
+    return folder if script is not None and b"overwrite_output_dir" in script else None
 
 
-def _text(path: str) -> str:
-    try:
-        if not os.path.isfile(path):
-            return ""  # a pipe would wait for ever
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 20)
-    except OSError:
-        return ""
-
-
-def _used(host: HostContext) -> Iterable[Question]:
-    folder = _overwritten(host)
+def _used_questions(host: HostContext) -> Iterable[Question]:
+    folder = _protected_output(host)
     return [] if folder is None else [("path", folder), ("checkpoint", folder)]
 
 
-@check("output-used", "project", asks=_used, source="transformers examples: run_clm.py")
+@check("output-used", asks=_used_questions, source="transformers examples: run_clm.py")
 def output_used(host: HostContext) -> Answer | None:
-    """Whether a script that refuses an output folder with something in it is given an empty one."""
-    folder = _overwritten(host)
-    if folder is None:
+    """Whether the output folder is empty if the script refuses one that is not."""
+    path = _protected_output(host)
+    if path is None:
         return None
-    told = host.answer("path", folder)
-    if told["kind"] != "folder" or told.get("empty", True):
-        return ok(f"{folder} is empty")
-    steps = [name for name in host.answer("checkpoint", folder)["steps"] if "checkpoint-" in name]
+    folder = host.answer("path", path)
+    if folder["kind"] != "folder" or folder.get("empty", True):
+        return ok(f"{path} is empty")
+    steps = [step for step in host.answer("checkpoint", path)["steps"] if "checkpoint-" in step]
+    what = f"{path} is not empty, and the script refuses that"
     if steps:
-        what = f"{folder} holds {steps[-1]}: the script may go on from it unasked"
-    else:
-        what = f"{folder} is not empty, and the script refuses that"
+        what = f"{path} has {steps[-1]}: the script may resume from it without being told to"
     return warn(what, "args: {overwrite_output_dir: true}, or another `output_dir`")
 
 
-def _left(host: HostContext) -> list[tuple[str, str, str]]:
-    """Return (glob of what an earlier evaluation left, what becomes of it, what to do)."""
-    job = host.job
-    given = job_options.options(job)
+def _leftovers(host: HostContext) -> list[tuple[str, str, str]]:
+    """Return (glob of results of an earlier evaluation, what happens to them, what to do)."""
+    job, workdir = host.job, job_paths.absolute(host, ".")
+    options = job_options.options(job)
     words = [posixpath.basename(word) for word in (job.script or "", *job.command[:2])]
-    found = []
+    leftovers = []
     if "evaluate.sh" in words:  # MiniOneRec
-        found.append(
-            ("temp/*/*.json", "its merge takes whatever JSON lies there", "mv temp temp.old")
-        )
-    folder = job_options.first_value(given, "input_path")
-    if "merge.py" in words and folder and "cuda_list" not in given:
-        found.append((f"{folder}/*.json", "the merge takes all of them", ""))
-    result = job_options.first_value(given, "result_json_data")
+        hint = f"mv temp temp.old (in {workdir})"
+        leftovers.append(("temp/*/*.json", "its merge includes every JSON there", hint))
+    folder = job_options.first_value(options, "input_path")
+    if "merge.py" in words and folder and "cuda_list" not in options:
+        hint = "keep those of this evaluation there, move the others away"
+        leftovers.append((f"{folder}/*.json", "the merge includes all of them", hint))
+    result = job_options.first_value(options, "result_json_data")
     if result:
-        found.append((result, "where this evaluation fails it is taken for its result",
-                      f"mv {result} {result}.old"))  # fmt: skip
-    results = job_options.first_value(given, "output_path")
-    if "eval_and_aggregate.py" in words and results and "overwrite" not in given:  # AReaL 0.2
+        what = "if this evaluation fails it passes for its result"
+        leftovers.append((result, what, f"mv {result} {result}.old (in {workdir})"))
+    results = job_options.first_value(options, "output_path")
+    if "eval_and_aggregate.py" in words and results and "overwrite" not in options:  # AReaL 0.2
         what = "a data set with a result there is not evaluated again"
-        found.append((f"{results}/*", what, "args: {overwrite: true}"))
-    return [one for one in found if not job_paths.is_glob(one[0].replace("*", ""))]
+        leftovers.append((f"{results}/*", what, "args: {overwrite: true}"))
+    return [entry for entry in leftovers if not job_paths.is_glob(entry[0].replace("*", ""))]
 
 
-@check(
-    "leftovers",
-    "project",
-    asks=lambda host: [("glob", pattern) for pattern, _, _ in _left(host)],
-)
+def _leftover_questions(host: HostContext) -> Iterable[Question]:
+    return [("glob", pattern) for pattern, _, _ in _leftovers(host)]
+
+
+@check("leftovers", asks=_leftover_questions)
 def leftovers(host: HostContext) -> Iterator[Answer]:
-    """Whether no results of an earlier evaluation lie where this one's are collected."""
-    for pattern, what, hint in _left(host):
-        told = host.answer("glob", pattern)
-        if told["count"]:
-            shown = f"{told['count']} of an earlier evaluation fit {pattern}: {what}"
-            cure = hint or "keep those of this evaluation there, move the others away"
-            yield warn(
-                shown, f"{cure} (in {job_paths.absolute(host, '.')})" if hint[:3] == "mv " else cure
-            )
+    """Whether no results of an earlier evaluation are where this one's are collected."""
+    for pattern, what, hint in _leftovers(host):
+        count = host.answer("glob", pattern)["count"]
+        if count:
+            yield warn(f"{count} of an earlier evaluation match {pattern}: {what}", hint)
         else:
-            yield ok(f"nothing fits {pattern}")
+            yield ok(f"nothing matches {pattern}")
 
 
 # -- other runs ------------------------------------------------------------------------------------
@@ -217,47 +193,41 @@ def leftovers(host: HostContext) -> Iterator[Answer]:
 _NAMES = ("experiment_name", "trial_name", "trainer.experiment_name", "trainer.project_name")
 
 
-@check("live-runs", "project", asks=lambda _: [("runs",)], quick=True)
+@check("live-runs", asks=lambda _: [("runs",)], quick=True)
 def live_runs(host: HostContext) -> Iterator[Answer]:
-    """Whether no run that lives writes to the same folder, or has the same experiment names."""
-    found: dict[str, Answer] = {}
+    """Whether no run in progress writes to the same folder, or has the same experiment names."""
+    clashes: dict[str, Answer] = {}
     for run in host.answer("runs"):
         run_id = str(run.get("id"))
-        same = _same(host, run)
-        if same and run_id not in found:
-            found[run_id] = warn(
-                f"run {run_id} is still running, and {same}",
+        clash = "" if run_id in clashes else _clash(host, run)
+        if clash:
+            clashes[run_id] = warn(
+                f"run {run_id} is still running, and {clash}",
                 f"safelaunch stop {run_id}, or change that name in this job",
             )
-    yield from found.values() or [ok("no other run uses its folders or names")]
+    yield from clashes.values() or [ok("no other run uses its folders or names")]
 
 
-def _same(host: HostContext, run: Mapping[str, Any]) -> str:
-    """Say what a run and this job have in common; nothing where they have nothing."""
+def _clash(host: HostContext, run: Mapping[str, Any]) -> str:
+    """Return what a run has in common with this job; nothing where they do not clash."""
     nodes = (run.get("plan") or {}).get("nodes") or [{}]
-    theirs: Mapping[str, Any] = nodes[0] if isinstance(nodes[0], dict) else {}
-    argv = tuple(str(word) for word in theirs.get("argv") or ())
-    cwd = str(theirs.get("cwd") or "/")
-    given, ours = job_options.parse(Args(words=argv)), job_options.options(host.job)
-    home = str(host.get("system", "home") or "~")
-    own = job_paths.result_folders(job_options.program_args(host.job))
-    mine = {job_paths.host_path(host, path) for path in own}
+    node: Mapping[str, Any] = nodes[0] if isinstance(nodes[0], dict) else {}
+    argv = tuple(str(word) for word in node.get("argv") or ())
+    cwd, home = str(node.get("cwd") or "/"), str(host.get("system", "home") or "~")
+    own_folders = job_paths.result_folders(job_options.program_args(host.job))
+    own = {job_paths.host_path(host, path) for path in own_folders}
     for path in job_paths.result_folders([Args(words=argv)]):
-        at = posixpath.normpath(posixpath.join(cwd, path.replace("~", home, 1)))
-        if at in mine:
-            return f"writes to {at} as well"
-    names = {
-        name: job_options.first_value(ours, name)
-        for name in _NAMES
-        if job_options.first_value(ours, name)
-    }
-    if names and all(
-        job_options.first_value(given, name) == value for name, value in names.items()
-    ):
+        folder = posixpath.normpath(posixpath.join(cwd, path.replace("~", home, 1)))
+        if folder in own:
+            return f"writes to {folder} as well"
+    options, theirs = job_options.options(host.job), job_options.parse(Args(words=argv))
+    values = [(name, job_options.first_value(options, name)) for name in _NAMES]
+    names = {name: value for name, value in values if value}
+    if names and all(job_options.first_value(theirs, name) == names[name] for name in names):
         return "has the same " + ", ".join(f"{name} {value}" for name, value in names.items())
     program = tuple(str(word) for word in host.plan.argv[host.plan.program :])
-    is_whole = bool(program) and argv[-len(program) :] == program
-    if run.get("name") == host.job.name and is_whole and cwd == host.cwd:
+    is_same = bool(program) and argv[-len(program) :] == program
+    if run.get("name") == host.job.name and is_same and cwd == host.cwd:
         return "is the same job with the same arguments"
     return ""
 
@@ -266,72 +236,65 @@ def _same(host: HostContext, run: Mapping[str, Any]) -> str:
 
 
 def shared_folders(context: CheckContext) -> list[str]:
-    """Return the paths of a job on several machines that matter if they are shared: for `shared`.
-
-    As the plan of the first node names them.
-    """
+    """Return the paths that the nodes of a job may have to share, as the first node names them."""
     if context.plan is None or len(context.plan.nodes) == 1 or not context.hosts:
         return []
     first = context.hosts[0]
-    found = [*job_paths.output_folders(first), *job_paths.checkpoints(context.job)]
-    return list(dict.fromkeys(job_paths.absolute(first, path) for path in found))
+    paths = [*job_paths.output_folders(first), *job_paths.checkpoints(context.job)]
+    return list(dict.fromkeys(job_paths.absolute(first, path) for path in paths))
 
 
 _OWN = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - of each machine
 _SHARDED = ("use_deepspeed", "use_fsdp", "deepspeed", "fsdp", "zero_stage", "deepspeed_config_file")
 
 
-@check("shared-folders", "project", once=True)
+@check("shared-folders", once=True)
 def shared(context: CheckContext) -> Iterator[Answer]:
-    """Whether folders that the nodes of a job must see together are on one file system."""
-    wanted = [] if context.is_quick else shared_folders(context)
-    if not wanted:
+    """Whether folders that the nodes of a job must share are on one file system."""
+    paths = [] if context.is_quick else shared_folders(context)
+    if paths and not context.shared:
+        yield skip("whether the hosts share a file system was not tried")
         return
-    if not context.shared:
-        yield skip("whether the hosts see one file system was not tried")
-        return
-    given = {**job_options.parse(context.job.launcher_args), **job_options.options(context.job)}
-    first = context.hosts[0]
+    options = job_options.with_launcher(context.job)
     together = []
-    for path in wanted:
-        groups = context.shared.get(path)
-        if groups is None:
-            continue
+    for path in paths:
+        groups = context.shared.get(path, ())
         if len(groups) == 1:
             together.append(path)
-        elif any(name in given for name in _SHARDED) and "save_on_each_node" not in given:
-            yield warn(f"{path} is not one folder on all hosts ({_groups(context, groups)}): each "
-                       "keeps its own part of a sharded checkpoint",
-                       "name a folder on shared storage; else all parts must be brought together "
-                       "before a resume")  # fmt: skip
-        else:
-            yield ok(f"{path} is each host's own; results are on {first.name}")
+        elif (
+            groups
+            and "save_on_each_node" not in options
+            and not options.keys().isdisjoint(_SHARDED)
+        ):
+            yield warn(
+                f"{path} is not one folder on all hosts ({_groups(context, groups)}): each keeps "
+                "its own part of a sharded checkpoint",
+                "name a folder on shared storage; else all parts must be collected before a resume",
+            )
+        elif groups:
+            yield ok(f"{path} is each host's own; results are on {context.hosts[0].name}")
     if together:
-        yield ok(f"all hosts see {', '.join(together)}")
-
-
-@check("areal-folders", "project", source="AReaL issues 25 and 51")
-def areal_folders(host: HostContext) -> Iterator[Answer]:
-    """Whether AReaL's workers on several nodes meet in folders that are not each node's own."""
-    cluster, options = (
-        launchers.load(host.job.launcher).CLUSTER,
-        job_options.options(host.job),
-    )
-    nodes = job_options.first_value(options, *cluster.node_options) if cluster is not None else None
-    if cluster is None or nodes in (None, "1"):
-        return
-    for name in cluster.shared_folders:
-        path = job_options.first_value(options, name)
-        if path is None:
-            continue
-        if (path + "/").startswith(_OWN):
-            yield warn(f"{name}={path} with {nodes} nodes: each has a folder of its own there",
-                       f"{name}= a folder on storage that all nodes see")  # fmt: skip
-        else:
-            yield ok(f"{name}={path}")
+        yield ok(f"all hosts share {', '.join(together)}")
 
 
 def _groups(context: CheckContext, groups: Sequence[Sequence[int]]) -> str:
     names = ["+".join(context.hosts[rank].name for rank in group if rank < len(context.hosts))
              for group in groups]  # fmt: skip
     return re.sub(r"^(.{80}).+", r"\1...", " | ".join(names))
+
+
+@check("areal-folders", source="AReaL issues 25 and 51")
+def areal_folders(host: HostContext) -> Iterator[Answer]:
+    """Whether AReaL's workers on several nodes exchange files in folders that all nodes share."""
+    cluster = launchers.load(host.job.launcher).CLUSTER
+    options = job_options.options(host.job)
+    nodes = job_options.first_value(options, *cluster.node_options) if cluster is not None else None
+    if cluster is None or nodes in (None, "1"):
+        return
+    for name in cluster.shared_folders:
+        path = job_options.first_value(options, name)
+        if path is not None and (path + "/").startswith(_OWN):
+            what = f"{name}={path} with {nodes} nodes: each has a folder of its own there"
+            yield warn(what, f"{name}= a folder on storage that all nodes share")
+        elif path is not None:
+            yield ok(f"{name}={path}")

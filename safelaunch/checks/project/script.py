@@ -1,10 +1,13 @@
-"""Checks of the program's text: what it imports, and which options it takes. They warn at most."""
+"""Checks the program's text: what it imports, and which options it accepts. They warn at most."""
+
+# ruff: noqa: PLC0415 - the readers of options and the rules of lint are heavy; few jobs need them
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+from safelaunch.checks import job_paths
 from safelaunch.checks.answers import Answer, NotKnown, Question, ok, skip, warn
 from safelaunch.checks.registry import check
 from safelaunch.script import quote
@@ -16,14 +19,14 @@ if TYPE_CHECKING:
     from safelaunch.checks.context import CheckContext, HostContext
 
 _SHOWN = 5
-_ASKED = 200  # modules
-# folders that are looked through for a module of the project: below three others hardly any is
-_DEEPEST, _MOST_FOLDERS = 3, 500
+_MAX_MODULES = 200
+# limits of the search for a module in the project: deeper folders hardly ever have one
+_MAX_DEPTH, _MAX_FOLDERS = 3, 500
 _LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
-_NOT_OURS = ("node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist")
+_NOT_SOURCE = ("node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist")
 
 # names that many projects give a file of their own; on PyPI they are something else
-_OUR_OWN = frozenset(
+_PROJECT_NAMES = frozenset(
     {
         *("utils", "util", "helpers", "helper", "common", "config", "configs", "constants", "core"),
         *("src", "lib", "tools", "scripts", "models", "model", "data", "dataset", "dataloader"),
@@ -31,8 +34,8 @@ _OUR_OWN = frozenset(
     }
 )
 
-# import name -> what to install, where PyPI has another name for it or someone else's under it
-_WHEELS = {
+# import name -> what to install, where PyPI has another name for it or another package under it
+_PACKAGES = {
     "cv2": "opencv-python",
     "yaml": "pyyaml",
     "PIL": "pillow",
@@ -54,128 +57,129 @@ _WHEELS = {
 }
 
 
-def _modules(host: HostContext) -> Iterable[Question]:
-    return [("module", one.name) for one in _required(host.context)]
+# -- imports ---------------------------------------------------------------------------------------
+
+
+def _import_questions(host: HostContext) -> Iterable[Question]:
+    return [("module", module.name) for module in _required(host.context)]
 
 
 def _required(context: CheckContext) -> list[ImportedModule]:
-    """Return what the program cannot start without. Raises NotKnown."""
+    """Return the modules that the program cannot start without. Raises NotKnown."""
     imports = context.project_files.imports
     if imports.path_changed is not None:
-        raise NotKnown(f"{imports.path_changed} changes where modules are looked for")
-    found = [one for one in (*imports.third_party, *imports.standard) if one.is_required]
-    return found[:_ASKED]
+        raise NotKnown(f"{imports.path_changed} changes where modules are searched")
+    modules = [m for m in (*imports.third_party, *imports.standard) if m.is_required]
+    return modules[:_MAX_MODULES]
 
 
-@check("imports", "project", asks=_modules, quick=True)
+@check("imports", asks=_import_questions, quick=True)
 def imports(host: HostContext) -> Answer | None:
-    """Whether the interpreter finds what the program imports, whatever happens in it."""
-    if host.context.project_files.script is None:
+    """Whether the interpreter finds the modules that the program always imports."""
+    context = host.context
+    if context.project_files.script is None:
         return None
-    wanted = _required(host.context)
-    missing = [one for one in wanted if not host.answer("module", one.name)["found"]]
-    if not missing:
-        return ok(
-            f"the {len(wanted)} modules that the script imports were found"
-            if len(wanted) > 1
-            else "the module that the script imports was found"
-        )
-    shown = ", ".join(f"`{one.name}` ({_place(host.context, one)})" for one in missing[:_SHOWN])
-    more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    return warn(f"the interpreter does not find {shown}{more}", _brought(host, missing))
+    modules = _required(context)
+    missing = [m for m in modules if not host.answer("module", m.name)["found"]]
+    if missing:
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        what = f"the interpreter does not find {_located(context, missing)}{more}"
+        return warn(what, _provide_modules(host, [module.name for module in missing]))
+    if len(modules) < 2:  # noqa: PLR2004 - the plural
+        return ok("the module that the script imports was found")
+    return ok(f"the {len(modules)} modules that the script imports were found")
 
 
-def _brought(host: HostContext, missing: Sequence[ImportedModule]) -> str:
-    """Return how modules are found: a folder of the project's own has them, or pip."""
-    own = _own_folders(host.context, [one.name for one in missing])
+def _located(context: CheckContext, modules: Sequence[ImportedModule]) -> str:
+    """Return the first modules with the lines that import them."""
+    shown = ((m.name, _below(context, str(m.location))) for m in modules[:_SHOWN])
+    return ", ".join(f"`{name}` ({place})" for name, place in shown)
+
+
+def _provide_modules(host: HostContext, names: Sequence[str]) -> str:
+    """Return how missing modules are found: in a folder of the project, or installed by pip."""
+    own = _project_folders(host.context, names)
     hints = []
     if own:
-        which = ", ".join(f"`{name}`" for name in own)
         path = _search_path(host.context, own.values())
-        hints.append(f"`--set 'pythonpath={path}'` for {which} of the project")
-    rest = [one.name for one in missing if one.name not in own]
-    lost = [f"`{name}`" for name in rest if name in _OUR_OWN]
+        listed = ", ".join(f"`{name}`" for name in own)
+        hints.append(f"`--set 'pythonpath={path}'` for {listed} of the project")
+    names = [name for name in names if name not in own]
+    lost = ", ".join(f"`{name}`" for name in names if name in _PROJECT_NAMES)
     if lost:
-        hints.append(f"bring the project's {', '.join(lost)}, or name its folder: `pythonpath:`")
-    wheels = [_WHEELS.get(name, name) for name in rest if name not in _OUR_OWN]
-    if wheels:
+        hints.append(f"add the project's {lost}, or name its folder: `pythonpath:`")
+    packages = [_PACKAGES.get(name, name) for name in names if name not in _PROJECT_NAMES]
+    if packages:
         python = quote(host.get("python", "executable") or host.interpreter or "python3")
-        hints.append(f"`{python} -m pip install {' '.join(wheels)}`; or name the one that has them "
-                     "with `python:`")  # fmt: skip
+        install = f"`{python} -m pip install {' '.join(packages)}`"
+        hints.append(f"{install}; or name an interpreter that has them with `python:`")
     return "; ".join(hints)
 
 
-def _own_folders(context: CheckContext, names: Sequence[str]) -> dict[str, str]:
-    """Return {module: the folder of the project that holds it}."""
+def _project_folders(context: CheckContext, names: Sequence[str]) -> dict[str, str]:
+    """Return {module: the folder of the project that contains it}."""
     if context.project is None:
         return {}
-    found: dict[str, str] = {}
-    for at, (folder, folders, files) in enumerate(os.walk(context.project)):
+    result: dict[str, str] = {}
+    for index, (folder, folders, files) in enumerate(os.walk(context.project)):
         depth = folder[len(context.project) :].count(os.sep)
-        inside = [one for one in folders if one[:1] not in ".~" and one not in _NOT_OURS]
-        folders[:] = sorted(inside) if depth < _DEEPEST and at < _MOST_FOLDERS else []
+        inside = [name for name in folders if name[:1] not in ".~" and name not in _NOT_SOURCE]
+        folders[:] = sorted(inside) if depth < _MAX_DEPTH and index < _MAX_FOLDERS else []
         for name in names if "__init__.py" not in files else ():
-            is_file = f"{name}.py" in files
-            if name not in (*found, *_LIBRARIES) and (is_file or _is_package(folder, name, inside)):
-                found[name] = folder
-    return found
+            package = os.path.join(folder, name, "__init__.py")
+            exists = f"{name}.py" in files or (name in inside and os.path.isfile(package))
+            if exists and name not in (*result, *_LIBRARIES):
+                result[name] = folder
+    return result
 
 
 def _search_path(context: CheckContext, folders: Iterable[str]) -> str:
-    """Return `pythonpath:` with more folders, as the job file names them: relative to itself."""
+    """Return `pythonpath:` with more folders, relative to the job file."""
     file = context.resolved.job_file if context.resolved is not None else ""
     is_file = bool(file) and os.path.isfile(file)
     base = os.path.dirname(os.path.abspath(file)) if is_file else context.local_path(".") or ""
-    kept = [context.local_path(path) or path for path in context.hosts[0].pythonpath]
-    named = [os.path.relpath(one, base).replace(os.sep, "/") if os.path.isabs(one) else one
-             for one in (*kept, *folders)]  # fmt: skip
-    return f"[{', '.join(dict.fromkeys(named))}]"
+    paths = [context.local_path(path) or path for path in map(str, context.job.pythonpath)]
+    paths = [os.path.relpath(path, base).replace(os.sep, "/") if os.path.isabs(path) else path
+             for path in (*paths, *folders)]  # fmt: skip
+    return f"[{', '.join(dict.fromkeys(paths))}]"
 
 
-def _is_package(folder: str, name: str, folders: Sequence[str]) -> bool:
-    return name in folders and os.path.isfile(os.path.join(folder, name, "__init__.py"))
-
-
-@check("shadowed", "project", once=True, quick=True)
+@check("shadowed", once=True, quick=True)
 def shadowed(context: CheckContext) -> Iterator[Answer] | None:
-    """Whether no file of the project takes the place of a module that others import."""
+    """Whether no file of the project has the name of a module that others import."""
     if context.project_files.script is None:
         return None
     return (
         warn(
-            f"{_below(context, one.path)} is imported instead of the module `{one.name}` everywhere"
-            + (f", also at {_place_text(context, str(one.location))}" if one.location else ""),
-            f"rename {_below(context, one.path)}",
+            f"{_below(context, shadow.path)} is imported instead of the module `{shadow.name}`"
+            + (f", also at {_below(context, str(shadow.location))}" if shadow.location else ""),
+            f"rename {_below(context, shadow.path)}",
         )
-        for one in context.project_files.imports.shadows[:_SHOWN]
+        for shadow in context.project_files.imports.shadows[:_SHOWN]
     )
 
 
-@check("own-modules", "project", once=True)
+@check("own-modules", once=True)
 def own_modules(context: CheckContext) -> Answer | None:
-    """Whether what the program imports of its own packages is there."""
+    """Whether the project has the modules that the program imports from it."""
     if context.project_files.script is None:
         return None
-    found = context.project_files.imports
-    if found.relative_import is not None:
-        job = context.job
-        hint = f"start it as a module: {_as_module(context)} instead of `script:`"
+    imports = context.project_files.imports
+    if imports.relative_import is not None:
         return warn(
-            f"{_place_text(context, str(found.relative_import))}: a relative import; "
-            f"`{job.script}` is started as a script, not as part of a package",
-            hint,
+            f"{_below(context, str(imports.relative_import))}: a relative import; "
+            f"`{context.job.script}` is started as a script, not as part of a package",
+            f"start it as a module: {_as_module(context)} instead of `script:`",
             "Python documentation, tutorial, Packages: intra-package references",
         )
-    if not found.missing_submodules:
+    if not imports.missing_submodules:
         return None
-    shown = ", ".join(
-        f"`{one.name}` ({_place(context, one)})" for one in found.missing_submodules[:_SHOWN]
-    )
-    return warn(f"the project has no {shown}", "correct the import, or bring the missing file")
+    what = f"the project has no {_located(context, imports.missing_submodules)}"
+    return warn(what, "correct the import, or add the missing file")
 
 
 def _as_module(context: CheckContext) -> str:
-    """Return how a job names its script as a part of the package that it lies in."""
+    """Return how a job names its script as a module of its package."""
     script, root = context.project_files.script or "", context.local_path(".") or ""
     folder = os.path.dirname(script)
     while os.path.isfile(os.path.join(folder, "__init__.py")) and folder != root:
@@ -185,60 +189,50 @@ def _as_module(context: CheckContext) -> str:
     name = os.path.splitext(os.path.relpath(script, folder))[0].replace(os.sep, ".")
     if name.startswith("..") or not all(part.isidentifier() for part in name.split(".")):
         return "`module: package.name`"
-    if folder == root:
-        return f"`module: {name}`"
-    return f"`module: {name}` with `pythonpath: {_search_path(context, [folder])}`"
+    path = "" if folder == root else f" with `pythonpath: {_search_path(context, [folder])}`"
+    return f"`module: {name}`{path}"
 
 
-@check("flags", "project", once=True, quick=True)
+# -- options and settings --------------------------------------------------------------------------
+
+
+@check("flags", once=True, quick=True)
 def flags(context: CheckContext) -> Iterable[Answer] | None:
-    """Whether the program takes the options that the job gives it."""
+    """Whether the program accepts the options that the job passes."""
     if context.project_files.script is None:
         return None
-    from safelaunch.analysis.options.unknown_options import option_problems  # noqa: PLC0415 - where a program is read
+    from safelaunch.analysis.options.unknown_options import option_problems
 
-    taken = context.project_files.flags
-    if taken is None:
+    accepted = context.project_files.flags
+    if accepted is None:
         return None
-    if taken.is_incomplete:
-        return [] if context.is_quick else [skip(f"{taken.why}: options cannot be judged")]
-    found = list(option_problems(taken, context.job.args))
-    where = context.job.origin("args") if "args" in context.job.origins else "`args:` of the job"
-    said = [
-        warn(f"{one.message} ({_place_text(context, str(one.location))})", f"{one.fix} ({where})")
-        for one in found[:_SHOWN]
+    if accepted.is_incomplete:
+        return [] if context.is_quick else [skip(f"{accepted.why}: options cannot be checked")]
+    job = context.job
+    where = job.origin("args") if "args" in job.origins else "`args:` of the job"
+    warnings = [
+        warn(f"{p.message} ({_below(context, str(p.location))})", f"{p.fix} ({where})")
+        for p in list(option_problems(accepted, job.args))[:_SHOWN]
     ]
-    return said or [ok("the script knows all options of the job")]
+    return warnings or [ok("the script accepts all options of the job")]
 
 
-@check("settings-files", "project", once=True)
+@check("settings-files", once=True)
 def settings_files(context: CheckContext) -> Iterator[Answer] | None:
-    """Whether the settings files among the arguments say the same to every YAML loader."""
-    from safelaunch.checks import job_paths  # noqa: PLC0415 - it imports context.py, which imports us
-    from safelaunch.lint.finding import NOTE  # noqa: PLC0415 - as above
-    from safelaunch.lint.run import check as lint  # noqa: PLC0415 - its rules are heavy
+    """Whether every YAML loader reads the same values from the settings files of the arguments."""
+    from safelaunch.lint.finding import NOTE
+    from safelaunch.lint.run import check as lint
 
-    named = [
-        (path, context.project_files.text(path)) for path in job_paths.config_files(context.job)
-    ]
+    paths = job_paths.config_files(context.job)
     return (
-        warn(f"{path}:{one.line}:{one.column}: {one.message}", one.fix or f"safelaunch lint {path}")
-        for path, data in named
-        if data is not None
-        for one in [f for f in lint(path, data).findings if f.severity != NOTE][:_SHOWN]
+        warn(f"{path}:{f.line}:{f.column}: {f.message}", f.fix or f"safelaunch lint {path}")
+        for path in paths
+        if (text := context.project_files.text(path)) is not None
+        for f in [f for f in lint(path, text).findings if f.severity != NOTE][:_SHOWN]
     )
 
 
-def _place(context: CheckContext, needed: ImportedModule) -> str:
-    return _place_text(context, str(needed.location))
-
-
-def _place_text(context: CheckContext, place: str) -> str:
-    """Return `file:line` below the project's folder."""
-    path, _, line = place.rpartition(":")
-    return f"{_below(context, path)}:{line}"
-
-
 def _below(context: CheckContext, path: str) -> str:
+    """Return a path or `file:line` below the project's folder."""
     root = (context.project or "").rstrip("/\\")
     return path[len(root) + 1 :] if root and path.startswith(root) else path

@@ -129,7 +129,7 @@ def test_a_job_that_is_no_job_is_a_wrong_use(place: Place) -> None:
 def test_a_job_for_this_machine_by_name_is_checked_here(place: Place) -> None:
     assert results(place, place.job("print('up')\n", hosts=["localhost"]))["script"]
     refused = place.cli("check", "--host", "localhost", code=2)
-    assert "hint: leave `--host` out" in refused.stderr
+    assert "hint: leave out `--host`" in refused.stderr
 
 
 @pytest.mark.parametrize(

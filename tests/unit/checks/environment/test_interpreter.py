@@ -195,7 +195,7 @@ def test_a_folder_of_that_name_is_no_launcher(project: Project) -> None:
 def test_a_file_of_the_project_in_the_launchers_place(project: Project) -> None:
     told = {"torch": {"found": True, "where": "/work/torch.py"}}
     result = launcher(project, TORCHRUN, told, box(python=python()))
-    assert (result.status, result.hint) == ("warn", "give /work/torch.py another name")
+    assert (result.status, result.hint) == ("warn", "rename /work/torch.py")
 
 
 def test_deepspeed_is_part_of_the_launcher_where_it_is_asked_for(project: Project) -> None:

@@ -10,7 +10,7 @@ from support.facts.check_cases import make_context, project_at, results_of
 from support.facts.gpu_machines import Known, box
 from support.facts.interpreters import PATH, python
 
-from safelaunch.checks.environment import package_pairs
+from safelaunch.checks.environment import versions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def results(project: Project, installed: dict[str, str], job: str = TORCHRUN) ->
 
 SAMPLES = [
     pytest.param(pair, sample, fires, id=f"{pair['id']}-{'fires' if fires else 'silent'}-{at}")
-    for pair in package_pairs.pairs()
+    for pair in versions.pairs()
     for fires in (True, False)
     for at, sample in enumerate(pair["fires" if fires else "silent"])
 ]
@@ -45,10 +45,10 @@ def test_a_pair_fires_on_its_samples_alone(
     pair: dict[str, Any], sample: dict[str, Any], fires: bool
 ) -> None:
     given = sample["packages"], str(sample.get("python", "3.12.1")), sample.get("words", "")
-    assert package_pairs.matches(pair, *given, several=sample.get("ranks", 1) > 1) is fires
+    assert versions.matches(pair, *given, has_ranks=sample.get("ranks", 1) > 1) is fires
 
 
-@pytest.mark.parametrize("pair", package_pairs.pairs(), ids=lambda pair: pair["id"])
+@pytest.mark.parametrize("pair", versions.pairs(), ids=lambda pair: pair["id"])
 def test_a_pair_says_all_that_is_needed(pair: dict[str, Any]) -> None:
     wanted = {"id", "packages", "what", "fix", "checked", "source", "fires", "silent"}
     assert wanted <= pair.keys() <= wanted | {"python", "words", "ranks"}
@@ -58,11 +58,11 @@ def test_a_pair_says_all_that_is_needed(pair: dict[str, Any]) -> None:
 
 
 def test_the_ids_of_pairs_differ() -> None:
-    ids = [pair["id"] for pair in package_pairs.pairs()]
+    ids = [pair["id"] for pair in versions.pairs()]
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("pair", package_pairs.pairs(), ids=lambda pair: pair["id"])
+@pytest.mark.parametrize("pair", versions.pairs(), ids=lambda pair: pair["id"])
 def test_the_cure_of_a_pair_cures_it(pair: dict[str, Any]) -> None:
     """With any version that the cure allows the pair is silent: here those of all samples."""
     cures = {one.name: one.specifier for one in map(Requirement, pair["fix"])}
@@ -74,7 +74,7 @@ def test_the_cure_of_a_pair_cures_it(pair: dict[str, Any]) -> None:
         for version in cured:
             installed = {**sample["packages"], name: version}
             given = str(sample.get("python", "3.12.1")), sample.get("words", "")
-            assert not package_pairs.matches(pair, installed, *given, several=True)
+            assert not versions.matches(pair, installed, *given, has_ranks=True)
 
 
 def test_a_bad_pair_is_a_warning_with_its_source(project: Project) -> None:

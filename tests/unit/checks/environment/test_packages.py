@@ -24,7 +24,7 @@ THERE = {"found": True, "where": "/x/__init__.py"}
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    packages._pins.cache_clear()
+    packages._read_pins.cache_clear()
     return project_at(tmp_path)
 
 
@@ -159,7 +159,7 @@ def test_the_jobs_own_folder_counts_too(project: Project) -> None:
 
 def test_a_comment_in_an_address_is_none() -> None:
     read = {"r.txt": "a==1#b\nb==2 # c\n"}.get
-    assert [(pin.name, pin.where) for pin in requirements.of_requirements("r.txt", read)] == [
+    assert [(pin.name, pin.where) for pin in requirements.read_requirements("r.txt", read)] == [
         ("b", "r.txt:2")
     ]
 

@@ -104,7 +104,7 @@ def test_a_card_that_tells_less_than_the_others_is_named(project: Project) -> No
     text = query(A100, A100).replace("1, NVIDIA A100-SXM4-80GB", "1, ERR!")
     found = results(project, A100S, box(said={"query": text}), "gpu-driver")
     assert [f.evidence.split(" (")[0] for f in found if f.status == "warn"] == [
-        "card 1 tells no name"
+        "GPU 1 reports no name"
     ]
 
 
@@ -127,12 +127,12 @@ def test_processes_of_others_are_named_and_left_alone(project: Project) -> None:
     rows = ("77, GPU-00000001, 40000 MiB, /opt/bin/python", "78, GPU-00000001, 10 MiB, python")
     found = one(project, A100S, used(*rows), "gpu-processes")
     assert found.status == "warn"
-    ann, me = found.evidence.removeprefix("on the cards: ").split("; ")
-    assert ann == "card 1: python (pid 77, ann, 40000 MiB)"
-    assert me == "card 1: python (pid 78, you, 10 MiB)"
-    assert "ends nobody's process" in found.hint
+    ann, me = found.evidence.removeprefix("other processes: ").split("; ")
+    assert ann == "GPU 1: python (pid 77, ann, 40000 MiB)"
+    assert me == "GPU 1: python (pid 78, you, 10 MiB)"
+    assert "never ends a process of others" in found.hint
     more = one(project, A100S, used(*rows, cards=3), "gpu-processes")
-    assert more.hint == "`--set 'gpus=[0, 2]'` takes cards that nobody uses"
+    assert more.hint == "`--set 'gpus=[0, 2]'` uses free GPUs"
 
 
 def test_processes_on_other_cards_are_no_matter(project: Project) -> None:
@@ -171,8 +171,8 @@ def test_a_live_run_on_the_same_cards_is_named(
 def test_cards_that_no_run_has_are_named(project: Project) -> None:
     job, facts = TORCHRUN + "gpus: [GPU-00000000, GPU-00000001]\n", box(*[A100] * 4)
     found = one(project, job, facts, "gpu-sets", answers=live("1"))
-    assert "takes cards 0, 1, and the live run `server` (server-1) has 1" in found.evidence
-    assert found.hint == "`--set 'gpus=[0, 2]'` takes others"
+    assert "uses GPUs 0, 1, and the live run `server` (server-1) has 1" in found.evidence
+    assert found.hint == "`--set 'gpus=[0, 2]'` uses other GPUs"
     assert results(project, TORCHRUN + "gpus: [0, 2]\n", facts, "gpu-sets", answers=live("1")) == []
 
 
@@ -290,7 +290,7 @@ def test_a_card_with_fewer_links_than_the_others_is_named(project: Project) -> N
     last = max(at for at, line in enumerate(lines) if "Link" in line)
     broken = joined("NV6", "OK", *[A100] * 8, links="".join(lines[:last] + lines[last + 1 :]))
     found = one(project, job, broken, "nvlink")
-    assert found.evidence == "card 7 has 5 of 6 NVLinks up"
+    assert found.evidence == "GPU 7 has 5 of 6 NVLinks up"
 
 
 def test_peer_access_that_is_switched_off_for_nothing_is_told(project: Project) -> None:
@@ -310,7 +310,7 @@ def test_recorded_peer_access_is_compared_with_the_jobs_switch(
     facts = box(said={"query": query(*[L40S] * 8), "peers": RECORDS[record]["text"]})
     job = TORCHRUN + "gpus: auto\n"
     assert (
-        one(project, job, facts, "peer-access").evidence == "all 28 pairs of cards have peer access"
+        one(project, job, facts, "peer-access").evidence == "all 28 pairs of GPUs have peer access"
     )
     off = one(project, job + "env: {NCCL_P2P_DISABLE: 1}\n", facts, "peer-access")
     assert off.status == "warn"

@@ -76,7 +76,7 @@ COUNTS = {
         "profile: a100-sxm\nprocesses: 2\nenv: {CUDA_VISIBLE_DEVICES: 0}\n",
         box(A100, A100),
         "fail",
-        "take CUDA_VISIBLE_DEVICES out of `env:`",
+        "remove CUDA_VISIBLE_DEVICES from `env:`",
     ),
     "none": ("profile: a100-sxm\nprocesses: 4\n", box(), "fail", "--profile cpu"),
     "none for auto": ("gpus: auto\n", box(), "fail", "--set processes=1"),
@@ -108,13 +108,13 @@ def test_a_tool_that_reports_nothing_is_no_proof_that_there_is_no_card(
     found = one(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
     assert found.status == "skip"
     if not reported:
-        assert found.evidence.endswith("tells of no card, and not that there is none")
+        assert found.evidence.endswith("reports no GPU, and no error either")
 
 
 def test_a_tool_that_says_there_is_none_is_proof(project: Project) -> None:
     facts = box(said={"query": "No devices were found\n"})
     found = one(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
-    assert (found.status, "there is no NVIDIA card" in found.evidence) == ("fail", True)
+    assert (found.status, "there is no NVIDIA GPU" in found.evidence) == ("fail", True)
 
 
 @pytest.mark.parametrize("what", [w for w in COUNTS if COUNTS[w][2] == "fail"])
@@ -183,7 +183,7 @@ def test_cards_that_nvidia_does_not_show_are_not_denied(project: Project) -> Non
     answers = {("path", "/dev/kfd"): {"kind": "other"}}
     job = TORCHRUN + "profile: a100\nprocesses: 1\n"
     found = one(project, job, box(), "gpu-count", answers=answers)
-    assert (found.status, found.evidence) == ("skip", "no card is seen, but /dev/kfd is there")
+    assert (found.status, found.evidence) == ("skip", "no GPU is visible, but /dev/kfd exists")
 
 
 def test_a_quick_look_counts_by_proc_and_says_nothing_where_it_cannot(project: Project) -> None:
@@ -229,7 +229,7 @@ FITS = {
         "`--profile a100-sxm`",
     ),
     "some do": ("profile: rtx5090\ngpus: auto\n", box(RTX5090, T4), "warn", "gpus: [0]"),
-    "none does": ("profile: rtx5090\n", box(T4), "warn", "leave `profile` out"),
+    "none does": ("profile: rtx5090\n", box(T4), "warn", "remove `profile`"),
     "recorded": ("profile: h100\n", recorded(query="smi-h200x8-570"), "warn", "--profile h200"),
     "recorded list": ("profile: h100\n", recorded(query="list-h100x8-vm"), "ok", ""),
     "no profile, and one would help": (

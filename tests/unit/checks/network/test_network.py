@@ -12,7 +12,7 @@ from support.facts.machine_cases import local_context, remote_context
 
 from safelaunch.checks import run
 from safelaunch.checks.context import HostContext, RouteReport
-from safelaunch.checks.network import fixed_ports
+from safelaunch.checks.network import ports
 from safelaunch.model import Host
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def project(tmp_path: Path) -> Project:
 def fixed(project: Project, job: str) -> dict[int, bool]:
     """Return the fixed ports of a job, and whether it must have each."""
     (host,) = local_context(project, job).hosts
-    return {entry.port: entry.required for entry in fixed_ports.fixed_ports(host)}
+    return {entry.port: entry.required for entry in ports.fixed_ports(host)}
 
 
 # -- ports -----------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_a_port_that_is_taken_makes_the_start_impossible(project: Project) -> No
     job = TORCHRUN + "launcher_args: {master_port: 29511}\n"
     found = result_of(local_context(project, job, answers={("port", 29511): TAKEN}), "ports")
     assert found.status == "fail"
-    assert "29511 is taken by `python old.py` (pid 7 of ann)" in found.evidence
+    assert "29511 is in use by `python old.py` (pid 7 of ann)" in found.evidence
     assert found.hint.startswith("take `master_port` out of `launcher_args`: a free port")
 
 
@@ -378,7 +378,7 @@ def test_a_proxy_before_the_own_machine_is_a_warning(project: Project) -> None:
 def test_a_proxy_before_a_server_of_the_job_is_a_warning(project: Project) -> None:
     job = SWIFT + "args: {vllm_mode: server, vllm_server_host: 192.0.2.7}\n"
     found = result_of(local_context(project, job, environ=PROXY), "proxies")
-    assert "requests to 192.0.2.7 would go through it" in found.evidence
+    assert "requests to 192.0.2.7 would use it" in found.evidence
 
 
 @pytest.mark.parametrize("theirs", ["192.0.2.0/24", "*", "192.0.2.7"])

@@ -177,8 +177,8 @@ def test_a_configuration_that_is_not_there_is_a_warning(project: Project) -> Non
     project.write("{}", "ds.json")
     found = {one.status: one.evidence for one in results_of(local_context(project, job), "configs")}
     assert found == {
-        "warn": "`args` names conf/a.yaml, which is not there",
-        "ok": "ds.json is there",
+        "warn": "`args` names conf/a.yaml, which does not exist",
+        "ok": "ds.json exists",
     }
 
 
@@ -230,7 +230,7 @@ def test_all_that_fit_are_named_with_the_place_in_the_job_file(project: Project)
         project.write("", f"data/{name}_11.csv")
     evidence = result_of(local_context(project, INPUTS), "inputs").evidence
     assert "job.yaml:4:" in evidence
-    assert "2 paths fit data/*11.csv: data/a_11.csv, data/b_11.csv" in evidence
+    assert "2 paths match data/*11.csv: data/a_11.csv, data/b_11.csv" in evidence
 
 
 @pytest.mark.parametrize("root", ["~/llm", "/srv/llm"])
@@ -395,7 +395,7 @@ def test_another_folder_for_results_is_written_out(project: Project) -> None:
     case = local_context(
         project, TORCHRUN + "args: {output_dir: /srv/out}\n", answers=told, facts=facts
     )
-    assert result_of(case, "outputs").hint == "name a folder of yours, such as /home/me/out"
+    assert result_of(case, "outputs").hint == "name a folder of your own, such as /home/me/out"
 
 
 @pytest.mark.parametrize(("log", "status"), [

@@ -102,5 +102,5 @@ def test_a_settings_file_that_is_a_pipe_is_not_waited_for(project: Project) -> N
 
 def test_a_name_that_every_project_has_is_not_fetched_from_elsewhere(project: Project) -> None:
     hint = result_of(missing(project, "utils", "cv2"), "imports").hint
-    assert hint.startswith("bring the project's `utils`, or name its folder: `pythonpath:`; ")
+    assert hint.startswith("add the project's `utils`, or name its folder: `pythonpath:`; ")
     assert "pip install opencv-python`" in hint
