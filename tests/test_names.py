@@ -36,7 +36,6 @@ NOT_YET = (
     "remote/hosts",
     "remote/runs",
     "runs",
-    "runtime",
     "runtime/agent",
     "runtime/backends",
     "runtime/facts",

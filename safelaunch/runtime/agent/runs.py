@@ -33,24 +33,15 @@ AT = struct.Struct(">IQ")  # before a piece of a log: its attempt, and the posit
 
 
 class NodeView(Record):
-    """What an agent says of a run's node.
+    """What an agent says of a run's node."""
 
-    run_dir: directory of the node
-    status: its status as it is now
-    files: name -> JSON object, null where there is none
-    ranks: rank -> pid of its newest start
-    attempts: numbers of the attempts that have logs
-    served: whether its tmux server answers
-    notes: what the samples say
-    """
-
-    run_dir: str = ""
-    status: Status = Status()
-    files: Mapping[str, object] = {}
-    ranks: Mapping[str, int] = {}
-    attempts: Sequence[int] = ()
-    served: bool = False
-    notes: Sequence[str] = ()
+    run_dir: str = ""  # directory of the node
+    status: Status = Status()  # its status as it is now
+    files: Mapping[str, object] = {}  # name -> JSON object, null where there is none
+    ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
+    attempts: Sequence[int] = ()  # numbers of the attempts that have logs
+    served: bool = False  # whether its tmux server answers
+    notes: Sequence[str] = ()  # what the samples say
 
 
 def runs(request: dict[str, Any], link: Link) -> dict[str, Any]:

@@ -40,12 +40,13 @@ def lock(node_dir: str, created: list[str]) -> bool:
 
 def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]]) -> None:
     """Write run.json, the files of the plan, and the runtime. Raises OSError."""
+    sources = runtime.files(without=runtime.AGENT_ONLY)
     try:
-        for folder in runtime.folders():
+        for folder in sorted({"runtime", *map(os.path.dirname, sources)}):
             os.mkdir(os.path.join(node_dir, folder), 0o700)
         for name, data in files:
             _write(os.path.join(node_dir, name), data)
-        for name, path in runtime.files().items():
+        for name, path in sources.items():
             with open(path, "rb") as source:
                 _write(os.path.join(node_dir, name), source.read())
         run.write(node_dir)

@@ -27,22 +27,14 @@ class StartFailed(RuntimeError):  # noqa: N818 - its name travels: clients of ea
 
 
 class StartAnswer(Record):
-    """How a start went.
+    """How a start went."""
 
-    run_dir: directory of the node
-    run: its run.json
-    status: its status
-    supervisor: its supervisor
-    recorder: the process that writes record.json
-    started: whether this start made it; false where the run was there already
-    """
-
-    run_dir: str = ""
-    run: RunRecord = RunRecord()
-    status: Status = Status()
-    supervisor: Process | None = None
-    recorder: Process | None = None
-    started: bool = False
+    run_dir: str = ""  # directory of the node
+    run: RunRecord = RunRecord()  # its run.json
+    status: Status = Status()  # its status
+    supervisor: Process | None = None  # its supervisor
+    recorder: Process | None = None  # the process that writes record.json
+    started: bool = False  # whether this start made it; false where the run was there already
 
 
 def start(
@@ -104,7 +96,7 @@ def _take_back(node_dir: str, run: RunRecord, created: list[str]) -> None:
     if node_dir in created and os.path.isdir(node_dir):
         supervisor = run_state.stop(node_dir, 2.0).supervisor
         if supervisor is not None:  # it may wait for other nodes, to tell them of the stop
-            processes.ask(supervisor.pid, supervisor.start)
+            processes.terminate(supervisor.pid, supervisor.start)
     run_dir.remove(node_dir, created)
     backends.clean_up(run)
     if is_main:

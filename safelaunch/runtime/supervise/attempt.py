@@ -171,7 +171,7 @@ class Attempt(object):
         behind, blind = self.merger.is_behind(), self.watch.fd < 0
         watched = [wakeup, *self.exits.fds] if blind else [wakeup, self.watch.fd, *self.exits.fds]
         found = ready(watched, 0.0 if behind else TICK if blind else IDLE)
-        self.exits.look()  # at once: a rank may live for some milliseconds only
+        self.exits.update()  # at once: a rank may live for some milliseconds only
         self._note_ends(found)
         if wakeup in found:
             try:
@@ -187,11 +187,11 @@ class Attempt(object):
         now = time.time_ns()  # of all of them: nobody knows which of two seen at once was first
         for fd in found:
             if fd in self.exits.fds:
-                self.exits.ended(fd, now)
+                self.exits.on_readable(fd, now)
 
     def _turn(self) -> None:
         self.last_look = time.monotonic()
-        self.exits.look()
+        self.exits.update()
         self._note_ends(ready(self.exits.fds, 0.0))  # also while an attempt is being ended
         self._reap()
         for piece in self.merger.pieces():
@@ -217,7 +217,7 @@ class Attempt(object):
                 return
             if self.observer is not None and self.observer.reaped(pid, status):
                 continue
-            self.exits.reaped(pid, status)
+            self.exits.on_reaped(pid, status)
             if pid == self.launcher and self.wait_status is None:
                 self.wait_status = status
                 self.ended_ns = time.time_ns()
@@ -281,7 +281,7 @@ class Attempt(object):
         self.journal.tell("%s: stopping" % said)
         if not self.control.signals:
             self.control.arm(DEFAULT_GRACE)
-        runtime_processes.ask(self.launcher, self.launcher_start)
+        runtime_processes.terminate(self.launcher, self.launcher_start)
         while self.wait_status is None and not self.control.is_late():
             time.sleep(0.02)
             self._turn()

@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime.records import StopRequest
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class Control(object):
             return "smoke run, min_steps of %s reached" % steps
         if why == "hang":
             return "it hangs (hang.action is %s)" % (run.hang.action if run.hang else None)
-        if os.path.exists(os.path.join(self.dir, "stop.json")):
+        if os.path.exists(os.path.join(self.dir, StopRequest.FILE)):
             return "stopped by `safelaunch stop`"
         return "stopped by %s" % why
 
@@ -60,7 +60,6 @@ class Control(object):
         """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
         if self.heard != len(self.signals):
             self.heard = len(self.signals)
-            asked = json_files.read_json(os.path.join(self.dir, "stop.json")) or {}
-            grace = asked.get("grace")
-            self.arm(float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE)
+            request = StopRequest.read(self.dir) or StopRequest()
+            self.arm(DEFAULT_GRACE if request.grace is None else request.grace)
         return time.monotonic() >= self.kill_at

@@ -12,7 +12,7 @@ import time
 
 from safelaunch.runtime import json_files
 from safelaunch.runtime import processes as runtime_processes
-from safelaunch.runtime.records import Failure, RunRecord, Status
+from safelaunch.runtime.records import Failure, PeersAddress, RunRecord, Status
 from safelaunch.runtime.supervise import pane
 
 FOLDERS = ("ranks", "records", "logs")
@@ -21,7 +21,7 @@ PROCESSES_LIMIT = 1 << 20  # bytes, some 7000 processes: beyond that only the li
 KEPT_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
 OWN = (
     *(".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim"),
-    "peers.json",  # read once: it has the token of the run
+    PeersAddress.FILE,  # read once: it has the token of the run
 )
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 

@@ -196,7 +196,7 @@ def _ended_itself(
         node_dir,
         outcome.run,
         attempt.number,
-        attempt.exits.found,
+        attempt.exits.newest,
         launcher,
         [source.path for source in attempt.merger.sources.values() if source.is_extra],
         observer.memory.kills(),

@@ -20,7 +20,7 @@ import select
 import socket
 import time
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime.records import PeersAddress
 from safelaunch.runtime.supervise.recovery import SMOKE, Decision, NodeEnd
 
 TYPE_CHECKING = False
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from safelaunch.runtime.supervise.control import Control
     from safelaunch.runtime.supervise.journal import Journal
 
-FILE = "peers.json"  # address, port, token; read once and removed
 BEAT = 5.0  # seconds between two signs of life
 DEAF = 30.0  # seconds of silence after which a node is said not to answer
 GONE = 120.0  # and where nothing is written here either, it is gone
@@ -100,9 +99,9 @@ class _Line(object):
 class Peers(object):
     """The other nodes of a run."""
 
-    def __init__(self, told: dict[str, Any], run: RunRecord, journal: Journal) -> None:
-        self.place = (str(told["address"]), int(told["port"]))
-        self.token = str(told["token"])
+    def __init__(self, first: PeersAddress, run: RunRecord, journal: Journal) -> None:
+        self.address = (first.address, first.port)  # of node 0
+        self.token = first.token
         self.hosts = list(run.hosts)
         self.node = run.node
         self.journal = journal
@@ -132,7 +131,7 @@ class Peers(object):
             self.door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             self.door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.door.setblocking(False)
-            self.door.bind(self.place)
+            self.door.bind(self.address)
             self.door.listen(MOST)
 
     def close(self, is_asked: Callable[[], bool], *, is_bad: bool, attempt: int = 0) -> None:
@@ -329,7 +328,7 @@ class Peers(object):
     def _connect(self, now: float) -> None:
         link = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         link.setblocking(False)
-        if link.connect_ex(self.place) not in (0, errno.EINPROGRESS):
+        if link.connect_ex(self.address) not in (0, errno.EINPROGRESS):
             link.close()
             return
         line = _Line(link, now, node=0)
@@ -386,12 +385,11 @@ def _ends_others(end: NodeEnd) -> bool:
 
 def open_peers(node_dir: str, run: RunRecord, journal: Journal) -> Peers | None:
     """Return the other nodes of a run; None where there are none, or no way to them is known."""
-    path = os.path.join(node_dir, FILE)
-    told = json_files.read_json(path)
-    if told is None or len(run.hosts) < 2:  # noqa: PLR2004 - it is alone
+    first = PeersAddress.read(node_dir)
+    if first is None or len(run.hosts) < 2:  # noqa: PLR2004 - it is alone
         return None
-    os.unlink(path)  # the token is nobody else's
-    found = Peers(told, run, journal)
+    os.unlink(os.path.join(node_dir, PeersAddress.FILE))  # the token is nobody else's
+    found = Peers(first, run, journal)
     try:
         found.open()
     except OSError as e:

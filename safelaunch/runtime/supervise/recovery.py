@@ -32,47 +32,28 @@ NCCL_BUILD = (
 
 
 class Decision(Record):
-    """What follows an attempt; on several nodes node 0 decides, and sends it to the others.
+    """What follows an attempt; on several nodes node 0 decides, and sends it to the others."""
 
-    action: restart or stop
-    delay: seconds before a restart
-    rung: steps of the NCCL ladder above the start
-    port: rendezvous port of the next attempt, where node 0 has chosen one
-    why: the reason, a sentence
-    """
-
-    action: str = "stop"
-    delay: float = 0.0
-    rung: int = 0
-    port: Nullable[int] = None
-    why: str = ""
+    action: str = "stop"  # restart or stop
+    delay: float = 0.0  # seconds before a restart
+    rung: int = 0  # steps of the NCCL ladder above the start
+    port: Nullable[int] = None  # rendezvous port of the next attempt, where node 0 has chosen one
+    why: str = ""  # the reason, a sentence
 
 
 class NodeEnd(Record):
-    """How an attempt has ended on one node, as its peers hear it.
+    """How an attempt has ended on one node, as its peers hear it."""
 
-    node: number of the node
-    state: succeeded, failed, stopped or lost
-    stopped_by: what stopped it
-    class_name: failure class
-    rank: rank that failed first
-    what: the failure in one line
-    role: root, cascade or unknown
-    time: when it failed, seconds since 1970
-    exit_code: exit code of the rank or launcher that failed
-    unmet: conditions of `success` that are not met
-    """
-
-    node: int = -1
-    state: str = ""
-    stopped_by: Nullable[str] = None
-    class_name: Nullable[str] = None
-    rank: Nullable[int] = None
-    what: Nullable[str] = None
-    role: Nullable[str] = None
-    time: Nullable[float] = None
-    exit_code: Nullable[int] = None
-    unmet: Nullable[Sequence[str]] = None
+    node: int = -1  # number of the node
+    state: str = ""  # succeeded, failed, stopped or lost
+    stopped_by: Nullable[str] = None  # what stopped it
+    class_name: Nullable[str] = None  # failure class
+    rank: Nullable[int] = None  # rank that failed first
+    what: Nullable[str] = None  # the failure in one line
+    role: Nullable[str] = None  # root, cascade or unknown
+    time: Nullable[float] = None  # when it failed, seconds since 1970
+    exit_code: Nullable[int] = None  # exit code of the rank or launcher that failed
+    unmet: Nullable[Sequence[str]] = None  # conditions of `success` that are not met
 
 
 def decide(  # noqa: PLR0917 - all the grounds of one decision

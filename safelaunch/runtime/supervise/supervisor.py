@@ -106,12 +106,12 @@ class Supervisor(object):
 
     def run_attempts(self, wakeup: int) -> None:
         """Follow the attempts until one ends for good."""
-        self.current.exits.look()
+        self.current.exits.update()
         self._hold()
         for part in LATE:  # once the job is on its way; meanwhile ranks may come and go
-            self.current.exits.look()
+            self.current.exits.update()
             importlib.import_module(part)
-        self.current.exits.look()
+        self.current.exits.update()
         from safelaunch.runtime.supervise import observer  # noqa: PLC0415 - as above
 
         if len(self.run.hosts) > 1:

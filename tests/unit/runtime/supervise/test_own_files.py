@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from safelaunch import runtime
+from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.start import run_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LATE = """
 import shutil, sys
@@ -23,10 +27,7 @@ print(outcome.determine.__module__, len(table.load().signatures) > 100)
 
 
 def test_late_imports_survive_the_removal_of_the_run_directory(tmp_path: Path) -> None:
-    for folder in runtime.folders():
-        (tmp_path / folder).mkdir()
-    for path, file in runtime.files().items():
-        (tmp_path / path).write_bytes(Path(file).read_bytes())
+    run_dir.fill(str(tmp_path), RunRecord(), [])
     words = [sys.executable, "-I", "-S", "-B", "-c", LATE, str(tmp_path / "runtime")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout == "safelaunch.runtime.supervise.outcome True\n", done.stderr

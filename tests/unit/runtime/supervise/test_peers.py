@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.workspace import DEADLINE
 
-from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.records import PeersAddress, RunRecord
 from safelaunch.runtime.supervise import peers
 from safelaunch.runtime.supervise.peers import Peers
 from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
@@ -48,11 +47,11 @@ class Journal:
 
 
 def make(port: int, node: int, token: str = "secret") -> Peers:  # noqa: S107 - of this test
-    told = {"address": "127.0.0.1", "port": port, "token": token}
+    address = PeersAddress(address="127.0.0.1", port=port, token=token)
     journal: Any = Journal()
-    found = Peers(told, RunRecord(hosts=HOSTS, node=node), journal)
-    found.open()
-    return found
+    node_peers = Peers(address, RunRecord(hosts=HOSTS, node=node), journal)
+    node_peers.open()
+    return node_peers
 
 
 @pytest.fixture
@@ -303,13 +302,12 @@ def test_a_stop_ends_the_waiting_for_the_others(three: list[Peers]) -> None:
 
 
 def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
-    path = tmp_path / peers.FILE
-    path.write_text(json.dumps({"address": "127.0.0.1", "port": port, "token": "secret"}))
+    PeersAddress(address="127.0.0.1", port=port, token="secret").write(str(tmp_path))  # noqa: S106 - of this test
     journal: Any = Journal()
     found = peers.open_peers(str(tmp_path), RunRecord(hosts=HOSTS, node=0), journal)
     assert found is not None
     found.close(lambda: True, is_bad=False)
-    assert not path.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_of_one_node_has_no_peers(tmp_path: Path) -> None:
