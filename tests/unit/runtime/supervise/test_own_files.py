@@ -16,7 +16,7 @@ LATE = """
 import shutil, sys
 sys.path.insert(0, sys.argv[1])
 from safelaunch.runtime.supervise import own_files
-own_files.hold()
+own_files.load()
 shutil.rmtree(sys.argv[1])
 from safelaunch.runtime.start import start_probe
 from safelaunch.runtime.failure import analyse
