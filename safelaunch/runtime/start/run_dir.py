@@ -1,4 +1,4 @@
-"""The run directory: where it is, what a start makes there and beside it, and taking it back."""
+"""The run directory: its path, what a start creates there and beside it, and removing that."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def node_dir(run_id: str, node: int, base: str | None = None) -> str:
-    """Return the folder of a node's part of a run, below `base`: safelaunch's folder, or `home`."""
-    return "%s/runs/%s/node-%d" % (base or home(), run_id, node)
+    """Return the folder of a node of a run, below `base`: safelaunch's folder, or `home`."""
+    return f"{base or home()}/runs/{run_id}/node-{node}"
 
 
 def lock(node_dir: str, created: list[str]) -> bool:
-    """Make a node's folder; return False where it is there: another start has this run's id."""
+    """Make a node's folder; return False where it exists: another start has this run's id."""
     run = os.path.dirname(node_dir)
     runs = os.path.dirname(run)
     try:
@@ -63,7 +63,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _unwritable(e: OSError) -> OSError:
-    return OSError(e.errno, "cannot write the run directory: %s" % e.strerror, e.filename)
+    return OSError(e.errno, f"cannot write the run directory: {e.strerror}", e.filename)
 
 
 def reserve_log(path: str | None, created: list[str]) -> None:
@@ -83,11 +83,11 @@ def reserve_log(path: str | None, created: list[str]) -> None:
         why = "the log exists, and is never overwritten: put {time} or {id} in its name"
         raise FileExistsError(errno.EEXIST, why, path) from None
     except OSError as e:
-        raise OSError(e.errno, "cannot write the log: %s" % e.strerror, path) from e
+        raise OSError(e.errno, f"cannot write the log: {e.strerror}", path) from e
 
 
 def _create(path: str, created: list[str], create: Any) -> None:
-    """Create a file or folder, and note that it is the start's to remove."""
+    """Create a file or folder, and add it to what a start that fails removes."""
     created.append(path)  # before: Ctrl-C may come between the two
     try:
         create()
@@ -98,14 +98,15 @@ def _create(path: str, created: list[str], create: Any) -> None:
 
 def remove(node_dir: str, created: Iterable[str]) -> None:
     """Remove what a start has created, the newest first, but no folder that others use."""
-    for path in reversed(list(created)):
+    folder = os.path.dirname(node_dir)  # of the run, which may have other nodes
+    for path in (*reversed(list(created)), folder):
         if path == node_dir:
             _remove_tree(node_dir)
-        elif os.path.isdir(path):
-            _quietly(os.rmdir, path)
-        else:
-            _quietly(os.unlink, path)
-    _quietly(os.rmdir, os.path.dirname(node_dir))  # unless another node of the run lies in it
+            continue
+        try:
+            (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+        except OSError:
+            pass
 
 
 def _remove_tree(path: str) -> None:
@@ -115,10 +116,3 @@ def _remove_tree(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
         if os.path.isdir(path):
             time.sleep(0.01)
-
-
-def _quietly(remove: Any, path: str) -> None:
-    try:
-        remove(path)
-    except OSError:
-        pass
