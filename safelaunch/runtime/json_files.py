@@ -37,7 +37,7 @@ def replace(path: str, data: bytes) -> None:
 
 def write(path: str, data: bytes, mode: int = 0o600) -> None:
     """Write a file in place. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
 
