@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import shutil
 import time
@@ -47,11 +48,33 @@ def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]]) -> N
         for name, data in files:
             _write(os.path.join(node_dir, name), data)
         for name, path in sources.items():
-            with open(path, "rb") as source:
-                _write(os.path.join(node_dir, name), source.read())
+            _copy(path, os.path.join(node_dir, name))
         run.write(node_dir)
     except OSError as e:
         raise _unwritable(e) from e
+
+
+def _copy(source: str, path: str) -> None:
+    """Copy a file of the runtime and its bytecode: that halves the CPU time of a supervisor.
+
+    Python uses bytecode where it is of its own version, and the source has the time and size that
+    are recorded there.
+    """
+    with open(source, "rb") as file:
+        _write(path, file.read())
+        info = os.fstat(file.fileno())
+    if not source.endswith(".py"):
+        return
+    try:
+        cached = importlib.util.cache_from_source(source)
+        with open(cached, "rb") as file:
+            data = file.read()
+    except (OSError, NotImplementedError):
+        return
+    folder = os.path.join(os.path.dirname(path), "__pycache__")
+    os.makedirs(folder, 0o700, exist_ok=True)
+    _write(os.path.join(folder, os.path.basename(cached)), data)
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
 
 
 def _write(path: str, data: bytes) -> None:
