@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.hostfacts import machine
-from safelaunch.hostfacts.tools.report import Card, GpuError, MigDevice, NvLink, Process, Report
+from safelaunch.hostfacts.tools.report import Card, GpuError, GpuProcess, MigDevice, NvLink, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +126,7 @@ def _processes(
     if apps is None and xml is None:
         return None
     by_uuid = {card.uuid: card.index for card in cards}
-    processes: dict[tuple[int, int | None], Process] = {}
+    processes: dict[tuple[int, int | None], GpuProcess] = {}
     # the XML overrides: it also lists graphics processes, and the kinds
     for process in (*(apps or ()), *(xml or ())):
         card = by_uuid.get(process.uuid, process.card) if process.uuid else process.card

@@ -20,9 +20,8 @@ from safelaunch.runs import mirror
 from safelaunch.runtime import backends
 from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.commands import CommandResult
-from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.records import PeersAddress, RunRecord
 from safelaunch.runtime.start.starter import StartAnswer
-from safelaunch.runtime.supervise import peers
 from safelaunch.ssh.errors import Unreachable
 from safelaunch.start import preflight
 from safelaunch.start.caller import Started
@@ -249,7 +248,7 @@ def _request(
     more = {}
     if order.routes is not None:
         routes = order.routes
-        met = {"address": routes.addresses[0], "port": routes.meeting, "token": token}
-        more[peers.FILE] = json.dumps(met).encode()
+        first = PeersAddress(address=routes.addresses[0], port=routes.meeting, token=token)
+        more[PeersAddress.FILE] = json.dumps(first.to_json()).encode()
     environ = report.machine.environ
     return start_request(order.plan, facts, order.caller, environ, rank=rank, more=more)

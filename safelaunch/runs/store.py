@@ -126,28 +126,18 @@ def _newest(runs: list[Run]) -> Run:
 
 
 class Mirror(Record):
-    """What is known here of a run's node on a host.
-
-    host: the host, as the user names it
-    run_dir: directory of the node there
-    at: when it was last seen, seconds since 1970
-    ahead: seconds that its clock is ahead of this one
-    ranks: rank -> pid of its newest start
-    attempts: numbers of the attempts that have logs
-    served: whether its tmux server answers
-    notes: what the samples say
-    """
+    """What is known here of a run's node on a host."""
 
     FILE = agent_runs.MIRROR
 
-    host: str = ""
-    run_dir: str = ""
-    at: float | None = None
-    ahead: float | None = None
-    ranks: Mapping[str, int] = {}
-    attempts: Sequence[int] = ()
-    served: bool = False
-    notes: Sequence[str] = ()
+    host: str = ""  # the host, as the user names it
+    run_dir: str = ""  # directory of the node there
+    at: float | None = None  # when it was last seen, seconds since 1970
+    ahead: float | None = None  # seconds that its clock is ahead of this one
+    ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
+    attempts: Sequence[int] = ()  # numbers of the attempts that have logs
+    served: bool = False  # whether its tmux server answers
+    notes: Sequence[str] = ()  # what the samples say
 
 
 def mirrored(run: Run, node: int | None = None) -> Mirror | None:
@@ -233,49 +223,31 @@ def _failure(run: Run, node: int, status: StatusSummary) -> Failure | None:
 
 
 class Pids(Record):
-    """The processes of a run.
+    """The processes of a run."""
 
-    supervisor: pid of the supervisor
-    launcher: pid of the launcher
-    ranks: rank -> pid of its newest start
-    """
-
-    supervisor: int | None = None
-    launcher: int | None = None
-    ranks: Mapping[str, int] = {}
+    supervisor: int | None = None  # pid of the supervisor
+    launcher: int | None = None  # pid of the launcher
+    ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
 
 
 class ShownNode(NodeSummary):
-    """How one of several nodes is, in `show --json`.
+    """How one of several nodes is, in `show --json`."""
 
-    run_dir: directory of the node on its host
-    pids: its processes
-    """
-
-    run_dir: Nullable[str] = None
-    pids: Pids = Pids()
+    run_dir: Nullable[str] = None  # directory of the node on its host
+    pids: Pids = Pids()  # its processes
 
 
 class ShownRun(StatusSummary):
-    """A run, as `show --json` prints it.
+    """A run, as `show --json` prints it."""
 
-    version: version of the format, 1
-    id: run id
-    name: name of the job
-    host: host that it runs on, `localhost` for this machine
-    run_dir: directory of the run on its host, of several nodes that of the first
-    pids: its processes
-    failure: why it failed
-    """
-
-    version: int = 1
-    id: str = ""
-    name: str = ""
-    host: str = "localhost"
-    run_dir: str = ""
-    pids: Pids = Pids()
+    version: int = 1  # version of the format, 1
+    id: str = ""  # run id
+    name: str = ""  # name of the job
+    host: str = "localhost"  # host that it runs on, `localhost` for this machine
+    run_dir: str = ""  # directory of the run on its host, of several nodes that of the first
+    pids: Pids = Pids()  # its processes
     nodes: Sequence[ShownNode] = ()
-    failure: Nullable[Failure] = None
+    failure: Nullable[Failure] = None  # why it failed
 
 
 def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:

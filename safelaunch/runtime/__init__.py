@@ -9,30 +9,24 @@ import os
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = "runtime/safelaunch/runtime"  # of this package in a run directory
 SITE = os.path.join(FOLDER, "site")  # goes onto the PYTHONPATH of ranks
-_memory = {}  # type: dict[str, bytes]
+AGENT_ONLY = ("agent", "facts", "transfer")  # folders that no program of a run directory imports
+_memory: "dict[str, bytes]" = {}
 
 
-def files() -> "dict[str, str]":
-    """Return {path in the run directory: path here} of all files that travel."""
-    package = os.path.join(os.path.dirname(FOLDER), "__init__.py")
-    found = {os.path.dirname(PLACE) + "/__init__.py": package}
+def files(without: "tuple[str, ...]" = ()) -> "dict[str, str]":
+    """Return {path in the run directory: path of the source} of all files that travel."""
+    paths = {os.path.dirname(PLACE) + "/__init__.py": os.path.join(FOLDER, "../__init__.py")}
     for folder, subfolders, names in os.walk(FOLDER):
-        subfolders.sort()
+        subfolders[:] = sorted(name for name in subfolders if name not in without)
         place = PLACE + folder[len(FOLDER) :].replace(os.sep, "/")
         for name in sorted(names):
             if name.endswith((".py", ".json")):
-                found["%s/%s" % (place, name)] = os.path.join(folder, name)
-    return found
-
-
-def folders() -> "list[str]":
-    """Return the folders of `files` in a run directory, outer ones first."""
-    places = {os.path.dirname(path) for path in files()}
-    return sorted({"runtime"} | places)
+                paths[f"{place}/{name}"] = os.path.join(folder, name)
+    return paths
 
 
 def module_name(path: str) -> str:
-    """Return the name of the module at a path of `files`, as an import statement has it."""
+    """Return the name of the module at a path of `files`."""
     name = path[len("runtime/") : -len(".py")].replace("/", ".")
     return name[: -len(".__init__")] if name.endswith(".__init__") else name  # noqa: FURB188 - 3.9
 

@@ -1,4 +1,4 @@
-"""The claim of a node: whether its start happens, or is called off, is decided once."""
+"""The claim of a node: a lock file that decides whether its start happens or is cancelled."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from safelaunch.runtime import processes
 
 
 def acquire(node_dir: str) -> bool:
-    """Take the right to start this node, or to call its start off; the first to ask has it."""
-    who = "%d %d\n" % (os.getpid(), processes.start_time(os.getpid()) or 0)
+    """Take the right to start this node, or to cancel its start; False where it is taken."""
+    pid = os.getpid()
     try:
         fd = os.open(
             os.path.join(node_dir, "claim"),
@@ -19,16 +19,16 @@ def acquire(node_dir: str) -> bool:
     except OSError:
         return False
     try:
-        os.write(fd, who.encode())
+        os.write(fd, b"%d %d\n" % (pid, processes.start_time(pid) or 0))
     except OSError:
-        pass  # a full disk: the claim itself holds
+        pass  # a full disk: the file itself is the claim
     finally:
         os.close(fd)
     return True
 
 
 def holder(node_dir: str) -> tuple[int, int] | None:
-    """Return (pid, start time) of who has the claim, or None if nobody has said so."""
+    """Return (pid, start time) of the claimant, None where the file is missing or empty."""
     try:
         with open(os.path.join(node_dir, "claim"), "rb") as file:
             pid, start = file.read().split()
@@ -38,6 +38,6 @@ def holder(node_dir: str) -> tuple[int, int] | None:
 
 
 def is_abandoned(node_dir: str) -> bool:
-    """Whether who took the claim is gone."""
+    """Whether the claimant has ended."""
     claimant = holder(node_dir)
     return claimant is not None and processes.start_time(claimant[0]) != claimant[1]

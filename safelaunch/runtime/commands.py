@@ -1,6 +1,6 @@
 """Runs a command to its end, or in a session of its own that outlives this process."""
 
-# ruff: noqa: PLC0415 - subprocess late: a supervisor imports this for its backend, and runs nothing
+# ruff: noqa: PLC0415 - a supervisor imports this for its backend, and never needs subprocess
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ class CommandResult:
 def run(
     argv: Sequence[str], *, environ: Mapping[str, str] | None = None, limit: float = LIMIT
 ) -> CommandResult:
-    """Return how a command without stdin ended; what keeps it from running is a result too.
+    """Run a command without stdin; return its result, NOT_RUN where it could not be run.
 
-    It has a session of its own: Ctrl-C is for the caller, who then cleans up, not for half of a
-    start.
+    It has a session of its own: Ctrl-C is for the caller, who then cleans up.
     """
     import subprocess
 
@@ -47,16 +46,15 @@ def run(
         child = _popen(argv, subprocess.PIPE, environ)
     except OSError as e:
         if isinstance(e, FileNotFoundError) and "/" not in argv[0]:
-            return CommandResult(NOT_RUN, "", "`%s` is not installed" % argv[0])
-        return CommandResult(NOT_RUN, "", "`%s` cannot be run: %s" % (argv[0], e.strerror))
+            return CommandResult(NOT_RUN, "", f"`{argv[0]}` is not installed")
+        return CommandResult(NOT_RUN, "", f"`{argv[0]}` cannot be run: {e.strerror}")
     try:
         out, err = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         child.kill()
         with child:  # not for the end of its output, which a child of its own may hold open
             pass
-        why = "`%s` did not answer within %g s" % (argv[0], limit)
-        return CommandResult(NOT_RUN, "", why)
+        return CommandResult(NOT_RUN, "", f"`{argv[0]}` did not answer within {limit:g} s")
     except BaseException:
         try:
             child.wait(1)  # half of a tmux server would be harder to clean up than a whole one

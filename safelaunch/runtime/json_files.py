@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-RESERVED = 8192  # bytes kept for the last status of a run
-RESERVED_FAILURE = 64 << 10  # bytes kept for failure.json: 64 ranks, an exception and its causes
+RESERVED = 8192  # bytes set aside for the last status of a run
+RESERVED_FAILURE = 64 << 10  # bytes set aside for failure.json: 64 ranks, an exception, its causes
 
 
 def read_json(path: str) -> dict[str, object] | None:
@@ -21,28 +21,44 @@ def read_json(path: str) -> dict[str, object] | None:
 
 def write_json(path: str, data: dict[str, object]) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never half of it."""
-    temporary = "%s.%d" % (path, os.getpid())
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    replace(path, json.dumps(data, indent=1).encode())
+
+
+def replace(path: str, data: bytes) -> None:
+    """Write a file under a temporary name, then rename it. Raises OSError."""
+    temporary = f"{path}.{os.getpid()}"
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(json.dumps(data, indent=1).encode())
+        write(temporary, data)
         os.replace(temporary, path)
     except OSError:
-        _remove(temporary)
+        remove(temporary)
         raise
+
+
+def write(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Write a file in place. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+
+
+def remove(path: str) -> None:
+    """Remove a file, if that is possible."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def reserve(path: str, size: int = RESERVED) -> None:
     """Set space aside: a disk that fills up must not hide how the run ended. Raises OSError."""
-    fd = os.open(path + ".reserve", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(b" " * size)
+    write(path + ".reserve", b" " * size)
 
 
 def write_reserved(path: str, data: dict[str, object]) -> None:
-    """Write a JSON file into the space set aside; blanks behind JSON mean nothing. Raises OSError.
+    """Write a JSON file into the space set aside, padded with blanks. Raises OSError.
 
-    What does not fit goes with its longest texts and lists cut short.
+    Where it does not fit, its longest texts and lists are cut short.
     """
     with open(path + ".reserve", "r+b") as file:
         size = os.fstat(file.fileno()).st_size
@@ -50,22 +66,19 @@ def write_reserved(path: str, data: dict[str, object]) -> None:
     os.replace(path + ".reserve", path)
 
 
-def _fitting(data: dict[str, object], size: int) -> bytes:
+def _fitting(data: object, size: int) -> bytes:
     text = json.dumps(data).encode()
     while len(text) > size:
         shorter = _shortened(data)
         if shorter == data:
-            break  # it has nothing that could be cut: names and numbers alone
-        data = shorter if isinstance(shorter, dict) else data
-        text = json.dumps(data).encode()
+            break  # only names and numbers are left
+        data, text = shorter, json.dumps(shorter).encode()
     return text
 
 
 def _shortened(value: object) -> object:
-    """Return a JSON value with the longest that it holds at half its length."""
-    if isinstance(value, str):
-        return value[: len(value) // 2]
-    if isinstance(value, list):
+    """Return a JSON value whose longest text or list has half its length."""
+    if isinstance(value, (str, list)):
         return value[: len(value) // 2]
     if isinstance(value, dict) and value:
         longest = max(value, key=lambda key: len(json.dumps(value[key])))
@@ -75,11 +88,4 @@ def _shortened(value: object) -> object:
 
 def release(path: str) -> None:
     """Give up the space that was set aside."""
-    _remove(path + ".reserve")
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+    remove(path + ".reserve")

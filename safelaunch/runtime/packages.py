@@ -1,4 +1,4 @@
-"""The packages that tell most of a training environment, the most telling ones first."""
+"""The packages that matter most in a training environment, the most important ones first."""
 
 TRAINING = (
     "torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "sglang", "ray",

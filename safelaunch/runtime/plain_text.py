@@ -10,7 +10,7 @@ ESCAPE_SEQUENCE = (
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Return a text with control characters and lone surrogates, but `keep`, written as `\x1b`."""
+    r"""Return a text with control characters and lone surrogates escaped, as in `\x1b`."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,8 +1,10 @@
-"""Who holds a TCP port: from the kernel's table of sockets, and the descriptors of processes.
+"""Which processes hold a TCP port: from the kernel's table of sockets, and their descriptors.
 
-Seen is what this process may see: sockets of its own network namespace, and descriptors of its
+Only what this process may see: sockets of its own network namespace, and descriptors of its
 user's processes (of all with root).
 """
+
+# ruff: noqa: PLC0415 - Python may be built without pwd
 
 from __future__ import annotations
 
@@ -10,40 +12,43 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
     from typing import Any
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTENS = "0A"  # TCP_LISTEN of include/net/tcp_states.h
-_MOST = 1 << 24  # bytes of a table
+_TABLE_LIMIT = 1 << 24  # bytes of a table
 _SHOWN = 4  # processes of one socket: workers that were forked with it
-_WORDS = 200  # characters of a command
+_COMMAND_LIMIT = 200  # characters of a command
 
 
 def holders_of(port: int) -> dict[str, Any]:
-    """Return of a port: whether somebody `listens` (None: not known), and the `holders`.
+    """Return whether a port `listens` (None: not known), and its `holders`.
 
-    A holder has `user`, and where they are seen `pid` and `command`. Without a listener a port may
-    still be taken: by an outgoing connection, or by one that is just closing (TIME_WAIT).
+    A holder has `user`, and where they are visible `pid` and `command`. Without a listener a port
+    may still be taken: by an outgoing connection, or by one that is just closing (TIME_WAIT).
     """
-    tables = [_rows(text) for text in map(_text, _TABLES) if text]
-    rows = [row for table in tables for row in table if row[0] == port]
+    tables = [text for text in (_read(path, _TABLE_LIMIT) for path in _TABLES) if text]
+    rows = [row for text in tables for row in _rows(text) if row[0] == port]
     listening = [row for row in rows if row[1] == _LISTENS]
-    inodes = {row[3]: row[2] for row in listening or rows if row[3] != "0"}
-    found = _processes(inodes)
-    seen = {one["inode"] for one in found}
-    hidden = [{"user": _user(uid)} for inode, uid in inodes.items() if inode not in seen]
-    known = [{key: one[key] for key in ("user", "pid", "command")} for one in found]
-    listens = bool(listening) if tables else None
-    return {"listens": listens, "holders": (known + _unique(hidden))[:_SHOWN]}
+    users = {row[3]: _user(row[2]) for row in listening or rows if row[3] != "0"}
+    holders, visible = [], set()
+    for pid, inode in _processes(users):
+        words = _read(f"/proc/{pid}/cmdline", 4096).split("\0")
+        command = " ".join(word for word in words if word)[:_COMMAND_LIMIT]
+        holders.append({"user": users[inode], "pid": pid, "command": command})
+        visible.add(inode)
+    hidden = dict.fromkeys(user for inode, user in users.items() if inode not in visible)
+    holders += [{"user": user} for user in hidden]
+    return {"listens": bool(listening) if tables else None, "holders": holders[:_SHOWN]}
 
 
-def _text(table: str) -> str:
+def _read(path: str, limit: int) -> str:
     try:
-        with open(table, "rb") as file:
-            return file.read(_MOST).decode("ascii", "replace")
+        with open(path, "rb") as file:
+            return file.read(limit).decode("utf-8", "replace")
     except OSError:
-        return ""  # no IPv6, or a sandbox
+        return ""  # no IPv6, a sandbox, or a process that has ended
 
 
 def _rows(text: str) -> Iterator[tuple[int, str, int, str]]:
@@ -56,49 +61,34 @@ def _rows(text: str) -> Iterator[tuple[int, str, int, str]]:
             continue  # a line that was cut
 
 
-def _processes(inodes: dict[str, int]) -> list[dict[str, Any]]:
-    wanted = {"socket:[%s]" % inode: inode for inode in inodes}
-    found: list[dict[str, Any]] = []
-    for name in _names("/proc"):
-        if not wanted or not name.isdigit() or len(found) >= _SHOWN:
+def _processes(inodes: Container[str]) -> Iterator[tuple[int, str]]:
+    """Yield the pids that have one of these sockets open, at most _SHOWN, each with its inode."""
+    count = 0
+    for pid in _names("/proc"):
+        if count == _SHOWN or not pid.isdigit():
             continue
-        folder = "/proc/%s/fd" % name
-        for fd in _names(folder):
+        for fd in _names(f"/proc/{pid}/fd"):
             try:
-                inode = wanted.get(os.readlink(os.path.join(folder, fd)))
+                kind, _, inode = os.readlink(f"/proc/{pid}/fd/{fd}").partition(":")
             except OSError:
                 continue
-            if inode is not None:
-                told = {"pid": int(name), "command": _command(name), "user": _user(inodes[inode])}
-                found.append(dict(told, inode=inode))
+            if kind == "socket" and inode[1:-1] in inodes:
+                count += 1
+                yield int(pid), inode[1:-1]
                 break
-    return found
 
 
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        return []  # it has ended, or is another user's
-
-
-def _command(pid: str) -> str:
-    try:
-        with open("/proc/%s/cmdline" % pid, "rb") as file:
-            words = file.read(4096).decode("utf-8", "replace").split("\0")
-    except OSError:
-        return ""
-    return " ".join(word for word in words if word)[:_WORDS]
+        return []  # the process has ended, or is another user's
 
 
 def _user(uid: int) -> str:
     try:
-        import pwd  # noqa: PLC0415 - Python may be built without it
+        import pwd
 
         return pwd.getpwuid(uid).pw_name
     except (ImportError, KeyError):
         return str(uid)
-
-
-def _unique(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for at, row in enumerate(rows) if row not in rows[:at]]

@@ -1,11 +1,12 @@
-"""Sees each rank end: when, with which code or signal, though the ranks are not its children.
+"""Records the end of each rank: when, with which code or signal, though it is no child of ours.
 
-A rank notes its pid in `ranks/rank-<r>.<attempt>.<number>`: torchrun's restarts are counted from 0,
-and each further step of the job from the next 1000. A pidfd of it becomes readable at its death;
-the code then stands in /proc/PID/stat while it is a zombie, and where the launcher was faster in
-PIDFD_GET_INFO (Linux 6.15). Where there are no pidfds nothing is seen: the code stays None, and
-torchrun's own block tells it.
+A rank writes its pid into `ranks/rank-<r>.<attempt>.<number>`: torchrun's restarts are counted from
+0, and each further step of the job from the next 1000. A pidfd of it becomes readable at its death;
+the code is then in /proc/PID/stat while it is a zombie, and where the launcher was faster in
+PIDFD_GET_INFO (Linux 6.15). Without pidfds the code stays None; torchrun's error block has it.
 """
+
+# ruff: noqa: PLC0415 - fcntl: the supervisor imports it beside the job
 
 from __future__ import annotations
 
@@ -25,174 +26,167 @@ PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11
 PIDFD_INFO_EXIT = 1 << 3
 EXIT_CODE_AT = 60  # after mask, cgroup id, three pids and eight ids
 STAT_EXIT_CODE = 49  # proc(5): field 52, counted behind the command's name
-STEP = 1000  # site/sitecustomize.py
-SKEW = 2 * 10**9  # ns: by more than that a file server's clock is another one
+STEP = 1000  # numbers of one step of the job: site/sitecustomize.py
+EMPTY_LOOKS = 100  # of a marker, some seconds: a full disk leaves it empty for ever
+SKEW = 2 * 10**9  # ns: a file server's clock that differs by more is not ours
 
 
-class Exits(object):
+class Exits:
     """The ends of the ranks of one attempt.
 
-    `found` has the newest start of each rank: {rank: {pid, restart, code, signal, time_ns, made_ns,
-    earlier}}; `restart` is the number in the marker's name, `earlier` are other starts of the rank.
+    `newest` has the newest start of each rank: {rank: {pid, restart, code, signal, time_ns,
+    made_ns, earlier}}; `restart` is the number in the marker's name, `earlier` has other starts.
     """
 
     def __init__(self, node_dir: str, attempt: int) -> None:
         self.folder = os.path.join(node_dir, "ranks")
         self.attempt = attempt
-        self.found: dict[int, dict[str, Any]] = {}
-        self.all: dict[tuple[int, int], dict[str, Any]] = {}
-        self.starts: dict[tuple[int, int], int] = {}
+        self.newest: dict[int, dict[str, Any]] = {}
+        self.all: dict[tuple[int, int], dict[str, Any]] = {}  # by rank and number
+        self.start_times: dict[tuple[int, int], int] = {}
         self.fds: dict[int, tuple[int, int]] = {}
-        self.known: set[str] = set()
-        self.blank: dict[str, int] = {}
+        self.done: set[str] = set()  # markers that need no further look
+        self.empty: dict[str, int] = {}  # markers -> looks
 
-    def look(self) -> bool:
-        """Take note of ranks that have started; True if there were any."""
+    def update(self) -> bool:
+        """Read the markers of ranks that have started since; return whether there were any."""
         try:
-            names = os.listdir(self.folder)
+            fresh = [name for name in os.listdir(self.folder) if name not in self.done]
         except OSError:
             return False
-        fresh = [name for name in names if name not in self.known]
         for name in fresh:
             parts = name[len("rank-") :].split(".") if name.startswith("rank-") else []
-            if len(parts) != 3 or not all(part.isdigit() for part in parts):  # noqa: PLR2004
-                self.known.add(name)
+            is_marker = len(parts) == 3 and all(part.isdigit() for part in parts)  # noqa: PLR2004
+            if not is_marker or int(parts[1]) != self.attempt:
+                self.done.add(name)
                 continue
-            rank, attempt, number = (int(part) for part in parts)
-            if attempt != self.attempt:
-                self.known.add(name)
-                continue
-            told = self._read(name)
-            if told is not None:
-                self.known.add(name)
-                self._add((rank, number), *told)
+            process = self._read(name)
+            if process is not None:
+                self.done.add(name)
+                self._add((int(parts[0]), int(parts[2])), *process)
         return bool(fresh)
 
     def _read(self, name: str) -> tuple[int, int] | None:
-        """Return the pid in a marker, as it is here, and when it was made; None if unwritten."""
+        """Return the pid in a marker, as of our namespace, and its time; None if unwritten."""
         now = time.time_ns()
         try:
             with open(os.path.join(self.folder, name), "rb") as file:
                 words = file.read().decode("ascii", "replace").split()
-                made = os.fstat(file.fileno()).st_mtime_ns
+                written = os.fstat(file.fileno()).st_mtime_ns
         except OSError:
             return None
-        if not words:  # a full disk leaves it empty for ever
-            self.blank[name] = self.blank.get(name, 0) + 1
-            if self.blank[name] > 100:  # noqa: PLR2004 - some seconds
-                self.known.add(name)
+        if not words:
+            self.empty[name] = self.empty.get(name, 0) + 1
+            if self.empty[name] > EMPTY_LOOKS:
+                self.done.add(name)
         if not words or not words[0].isdigit():
             return None
         pid = int(words[0])
         if len(words) > 1 and words[1] != processes.machine()["pidns"]:
-            pid = _from_inside(pid, words[1])
-        return pid, made if -SKEW < now - made < SKEW else now
+            pid = _pid_outside(pid, words[1])
+        return pid, written if -SKEW < now - written < SKEW else now
 
-    def _add(self, key: tuple[int, int], pid: int, made: int) -> None:
+    def _add(self, key: tuple[int, int], pid: int, written: int) -> None:
         rank, number = key
-        one: dict[str, Any] = {
+        start: dict[str, Any] = {
             "pid": pid,
             "restart": number,
             "code": None,
             "signal": "",
             "time_ns": 0,
-            "made_ns": made,
+            "made_ns": written,
             "earlier": [],
         }
-        self.all[key] = one
-        last = self.found.get(rank)
-        if last is None or _is_newer(one, last):
-            one["earlier"] = [] if last is None else [*last.pop("earlier"), last]
-            self.found[rank] = one
+        self.all[key] = start
+        last = self.newest.get(rank)
+        if last is None or _is_newer(start, last):
+            start["earlier"] = [] if last is None else [*last.pop("earlier"), last]
+            self.newest[rank] = start
         else:
-            last["earlier"].append(one)
-        seen = processes.stat_of(pid) if pid else None
-        self.starts[key] = seen[2] if seen else 0
+            last["earlier"].append(start)
         if not pid:
-            return  # nothing can be seen of it from here
+            return  # it cannot be observed from here
+        self.start_times[key] = (processes.stat_of(pid) or ("", 0, 0))[2]
         try:
-            fd = os.pidfd_open(pid)  # type: ignore[attr-defined,unused-ignore]
+            self.fds[os.pidfd_open(pid)] = key  # type: ignore[attr-defined,unused-ignore]
         except (AttributeError, OSError):
-            return
-        self.fds[fd] = key
+            pass
 
-    def ended(self, fd: int, now: int) -> None:
-        """Note the end of the rank behind a pidfd that was seen to be readable at `now`, in ns."""
-        self._close(fd, now)
-
-    def _close(self, fd: int, now: int) -> None:
-        one = self.all[self.fds.pop(fd)]
-        status = _zombie(one["pid"])
+    def on_readable(self, fd: int, now: int) -> None:
+        """Record the end of the rank of a pidfd, which became readable at `now`, in ns."""
+        start = self.all[self.fds.pop(fd)]
+        status = _zombie(start["pid"])
         if status is None:
             status = _reaped(fd)
         os.close(fd)
-        self._note(one, status, now)
+        _record(start, status, now)
 
-    def reaped(self, pid: int, status: int) -> None:
-        """Note the end of a rank that had become our own child."""
-        for one in self.all.values():
-            if one["pid"] == pid and one["code"] is None:
-                self._note(one, status, time.time_ns())
-
-    def _note(self, one: dict[str, Any], status: int | None, now: int) -> None:
-        one["time_ns"] = one["time_ns"] or now
-        if status is not None:
-            one["code"], one["signal"] = decode(status)
+    def on_reaped(self, pid: int, status: int) -> None:
+        """Record the end of a rank that had become our own child."""
+        for start in self.all.values():
+            if start["pid"] == pid and start["code"] is None:
+                _record(start, status, time.time_ns())
 
     def alive(self) -> dict[int, tuple[int, int]]:
-        """Return {rank: (pid, start time)} of the ranks that live, in their newest start."""
-        found = {}
-        for rank, newest in self.found.items():
-            for one in (newest, *reversed(newest["earlier"])):
-                start = self.starts.get((rank, one["restart"]), 0)
-                if start and processes.start_time(one["pid"]) == start:
-                    found[rank] = (one["pid"], start)
+        """Return {rank: (pid, start time)} of the ranks that are alive, of their newest start."""
+        alive = {}
+        for rank, newest in self.newest.items():
+            for start in (newest, *reversed(newest["earlier"])):
+                ticks = self.start_times.get((rank, start["restart"]))
+                if ticks and processes.start_time(start["pid"]) == ticks:
+                    alive[rank] = (start["pid"], ticks)
                     break
-        return found
+        return alive
 
     def close(self) -> None:
-        """Look at each rank a last time and forget the descriptors."""
+        """Look at each rank a last time and close the descriptors."""
         for fd in list(self.fds):
-            self._close(fd, 0)
+            self.on_readable(fd, 0)
 
 
-def _is_newer(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _record(start: dict[str, Any], status: int | None, now: int) -> None:
+    start["time_ns"] = start["time_ns"] or now
+    if status is not None:
+        start["code"], start["signal"] = decode(status)
+
+
+def _is_newer(start: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether a start of a rank came after another: the clock may be set between restarts."""
-    if one["restart"] // STEP == other["restart"] // STEP:
-        return bool(one["restart"] > other["restart"])
-    return bool(one["made_ns"] >= other["made_ns"])
+    if start["restart"] // STEP == other["restart"] // STEP:
+        return bool(start["restart"] > other["restart"])
+    return bool(start["made_ns"] >= other["made_ns"])
 
 
-def _from_inside(pid: int, namespace: str) -> int:
-    """Return our number of a process that is `pid` in a namespace below ours; 0: not found."""
-    for here in processes.descendants(os.getpid()):
+def _pid_outside(pid: int, namespace: str) -> int:
+    """Return our pid of a descendant that has `pid` in its own namespace; 0 for none."""
+    for candidate in processes.descendants(os.getpid()):
         try:
-            if os.readlink("/proc/%d/ns/pid" % here) != namespace:
+            if os.readlink(f"/proc/{candidate}/ns/pid") != namespace:
                 continue
-            with open("/proc/%d/status" % here, "rb") as file:
+            with open(f"/proc/{candidate}/status", "rb") as file:
                 _, _, numbers = file.read().partition(b"\nNSpid:")
         except OSError:
             continue
         if numbers.partition(b"\n")[0].split()[-1:] == [b"%d" % pid]:
-            return here
+            return candidate
     return 0
 
 
 def decode(status: int) -> tuple[int, str]:
-    """Return exit code and signal name; a signal n is the exit code 128 + n, as shells say it."""
+    """Return exit code and signal name; a signal n is the exit code 128 + n, as in a shell."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         try:
             return 128 + number, signal.Signals(number).name
         except ValueError:
-            return 128 + number, "signal %d" % number
+            return 128 + number, f"signal {number}"
     return os.WEXITSTATUS(status), ""
 
 
 def _zombie(pid: int) -> int | None:
     """Return the wait status of a zombie as the kernel shows it to its owner."""
     try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
+        with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except OSError:
         return None
@@ -204,7 +198,7 @@ def _zombie(pid: int) -> int | None:
 
 def _reaped(fd: int) -> int | None:
     """Return the wait status of a process that its parent has reaped already."""
-    import fcntl  # noqa: PLC0415 - rarely needed
+    import fcntl
 
     info = bytearray(64)
     struct.pack_into("=Q", info, 0, PIDFD_INFO_EXIT)

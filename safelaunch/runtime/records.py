@@ -1,8 +1,8 @@
-"""The JSON records of a run, declared once: {run,status,failure,record}.json, records/rank-*.json.
+"""The JSON files of a run directory, declared once.
 
-Each attribute of a class is a key, with its type and default; the class's docstring has a line on
-each, from which docs/show-json.md is generated. `int | None` means that the key may be missing,
-`Nullable[int]` that null is written too: setting None takes the key away, or writes null.
+Each attribute of a class is a key, with its type and default; docs/show-json.md is generated from
+the comments behind them. `int | None` means that the key may be missing, `Nullable[int]` that null
+is written too: setting None takes the key away, or writes null.
 
 Reading is tolerant: a missing key has its default, a value of another type counts as missing, and
 unknown keys (of another version) survive a rewrite. A key that was never set is not written.
@@ -36,7 +36,7 @@ _PLAIN = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), 
 _MISSING = object()
 
 
-class Field(object):
+class Field:
     """A key of a record: the attribute, the JSON key, and the type as annotated."""
 
     __slots__ = ("is_nullable", "key", "kind", "name", "nested", "types")
@@ -51,7 +51,7 @@ class Field(object):
         self.nested = [part for part in parts if part not in _PLAIN]
 
     def convert(self, value: object) -> object:
-        """Return a JSON value as this field's type; _MISSING where it is of another one."""
+        """Return a JSON value as this field's type; _MISSING where it has another type."""
         if value is None:
             return None if self.is_nullable else _MISSING
         if isinstance(value, self.types):
@@ -89,8 +89,8 @@ def _plain(value: object) -> object:
 
 
 @dataclass_transform(kw_only_default=True)
-class Record(object):
-    """A JSON object with declared keys; its attributes can be set, and are known to mypy."""
+class Record:
+    """A JSON object with declared keys, which are attributes that can be set."""
 
     FILE = ""  # name in the directory of a node, of a record that is a file of its own
 
@@ -106,23 +106,22 @@ class Record(object):
     __hash__ = None  # type: ignore[assignment]
 
     def __contains__(self, name: str) -> bool:
-        """Whether an attribute was set, also to its default."""
+        """Whether an attribute is set, also to its default."""
         return name in self.__dict__
 
     def __repr__(self) -> str:
-        return "%s(%r)" % (type(self).__name__, self.to_json())
+        return f"{type(self).__name__}({self.to_json()!r})"
 
     @classmethod
     def fields(cls) -> dict[str, Field]:
         """Return {JSON key: field}, those of base classes first."""
-        found = _fields.get(cls)
-        if found is None:
-            annotations = {}  # type: dict[str, str]
+        if cls not in _fields:
+            annotations: dict[str, str] = {}
             for base in cls.__mro__[-3::-1]:  # without object and Record
                 annotations.update(base.__annotations__)
-            made = (Field(name, kind) for name, kind in annotations.items())
-            found = _fields[cls] = {field.key: field for field in made}
-        return found
+            fields = (Field(name, kind) for name, kind in annotations.items())
+            _fields[cls] = {field.key: field for field in fields}
+        return _fields[cls]
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Self:
@@ -152,7 +151,7 @@ class Record(object):
         json_files.write_json(os.path.join(node_dir, self.FILE), self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object: the keys that are set, in the order in which they were."""
+        """Return the JSON object: the keys that are set, in the order of setting."""
         fields, data = self.fields(), {}
         for name, value in self.__dict__.items():
             field = fields.get(_RENAMED.get(name, name))
@@ -161,15 +160,8 @@ class Record(object):
         data.update(self.__dict__.get(_UNKNOWN, {}))
         return data
 
-    @classmethod
-    def docs(cls) -> dict[str, str]:
-        """Return {attribute: its line of documentation} of those that this class declares."""
-        lines = (cls.__doc__ or "").split("\n\n")[-1].strip().split("\n")
-        found = (line.strip().partition(": ") for line in lines)
-        return {name: doc for name, _, doc in found if doc and name in cls.__dict__}
-
     def copy(self) -> Self:
-        """Return a copy that can be changed; what is nested in it is shared."""
+        """Return a shallow copy."""
         copy = type(self)()
         copy.__dict__.update(self.__dict__)
         return copy
@@ -180,635 +172,387 @@ class Record(object):
 
 
 _UNKNOWN = " unknown keys"  # no attribute of a class has such a name
-CLASSES = {}  # type: dict[str, type[Record]]  # by name
-_fields = {}  # type: dict[type[Record], dict[str, Field]]
+CLASSES: dict[str, type[Record]] = {}  # by name
+_fields: dict[type[Record], dict[str, Field]] = {}
 
 
 # -- parts of several records ----------------------------------------------------------------------
 
 
 class Process(Record):
-    """A process, by what stays true after its end: a pid alone may be another's by then.
+    """A process, by what stays true after its end: a pid alone may be another's by then."""
 
-    boot_id: boot id of the machine's kernel
-    pidns: pid namespace, as /proc/self/ns/pid links to it
-    pid: process id
-    start: start time in clock ticks since boot (/proc/PID/stat)
-    """
-
-    boot_id: str | None = None
-    pidns: str | None = None
-    pid: int = 0
-    start: int = 0
+    boot_id: str | None = None  # boot id of the machine's kernel
+    pidns: str | None = None  # pid namespace, as /proc/self/ns/pid links to it
+    pid: int = 0  # process id
+    start: int = 0  # start time in clock ticks since boot (/proc/PID/stat)
 
 
 class StackFrame(Record):
-    """A line of Python code that was being run.
+    """A line of Python code that was being run."""
 
-    file: path of the source file
-    line: line number
-    function: name of the function
-    code: text of the line
-    own: whether the file lies in the user's own folders
-    is_last: whether it is the innermost frame
-    """
-
-    file: str = ""
-    line: int = 0
-    function: str = ""
-    code: str = ""
-    own: bool = False
-    is_last: bool = False
+    file: str = ""  # path of the source file
+    line: int = 0  # line number
+    function: str = ""  # name of the function
+    code: str = ""  # text of the line
+    own: bool = False  # whether the file lies in the user's own folders
+    is_last: bool = False  # whether it is the innermost frame
 
 
 # -- run.json --------------------------------------------------------------------------------------
 
 
 class SuccessPolicy(Record):
-    """What a run must leave behind to count as succeeded, beyond exit code 0.
+    """What a run must leave behind to count as succeeded, beyond exit code 0."""
 
-    artifacts: globs relative to the working directory
-    min_steps: steps that must appear in the log
-    """
-
-    artifacts: Sequence[str] = ()
-    min_steps: Nullable[int] = None
+    artifacts: Sequence[str] = ()  # globs relative to the working directory
+    min_steps: Nullable[int] = None  # steps that must appear in the log
 
 
 class HangPolicy(Record):
-    """When a run without progress counts as hung, and what then happens.
+    """When a run without progress counts as hung, and what then happens."""
 
-    action: report, restart or stop
-    first_progress: seconds without progress at the start
-    factor: multiple of the median step time without progress
-    floor: least seconds without progress
-    """
-
-    action: str = "report"
-    first_progress: float = 0.0
-    factor: float = 0.0
-    floor: float = 0.0
+    action: str = "report"  # report, restart or stop
+    first_progress: float = 0.0  # seconds without progress at the start
+    factor: float = 0.0  # multiple of the median step time without progress
+    floor: float = 0.0  # least seconds without progress
 
 
 class RecoveryPolicy(Record):
-    """When a failed run is started again.
+    """When a failed run is started again."""
 
-    max_restarts: restarts at most
-    backoff: seconds before the first restart, doubled each time
-    backoff_max: longest pause before a restart, seconds
-    budget: seconds in which restarts begin
-    classes: failure class -> restart or stop
-    checkpoint: glob of checkpoints
-    progress: pattern of a line that is progress
-    no_progress: attempts in a row without progress that end it
-    ladder: whether the NCCL ladder of the profile is climbed
-    """
-
-    max_restarts: int = 0
-    backoff: float = 0.0
-    backoff_max: float = 0.0
-    budget: Nullable[float] = None
-    classes: Mapping[str, str] = {}
-    checkpoint: Nullable[str] = None
-    progress: Nullable[str] = None
-    no_progress: int = 0
-    ladder: bool = False
+    max_restarts: int = 0  # restarts at most
+    backoff: float = 0.0  # seconds before the first restart, doubled each time
+    backoff_max: float = 0.0  # longest pause before a restart, seconds
+    budget: Nullable[float] = None  # seconds in which restarts begin
+    classes: Mapping[str, str] = {}  # failure class -> restart or stop
+    checkpoint: Nullable[str] = None  # glob of checkpoints
+    progress: Nullable[str] = None  # pattern of a line that is progress
+    no_progress: int = 0  # attempts in a row without progress that end it
+    ladder: bool = False  # whether the NCCL ladder of the profile is climbed
 
 
 class RestartScripts(Record):
-    """The scripts of later attempts.
+    """The scripts of later attempts."""
 
-    token: word in the scripts that a fresh port replaces
-    scripts: file names, one for each rung of the ladder
-    rungs: variables that each rung adds
-    """
-
-    token: str = ""
-    scripts: Sequence[str] = ()
-    rungs: Sequence[str] = ()
+    token: str = ""  # word in the scripts that a fresh port replaces
+    scripts: Sequence[str] = ()  # file names, one for each rung of the ladder
+    rungs: Sequence[str] = ()  # variables that each rung adds
 
 
 class RunRecord(Record):
-    """run.json: what the start decided, and the supervisor of a node works by.
-
-    version: version of the format, 1
-    id: run id
-    name: name of the job
-    backend: what started the supervisor: tmux or setsid
-    socket: socket of the run's tmux server
-    backend_note: why no better backend was chosen
-    created: files and folders beside the node's that the start has made
-    node: number of this node
-    hosts: hosts of all nodes, as the user names them
-    world_size: number of ranks on all nodes
-    rank_logs: whether each rank writes a log of its own
-    ranks: ranks planned on this node
-    single: of one process: main, child or shell
-    cwd: working directory of the job
-    roots: folders of the user's own code
-    python: interpreter of the job
-    gpus: visible GPUs; null: all
-    capture: whether ranks record what ends them
-    logs: globs of the framework's own log files
-    log_cap: bytes at most of one log file
-    max_duration: seconds until the run is stopped
-    progress: patterns of progress in the log
-    success: conditions of success
-    hang: the watchdog; null: none
-    recovery: null: no restarts
-    smoke: whether the run ends at success.min_steps
-    again: scripts of restarts
-    fingerprint: what a resumed run must have too
-    resumes: id of the run that this one goes on from
-    log: the combined log in the project
-    terminal: the caller's terminal variables
-    job_file: path of the job file
-    safelaunch: version of safelaunch
-    created_at: when it was started, seconds since 1970
-    hostname: host name of the machine
-    starter: the process that started it
-    foreground: pid of the client that it ends with
-    """
+    """run.json: what the start decided, and the supervisor of a node works by."""
 
     FILE = "run.json"
 
-    version: int = 1
-    id: str = ""
-    name: str = ""
-    backend: Nullable[str] = None
-    socket: Nullable[str] = None
-    backend_note: Nullable[str] = None
-    created: Sequence[str] = ()
-    node: int = 0
-    hosts: Sequence[str] = ()
-    world_size: Nullable[int] = None
-    rank_logs: bool = False
-    ranks: Nullable[int] = None
-    single: Nullable[str] = None
-    cwd: str = ""
-    roots: Sequence[str] = ()
-    python: Nullable[str] = None
-    gpus: Nullable[Sequence[str]] = None
-    capture: bool = False
-    logs: Sequence[str] = ()
-    log_cap: Nullable[int] = None
-    max_duration: Nullable[float] = None
-    progress: Sequence[str] = ()
-    success: Nullable[SuccessPolicy] = None
-    hang: Nullable[HangPolicy] = None
-    recovery: Nullable[RecoveryPolicy] = None
-    smoke: bool = False
-    again: Nullable[RestartScripts] = None
-    fingerprint: Mapping[str, object] = {}
-    resumes: Nullable[str] = None
-    log: Nullable[str] = None
-    terminal: Mapping[str, str] = {}
-    job_file: Nullable[str] = None
-    safelaunch: str | None = None
-    created_at: float | None = None
-    hostname: str | None = None
-    starter: Process | None = None
-    foreground: int | None = None
+    version: int = 1  # version of the format, 1
+    id: str = ""  # run id
+    name: str = ""  # name of the job
+    backend: Nullable[str] = None  # what started the supervisor: tmux or setsid
+    socket: Nullable[str] = None  # socket of the run's tmux server
+    backend_note: Nullable[str] = None  # why no better backend was chosen
+    created: Sequence[str] = ()  # files and folders beside the node's that the start has made
+    node: int = 0  # number of this node
+    hosts: Sequence[str] = ()  # hosts of all nodes, as the user names them
+    world_size: Nullable[int] = None  # number of ranks on all nodes
+    rank_logs: bool = False  # whether each rank writes a log of its own
+    ranks: Nullable[int] = None  # ranks planned on this node
+    single: Nullable[str] = None  # of one process: main, child or shell
+    cwd: str = ""  # working directory of the job
+    roots: Sequence[str] = ()  # folders of the user's own code
+    python: Nullable[str] = None  # interpreter of the job
+    gpus: Nullable[Sequence[str]] = None  # visible GPUs; null: all
+    capture: bool = False  # whether ranks record what ends them
+    logs: Sequence[str] = ()  # globs of the framework's own log files
+    log_cap: Nullable[int] = None  # bytes at most of one log file
+    max_duration: Nullable[float] = None  # seconds until the run is stopped
+    progress: Sequence[str] = ()  # patterns of progress in the log
+    success: Nullable[SuccessPolicy] = None  # conditions of success
+    hang: Nullable[HangPolicy] = None  # the watchdog; null: none
+    recovery: Nullable[RecoveryPolicy] = None  # null: no restarts
+    smoke: bool = False  # whether the run ends at success.min_steps
+    again: Nullable[RestartScripts] = None  # scripts of restarts
+    fingerprint: Mapping[str, object] = {}  # what a resumed run must have too
+    resumes: Nullable[str] = None  # id of the run that this one goes on from
+    log: Nullable[str] = None  # the combined log in the project
+    terminal: Mapping[str, str] = {}  # the caller's terminal variables
+    job_file: Nullable[str] = None  # path of the job file
+    safelaunch: str | None = None  # version of safelaunch
+    created_at: float | None = None  # when it was started, seconds since 1970
+    hostname: str | None = None  # host name of the machine
+    starter: Process | None = None  # the process that started it
+    foreground: int | None = None  # pid of the client that it ends with
 
 
 # -- status.json -----------------------------------------------------------------------------------
 
 
 class AttemptRecord(Record):
-    """One attempt of a run.
+    """One attempt of a run."""
 
-    attempt: number, from 1
-    started_at: seconds since 1970
-    rung: steps of the NCCL ladder above the start
-    port: fresh rendezvous port
-    ended_at: seconds since 1970
-    elapsed: seconds that it ran
-    state: how it ended; missing while it runs
-    exit_code: exit code of the launcher
-    steps: highest step in its log
-    checkpoint: time of the newest checkpoint
-    progressed: whether it made progress
-    class_name: failure class
-    rank: rank that failed first
-    what: the failure in one line
-    next: what was decided after it, and why
-    """
-
-    attempt: int = 0
-    started_at: float | None = None
-    rung: int = 0
-    port: Nullable[int] = None
-    ended_at: float | None = None
-    elapsed: float | None = None
-    state: str | None = None
-    exit_code: Nullable[int] = None
-    steps: Nullable[int] = None
-    checkpoint: Nullable[float] = None
-    progressed: bool = False
-    class_name: Nullable[str] = None
-    rank: Nullable[int] = None
-    what: Nullable[str] = None
-    next: str | None = None
+    attempt: int = 0  # number, from 1
+    started_at: float | None = None  # seconds since 1970
+    rung: int = 0  # steps of the NCCL ladder above the start
+    port: Nullable[int] = None  # fresh rendezvous port
+    ended_at: float | None = None  # seconds since 1970
+    elapsed: float | None = None  # seconds that it ran
+    state: str | None = None  # how it ended; missing while it runs
+    exit_code: Nullable[int] = None  # exit code of the launcher
+    steps: Nullable[int] = None  # highest step in its log
+    checkpoint: Nullable[float] = None  # time of the newest checkpoint
+    progressed: bool = False  # whether it made progress
+    class_name: Nullable[str] = None  # failure class
+    rank: Nullable[int] = None  # rank that failed first
+    what: Nullable[str] = None  # the failure in one line
+    next: str | None = None  # what was decided after it, and why
 
 
 class Waiting(Record):
-    """The pause before a restart.
+    """The pause before a restart."""
 
-    until: when the next attempt starts, seconds since 1970
-    why: why it is restarted
-    """
-
-    until: float = 0.0
-    why: str = ""
+    until: float = 0.0  # when the next attempt starts, seconds since 1970
+    why: str = ""  # why it is restarted
 
 
 class RankStack(Record):
-    """What one rank of a hung job was doing.
+    """What one rank of a hung job was doing."""
 
-    pid: process id
-    how: py-spy, faulthandler, or `none: why`
-    frame: the user's innermost line
-    call: call that it waits in
-    state: process state of the kernel
-    wchan: kernel function that it waits in
-    cpu: cores in use
-    """
-
-    pid: Nullable[int] = None
-    how: Nullable[str] = None
-    frame: Nullable[StackFrame] = None
-    call: Nullable[str] = None
-    state: Nullable[str] = None
-    wchan: Nullable[str] = None
-    cpu: Nullable[float] = None
+    pid: Nullable[int] = None  # process id
+    how: Nullable[str] = None  # py-spy, faulthandler, or `none: why`
+    frame: Nullable[StackFrame] = None  # the user's innermost line
+    call: Nullable[str] = None  # call that it waits in
+    state: Nullable[str] = None  # process state of the kernel
+    wchan: Nullable[str] = None  # kernel function that it waits in
+    cpu: Nullable[float] = None  # cores in use
 
 
 class HangReport(Record):
-    """A suspected hang, and the evidence that was gathered.
+    """A suspected hang, and the evidence that was gathered."""
 
-    since: begin of the silence, seconds since 1970
-    silent: seconds without a sign of life
-    kind: silent (no output), or stepless (output without steps)
-    over: whether the job went on by itself
-    folder: folder of the stacks
-    summary: what each rank did, in lines
-    rank: rank that holds the others up
-    frame: line of code that it is at
-    advice: what to do
-    flight: dumps of NCCL's flight recorder
-    ranks: rank -> its stack
-    """
-
-    since: float | None = None
-    silent: float = 0.0
-    kind: str = ""
-    over: bool = False
-    folder: str | None = None
-    summary: str = ""
-    rank: Nullable[int] = None
-    frame: Nullable[StackFrame] = None
-    advice: str = ""
-    flight: Sequence[str] = ()
-    ranks: Mapping[str, RankStack] = {}
+    since: float | None = None  # begin of the silence, seconds since 1970
+    silent: float = 0.0  # seconds without a sign of life
+    kind: str = ""  # silent (no output), or stepless (output without steps)
+    over: bool = False  # whether the job went on by itself
+    folder: str | None = None  # folder of the stacks
+    summary: str = ""  # what each rank did, in lines
+    rank: Nullable[int] = None  # rank that holds the others up
+    frame: Nullable[StackFrame] = None  # line of code that it is at
+    advice: str = ""  # what to do
+    flight: Sequence[str] = ()  # dumps of NCCL's flight recorder
+    ranks: Mapping[str, RankStack] = {}  # rank -> its stack
 
 
 class ProgressReport(Record):
-    """How far an attempt is, as its log tells.
+    """How far an attempt is, as its log tells."""
 
-    step: current step
-    total: number of steps
-    scope: what `step` counts in: run, epoch or bar
-    eta: seconds left, as of last_step_time
-    epoch: current epoch
-    epochs: number of epochs
-    steps_seen: steps seen in the log
-    done: steps of all epochs
-    step_time: median seconds of a step
-    loss: last loss; a text for nan and inf
-    metrics: last value of each metric
-    last_checkpoint_time: last checkpoint, since 1970
-    last_step_time: last step, seconds since 1970
-    """
-
-    step: int | None = None
-    total: Nullable[int] = None
-    scope: Nullable[str] = None
-    eta: Nullable[float] = None
-    epoch: Nullable[float] = None
-    epochs: Nullable[float] = None
-    steps_seen: int = 0
-    done: int = 0
-    step_time: Nullable[float] = None
-    loss: Nullable[float | str] = None
-    metrics: Mapping[str, object] = {}
-    last_checkpoint_time: float | None = None
-    last_step_time: float | None = None
+    step: int | None = None  # current step
+    total: Nullable[int] = None  # number of steps
+    scope: Nullable[str] = None  # what `step` counts in: run, epoch or bar
+    eta: Nullable[float] = None  # seconds left, as of last_step_time
+    epoch: Nullable[float] = None  # current epoch
+    epochs: Nullable[float] = None  # number of epochs
+    steps_seen: int = 0  # steps seen in the log
+    done: int = 0  # steps of all epochs
+    step_time: Nullable[float] = None  # median seconds of a step
+    loss: Nullable[float | str] = None  # last loss; a text for nan and inf
+    metrics: Mapping[str, object] = {}  # last value of each metric
+    last_checkpoint_time: float | None = None  # last checkpoint, since 1970
+    last_step_time: float | None = None  # last step, seconds since 1970
 
 
 class NodeSummary(Record):
-    """How one of several nodes is.
+    """How one of several nodes is."""
 
-    node: number of the node
-    host: host, as the user names it
-    state: state of the node
-    exit_code: exit code of its launcher
-    signal: signal that ended its launcher
-    reason: why it is in this state
-    stopped_by: what stopped it
-    alive: processes that are left
-    """
-
-    node: int = 0
-    host: str = ""
-    state: str = "unknown"
-    exit_code: int | None = None
-    signal: str | None = None
-    reason: str | None = None
-    stopped_by: str | None = None
-    alive: int | None = None
+    node: int = 0  # number of the node
+    host: str = ""  # host, as the user names it
+    state: str = "unknown"  # state of the node
+    exit_code: int | None = None  # exit code of its launcher
+    signal: str | None = None  # signal that ended its launcher
+    reason: str | None = None  # why it is in this state
+    stopped_by: str | None = None  # what stopped it
+    alive: int | None = None  # processes that are left
 
 
 class StatusSummary(Record):
-    """What status.json and `show --json` both have of a run.
+    """What status.json and `show --json` both have of a run."""
 
-    state: pending, running, succeeded, failed, stopped, lost or unknown
-    exit_code: exit code of the launcher
-    attempts: the attempts, the newest last
-    created_at: start of the run, since 1970
-    started_at: start of the first attempt, since 1970
-    ended_at: end, seconds since 1970
-    elapsed: seconds that it ran
-    signal: signal that ended the launcher
-    reason: why it is in this state
-    alive: processes left of a run without supervisor
-    leftovers: processes that outlived the launcher
-    unkillable: pids that cannot be ended (in the kernel)
-    warning: what the supervisor noticed
-    backend: tmux or setsid
-    socket: socket of the run's tmux server
-    stopped_by: a signal, max_duration, or node
-    progress: how far it is
-    hang: a suspected hang
-    waiting: the pause before a restart
-    recovery: why it was not restarted
-    advice: what the attempts have shown
-    as_of: last status of a dead supervisor, since 1970
-    last_sign_at: last sign of life, since 1970
-    nodes: state of each of several nodes
-    """
-
-    state: str = "unknown"
-    exit_code: Nullable[int] = None
-    attempts: Sequence[AttemptRecord] = ()
-    created_at: Nullable[float] = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    elapsed: float | None = None
-    signal: str | None = None
-    reason: str | None = None
-    alive: int | None = None
-    leftovers: int | None = None
-    unkillable: Sequence[int] = ()
-    warning: str | None = None
-    backend: Nullable[str] = None
-    socket: Nullable[str] = None
-    stopped_by: str | None = None
-    progress: ProgressReport | None = None
-    hang: HangReport | None = None
-    waiting: Waiting | None = None
-    recovery: str | None = None
-    advice: str | None = None
-    as_of: float | None = None
-    last_sign_at: float | None = None
-    nodes: Sequence[NodeSummary] = ()
+    state: str = "unknown"  # pending, running, succeeded, failed, stopped, lost or unknown
+    exit_code: Nullable[int] = None  # exit code of the launcher
+    attempts: Sequence[AttemptRecord] = ()  # the attempts, the newest last
+    created_at: Nullable[float] = None  # start of the run, since 1970
+    started_at: float | None = None  # start of the first attempt, since 1970
+    ended_at: float | None = None  # end, seconds since 1970
+    elapsed: float | None = None  # seconds that it ran
+    signal: str | None = None  # signal that ended the launcher
+    reason: str | None = None  # why it is in this state
+    alive: int | None = None  # processes left of a run without supervisor
+    leftovers: int | None = None  # processes that outlived the launcher
+    unkillable: Sequence[int] = ()  # pids that cannot be ended (in the kernel)
+    warning: str | None = None  # what the supervisor noticed
+    backend: Nullable[str] = None  # tmux or setsid
+    socket: Nullable[str] = None  # socket of the run's tmux server
+    stopped_by: str | None = None  # a signal, max_duration, or node
+    progress: ProgressReport | None = None  # how far it is
+    hang: HangReport | None = None  # a suspected hang
+    waiting: Waiting | None = None  # the pause before a restart
+    recovery: str | None = None  # why it was not restarted
+    advice: str | None = None  # what the attempts have shown
+    as_of: float | None = None  # last status of a dead supervisor, since 1970
+    last_sign_at: float | None = None  # last sign of life, since 1970
+    nodes: Sequence[NodeSummary] = ()  # state of each of several nodes
 
 
 class Status(StatusSummary):
-    """status.json: how the run of a node is.
-
-    version: version of the format, 1
-    id: run id
-    name: name of the job
-    hostname: host name of the machine
-    supervisor: the supervisor
-    launcher: the launcher of the current attempt
-    last_state: state before its host stopped answering
-    """
+    """status.json: how the run of a node is."""
 
     FILE = "status.json"
 
-    version: int = 1
-    id: str = ""
-    name: Nullable[str] = None
-    hostname: str | None = None
-    supervisor: Process | None = None
-    launcher: Process | None = None
-    last_state: str | None = None
+    version: int = 1  # version of the format, 1
+    id: str = ""  # run id
+    name: Nullable[str] = None  # name of the job
+    hostname: str | None = None  # host name of the machine
+    supervisor: Process | None = None  # the supervisor
+    launcher: Process | None = None  # the launcher of the current attempt
+    last_state: str | None = None  # state before its host stopped answering
 
 
 # -- records/rank-*.json ---------------------------------------------------------------------------
 
 
 class RankEvent(Record):
-    """A line of records/rank-*.json, which the rank itself writes (runtime/site).
+    """A line of records/rank-*.json, which the rank itself writes (runtime/site)."""
 
-    kind: exception, gap (a full disk has swallowed output) or exit (the interpreter shuts down)
-    uncaught: whether the interpreter ends the program with the exception
-    thread: thread that raised it; null: the main thread
-    rank: rank
-    local_rank: rank on its node
-    world_size: number of ranks
-    host: host name
-    pid: process id
-    attempt: number of the attempt
-    restart: number of this start of the rank
-    time_ns: wall time
-    monotonic_ns: monotonic time
-    type: qualified name of the exception's class
-    message: its text, shortened
-    traceback: the traceback as Python prints it, shortened
-    frames: its innermost frames, the innermost last
-    dropped: bytes of output that a full disk has swallowed
-    """
-
-    kind: str = ""
-    uncaught: bool = True
-    thread: Nullable[str] = None
-    rank: int = 0
-    local_rank: Nullable[int] = None
-    world_size: Nullable[int] = None
-    host: str = ""
-    pid: int = 0
-    attempt: int = 0
-    restart: int = 0
-    time_ns: int = 0
-    monotonic_ns: int = 0
-    type: str = ""
-    message: str = ""
-    traceback: str = ""
-    frames: Sequence[StackFrame] = ()
-    dropped: int = 0
+    kind: str = ""  # exception, gap (a full disk swallowed output) or exit (interpreter shutdown)
+    uncaught: bool = True  # whether the interpreter ends the program with the exception
+    thread: Nullable[str] = None  # thread that raised it; null: the main thread
+    rank: int = 0  # rank
+    local_rank: Nullable[int] = None  # rank on its node
+    world_size: Nullable[int] = None  # number of ranks
+    host: str = ""  # host name
+    pid: int = 0  # process id
+    attempt: int = 0  # number of the attempt
+    restart: int = 0  # number of this start of the rank
+    time_ns: int = 0  # wall time
+    monotonic_ns: int = 0  # monotonic time
+    type: str = ""  # qualified name of the exception's class
+    message: str = ""  # its text, shortened
+    traceback: str = ""  # the traceback as Python prints it, shortened
+    frames: Sequence[StackFrame] = ()  # its innermost frames, the innermost last
+    dropped: int = 0  # bytes of output that a full disk has swallowed
 
 
 # -- failure.json ----------------------------------------------------------------------------------
 
 
 class ExceptionRecord(Record):
-    """The exception that ended a rank.
+    """The exception that ended a rank."""
 
-    type: qualified name of its class
-    message: its text
-    traceback: the traceback as Python prints it
-    """
-
-    type: str = ""
-    message: str = ""
-    traceback: str = ""
+    type: str = ""  # qualified name of its class
+    message: str = ""  # its text
+    traceback: str = ""  # the traceback as Python prints it
 
 
 class ExceptionCause(Record):
-    """An exception behind another one.
+    """An exception behind another one."""
 
-    what: class and message in one line
-    type: qualified name of its class
-    message: its text, shortened
-    frame: the user's innermost line
-    """
-
-    what: str = ""
-    type: str = ""
-    message: str = ""
-    frame: Nullable[StackFrame] = None
+    what: str = ""  # class and message in one line
+    type: str = ""  # qualified name of its class
+    message: str = ""  # its text, shortened
+    frame: Nullable[StackFrame] = None  # the user's innermost line
 
 
 class RankFailure(Record):
-    """How another rank ended.
+    """How another rank ended."""
 
-    rank: rank; null: the launcher
-    role: root, cascade or unknown
-    class_name: failure class
-    what: the failure in one line
-    after: seconds after the first failure
-    exit_code: exit code
-    signal: signal that ended it
-    host: host, of a run of several nodes
-    node: node, of a run of several
-    time: when it failed, since 1970
-    """
-
-    rank: Nullable[int] = None
-    role: str = "unknown"
-    class_name: Nullable[str] = None
-    what: str = ""
-    after: Nullable[float] = None
-    exit_code: Nullable[int] = None
-    signal: Nullable[str] = None
-    host: Nullable[str] = None
-    node: Nullable[int] = None
-    time: Nullable[float] = None
+    rank: Nullable[int] = None  # rank; null: the launcher
+    role: str = "unknown"  # root, cascade or unknown
+    class_name: Nullable[str] = None  # failure class
+    what: str = ""  # the failure in one line
+    after: Nullable[float] = None  # seconds after the first failure
+    exit_code: Nullable[int] = None  # exit code
+    signal: Nullable[str] = None  # signal that ended it
+    host: Nullable[str] = None  # host, of a run of several nodes
+    node: Nullable[int] = None  # node, of a run of several
+    time: Nullable[float] = None  # when it failed, since 1970
 
 
 class Failure(Record):
-    """failure.json: why the newest failed attempt failed.
-
-    version: version of the format, 1
-    attempt: number of the attempt
-    class_name: failure class
-    meaning: what the class means
-    role: root (a cause), cascade (a consequence) or unknown
-    rank: rank that failed first
-    host: host that it ran on
-    node: node that it ran on, of several
-    pid: process id
-    time: when it failed, seconds since 1970
-    what: the failure in one line
-    exception: its exception
-    frame: the user's innermost line
-    exit_code: exit code
-    signal: signal that ended it
-    last_lines: end of its log
-    log: path of its log
-    printed: whether anything stands in its log
-    causes: exceptions behind it
-    stack: stack of a fatal signal
-    disk: a path on the disk that was full
-    proof: what proves it
-    others: what the other ranks then did
-    advice: what to do, in one line
-    signature: id of the signature that recognised it
-    why: cause, as the signature knows it
-    remedy: what to do, in steps
-    restart: whether a restart helps: may-help or useless
-    source: where the signature comes from
-    unmet: conditions of `success` that are not met
-    """
+    """failure.json: why the newest failed attempt failed."""
 
     FILE = "failure.json"
 
-    version: int = 1
-    attempt: int | None = None
-    class_name: Nullable[str] = None
-    meaning: str | None = None
-    role: str = "unknown"
-    rank: Nullable[int] = None
-    host: str = ""
-    node: int | None = None
-    pid: Nullable[int] = None
-    time: Nullable[float] = None
-    what: str = ""
-    exception: Nullable[ExceptionRecord] = None
-    frame: Nullable[StackFrame] = None
-    exit_code: Nullable[int] = None
-    signal: Nullable[str] = None
-    last_lines: Sequence[str] = ()
-    log: str | None = None
-    printed: bool = True
-    causes: Sequence[ExceptionCause] = ()
-    stack: Sequence[StackFrame] = ()
-    disk: Nullable[str] = None
-    proof: Nullable[str] = None
-    others: Sequence[RankFailure] = ()
-    advice: str = ""
-    signature: str | None = None
-    why: str | None = None
-    remedy: Sequence[str] = ()
-    restart: str | None = None
-    source: Sequence[str] = ()
-    unmet: Sequence[str] = ()
+    version: int = 1  # version of the format, 1
+    attempt: int | None = None  # number of the attempt
+    class_name: Nullable[str] = None  # failure class
+    meaning: str | None = None  # what the class means
+    role: str = "unknown"  # root (a cause), cascade (a consequence) or unknown
+    rank: Nullable[int] = None  # rank that failed first
+    host: str = ""  # host that it ran on
+    node: int | None = None  # node that it ran on, of several
+    pid: Nullable[int] = None  # process id
+    time: Nullable[float] = None  # when it failed, seconds since 1970
+    what: str = ""  # the failure in one line
+    exception: Nullable[ExceptionRecord] = None  # its exception
+    frame: Nullable[StackFrame] = None  # the user's innermost line
+    exit_code: Nullable[int] = None  # exit code
+    signal: Nullable[str] = None  # signal that ended it
+    last_lines: Sequence[str] = ()  # end of its log
+    log: str | None = None  # path of its log
+    printed: bool = True  # whether anything stands in its log
+    causes: Sequence[ExceptionCause] = ()  # exceptions behind it
+    stack: Sequence[StackFrame] = ()  # stack of a fatal signal
+    disk: Nullable[str] = None  # a path on the disk that was full
+    proof: Nullable[str] = None  # what proves it
+    others: Sequence[RankFailure] = ()  # what the other ranks then did
+    advice: str = ""  # what to do, in one line
+    signature: str | None = None  # id of the signature that recognised it
+    why: str | None = None  # cause, as the signature knows it
+    remedy: Sequence[str] = ()  # what to do, in steps
+    restart: str | None = None  # whether a restart helps: may-help or useless
+    source: Sequence[str] = ()  # where the signature comes from
+    unmet: Sequence[str] = ()  # conditions of `success` that are not met
 
 
 # -- record.json -----------------------------------------------------------------------------------
 
 
 class Checkout(Record):
-    """The git checkout around the working directory.
+    """The git checkout around the working directory."""
 
-    commit: hash of the commit
-    changed: changed files (--porcelain)
-    more_changed: changed files that are not listed
-    """
-
-    commit: str | None = None
-    changed: Nullable[Sequence[str]] = None
-    more_changed: int = 0
+    commit: str | None = None  # hash of the commit
+    changed: Nullable[Sequence[str]] = None  # changed files (--porcelain)
+    more_changed: int = 0  # changed files that are not listed
 
 
 class Provenance(Record):
-    """record.json: what a run was made of.
-
-    version: version of the format, 1
-    cwd: working directory of the job
-    interpreter: path of the job's Python
-    python: version of the job's Python
-    git: the checkout; null: none
-    packages: package -> version
-    """
+    """record.json: what a run was made of."""
 
     FILE = "record.json"
 
-    version: int = 1
-    cwd: str = ""
-    interpreter: str | None = None
-    python: str | None = None
-    git: Nullable[Checkout] = None
-    packages: Mapping[str, str] | None = None
+    version: int = 1  # version of the format, 1
+    cwd: str = ""  # working directory of the job
+    interpreter: str | None = None  # path of the job's Python
+    python: str | None = None  # version of the job's Python
+    git: Nullable[Checkout] = None  # the checkout; null: none
+    packages: Mapping[str, str] | None = None  # package -> version
+
+
+# -- peers.json, stop.json -------------------------------------------------------------------------
+
+
+class PeersAddress(Record):
+    """peers.json: where the supervisor of node 0 listens; read once and removed."""
+
+    FILE = "peers.json"
+
+    address: str = ""  # IPv4 address of its host
+    port: int = 0  # port that it listens on
+    token: str = ""  # secret of the run, which each connection must present
+
+
+class StopRequest(Record):
+    """stop.json: what `stop` asks of the supervisor."""
+
+    FILE = "stop.json"
+
+    grace: float | None = None  # seconds between TERM and KILL

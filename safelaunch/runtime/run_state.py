@@ -1,8 +1,10 @@
-"""Reads a run's node directory and judges it honestly; stops a run from outside. Never guesses.
+"""The state of a run, from its node directory and its processes; and stopping it from outside.
 
 States: pending, running, succeeded, failed, stopped, lost, unknown. `lost`: the supervisor is gone
-and no end was recorded. `unknown`: the run lives on another machine and cannot be looked at here.
+and no end was recorded. `unknown`: the run is on another machine, whose processes are not visible.
 """
+
+# ruff: noqa: PLC0415 - backends: at the end of a run only
 
 from __future__ import annotations
 
@@ -11,33 +13,32 @@ import os
 import time
 
 from safelaunch.runtime import claim, processes
-from safelaunch.runtime.json_files import write_json
-from safelaunch.runtime.records import Process, RunRecord, Status
+from safelaunch.runtime.records import Process, RunRecord, Status, StopRequest
 
 ENDED = ("succeeded", "failed", "stopped")
-START_LIMIT = 60.0  # seconds from the claim to the first status, before that one counts as lost
-CALLED_OFF = "called off before it started"
+START_LIMIT = 60.0  # seconds from the claim to the first status; then the run counts as lost
+SETTLING = 3.0  # seconds in which a supervisor may not be visible in tmux yet
 
 
 def current_status(node_dir: str) -> Status:
-    """Return the recorded status with the state as it is now.
+    """Return the recorded status, with the state as it is now.
 
-    Of a lost run also `alive`, how many processes are left, and `as_of`, when the rest was known.
+    Of a lost run also `alive`, how many processes are left, and `as_of`, the time of the record.
     """
-    status = _status(node_dir)
+    status = _recorded_status(node_dir)
     if status is None:
-        return _without_status(node_dir)
+        return _status_without_record(node_dir)
     supervisor = status.supervisor or Process()
     if status.state in ENDED or processes.is_alive(supervisor):
         return status
     if _is_elsewhere(status.hostname, supervisor):
-        status.state, status.reason = "unknown", "runs on %s" % status.hostname
+        status.state, status.reason = "unknown", f"runs on {status.hostname}"
         return status
-    newer = _status(node_dir)  # it may just have ended
+    newer = _recorded_status(node_dir)  # it may just have ended
     if newer is not None and newer.state in ENDED:
         return newer
     status.state = "lost"
-    status.as_of = _changed(os.path.join(node_dir, Status.FILE))
+    status.as_of = _modified(os.path.join(node_dir, Status.FILE))
     if supervisor.boot_id != processes.machine()["boot_id"]:
         status.alive, status.reason = 0, "the machine was rebooted"
         return status
@@ -46,7 +47,7 @@ def current_status(node_dir: str) -> Status:
     return status
 
 
-def _changed(path: str) -> float | None:
+def _modified(path: str) -> float | None:
     try:
         return os.stat(path).st_mtime
     except OSError:
@@ -60,43 +61,42 @@ def _is_elsewhere(hostname: str | None, process: Process) -> bool:
     return hostname != os.uname().nodename
 
 
-def _without_status(node_dir: str) -> Status:
+def _status_without_record(node_dir: str) -> Status:
     """Return the status of a start: it goes on while its starter or supervisor is running."""
     run_id = os.path.basename(os.path.dirname(node_dir))
-    try:
-        age = time.time() - os.stat(node_dir).st_mtime
-    except OSError:
-        return _without_directory(node_dir, run_id)
+    modified = _modified(node_dir)
+    if modified is None:
+        return _status_without_directory(node_dir, run_id)
     run = RunRecord.read(node_dir) or RunRecord()
     status = Status(id=run_id, name=run.name or None)
     if run.starter is not None and _is_elsewhere(run.hostname, run.starter):
-        status.state, status.reason = "unknown", "was started on %s" % run.hostname
+        status.state, status.reason = "unknown", f"was started on {run.hostname}"
         return status
-    if _status(node_dir) is not None:
+    if _recorded_status(node_dir) is not None:
         return current_status(node_dir)  # it has just been written
     busy = run.starter is not None and processes.is_alive(run.starter)
-    return _in_start(node_dir, status, age, busy=busy)
+    return _status_of_start(node_dir, status, time.time() - modified, busy=busy)
 
 
-def _in_start(node_dir: str, status: Status, age: float, *, busy: bool) -> Status:
+def _status_of_start(node_dir: str, status: Status, age: float, *, busy: bool) -> Status:
     """Complete a status by the claim and the supervisor; `busy`: the starter is running."""
     claimant = claim.holder(node_dir)
     claimed = claimant is not None and not claim.is_abandoned(node_dir)
     # the supervisor makes logs/ before its first status
-    has_files = any(_is_there(node_dir, file) for file in (Status.FILE, "logs"))
-    if claimant is None and (has_files or not _is_there(node_dir, RunRecord.FILE)):
+    has_files = _exists(node_dir, Status.FILE) or _exists(node_dir, "logs")
+    if claimant is None and (has_files or not _exists(node_dir, RunRecord.FILE)):
         removed = _removed(node_dir, status.id)  # its supervisor is just making it again
         if removed is not None:
             return removed
     if claimant and claimed and (age > START_LIMIT or has_files):
         status.state = "running"
         status.supervisor = processes.identity(*claimant)
-        status.reason = "its status.json cannot be read; the supervisor lives"
+        status.reason = "its status.json cannot be read; the supervisor is running"
         return status
-    # on a slow machine a start takes as long as it takes; a starter that was killed may have left a
-    # supervisor on its way, in tmux not yet to be seen: give that a moment
+    # on a slow machine a start may take longer than any limit; a starter that was killed may have
+    # left a supervisor on its way
     starts = busy or (claimed and age < START_LIMIT) or processes.supervisors(node_dir)
-    if not has_files and (starts or age < 3.0):  # noqa: PLR2004 - seconds, nowhere else
+    if not has_files and (starts or age < SETTLING):
         status.state = "pending"
         return status
     status.state = "lost"
@@ -107,19 +107,19 @@ def _in_start(node_dir: str, status: Status, age: float, *, busy: bool) -> Statu
     return status
 
 
-def _without_directory(node_dir: str, run_id: str) -> Status:
+def _status_without_directory(node_dir: str, run_id: str) -> Status:
     """Return the status of a run whose directory was removed: its supervisor makes it again."""
     status = _removed(node_dir, run_id)
     if status is not None:
         return status
-    if _status(node_dir) is not None:
-        return current_status(node_dir)  # it has just been made again, by one that has ended since
+    if _recorded_status(node_dir) is not None:
+        return current_status(node_dir)  # it was made again, by a supervisor that has ended since
     alive = len(remaining(node_dir, run_id))
     return Status(id=run_id, state="lost", reason="the run directory is gone", alive=alive)
 
 
 def _removed(node_dir: str, run_id: str) -> Status | None:
-    """Return the status of a run without its files whose supervisor lives; None where none does."""
+    """Return the status of a run without files whose supervisor is running, else None."""
     for pid, start in processes.supervisors(node_dir).items():
         return Status(
             id=run_id,
@@ -130,23 +130,23 @@ def _removed(node_dir: str, run_id: str) -> Status | None:
     return None
 
 
-def _status(node_dir: str) -> Status | None:
+def _recorded_status(node_dir: str) -> Status | None:
     """Return status.json if it is one that a supervisor wrote, whole."""
     status = Status.read(node_dir)
     return status if status is not None and "state" in status else None
 
 
-def _is_there(node_dir: str, name: str) -> bool:
+def _exists(node_dir: str, name: str) -> bool:
     return os.path.lexists(os.path.join(node_dir, name))
 
 
 def remaining(node_dir: str, run_id: str) -> dict[int, int]:
-    """Return {pid: start} of what is left of a run: recorded processes and marked ones."""
+    """Return {pid: start time} of what is left of a run: recorded processes and marked ones."""
     return {**(processes.marked(run_id) if run_id else {}), **recorded(node_dir)}
 
 
 def recorded(node_dir: str) -> dict[int, int]:
-    """Return {pid: start} of the recorded processes that live."""
+    """Return {pid: start time} of the recorded processes that are alive."""
     try:
         living = set(processes.pids())  # of thousands of records few are of a pid that exists
     except OSError:
@@ -155,26 +155,19 @@ def recorded(node_dir: str) -> dict[int, int]:
     try:
         with open(os.path.join(node_dir, "processes.jsonl"), "rb") as file:
             for line in file:
-                pid, start = _process(line, living, machine)
-                if pid and processes.start_time(pid) == start:
-                    alive[pid] = start
+                digits = line.partition(b'"pid": ')[2].partition(b",")[0]
+                if living is not None and digits.isdigit() and int(digits) not in living:
+                    continue
+                try:
+                    process = Process.from_json(json.loads(line.decode("utf-8", "replace")))
+                except (ValueError, AttributeError):
+                    continue  # a half-written line
+                own = {"boot_id": process.boot_id, "pidns": process.pidns}
+                if own == machine and processes.start_time(process.pid) == process.start:
+                    alive[process.pid] = process.start
     except OSError:
         pass
     return alive
-
-
-def _process(line: bytes, living: set[int] | None, machine: dict[str, str]) -> tuple[int, int]:
-    """Return pid and start time of a line; pid 0 where it is of none that may live here."""
-    digits = line.partition(b'"pid": ')[2].partition(b",")[0]
-    if living is not None and digits.isdigit() and int(digits) not in living:
-        return 0, 0
-    try:
-        process = Process.from_json(json.loads(line.decode("utf-8", "replace")))
-    except (ValueError, AttributeError):
-        return 0, 0  # a half-written line
-    if process.boot_id != machine["boot_id"] or process.pidns != machine["pidns"]:
-        return 0, 0
-    return process.pid, process.start
 
 
 # -- stopping --------------------------------------------------------------------------------------
@@ -183,11 +176,12 @@ def _process(line: bytes, living: set[int] | None, machine: dict[str, str]) -> t
 def stop(node_dir: str, grace: float) -> Status:
     """Stop a run and return its status; `alive` counts what could not be ended (normally 0).
 
-    A living supervisor is asked to stop and does it; without one the processes are ended here.
+    A supervisor that is running is asked to stop; without one the processes are ended here.
     """
     status = _after_start(node_dir)
     if status.state in ("running", "pending") and status.supervisor is not None:
-        status = _ask_to_stop(node_dir, status.supervisor, grace)
+        _ask_to_stop(node_dir, status.supervisor, grace)
+        status = current_status(node_dir)
     run_id = os.path.basename(os.path.dirname(node_dir))
     left = before = remaining(node_dir, run_id)
     if left and status.state != "unknown":
@@ -197,9 +191,9 @@ def stop(node_dir: str, grace: float) -> Status:
         )
     status = current_status(node_dir)
     if status.state == "lost":
-        status = _record_cleaned(node_dir, status, left, had_processes=bool(before))
+        _record_end(node_dir, status, left, had_processes=bool(before))
     if status.state in ENDED:
-        from safelaunch.runtime import backends  # noqa: PLC0415 - at the end of a run only
+        from safelaunch.runtime import backends
 
         backends.clean_up(status)
     status.alive = len(left)
@@ -207,10 +201,11 @@ def stop(node_dir: str, grace: float) -> Status:
 
 
 def _after_start(node_dir: str) -> Status:
-    """Return the status once a start in progress is called off, or has got through."""
+    """Return the status once a start in progress is cancelled, or is complete."""
     status = current_status(node_dir)
     if status.state == "pending" and status.supervisor is None and claim.acquire(node_dir):
-        status.state, status.reason, status.ended_at = "stopped", CALLED_OFF, time.time()
+        status.state, status.reason = "stopped", "cancelled before it started"
+        status.ended_at = time.time()
         _write(node_dir, status)
         return status
     deadline = time.monotonic() + START_LIMIT
@@ -222,44 +217,40 @@ def _after_start(node_dir: str) -> Status:
     return status
 
 
-def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> Status:
-    """Ask the supervisor to stop, wait until it has, and return the status."""
+def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
+    """Ask the supervisor to stop, and wait until it has."""
     try:
-        write_json(os.path.join(node_dir, "stop.json"), {"grace": grace})
+        StopRequest(grace=grace).write(node_dir)
     except OSError:
         pass  # a full disk: it stops with the default grace
-    asked = processes.ask(supervisor.pid, supervisor.start)
+    is_sent = processes.terminate(supervisor.pid, supervisor.start)
     deadline = time.monotonic() + grace + 30
-    status = current_status(node_dir)
-    while asked and status.state in ("running", "pending") and time.monotonic() < deadline:
+    while is_sent and current_status(node_dir).state in ("running", "pending"):
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.02)
-        status = current_status(node_dir)
-    return status
 
 
-def _record_cleaned(
+def _record_end(
     node_dir: str, status: Status, left: dict[int, int], *, had_processes: bool
-) -> Status:
-    """Record the end of a lost run; where nothing lived any more, its last sign of life."""
+) -> None:
+    """Record the end of a lost run; without processes to end, by its last sign of life."""
     if left or not status.id:
-        return status
-    status.reason = "%s; stopped afterwards" % (status.reason or "the supervisor is gone")
-    status.state, status.ended_at = "stopped", time.time()
+        return
+    status.reason = f"{status.reason or 'the supervisor is gone'}; stopped afterwards"
+    status.state, status.ended_at, status.alive = "stopped", time.time(), None
     last_sign = None if had_processes else _last_sign(node_dir, status.as_of)
     if last_sign is not None:
         status.ended_at = status.last_sign_at = last_sign
-    status.alive = None
     _write(node_dir, status)
-    return status
 
 
 def _last_sign(node_dir: str, as_of: float | None) -> float | None:
-    """Return when a run was last known to live: its newest log, or its status."""
-    times = [] if as_of is None else [as_of]
+    """Return the time of a run's newest log or of its status, None without both."""
+    times = [as_of]
     for folder, _, names in os.walk(os.path.join(node_dir, "logs")):
-        changed = [_changed(os.path.join(folder, name)) for name in names]
-        times += [time for time in changed if time is not None]
-    return max(times) if times else None
+        times += [_modified(os.path.join(folder, name)) for name in names]
+    return max((time for time in times if time is not None), default=None)
 
 
 def _write(node_dir: str, status: Status) -> None:

@@ -52,7 +52,7 @@ def job_size(count: float) -> str:
 
 
 def transfer_size(count: float) -> str:
-    """Return bytes in decimal units, as the speed of a network is told: `812 B`, `36.2 MB`."""
+    """Return bytes in decimal units, as network speeds are given: `812 B`, `36.2 MB`."""
     return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB"))
 
 

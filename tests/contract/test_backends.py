@@ -56,7 +56,7 @@ def test_a_program_is_started_and_nothing_is_left_of_it(backend: Any, tmp_path: 
             assert is_alive()
             assert backend.serves(handle) is bool(backend.attach(handle))
         finally:
-            processes.ask(pid, processes.start_time(pid) or 0)
+            processes.terminate(pid, processes.start_time(pid) or 0)
         wait_for(lambda: not backend.serves(handle), "the end of the terminal")
     finally:
         backend.clean_up(handle)

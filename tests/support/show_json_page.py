@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 from safelaunch.runs.store import ShownRun
@@ -34,6 +35,12 @@ def write() -> None:
     PAGE.write_text(page(), encoding="utf-8")
 
 
+def docs(kind: type[Record]) -> dict[str, str]:
+    """Return {attribute: the comment behind it} of those that a class declares."""
+    source = inspect.getsource(kind)
+    return dict(re.findall(r"^    (\w+): .* = .*  # (.+)$", source, flags=re.MULTILINE))
+
+
 def _collect(kind: type[Record], kinds: dict[str, type[Record]]) -> None:
     """Add a record, and the records in it, in the order in which its table names them."""
     kinds.setdefault(kind.__name__, kind)
@@ -46,18 +53,18 @@ def _collect(kind: type[Record], kinds: dict[str, type[Record]]) -> None:
 
 def _fields(kind: type[Record]) -> dict[str, records.Field]:
     """Return the fields of a record, its own before those of its bases."""
-    fields, own = kind.fields(), kind.docs()
+    fields, own = kind.fields(), docs(kind)
     first = {key: field for key, field in fields.items() if field.name in own}
     return {**first, **fields}
 
 
 def _table(kind: type[Record]) -> str:
     bases = [base for base in kind.__mro__ if issubclass(base, Record)]
-    docs = {name: doc for base in bases for name, doc in base.docs().items()}
+    texts = {name: doc for base in bases for name, doc in docs(base).items()}
     title = "The run" if kind is ShownRun else _title(kind.__name__)
     about = (kind.__doc__ or "").split("\n")[0]
     rows = [
-        f"| `{field.key}` | {_type(field)} | {docs[field.name]} |"
+        f"| `{field.key}` | {_type(field)} | {texts[field.name]} |"
         for field in _fields(kind).values()
     ]
     return "\n".join(

@@ -272,7 +272,7 @@ class Place:
         if processes.is_alive(
             Process.from_json(who)
         ):  # its directory was taken away in some way that it has not seen
-            processes.ask(who["pid"], who["start"])
+            processes.terminate(who["pid"], who["start"])
         wait_for(lambda: not processes.is_alive(Process.from_json(who)), "end of the supervisor")
 
 

@@ -64,7 +64,7 @@ def _foreground(plan: Plan) -> int:
     def stop(signum: int, _frame: object) -> None:
         signals.append(signum)
         for process in supervisors:
-            processes.ask(process.pid, process.start)
+            processes.terminate(process.pid, process.start)
 
     for signum in (signal.SIGINT, *_ENDING):
         signal.signal(signum, stop)
@@ -72,7 +72,7 @@ def _foreground(plan: Plan) -> int:
     if started.supervisor is not None:
         supervisors.append(started.supervisor)
         if signals:  # it came while the job was being started
-            processes.ask(started.supervisor.pid, started.supervisor.start)
+            processes.terminate(started.supervisor.pid, started.supervisor.start)
     say_notes(started)
     say(f"started {started.run.id} in the foreground")
     run = LocalRun(started.run)

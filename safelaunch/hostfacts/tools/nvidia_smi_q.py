@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_mib, parse_number, parse_version
-from safelaunch.hostfacts.tools.report import Card, MigDevice, Process, Report
+from safelaunch.hostfacts.tools.report import Card, GpuProcess, MigDevice, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +123,7 @@ def _slices(card: int, rows: list[_Field]) -> list[MigDevice]:
     ]
 
 
-def _processes(card: int, bus: str, rows: list[_Field]) -> list[Process]:
+def _processes(card: int, bus: str, rows: list[_Field]) -> list[GpuProcess]:
     processes: list[dict[str, str]] = []
     for row in rows:
         if row.path[0] != "Processes":
@@ -133,7 +133,7 @@ def _processes(card: int, bus: str, rows: list[_Field]) -> list[Process]:
         elif processes:
             processes[-1].setdefault(row.path[-1], row.value)
     return [
-        Process(
+        GpuProcess(
             int(process["pid"]),
             card,
             bus,
@@ -218,13 +218,13 @@ def _xml_slices(card: int, gpu: ET.Element) -> list[MigDevice]:
     ]
 
 
-def _xml_processes(card: int, gpu: ET.Element) -> list[Process]:
+def _xml_processes(card: int, gpu: ET.Element) -> list[GpuProcess]:
     processes = []
     for process in gpu.findall("processes/process_info"):
         pid = parse_number(_text(process, "pid"))
         if pid is not None:
             processes.append(
-                Process(
+                GpuProcess(
                     pid,
                     card,
                     gpu.get("id"),

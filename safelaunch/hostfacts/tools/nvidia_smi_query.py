@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_mib, parse_number, parse_version
-from safelaunch.hostfacts.tools.report import Card, Process, Report
+from safelaunch.hostfacts.tools.report import Card, GpuProcess, Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ def _apps(rows: list[dict[str, str]]) -> Report:
         pid = parse_number(row.get("pid"))
         if pid is not None:
             processes.append(
-                Process(
+                GpuProcess(
                     pid,
                     bus_id=cell_text(row.get("pci.bus_id")),
                     uuid=cell_text(row.get("uuid")),

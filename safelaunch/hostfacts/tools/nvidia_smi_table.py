@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_number, parse_version
-from safelaunch.hostfacts.tools.report import Card, MigDevice, Process, Report
+from safelaunch.hostfacts.tools.report import Card, GpuProcess, MigDevice, Report
 
 _HEADER = re.compile(r"NVIDIA-SMI\s+(?P<tool>\d[\d.]*)")
 _DRIVER = re.compile(r"(?:Driver|KMD) Version:\s*(\S+)")
@@ -113,12 +113,12 @@ def _slice(line: str) -> MigDevice | None:
     )
 
 
-def _processes(lines: list[str]) -> tuple[Process, ...]:
+def _processes(lines: list[str]) -> tuple[GpuProcess, ...]:
     processes = []
     for line in lines:
         match = _PROCESS.search(line)
         if match is not None:
-            process = Process(
+            process = GpuProcess(
                 int(match["pid"]),
                 int(match["card"]),
                 name=match["name"].strip() or None,
@@ -132,6 +132,6 @@ def _processes(lines: list[str]) -> tuple[Process, ...]:
         if old is not None:
             used = parse_number(old["used"])
             processes.append(
-                Process(int(old["pid"]), int(old["card"]), name=old["name"], used_mib=used)
+                GpuProcess(int(old["pid"]), int(old["card"]), name=old["name"], used_mib=used)
             )
     return tuple(processes)

@@ -50,7 +50,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class GpuProcess:
     """A process that uses memory of a GPU."""
 
     pid: int
@@ -147,7 +147,7 @@ class Report:
     attached: int | None = None
     cards: tuple[Card, ...] | None = None
     slices: tuple[MigDevice, ...] = ()
-    processes: tuple[Process, ...] | None = None
+    processes: tuple[GpuProcess, ...] | None = None
     matrix: Matrix | None = None
     peers: PeerAccess | None = None
     links: tuple[NvLink, ...] | None = None

@@ -1,9 +1,12 @@
-"""Which addresses of this machine others reach: what an agent tries before a job on several hosts.
+"""Verbs for the network between hosts: which addresses of one machine the others reach.
 
-Agents listen on ports of their own choice and connect to each other's. A token says that it was
-really the other host that answered: 172.17.0.1 is a bridge of Docker's on every one of them.
-Addresses are IPv4: torchrun's static rendezvous and gloo take nothing else without trouble.
+Agents listen on ports of their own choice and connect to each other's. A token proves that it was
+the other host that answered: 172.17.0.1 is a bridge of Docker's on every one of them. Addresses
+are IPv4: torchrun's static rendezvous and gloo have trouble with anything else.
 """
+
+# ruff: noqa: ARG001, PLC0415 - all verbs have one signature; fcntl is missing on Windows, where a
+# client imports this module
 
 from __future__ import annotations
 
@@ -20,18 +23,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from safelaunch.runtime.agent.wire import Link
+    from safelaunch.runtime.agent.wire import Link, Message
 
 TIMEOUT = 3.0  # seconds for a connection between two hosts: a second for a lost SYN, and once more
-LONGEST_TOKEN = 64
+TOKEN_LIMIT = 64
 SIOCGIFCONF, SIOCGIFFLAGS = 0x8912, 0x8913  # netdevice(7)
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
 IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux
-ROOM = 512  # addresses of one machine
+ADDRESS_LIMIT = 512  # of one machine
 
 
-class Door(object):
-    """A port on which this machine says its token to whoever connects."""
+class TokenServer:
+    """A port on which this machine sends its token to each client."""
 
     def __init__(self, port: int, token: str) -> None:
         self.token = token.encode()
@@ -50,23 +53,23 @@ class Door(object):
     def _serve(self) -> None:
         while True:
             try:
-                other, _ = self.socket.accept()
+                client, _ = self.socket.accept()
             except OSError:
                 return  # closed
-            threading.Thread(target=self._answer, args=(other,), daemon=True).start()
+            threading.Thread(target=self._answer, args=(client,), daemon=True).start()
 
-    def _answer(self, other: socket.socket) -> None:
-        with other:
+    def _answer(self, client: socket.socket) -> None:
+        with client:
             try:
-                other.settimeout(TIMEOUT)
-                other.sendall(self.token)
-                # who closes first keeps the port for a minute (TIME_WAIT): not us
-                other.recv(1)
+                client.settimeout(TIMEOUT)
+                client.sendall(self.token)
+                # the side that closes first keeps the port for a minute (TIME_WAIT): not us
+                client.recv(1)
             except OSError:
                 pass
 
     def close(self) -> None:
-        """Let go of the port."""
+        """Release the port."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         except OSError:
@@ -75,44 +78,49 @@ class Door(object):
         self.thread.join(TIMEOUT)
 
 
-_doors: list[Door] = []
+_servers: list[TokenServer] = []
+ERRORS = {
+    errno.ECONNREFUSED: "refused",
+    errno.ETIMEDOUT: "timed out",
+    errno.EHOSTUNREACH: "no route",
+    errno.ENETUNREACH: "no route",
+    errno.ECONNRESET: "another program answers there",
+}
 
 
-def addresses() -> list[dict[str, Any]]:
-    """Return the IPv4 addresses of the interfaces that are up, but for loopback.
+def addresses() -> list[Message]:
+    """Return the IPv4 addresses of the interfaces that are up, except loopback.
 
-    Each with `interface`, `address`, and its `speed` in Mbit/s, 0 for one that is no hardware
-    (bridges, tunnels) or does not say.
+    Each with `interface`, `address`, and its `speed` in Mbit/s: 0 for one that is no hardware
+    (bridges, tunnels) or does not report it.
     """
-    import fcntl  # noqa: PLC0415 - not on the machine of a Windows user, who imports this module
+    import fcntl
 
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        buffer = array.array("B", bytes(ROOM * IFREQ))
-        place, _ = buffer.buffer_info()
-        request = struct.pack("iP", len(buffer), place)
-        answer: bytes = fcntl.ioctl(asker.fileno(), SIOCGIFCONF, request)
-        length = struct.unpack("iP", answer)[0]
-        rows = buffer.tobytes()[:length]
-        for at in range(0, length, IFREQ):
+    result = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        buffer = array.array("B", bytes(ADDRESS_LIMIT * IFREQ))
+        pointer, _ = buffer.buffer_info()
+        request = struct.pack("iP", len(buffer), pointer)
+        answer: bytes = fcntl.ioctl(probe.fileno(), SIOCGIFCONF, request)
+        rows = buffer.tobytes()[: struct.unpack("iP", answer)[0]]
+        for at in range(0, len(rows), IFREQ):
             name = rows[at : at + 16].split(b"\0", 1)[0]
+            query = struct.pack("16sh", name[:15], 0) + bytes(IFREQ - 18)
             try:
-                asked = struct.pack("16sh", name[:15], 0) + bytes(IFREQ - 18)
-                flags = struct.unpack("16sh", fcntl.ioctl(asker, SIOCGIFFLAGS, asked)[:18])[1]
+                flags = struct.unpack("16sh", fcntl.ioctl(probe, SIOCGIFFLAGS, query)[:18])[1]
             except OSError:
                 continue
-            is_up = flags & IFF_UP and flags & IFF_RUNNING
-            if is_up and not flags & IFF_LOOPBACK:
+            if flags & IFF_UP and flags & IFF_RUNNING and not flags & IFF_LOOPBACK:
                 interface = os.fsdecode(name).split(":")[0]  # eth0:1 is a label
                 address = socket.inet_ntoa(rows[at + 20 : at + 24])
-                found.append(
+                result.append(
                     {"interface": interface, "address": address, "speed": speed(interface)}
                 )
-    return found
+    return result
 
 
 def speed(interface: str) -> int:
-    """Return the speed of a card in Mbit/s; 0 for what is no card, or does not say."""
+    """Return the speed of a network card in Mbit/s; 0 where it is none, or does not report it."""
     folder = os.path.join("/sys/class/net", interface)
     if not is_hardware(folder):
         return 0
@@ -124,7 +132,7 @@ def speed(interface: str) -> int:
 
 
 def is_hardware(folder: str, depth: int = 3) -> bool:
-    """Whether an interface is a card, or made of cards: a bond, a VLAN, the bridge of a host."""
+    """Whether an interface is a network card, or made of some: a bond, a VLAN, a host's bridge."""
     if os.path.exists(os.path.join(folder, "device")):
         return True
     try:
@@ -137,45 +145,42 @@ def is_hardware(folder: str, depth: int = 3) -> bool:
 # -- verbs -----------------------------------------------------------------------------------------
 
 
-def open_doors(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Listen on each of `ports`, saying `token`; return the ports and the addresses.
+def open_ports(request: Message, link: Link) -> Message:
+    """Listen on each of `ports`, sending `token`; return the ports and the addresses.
 
     0 stands for any port, -1 for one that will be free again later: no outgoing connection gets
-    it. One that cannot be had is None. The doors close with `close`, or with the agent.
+    it. One that is taken is None. The ports close with `close`, or with the agent.
     """
-    del link
     ports: list[int | None] = []
-    for wanted in request["ports"]:
-        port = start_probe.free_port(os.getpid() * 31) if wanted == -1 else int(wanted)
+    for wish in request["ports"]:
+        port = start_probe.free_port(os.getpid() * 31) if wish == -1 else int(wish)
         try:
-            _doors.append(Door(port or 0, str(request["token"])))
-            ports.append(_doors[-1].port)
+            _servers.append(TokenServer(port or 0, str(request["token"])))
+            ports.append(_servers[-1].port)
         except OSError:
             ports.append(None)
     return {"ports": ports, "addresses": addresses()}
 
 
-def close_doors(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Let go of the ports."""
-    del request, link
-    while _doors:
-        _doors.pop().close()
+def close_ports(request: Message, link: Link) -> Message:
+    """Release the ports."""
+    while _servers:
+        _servers.pop().close()
     return {}
 
 
-def reach(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Connect to each of `targets` [address, port, token], beside each other.
+def reach(request: Message, link: Link) -> Message:
+    """Connect to each of `targets` [address, port, token], all at once.
 
     Returns for each {"interface", "address"} from which it went, or {"error": why not}.
     """
-    del link
     targets = request["targets"]
-    results: list[dict[str, Any]] = [{"error": "not tried"} for _ in targets]
-    own = {one["address"]: one["interface"] for one in addresses()}
+    results: list[Message] = [{"error": "not tried"} for _ in targets]
+    interfaces = {own["address"]: own["interface"] for own in addresses()}
 
     def attempt(index: int) -> None:
         address, port, token = targets[index]
-        results[index] = try_one(str(address), int(port), str(token), own)
+        results[index] = connect(str(address), int(port), str(token), interfaces)
 
     threads = [threading.Thread(target=attempt, args=(i,)) for i in range(len(targets))]
     for thread in threads:
@@ -185,37 +190,26 @@ def reach(request: dict[str, Any], link: Link) -> dict[str, Any]:
     return {"results": results}
 
 
-def try_one(address: str, port: int, token: str, own: dict[str, str]) -> dict[str, Any]:
-    """Connect to a door; return from where it went, or why it did not."""
+def connect(address: str, port: int, token: str, interfaces: dict[str, Any]) -> Message:
+    """Connect to a port; return the own address and interface of the connection, or an `error`."""
+    expected, received = token.encode(), b""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
         client.settimeout(TIMEOUT)
         try:
             client.connect((address, port))
-            here = str(client.getsockname()[0])
-            wanted, heard = token.encode(), b""
-            while len(heard) < len(wanted):
-                part = client.recv(LONGEST_TOKEN)
+            own = str(client.getsockname()[0])
+            while len(received) < len(expected):
+                part = client.recv(TOKEN_LIMIT)
                 if not part:
                     break
-                heard += part
+                received += part
         except socket.timeout:
             return {"error": "timed out"}
         except OSError as e:
-            return {"error": _words(e)}
-    if heard != wanted:
+            return {"error": ERRORS.get(e.errno or 0) or (e.strerror or str(e)).lower()}
+    if received != expected:
         return {"error": "another machine answers there"}
-    return {"address": here, "interface": own.get(here)}
+    return {"address": own, "interface": interfaces.get(own)}
 
 
-def _words(error: OSError) -> str:
-    known = {
-        errno.ECONNREFUSED: "refused",
-        errno.ETIMEDOUT: "timed out",
-        errno.EHOSTUNREACH: "no route",
-        errno.ENETUNREACH: "no route",
-        errno.ECONNRESET: "another program answers there",
-    }
-    return known.get(error.errno or 0) or (error.strerror or str(error)).lower()
-
-
-VERBS = {"open": open_doors, "close": close_doors, "reach": reach}
+VERBS = {"open": open_ports, "close": close_ports, "reach": reach}

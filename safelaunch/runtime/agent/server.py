@@ -2,8 +2,8 @@
 
     python -I -S -B server.py
 
-A verb is `service.name`: a function in the VERBS of a service's module, called with request and
-link; what it returns is the answer. The agent ends with its stdin and leaves nothing behind.
+A verb is `service.name`: a function in the VERBS of a service's module, which gets the request and
+the link, and returns the answer. The agent ends with its stdin and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from safelaunch.runtime.agent.wire import Message
+
 SERVICES = {
     "start": "agent.start",
     "runs": "agent.runs",
@@ -33,7 +35,7 @@ SERVICES = {
     "receive": "transfer.receive",
     "send": "transfer.send",
 }
-READY = b"\0safelaunch agent\n"  # before it may stand what a shell's startup files print
+READY = b"\0safelaunch agent\n"  # before it may be output of a shell's startup files
 
 
 def serve(link: wire.Link) -> None:
@@ -41,45 +43,38 @@ def serve(link: wire.Link) -> None:
     while True:
         try:
             request = link.message()
+            service, _, verb = str(request.get("verb")).partition(".")
+            try:
+                module: Any = importlib.import_module("safelaunch.runtime." + SERVICES[service])
+                link.send({"ok": module.VERBS[verb](request, link)})
+            except wire.Broken:
+                raise
+            except Exception as e:  # noqa: BLE001 - the client raises it as its own
+                link.send({"error": _error(e)})
         except wire.Broken:
             return
-        try:
-            link.send({"ok": _verb(str(request.get("verb")))(request, link)})
-        except wire.Broken:
-            return
-        except Exception as e:  # noqa: BLE001 - told to the client, who knows whom to tell
-            link.send({"error": _told(e)})
 
 
-def _verb(name: str) -> Callable[[dict[str, Any], wire.Link], dict[str, Any]]:
-    service, _, verb = name.partition(".")
-    found: Any = importlib.import_module("safelaunch.runtime." + SERVICES[service])
-    function: Callable[[dict[str, Any], wire.Link], dict[str, Any]] = found.VERBS[verb]
-    return function
-
-
-def _told(error: Exception) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+def _error(error: Exception) -> Message:
+    kind = type(error).__name__
     if isinstance(error, OSError):
-        path = error.filename
+        path, message = error.filename, error.strerror or str(error)
         path = os.fsdecode(path) if isinstance(path, bytes) else path
-        told.update(errno=error.errno, message=error.strerror or str(error), path=path)
-    else:
-        import traceback  # noqa: PLC0415 - a fault of ours
+        return {"kind": kind, "message": message, "errno": error.errno, "path": path}
+    import traceback  # noqa: PLC0415 - after a fault of ours only
 
-        told["traceback"] = traceback.format_exc()
-    return told
+    return {"kind": kind, "message": str(error), "traceback": traceback.format_exc()}
 
 
 class Stdio(wire.Link):
-    """Stdin, read ahead where that shows whether the client is there, and stdout."""
+    """Stdin, read ahead where that shows whether the client is gone, and stdout."""
 
     def __init__(self, write: Callable[[bytes | memoryview], object], early: bytes) -> None:
         super().__init__(self._next, write)
         self._ahead = early
 
     def is_closed(self) -> bool:
-        """Tell whether stdin has ended: sshd closes it when the client is gone."""
+        """Whether stdin has ended: sshd closes it when the client is gone."""
         if self._ahead or not select.select([0], [], [], 0)[0]:
             return False
         self._ahead = os.read(0, wire.PACKET)  # the next request may have come already
@@ -96,9 +91,9 @@ class Stdio(wire.Link):
 
 
 def main(early: bytes = b"") -> None:
-    """Serve stdin, behind what was read of it `early`, and stdout; what anything prints is stderr.
+    """Serve a client until it is gone; `early` is what was read of stdin before.
 
-    Does not return before the client is gone.
+    Output of anything else goes to stderr.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     out = os.dup(1)

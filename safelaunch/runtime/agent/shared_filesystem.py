@@ -1,80 +1,60 @@
-"""Whether two machines see one folder: a file that one leaves there, and the other finds."""
+"""Whether two machines share a folder: a file that one writes there, and the other sees."""
+
+# ruff: noqa: ARG001 - all verbs have one signature
 
 from __future__ import annotations
 
 import atexit
 import os
 
+from safelaunch.runtime import json_files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from safelaunch.runtime.agent.wire import Link
+    from safelaunch.runtime.agent.wire import Link, Message
 
 PREFIX = ".safelaunch-seen-"
-_left: dict[str, str] = {}  # token -> file
+_markers: dict[str, str] = {}  # token -> file
 
 
-def leave(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Leave a file for `token` in `folder`; `left` is false where that fails.
+def leave(request: Message, link: Link) -> Message:
+    """Write a file for `token` into `folder`; `left` is false where that fails.
 
-    The folder is made; with `make` false the nearest one above it that exists is taken instead.
-    The file goes with this process at the latest: the client may be gone before it takes it.
+    The folder is created; with `make` false the nearest parent that exists is used instead. The
+    file is removed with this process at the latest: the client may be gone before.
     """
-    del link
     folder, token = _folder(request), str(request["token"])
-    path = _path(folder, token)
+    path = os.path.join(folder, PREFIX + token)
     try:
         os.makedirs(folder, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError:
         return {"left": False}
-    _left[token] = path
-    if len(_left) == 1:
-        atexit.register(_take_all)
+    _markers[token] = path
+    atexit.register(json_files.remove, path)
     return {"left": True}
 
 
-def seen(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Return which of `tokens` are seen in `folder`."""
-    del link
-    folder = _folder(request)
-    return {"seen": [t for t in request["tokens"] if os.path.exists(_path(folder, t))]}
+def visible(request: Message, link: Link) -> Message:
+    """Return which of `tokens` have a file in `folder`."""
+    path = os.path.join(_folder(request), PREFIX)
+    return {"seen": [token for token in request["tokens"] if os.path.exists(path + token)]}
 
 
-def remove_marker(request: dict[str, Any], link: Link) -> dict[str, Any]:
+def remove(request: Message, link: Link) -> Message:
     """Remove the file for `token`."""
-    del link
-    path = _left.pop(str(request["token"]), None)
+    path = _markers.pop(str(request["token"]), None)
     if path is not None:  # the folder itself may have been made since
-        _remove(path)
+        json_files.remove(path)
     return {}
 
 
-def _take_all() -> None:
-    for path in _left.values():
-        _remove(path)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-
-
-def _folder(request: dict[str, Any]) -> str:
+def _folder(request: Message) -> str:
     folder = os.path.expanduser(str(request["folder"]))
-    while not request.get("make", True) and not os.path.isdir(folder):
-        above = os.path.dirname(folder)
-        if above == folder:
-            break
-        folder = above
+    if not request.get("make", True):
+        while not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+            folder = os.path.dirname(folder)
     return folder
 
 
-def _path(folder: str, token: str) -> str:
-    return os.path.join(folder, PREFIX + token)
-
-
-VERBS = {"leave": leave, "seen": seen, "take": remove_marker}
+VERBS = {"leave": leave, "seen": visible, "take": remove}

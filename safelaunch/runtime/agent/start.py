@@ -1,4 +1,6 @@
-"""What a client asks before a start, and for a start: this machine's state, and runtime/start."""
+"""Verbs for a start: the state of this machine, and runtime/start."""
+
+# ruff: noqa: ARG001 - all verbs have one signature
 
 from __future__ import annotations
 
@@ -13,57 +15,45 @@ from safelaunch.runtime.start import starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from safelaunch.runtime.agent.wire import Link
+    from safelaunch.runtime.agent.wire import Link, Message
 
 
-def look(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Return what a start needs to know, and how each of `commands` ended.
+def look(request: Message, link: Link) -> Message:
+    """Return what a start needs to know of this machine, and the results of `commands`.
 
     A command is a list of words; the first may be null for the agent's own interpreter, or begin
-    with `~/`.
+    with `~/`. `environ` has names of variables, with a final `*` for all that begin so.
     """
-    del link
+    results = []
+    for command in request.get("commands") or []:
+        program, *words = (word or sys.executable for word in command)
+        results.append(commands.run([os.path.expanduser(program), *words]).to_json())
     names = request.get("environ") or []
-    asked = request.get("commands") or []
+    prefixes = tuple(name[:-1] for name in names if name.endswith("*"))
     return {
         "home": os.path.expanduser("~"),
         "base": home(),
         "hostname": os.uname().nodename,
         "user": os.getuid(),
-        "environ": {n: v for n, v in os.environ.items() if _is_named(n, names)},
+        "environ": {n: v for n, v in os.environ.items() if n in names or n.startswith(prefixes)},
         "python": sys.executable,
         "bash": shutil.which("bash"),
-        "results": [_run(command).to_json() for command in asked],
+        "results": results,
     }
 
 
-def _run(command: list[str | None]) -> commands.CommandResult:
-    program, *words = (word or sys.executable for word in command)
-    return commands.run([os.path.expanduser(program), *words])
-
-
-def _is_named(name: str, patterns: Iterable[str]) -> bool:
-    return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
-
-
-def clock(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Return what this machine's clock says."""
-    del request, link
+def clock(request: Message, link: Link) -> Message:
+    """Return the time of this machine's clock."""
     return {"now": time.time()}
 
 
-def start(request: dict[str, Any], link: Link) -> dict[str, Any]:
+def start(request: Message, link: Link) -> Message:
     """Start a run, its files as data behind the request. Raises OSError, StartFailed."""
-    answer = starter.start(request, b"".join(link.pieces()), os.environ, home())
-    return answer.to_json()
+    return starter.start(request, b"".join(link.pieces()), os.environ, home()).to_json()
 
 
-def undo(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Leave nothing of a start, as far as it came."""
-    del link
+def undo(request: Message, link: Link) -> Message:
+    """Remove what a start has made so far."""
     starter.undo(str(request["id"]), int(request["node"]))
     return {}
 

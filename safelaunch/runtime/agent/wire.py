@@ -1,7 +1,7 @@
 """Frames between a client and the agent on a host: one byte of kind, four of length, the body.
 
 `J` is a JSON message, `D` a piece of data, `E` the end of data. A request is a message, with data
-behind it where the verb takes some; its answer is data, where the verb gives some, then a message.
+behind it where the verb takes some; its answer is data, where the verb sends some, then a message.
 Requests may come before earlier ones are answered; answers come in the same order. The files of the
 agent itself come as `F`, and only to what starts it.
 """
@@ -14,20 +14,22 @@ import struct
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, TypeAlias
+
+    Message: TypeAlias = dict[str, Any]  # JSON; of a request `verb` and its arguments
 
 HEAD = struct.Struct(">cI")
 MESSAGE, DATA, END, FILES = b"J", b"D", b"E", b"F"
 PACKET = 32768 - 64  # bytes that an SSH packet holds where the server is OpenSSH's
 PIECE = 8 * PACKET - HEAD.size  # bytes of data in one frame, which fills its packets
-LONGEST = 1 << 28  # of a message; more is no message but a garbled stream
+MESSAGE_LIMIT = 1 << 28  # bytes; more is no message but a garbled stream
 
 
 class Broken(EOFError):  # noqa: N818 - reads as what happened
-    """The other side is gone, or what it sends are no frames."""
+    """The other side is gone, or does not send frames."""
 
 
-class Link(object):
+class Link:
     """Both directions of a stream. `read(n)` returns up to n bytes, none at the end."""
 
     def __init__(
@@ -37,18 +39,18 @@ class Link(object):
         self._write = write
 
     def is_closed(self) -> bool:
-        """Tell whether the other side has gone, as far as can be seen without waiting."""
+        """Whether the other side is gone, as far as that is visible without waiting."""
         return False
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send a message."""
         self._frame(MESSAGE, json.dumps(message).encode())
 
     def data(self, data: bytes) -> None:
         """Send data, of any length."""
         view = memoryview(data)
-        for begin in range(0, len(view), PIECE):
-            self._frame(DATA, view[begin : begin + PIECE])
+        for start in range(0, len(view), PIECE):
+            self._frame(DATA, view[start : start + PIECE])
 
     def end(self) -> None:
         """Send the end of data."""
@@ -59,11 +61,11 @@ class Link(object):
         kind, length = self._head()
         return kind, self._exactly(length)
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> Message:
         """Return the next frame, which must be a message. Raises Broken."""
         kind, body = self.next()
         if kind != MESSAGE:
-            raise Broken("expected a message, got %r" % kind)
+            raise Broken(f"expected a message, got {kind!r}")
         return parse(body)
 
     def pieces(self) -> Iterator[bytes]:
@@ -73,7 +75,7 @@ class Link(object):
             if kind == END:
                 return
             if kind != DATA:
-                raise Broken("expected data, got %r" % kind)
+                raise Broken(f"expected data, got {kind!r}")
             yield body
 
     def files(self, data: bytes) -> None:
@@ -83,7 +85,7 @@ class Link(object):
     def views(self) -> Iterator[memoryview]:
         """Yield data up to its end, each piece in the same memory as the last. Raises Broken.
 
-        What came of a frame that breaks off comes before that: it need not travel again.
+        The first part of a frame that breaks off is yielded too: it need not travel again.
         """
         memory = memoryview(bytearray(PIECE))
         while True:
@@ -91,7 +93,7 @@ class Link(object):
             if kind == END:
                 return
             if kind != DATA or length > len(memory):
-                raise Broken("expected data, got %r" % kind)
+                raise Broken(f"expected data, got {kind!r}")
             count = self._fill(memory[:length])
             yield memory[:count]
             if count < length:
@@ -106,12 +108,12 @@ class Link(object):
 
     def _head(self) -> tuple[bytes, int]:
         kind, length = HEAD.unpack(self._exactly(HEAD.size))
-        if kind not in (MESSAGE, DATA, END) or length > LONGEST:
-            raise Broken("what came is no frame: %r" % kind)
+        if kind not in (MESSAGE, DATA, END) or length > MESSAGE_LIMIT:
+            raise Broken(f"not a frame: {kind!r}")
         return kind, length
 
     def _fill(self, memory: memoryview) -> int:
-        """Return how many bytes came: fewer than there is room for at the end of the stream."""
+        """Return how many bytes were read: fewer than fit at the end of the stream."""
         filled = 0
         while filled < len(memory):
             count = self._into(memory[filled:])
@@ -136,12 +138,12 @@ class Link(object):
         return b"".join(parts)
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse(body: bytes) -> Message:
     """Return a message. Raises Broken."""
     try:
-        found = json.loads(body.decode("utf-8", "replace"))
+        message = json.loads(body.decode("utf-8", "replace"))
     except ValueError as e:
-        raise Broken("a message is no JSON: %s" % e) from None
-    if not isinstance(found, dict):
+        raise Broken(f"a message is no JSON: {e}") from None
+    if not isinstance(message, dict):
         raise Broken("a message is no object")
-    return found
+    return message

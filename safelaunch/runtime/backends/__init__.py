@@ -1,4 +1,4 @@
-"""What starts a run's supervisor and keeps it alive after the client: a module for each backend.
+"""What starts a run's supervisor and keeps it alive after the client: a module per backend.
 
 run.json and status.json name the backend of a run and its handle; `from_record` reads them.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
             """Return why a machine cannot use this backend, None where it can."""
 
         def reserve(self, run_id: str) -> str | None:
-            """Return the handle of a run that is to be started. Raises OSError."""
+            """Return the handle for a new run. Raises OSError."""
 
         def start(
             self,
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
             cwd: str,
             environ: Mapping[str, str],
         ) -> Callable[[], bool]:
-            """Start the supervisor `argv`, or queue it; return whether it may still come.
+            """Start the supervisor `argv`, or queue it; return a function: may it still start?
 
             Raises OSError.
             """
 
         def serves(self, handle: str | None) -> bool:
-            """Whether `attach` would find something there."""
+            """Whether `attach` would show something."""
 
         def attach(self, handle: str | None) -> tuple[str, ...]:
-            """Return the command that shows the run in a terminal; empty where none does."""
+            """Return the command that shows the run in a terminal; empty where there is none."""
 
         def clean_up(self, handle: str | None) -> None:
             """Remove what a run that has ended leaves behind."""
@@ -62,7 +62,7 @@ def backends() -> tuple[Backend, ...]:
 
 
 def by_name(name: str | None) -> Backend:
-    """Return the backend of that name; for any other setsid, which has nothing to attach to."""
+    """Return the backend of that name; for any other name setsid, which has no terminal."""
     return next((backend for backend in backends() if name == backend.NAME), setsid)
 
 
@@ -80,9 +80,9 @@ def clean_up(record: RunRecord | StatusSummary) -> None:
 def choose(
     run_id: str, name: str | None, environ: Mapping[str, str]
 ) -> tuple[Backend, str | None, str | None]:
-    """Return the best backend that is usable here, its handle, and why no better one is.
+    """Return the best usable backend, its handle, and why no better one is usable.
 
-    With a name that one. Raises OSError where none is usable.
+    With a name only that one is tried. Raises OSError where none is usable.
     """
     why = None
     for backend in backends() if name is None else (by_name(name),):
@@ -93,6 +93,6 @@ def choose(
             if reason is None:
                 return backend, backend.reserve(run_id), why
         except OSError as e:
-            reason = "no folder for the socket of %s (%s)" % (backend.NAME, e.strerror)
+            reason = f"no folder for the socket of {backend.NAME} ({e.strerror})"
         why = why or reason
     raise OSError(why)

@@ -1,5 +1,7 @@
 """setsid: the supervisor in a session of its own, for machines without tmux; it has no terminal."""
 
+# ruff: noqa: ARG001 - the parameters are those of the Protocol
+
 from __future__ import annotations
 
 from safelaunch.runtime import commands, processes
@@ -16,32 +18,27 @@ PROBE: Sequence[str] = ()
 
 def unusable(probe: CommandResult) -> None:
     """Return None: every machine can start a session."""
-    del probe
 
 
 def reserve(run_id: str) -> None:
     """Return None: nothing has to be named."""
-    del run_id
 
 
 def start(
     run_id: str, handle: str | None, argv: Sequence[str], *, cwd: str, environ: Mapping[str, str]
 ) -> Callable[[], bool]:
     """Start the supervisor; return whether it is alive. Raises OSError."""
-    del run_id, handle
     pid = commands.detach(argv, cwd=cwd, environ=environ)
     return lambda: processes.start_time(pid) is not None
 
 
 def serves(handle: str | None) -> bool:
     """Return False: there is no terminal."""
-    del handle
     return False
 
 
 def attach(handle: str | None) -> tuple[str, ...]:
     """Return no command: there is no terminal."""
-    del handle
     return ()
 
 

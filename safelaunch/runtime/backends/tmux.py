@@ -1,4 +1,4 @@
-"""tmux: one server per run, with no configuration, so that a user's own tmux can do it no harm.
+"""tmux: one server per run, without configuration: a user's own tmux must not affect it.
 
 A session on a shared server would get that server's old environment (tmux 3041), and a user's
 `destroy-unattached` would kill the job. The handle is the path of the server's socket.
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.commands import CommandResult
 
+# ruff: noqa: PLC0415 - tempfile and socket: most starts need neither
+
 NAME = "tmux"
 PROBE: Sequence[str] = ("tmux", "-V")
 OLDEST = (2, 1)  # runs several words as they are; older ones join them into one shell line
-LONGEST_SOCKET = 107  # sun_path is 108 bytes with its NUL (unix(7))
+SOCKET_LIMIT = 107  # sun_path is 108 bytes with its NUL (unix(7))
 
 
 def unusable(probe: CommandResult) -> str | None:
     """Return why tmux cannot be used, from what `tmux -V` printed; None if it can."""
     if probe.code == commands.NOT_RUN:
         return probe.err
-    found = re.search(r"(\d+)\.(\d+)", probe.out)
-    if probe.code != 0 or (found is None and "master" not in probe.out):
-        return "`tmux -V` says: %s" % (probe.last_line or probe.code)
-    if found is not None and (int(found.group(1)), int(found.group(2))) < OLDEST:
-        return "%s is too old (%d.%d or newer)" % (probe.out.strip(), *OLDEST)
+    version = re.search(r"(\d+)\.(\d+)", probe.out)
+    if probe.code != 0 or (version is None and "master" not in probe.out):
+        return f"`tmux -V` says: {probe.last_line or probe.code}"
+    if version is not None and (int(version.group(1)), int(version.group(2))) < OLDEST:
+        return f"{probe.out.strip()} is too old ({OLDEST[0]}.{OLDEST[1]} or newer)"
     return None
 
 
@@ -43,29 +45,26 @@ def reserve(run_id: str) -> str:
     /tmp, not XDG_RUNTIME_DIR: that one is removed when the last session of the user ends.
     Raises OSError where there is no such place.
     """
-    folder = "/tmp/safelaunch-%d" % os.getuid()  # noqa: S108 - checked below
+    folder = f"/tmp/safelaunch-{os.getuid()}"  # noqa: S108 - checked below
     try:
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
             pass
-        private = _is_private(folder)
+        info = os.lstat(folder)
+        private = info.st_uid == os.getuid() and not info.st_mode & 0o077
+        private = private and stat.S_ISDIR(info.st_mode)
     except OSError:
         private = False
-    if not private:  # somebody else's, or no /tmp: a fresh one is ours alone
-        import tempfile  # noqa: PLC0415 - rarely needed, and slow to import
+    if not private:  # another user's, or no /tmp: use a new one
+        import tempfile
 
         folder = tempfile.mkdtemp(prefix="sl-")
-    path = "%s/%s" % (folder, run_id[-20:])
-    if len(os.fsencode(path)) > LONGEST_SOCKET:
-        os.rmdir(folder)  # only a fresh one can be that long
+    path = f"{folder}/{run_id[-20:]}"
+    if len(os.fsencode(path)) > SOCKET_LIMIT:
+        os.rmdir(folder)  # only a new one can be that long
         raise OSError(errno.ENAMETOOLONG, "the path of tmux's socket is too long", path)
     return path
-
-
-def _is_private(folder: str) -> bool:
-    info = os.lstat(folder)
-    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and not info.st_mode & 0o077
 
 
 def start(
@@ -79,13 +78,13 @@ def start(
     session = ["new-session", "-d", "-s", run_id, "-c", cwd, "-x", "200", "-y", "50"]
     result = commands.run([*server, *session, *argv], environ=environ, limit=20)
     if result.code != 0:
-        raise OSError(errno.EIO, "tmux did not start: %s" % (result.last_line or result.code))
+        raise OSError(errno.EIO, f"tmux did not start: {result.last_line or result.code}")
     return lambda: serves(handle)
 
 
 def serves(handle: str | None) -> bool:
     """Whether a tmux server answers at a socket: a server that was killed leaves the file."""
-    import socket  # noqa: PLC0415 - rarely asked
+    import socket
 
     if not handle:
         return False

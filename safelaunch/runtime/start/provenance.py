@@ -3,10 +3,11 @@
     python provenance.py NODE_DIR CWD
 
 Run by the job's own interpreter beside the job, which does not wait for it: a checkout on a slow
-network disk must not hold a start up.
+network disk must not delay a start.
 """
 
 import os
+import py_compile
 import subprocess
 import sys
 
@@ -18,15 +19,15 @@ from safelaunch.runtime.packages import RECORDED
 from safelaunch.runtime.records import Checkout, Provenance
 
 LIMIT = 30.0  # seconds for one git command
-MOST_FILES = 200
+FILE_LIMIT = 200
 
 
 def versions() -> "dict[str, str]":
-    """Return {package: version} of what is installed: by the names of its folders.
+    """Return {package: version} of what is installed, by the names of its folders.
 
-    importlib.metadata would take 80 ms of a core, which the job's own start may be waiting for.
+    importlib.metadata would take 80 ms of a core, which the job's own start may need.
     """
-    found = {}  # type: dict[str, str]
+    packages: "dict[str, str]" = {}
     for folder in sys.path:
         try:
             entries = os.listdir(folder or os.curdir)
@@ -37,20 +38,19 @@ def versions() -> "dict[str, str]":
             name, dash, rest = stem.partition("-")
             name = name.replace("_", "-").replace(".", "-").lower()
             if suffix in (".dist-info", ".egg-info") and dash and name in RECORDED:
-                found.setdefault(name, rest.partition("-")[0])
-    return found
+                packages.setdefault(name, rest.partition("-")[0])
+    return packages
 
 
 def git(folder: str, *words: str) -> "str | None":
     """Return what a git command prints, or None where there is no git or no checkout."""
-    quiet = dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0")
     try:
         result = subprocess.run(
             ["git", "-C", folder, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=quiet,
+            env=dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0"),
             timeout=LIMIT,
             check=False,
         )
@@ -68,23 +68,13 @@ def checkout(folder: str) -> "Checkout | None":
     files = changed.splitlines() if changed is not None else []
     return Checkout(
         commit=head.strip(),
-        changed=files[:MOST_FILES] if changed is not None else None,
-        more_changed=max(0, len(files) - MOST_FILES),
+        changed=files[:FILE_LIMIT] if changed is not None else None,
+        more_changed=max(0, len(files) - FILE_LIMIT),
     )
-
-
-def _give_way() -> None:
-    """Run only where the job's own start leaves a core idle."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError):
-        os.nice(19)
 
 
 def _compile_hooks() -> None:
     """Compile what each rank imports, while the launcher still imports torch: 4 ms for each."""
-    import py_compile  # noqa: PLC0415 - as metadata
-
     for name in os.listdir(SITE):
         if name.endswith(".py"):
             try:
@@ -96,7 +86,10 @@ def _compile_hooks() -> None:
 def main(node_dir: str, cwd: str) -> None:
     """Write record.json: whole, or not at all."""
     _compile_hooks()
-    _give_way()
+    try:  # from now on only on a core that the job's own start leaves idle
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):
+        os.nice(19)
     record = Provenance(
         version=1,
         cwd=cwd,

@@ -1,8 +1,8 @@
 """Run by the job's own interpreter before a start: `python -I -S -c <this text> PORT_SEED`.
 
 Prints a line each: version, usable cores, GPUs, a free port, executable. It must run on any
-Python 3 so that a version that is too old is named, not crashed on. The supervisor imports it for
-the port of a later attempt.
+Python 3, so that a version that is too old gets a message, not a SyntaxError. The supervisor
+imports it for the port of a later attempt.
 """
 
 import os
@@ -43,12 +43,12 @@ def cgroup_quota() -> "float | None":
 
 def quotas_up(root: str, path: str, quota_of: "Callable[[str], float | None]") -> "list[float]":
     """Return the quotas of a cgroup and its parents, the root (a container's own) included."""
-    found, parts = [], [p for p in path.split("/") if p and p != ".."]
+    quotas, parts = [], [p for p in path.split("/") if p and p != ".."]
     for depth in range(len(parts), -1, -1):
         quota = quota_of(os.path.join(root, *parts[:depth]))
         if quota:
-            found.append(quota)
-    return found
+            quotas.append(quota)
+    return quotas
 
 
 def v2_quota(folder: str) -> "float | None":
@@ -88,7 +88,7 @@ def gpus() -> int:
 def free_port(seed: int) -> "int | None":
     """Return a port that can be bound now, outside the range of outgoing connections.
 
-    Two starts begin their search at different places, so they do not race for the same port.
+    Starts with different seeds search from different ports, so they do not race for one.
     """
     fields = read("/proc/sys/net/ipv4/ip_local_port_range").split()
     low, high = (int(fields[0]), int(fields[-1])) if fields else (32768, 60999)

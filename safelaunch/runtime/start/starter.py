@@ -1,7 +1,7 @@
 """Starts a run on this machine, or leaves nothing of it: for `run` and, in the agent, for `remote`.
 
-A start is idempotent by its run id: whoever asks again, after a connection that dropped in the
-middle, gets the status of the first one.
+A start is idempotent by its run id: a second request, after a connection that dropped in the
+middle, returns the status of the first.
 """
 
 from __future__ import annotations
@@ -22,27 +22,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class StartFailed(RuntimeError):  # noqa: N818 - its name travels: clients of earlier versions know it
+class StartFailed(RuntimeError):  # noqa: N818 - its name is in the messages of the agent
     """The backend or the supervisor did not start."""
 
 
 class StartAnswer(Record):
-    """How a start went.
+    """How a start went."""
 
-    run_dir: directory of the node
-    run: its run.json
-    status: its status
-    supervisor: its supervisor
-    recorder: the process that writes record.json
-    started: whether this start made it; false where the run was there already
-    """
-
-    run_dir: str = ""
-    run: RunRecord = RunRecord()
-    status: Status = Status()
-    supervisor: Process | None = None
-    recorder: Process | None = None
-    started: bool = False
+    run_dir: str = ""  # directory of the node
+    run: RunRecord = RunRecord()  # its run.json
+    status: Status = Status()  # its status
+    supervisor: Process | None = None  # its supervisor
+    recorder: Process | None = None  # the process that writes record.json
+    started: bool = False  # false where an earlier start has made the run
 
 
 def start(
@@ -50,7 +42,7 @@ def start(
 ) -> StartAnswer:
     """Start a run: `run` for run.json, `files` [[name, size]] with their bytes, its `python`.
 
-    `run` may name a `backend`; else the best one is chosen. `env` is laid over the environment of
+    `run` may name a `backend`; else the best one is chosen. `env` is added to the environment of
     the job, and written nowhere. Raises OSError and StartFailed, with nothing left behind.
     """
     run = RunRecord.from_json(request["run"])
@@ -59,20 +51,20 @@ def start(
     node_dir = run_dir.node_dir(run.id, run.node, home)
     if not os.path.isdir(run.cwd):
         raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run.cwd)
-    environ = _without_run(environ)
+    environ = _without_own(environ)
     created: list[str] = []
     try:
         if not run_dir.lock(node_dir, created):
-            return _earlier(node_dir)
+            return _earlier_start(node_dir)
         _choose_backend(run, environ)
         run_dir.reserve_log(run.log, created)
         run.created = [path for path in created if path != node_dir]
         run_dir.fill(node_dir, run, _split(request["files"], bodies))
-        own = {**environ, **_without_run(request.get("env") or {})}
-        supervisor = _supervise(node_dir, run, own, request["python"])
-        recorder = _record(node_dir, run, environ, request["python"])
+        job_environ = {**environ, **_without_own(request.get("env") or {})}
+        supervisor = _start_supervisor(node_dir, run, job_environ, request["python"])
+        recorder = _start_recorder(node_dir, run, environ, request["python"])
     except BaseException:
-        _take_back(node_dir, run, created)
+        _undo(node_dir, run, created)
         raise
     return StartAnswer(
         run_dir=node_dir,
@@ -84,35 +76,35 @@ def start(
     )
 
 
-def _without_run(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables without those of a run, which would mark the supervisor as a part of it."""
+def _without_own(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without safelaunch's, which would mark the supervisor as part of a run."""
     return {k: v for k, v in environ.items() if not k.startswith("SAFELAUNCH_")}
 
 
 def undo(run_id: str, node: int) -> None:
-    """Leave nothing of a start, as far as it came: no process, no folder, no log."""
+    """Remove what a start has made so far: processes, folders, the log."""
     node_dir = run_dir.node_dir(run_id, node)
     if os.path.isdir(node_dir):
         run = RunRecord.read(node_dir) or RunRecord()
-        _take_back(node_dir, run, [node_dir, *run.created])
+        _undo(node_dir, run, [node_dir, *run.created])
 
 
-def _take_back(node_dir: str, run: RunRecord, created: list[str]) -> None:
+def _undo(node_dir: str, run: RunRecord, created: list[str]) -> None:
     is_main = threading.current_thread() is threading.main_thread()
     # a second Ctrl-C must not leave half of it
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None
     if node_dir in created and os.path.isdir(node_dir):
         supervisor = run_state.stop(node_dir, 2.0).supervisor
-        if supervisor is not None:  # it may wait for other nodes, to tell them of the stop
-            processes.ask(supervisor.pid, supervisor.start)
+        if supervisor is not None:  # it may wait for other nodes, which must learn of the stop
+            processes.terminate(supervisor.pid, supervisor.start)
     run_dir.remove(node_dir, created)
     backends.clean_up(run)
     if is_main:
         signal.signal(signal.SIGINT, before)
 
 
-def _earlier(node_dir: str) -> StartAnswer:
-    """Return how an earlier start of the same id went, once it is decided."""
+def _earlier_start(node_dir: str) -> StartAnswer:
+    """Return the answer of an earlier start with the same id, once it is complete."""
     deadline = time.monotonic() + run_state.START_LIMIT
     status = run_state.current_status(node_dir)
     while status.state == "pending" and time.monotonic() < deadline:
@@ -123,21 +115,21 @@ def _earlier(node_dir: str) -> StartAnswer:
 
 
 def _choose_backend(run: RunRecord, environ: Mapping[str, str]) -> None:
-    """Note in a run's record what will hold its supervisor, and why that is not the best one."""
-    node = ".%d" % run.node if run.node else ""
+    """Set the backend of a run, its handle, and why it is not the best one."""
+    node = f".{run.node}" if run.node else ""
     backend, run.socket, why = backends.choose(run.id + node, run.backend, environ)
     run.backend = backend.NAME
-    run.backend_note = why and "%s: started without it; everything but `attach` works" % why
+    run.backend_note = why and f"{why}: started without it; everything but `attach` works"
 
 
 def _split(files: list[list[Any]], bodies: bytes) -> Iterator[tuple[str, bytes]]:
-    begin = 0
+    start = 0
     for name, size in files:
-        yield name, bodies[begin : begin + size]
-        begin += size
+        yield name, bodies[start : start + size]
+        start += size
 
 
-def _supervise(
+def _start_supervisor(
     node_dir: str, run: RunRecord, environ: Mapping[str, str], python: str
 ) -> Process | None:
     """Start the supervisor, and return its identity once it has started the job."""
@@ -147,46 +139,40 @@ def _supervise(
     try:
         is_coming = backend.start(run.id, handle, argv, cwd=node_dir, environ=environ)
     except OSError as e:
-        raise StartFailed("the supervisor did not start: %s" % e) from e
+        raise StartFailed(f"the supervisor did not start: {e}") from e
     return await_start(node_dir, is_coming)
 
 
 def await_start(node_dir: str, is_coming: Callable[[], bool]) -> Process | None:
     """Wait until the supervisor has started the job; return its identity. Raises StartFailed."""
-    began = time.monotonic()
-    deadline, patience = began + run_state.START_LIMIT, began + 2.0
+    deadline = time.monotonic() + run_state.START_LIMIT
+    next_check = time.monotonic() + 2.0
     while time.monotonic() < deadline:
         status = Status.read(node_dir)
         if status is not None and status.state != "pending":
             return status.supervisor
         if claim.is_abandoned(node_dir) and Status.read(node_dir) == status:
-            break  # it did not just get through either
-        if time.monotonic() > patience:
-            patience += 1.0
+            break  # it ended without another status
+        if time.monotonic() > next_check:
+            next_check += 1.0
             if claim.holder(node_dir) is None and not is_coming():
-                break  # it was killed before it could say so
+                break  # it was killed before it took the claim
         time.sleep(0.004)
-    said = _end_of_log(node_dir)
-    raise StartFailed("the supervisor did not start" + (": " + said if said else ""))
-
-
-def _end_of_log(node_dir: str) -> str:
-    """Return the end of what a supervisor wrote on stderr."""
     try:
         with open(os.path.join(node_dir, "supervisor.log"), "rb") as file:
-            return " ".join(file.read().decode("utf-8", "replace").split())[-300:]
+            error = " ".join(file.read().decode("utf-8", "replace").split())[-300:]
     except OSError:
-        return ""
+        error = ""
+    raise StartFailed("the supervisor did not start" + (f": {error}" if error else ""))
 
 
-def _record(
+def _start_recorder(
     node_dir: str, run: RunRecord, environ: Mapping[str, str], python: str
 ) -> Process | None:
-    """Let a process beside the job write down what the run is made of; return that process."""
+    """Start the process that writes record.json beside the job, and return it."""
     program = os.path.join(node_dir, PLACE, "start", "provenance.py")
     try:
-        argv = (python, program, node_dir, run.cwd)
-        pid = commands.detach(argv, cwd=node_dir, environ=environ)
+        pid = commands.detach((python, program, node_dir, run.cwd), cwd=node_dir, environ=environ)
     except OSError:
         return None  # without a record the run is still a run
     return processes.identity(pid)

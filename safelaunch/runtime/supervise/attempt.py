@@ -1,7 +1,7 @@
 """One attempt of a run: its launcher, its ranks and whatever they start, from start to ECHILD.
 
-It knows processes and logs, not policy: why an attempt is ended early it is told by `Control`,
-and what comes after it the supervisor decides.
+It handles processes and logs; `Control` says why an attempt is ended early, and the supervisor
+decides what comes next.
 """
 
 from __future__ import annotations
@@ -9,64 +9,34 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch.runtime import processes as runtime_processes
-from safelaunch.runtime import rank_exits
+from safelaunch.runtime import processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.supervise import launch
-from safelaunch.runtime.supervise.control import DEFAULT_GRACE, Control, ready
+from safelaunch.runtime.supervise.control import DEFAULT_GRACE, Control, readable
+from safelaunch.runtime.units import quantity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from collections.abc import Iterable
+    from typing import Any
 
     from safelaunch.runtime.records import RunRecord
     from safelaunch.runtime.supervise.journal import Journal
-    from safelaunch.runtime.supervise.peers import Peers
+    from safelaunch.runtime.supervise.observer import Observer
 
-    class Observer(Protocol):
-        """Who watches an attempt; observer.py."""
-
-        nodes: Peers | None
-
-        def started(self, processes: dict[int, int]) -> None:
-            """Take note of new processes {pid: start time}."""
-
-        def feed(self, data: bytes) -> None:
-            """Read what the job has written."""
-
-        def tick(self, attempt: Attempt) -> str:
-            """Return why the attempt has to end now, or nothing."""
-
-        def keep_up(self) -> None:
-            """Go on while the attempt is being ended."""
-
-        def is_stopping(self, attempt: int, why: str) -> None:
-            """Take note that the attempt is being stopped."""
-
-        def pids(self) -> list[int]:
-            """Return the pids of the observer's own programs."""
-
-        def reaped(self, pid: int, status: int) -> bool:
-            """Return whether a child that has ended was the observer's own."""
-
-        def cancel(self) -> None:
-            """End the observer's own programs."""
-
-        def close(self, attempt: Attempt) -> None:
-            """Look a last time: the rest of the logs has been merged."""
-
-
-TICK = 0.05  # seconds between two looks at the logs where inotify does not tell
-IDLE = 0.25  # and where it does: a file system that tells nothing is still followed
+TICK = 0.05  # seconds between two looks at the logs without inotify
+IDLE = 0.25  # and with inotify: a file system without events is still followed
 COALESCE = 0.01  # seconds in which many small writes become one look
 LEFTOVER_PATIENCE = 10.0  # seconds that processes may outlive the launcher before they are ended
-ORPHAN_PATIENCE = 2.0  # where a signal ended the launcher: nobody will collect its ranks
+ORPHAN_PATIENCE = 2.0  # after a signal to the launcher, which cannot collect its ranks then
 LEFTOVER_GRACE = 5.0
 SCAN_SHARE = 200  # a walk through /proc may cost 1/200 of the time: it is long on big machines
 
 
-class Attempt(object):
+class Attempt:
     """The processes and logs of one attempt."""
+
+    observer: Observer  # from `follow` on
 
     def __init__(
         self,
@@ -84,20 +54,18 @@ class Attempt(object):
         self.journal = journal
         self.control = control
         self.subreaper = subreaper
-        self.observer: Observer | None = None
         self.launcher = 0
         self.launcher_start = 0
-        self.wait_status = None  # type: int | None
+        self.wait_status: int | None = None
         self.ended_ns = 0
-        self.children_left = False  # before the start there is none
+        self.has_children = False  # before the start there are none
         self.ended_by = ""  # why it was ended early: a signal's name, or the observer's reason
         self.began = time.monotonic()
-        self.seen: dict[int, int] = {}
+        self.living: dict[int, int] = {}  # descendants at the last scan: {pid: start time}
         self.next_scan = 0.0
         self.scan_every = 0.5
-        self.is_blind = False  # whether a look at the processes has failed
+        self.is_blind = False  # whether a scan has failed
         self.last_look = 0.0
-        libc = launch.libc()
         self.exits = rank_exits.Exits(node_dir, number)
         self.merger = merger.Merger(
             journal.logs,
@@ -107,9 +75,9 @@ class Attempt(object):
             since=time.time(),
             skip=[run.log] if run.log else [],
         )
-        self.watch = merger.Watch(libc)
+        self.watch = merger.Watch(launch.libc())
 
-    def start(self, script: str, umask: int, limits: tuple[int, int] | None = None) -> None:
+    def start(self, script: str, umask: int, limits: tuple[int, int] | None) -> None:
         """Start the launch script, with these limits of open files where they were raised.
 
         Raises OSError, with nothing started.
@@ -117,15 +85,17 @@ class Attempt(object):
         path = os.path.join(self.journal.logs, "launcher.log")
         out = os.open(path, self.journal.flags, 0o600)
         try:
-            self.watch.add(self.journal.logs)
-            self.watch.add(os.path.join(self.dir, "ranks"))
+            self._watch_folders()
             environment = launch.job_environment(self.run, self.dir, self.number)
             self.launcher = launch.fork(script, out, environment, umask, limits)
-            self.children_left = True
+            self.has_children = True
         finally:
             os.close(out)
-        found = runtime_processes.stat_of(self.launcher)
-        self.launcher_start = found[2] if found else 0
+        self.launcher_start = (processes.stat_of(self.launcher) or ("", 0, 0))[2]
+
+    def _watch_folders(self) -> None:
+        self.watch.add(self.journal.logs)
+        self.watch.add(os.path.join(self.dir, "ranks"))
 
     # -- loop ----------------------------------------------------------------------------------
 
@@ -135,29 +105,29 @@ class Attempt(object):
         if not self.control.signals:
             self.control.kill_at = float("inf")
         ended_at = 0.0
-        while self.children_left:
+        while self.has_children:
             self._sleep(wakeup)
             self._turn()
             self._scan()
-            verdict = observer.tick(self)
-            if self.control.signals or verdict:
-                self.end(self.control.signals[0] if self.control.signals else verdict)
+            reason = observer.tick(self)
+            if self.control.signals or reason:
+                self.end(self.control.signals[0] if self.control.signals else reason)
                 break
-            if self.wait_status is not None and self.children_left:
+            if self.wait_status is not None and self.has_children:
                 observer.cancel()  # our own helpers are no leftovers
                 ended_at = ended_at or time.monotonic()
-                orphaned = os.WIFSIGNALED(self.wait_status)
-                patience = ORPHAN_PATIENCE if orphaned else LEFTOVER_PATIENCE
+                is_orphaned = os.WIFSIGNALED(self.wait_status)
+                patience = ORPHAN_PATIENCE if is_orphaned else LEFTOVER_PATIENCE
                 if time.monotonic() - ended_at > patience:
                     self._end_leftovers()
                     break
         observer.cancel()
         if not self.subreaper:
-            self._end_rest(lambda: runtime_processes.marked(self.run.id), LEFTOVER_GRACE)
-        self._note_ends(ready(self.exits.fds, 0.0))  # who died just before the last look
+            self._end_rest(lambda: processes.marked(self.run.id), LEFTOVER_GRACE)
+        self._record_ends(readable(self.exits.fds, 0.0))  # those that died since the last look
         self.exits.close()
         for piece in self.merger.remaining():
-            self._pass(piece)
+            self._pass_on(piece)
         observer.close(self)
         self.merger.close()
         self.watch.close()
@@ -165,104 +135,100 @@ class Attempt(object):
     def _sleep(self, wakeup: int) -> None:
         """Wait until something happens: a signal, a child's or a rank's end, more in a log.
 
-        Where there is more to read nothing is waited for, but all that has happened is heard: in a
-        flood of output ranks die too, and the order of their deaths tells the cause.
+        While the merger is behind there is no wait, but all events are read: in a flood of output
+        ranks die too, and the order of their deaths shows the cause.
         """
         behind, blind = self.merger.is_behind(), self.watch.fd < 0
         watched = [wakeup, *self.exits.fds] if blind else [wakeup, self.watch.fd, *self.exits.fds]
-        found = ready(watched, 0.0 if behind else TICK if blind else IDLE)
-        self.exits.look()  # at once: a rank may live for some milliseconds only
-        self._note_ends(found)
-        if wakeup in found:
+        ready = readable(watched, 0.0 if behind else TICK if blind else IDLE)
+        self.exits.update()  # at once: a rank may live for some milliseconds only
+        self._record_ends(ready)
+        if wakeup in ready:
             try:
                 os.read(wakeup, 4096)
             except OSError:
                 pass
-        if self.watch.fd in found:
+        if self.watch.fd in ready:
             if not behind:
                 time.sleep(max(0.0, min(COALESCE, self.last_look + COALESCE - time.monotonic())))
             self.watch.clear()
 
-    def _note_ends(self, found: list[int]) -> None:
-        now = time.time_ns()  # of all of them: nobody knows which of two seen at once was first
-        for fd in found:
+    def _record_ends(self, ready: list[int]) -> None:
+        now = time.time_ns()  # the same for all: which of them was first cannot be known
+        for fd in ready:
             if fd in self.exits.fds:
-                self.exits.ended(fd, now)
+                self.exits.on_readable(fd, now)
 
     def _turn(self) -> None:
         self.last_look = time.monotonic()
-        self.exits.look()
-        self._note_ends(ready(self.exits.fds, 0.0))  # also while an attempt is being ended
+        self.exits.update()
+        self._record_ends(readable(self.exits.fds, 0.0))  # also while an attempt is being ended
         self._reap()
         for piece in self.merger.pieces():
-            self._pass(piece)
+            self._pass_on(piece)
         self.journal.pane.tick()
-        if self.observer is not None:
-            self.observer.keep_up()
+        self.observer.on_turn()
 
-    def _pass(self, data: bytes) -> None:
+    def _pass_on(self, data: bytes) -> None:
         if data:
             self.journal.log(data)
-            if self.observer is not None:
-                self.observer.feed(data)
+            self.observer.feed(data)
 
     def _reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.children_left = False
+                self.has_children = False
                 return
             if pid == 0:
                 return
-            if self.observer is not None and self.observer.reaped(pid, status):
+            if self.observer.reaped(pid, status):
                 continue
-            self.exits.reaped(pid, status)
+            self.exits.on_reaped(pid, status)
             if pid == self.launcher and self.wait_status is None:
                 self.wait_status = status
                 self.ended_ns = time.time_ns()
 
     def _descendants(self) -> dict[int, int]:
-        """Return what the run has below us, without our own helpers."""
-        if not self.children_left:
+        """Return {pid: start time} of what the run has below us, without our own helpers."""
+        if not self.has_children:
             return {}
-        below: dict[int, int] = runtime_processes.descendants(os.getpid())
-        if self.observer is not None:
-            for pid in self.observer.pids():
-                for helper in (pid, *runtime_processes.descendants(pid)):
-                    below.pop(helper, None)
-            if self.wait_status is not None and not below and self.observer.pids():
-                self.children_left = False  # only a helper is left, stuck in a driver perhaps
+        below: dict[int, int] = processes.descendants(os.getpid())
+        helpers = self.observer.pids()
+        for pid in helpers:
+            for helper in (pid, *processes.descendants(pid)):
+                below.pop(helper, None)
+        if self.wait_status is not None and not below and helpers:
+            self.has_children = False  # only a helper is left, stuck in a driver perhaps
         return below
 
     def _scan(self) -> None:
-        """Record each descendant that was ever seen: after our death it is known by identity."""
-        if time.monotonic() < self.next_scan:
+        """Record each descendant: after our death it is identified by that."""
+        now = time.monotonic()
+        if now < self.next_scan:
             return
         try:
-            self._look_below()
-        except OSError as e:  # no descriptor, no memory: the job goes on, and the next look counts
+            self._scan_descendants(now)
+        except OSError as e:  # no descriptor, no memory: the job goes on, the next scan counts
             self.next_scan = time.monotonic() + self.scan_every
             if not self.is_blind:
                 self.is_blind = True
                 self.journal.broken("look at the processes", e)
 
-    def _look_below(self) -> None:
-        now = time.monotonic()
+    def _scan_descendants(self, now: float) -> None:
         living = self._descendants()
-        fresh = {p: s for p, s in living.items() if self.seen.get(p) != s}
-        self.seen = living
+        fresh = {p: s for p, s in living.items() if self.living.get(p) != s}
+        self.living = living
         if fresh:
             self.scan_every = 0.5
             self.journal.processes(fresh)
-            if self.observer is not None:
-                self.observer.started(fresh)
-        took = time.monotonic() - now
-        self.next_scan = now + max(self.scan_every, took * SCAN_SHARE)
+            self.observer.started(fresh)
+        seconds = time.monotonic() - now
+        self.next_scan = now + max(self.scan_every, seconds * SCAN_SHARE)
         self.scan_every = min(self.scan_every * 1.5, 5.0)
-        if self.journal.restore(self.seen):
-            self.watch.add(self.journal.logs)
-            self.watch.add(os.path.join(self.dir, "ranks"))
+        if self.journal.restore(living):
+            self._watch_folders()
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -271,17 +237,16 @@ class Attempt(object):
         if self.wait_status is None:
             # an attempt that had ended by itself keeps its own end; only leftovers are stopped
             self.ended_by = why
-            if self.observer is not None:
-                self.observer.is_stopping(self.number, why)
+            self.observer.is_stopping(self.number, why)
         self.journal.event("stopping", why=why)
         for piece in self.merger.pieces():
-            self._pass(piece)
-        nodes = self.observer.nodes if self.observer is not None else None
-        said = nodes.why() if nodes and why == "node" else self.control.in_words(why, self.run)
-        self.journal.tell("%s: stopping" % said)
+            self._pass_on(piece)
+        nodes = self.observer.nodes
+        reason = nodes.why() if nodes and why == "node" else self.control.describe(why, self.run)
+        self.journal.notify(f"{reason}: stopping")
         if not self.control.signals:
             self.control.arm(DEFAULT_GRACE)
-        runtime_processes.ask(self.launcher, self.launcher_start)
+        processes.terminate(self.launcher, self.launcher_start)
         while self.wait_status is None and not self.control.is_late():
             time.sleep(0.02)
             self._turn()
@@ -292,20 +257,18 @@ class Attempt(object):
         if left:
             self.journal.event("leftovers", processes=len(left), names=_names(left))
             self.journal.status.leftovers = len(left)
-            some = "1 process" if len(left) == 1 else "%d processes" % len(left)
-            self.journal.tell("%s outlived the launcher: stopping" % some)
+            self.journal.notify(f"{quantity(len(left), 'process')} outlived the launcher: stopping")
             self._end_rest(self._descendants, LEFTOVER_GRACE)
 
-    def _end_rest(self, find: runtime_processes.Find, grace: float | None) -> None:
+    def _end_rest(self, find: processes.Find, grace: float | None) -> None:
         if grace is not None:
             self.control.arm(grace)
 
         def find_now() -> dict[int, int]:
             self._turn()
-            found: dict[int, int] = find()
-            return found
+            return find()
 
-        left = runtime_processes.end_all(find_now, self.control.is_late)
+        left = processes.end_all(find_now, self.control.is_late)
         self._reap()
         if left:
             self.journal.status.unkillable = sorted(left)
@@ -319,12 +282,12 @@ class Attempt(object):
         return {"pid": self.launcher, "exit_code": code, "signal": name, "time_ns": self.ended_ns}
 
 
-def _names(processes: dict[int, int]) -> list[str]:
+def _names(pids: Iterable[int]) -> list[str]:
     names = []
-    for pid in sorted(processes)[:20]:
+    for pid in sorted(pids)[:20]:
         try:
-            with open("/proc/%d/comm" % pid, errors="replace") as file:
-                names.append("%d %s" % (pid, file.read().strip()))
+            with open(f"/proc/{pid}/comm", errors="replace") as file:
+                names.append(f"{pid} {file.read().strip()}")
         except OSError:
             pass
     return names

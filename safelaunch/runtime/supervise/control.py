@@ -1,4 +1,4 @@
-"""What ends an attempt early: signals, stop files and limits, and the grace that it gets."""
+"""What ends an attempt early: signals, a stop file and limits, and the grace before KILL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import select
 import time
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime.records import StopRequest
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import RunRecord
 
-
 DEFAULT_GRACE = 15.0
 
 
-def ready(descriptors: Iterable[int], seconds: float) -> list[int]:
-    """Return which descriptors can be read, as soon as one can, at the latest after `seconds`.
+def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Return which descriptors are readable, as soon as one is, at the latest after `seconds`.
 
     By poll(2): select(2) takes none from 1024 on.
     """
@@ -30,37 +29,36 @@ def ready(descriptors: Iterable[int], seconds: float) -> list[int]:
     return [fd for fd, _ in poll.poll(seconds * 1000)]
 
 
-class Control(object):
-    """What ends an attempt before its own end: signals to the supervisor, or its own reasons."""
+class Control:
+    """What ends an attempt early: signals to the supervisor, a stop file, limits; and the grace."""
 
     def __init__(self, node_dir: str) -> None:
         self.dir = node_dir
         self.signals: list[str] = []
-        self.heard = 0
+        self.handled = 0  # how many of the signals have set `kill_at`
         self.kill_at = float("inf")
 
     def arm(self, grace: float) -> None:
-        """KILL comes after the grace, or earlier if it was promised earlier."""
+        """Let KILL come after the grace, or earlier if it was armed before."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
 
-    def in_words(self, why: str, run: RunRecord) -> str:
+    def describe(self, why: str, run: RunRecord) -> str:
         """Return why an attempt is ended early, for people."""
         if why == "max_duration":
-            return "max_duration of %s reached" % job_duration(run.max_duration or 0.0)
+            return f"max_duration of {job_duration(run.max_duration or 0.0)} reached"
         if why == "min_steps":
             steps = run.success.min_steps if run.success else None
-            return "smoke run, min_steps of %s reached" % steps
+            return f"smoke run, min_steps of {steps} reached"
         if why == "hang":
-            return "it hangs (hang.action is %s)" % (run.hang.action if run.hang else None)
-        if os.path.exists(os.path.join(self.dir, "stop.json")):
+            return f"it hangs (hang.action is {run.hang.action if run.hang else None})"
+        if os.path.exists(os.path.join(self.dir, StopRequest.FILE)):
             return "stopped by `safelaunch stop`"
-        return "stopped by %s" % why
+        return f"stopped by {why}"
 
     def is_late(self) -> bool:
         """Whether it is time to KILL; each signal may bring a `stop` with less grace."""
-        if self.heard != len(self.signals):
-            self.heard = len(self.signals)
-            asked = json_files.read_json(os.path.join(self.dir, "stop.json")) or {}
-            grace = asked.get("grace")
-            self.arm(float(grace) if isinstance(grace, (int, float)) else DEFAULT_GRACE)
+        if self.handled != len(self.signals):
+            self.handled = len(self.signals)
+            request = StopRequest.read(self.dir) or StopRequest()
+            self.arm(DEFAULT_GRACE if request.grace is None else request.grace)
         return time.monotonic() >= self.kill_at

@@ -1,7 +1,9 @@
-"""What a supervisor writes down: status, events, processes, the merged log. It never raises.
+"""What a supervisor writes: status, events, processes, the merged log. Only a start may raise.
 
 A full disk or a removed directory must not end the job, nor hide how it ended.
 """
+
+# ruff: noqa: PLC0415 - what few jobs need
 
 from __future__ import annotations
 
@@ -12,21 +14,21 @@ import time
 
 from safelaunch.runtime import json_files
 from safelaunch.runtime import processes as runtime_processes
-from safelaunch.runtime.records import Failure, RunRecord, Status
+from safelaunch.runtime.records import Failure, PeersAddress, RunRecord, Status
 from safelaunch.runtime.supervise import pane
 
 FOLDERS = ("ranks", "records", "logs")
 PROCESSES = "processes.jsonl"
 PROCESSES_LIMIT = 1 << 20  # bytes, some 7000 processes: beyond that only the living ones stay
-KEPT_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
+MEMORY_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
 OWN = (
     *(".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim"),
-    "peers.json",  # read once: it has the token of the run
+    PeersAddress.FILE,  # read once: it has the token of the run
 )
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
-class Journal(object):
+class Journal:
     """The files of one node's run, as far as its supervisor writes them."""
 
     def __init__(self, node_dir: str, run: RunRecord) -> None:
@@ -34,12 +36,12 @@ class Journal(object):
         self.run = run
         self.logs = ""
         self.flags = LOG_FLAGS
-        self.pane = pane.Pane(pane.own())
+        self.pane = pane.Pane(pane.own_terminal())
         self.combined = -1
         self.copy = -1
         self.has_gaps = False
         self.last = b"\n"  # byte of the merged log
-        self.kept: dict[str, tuple[bytes, int]] = {}  # name -> bytes and mode, as at the start
+        self.start_files: dict[str, tuple[bytes, int]] = {}  # name -> bytes and mode
         self.processes_limit = PROCESSES_LIMIT
         self.status_file = os.path.join(node_dir, Status.FILE)
         self.failure_file = os.path.join(node_dir, Failure.FILE)
@@ -68,24 +70,24 @@ class Journal(object):
             except OSError as e:
                 self._log_failed(e)
 
-    def keep(self, files: dict[str, bytes]) -> None:
-        """Hold the files of the start in memory, and these beside them. Raises OSError.
+    def remember(self, files: dict[str, bytes]) -> None:
+        """Read the files of the start into memory, beside the given ones. Raises OSError.
 
         A later attempt needs them: its script, the job's configuration, what its ranks import.
         """
-        self.kept = {name: (data, 0o600) for name, data in files.items()}
+        self.start_files = {name: (data, 0o600) for name, data in files.items()}
         for name in os.listdir(self.dir):
             path = os.path.join(self.dir, name)
             if name.endswith(OWN) or not os.path.isfile(path):
                 continue
             info = os.stat(path)
-            if info.st_size <= KEPT_LIMIT:
+            if info.st_size <= MEMORY_LIMIT:
                 with open(path, "rb") as file:
-                    self.kept[name] = file.read(), info.st_mode & 0o777
+                    self.start_files[name] = file.read(), info.st_mode & 0o777
 
     def start_attempt(self, attempt: int) -> None:
-        """Turn to the logs of an attempt. Raises OSError."""
-        self.logs = os.path.join(self.dir, "logs", "attempt-%d" % attempt)
+        """Open the logs of an attempt. Raises OSError."""
+        self.logs = os.path.join(self.dir, "logs", f"attempt-{attempt}")
         os.makedirs(self.logs, 0o700, exist_ok=True)
         self.last = b"\n"
         self._open_combined()
@@ -100,7 +102,7 @@ class Journal(object):
     def save_end(self) -> bool:
         """Write the last status, on a full disk into the space that was reserved for it."""
         _make_dirs(self.dir)
-        if not _write_somehow(self.status_file, self.status.to_json()):
+        if not _write_or_use_reserve(self.status_file, self.status.to_json()):
             return False
         json_files.release(self.failure_file)
         return True
@@ -108,7 +110,7 @@ class Journal(object):
     def fail(self, failure: Failure) -> None:
         """Write failure.json, on a full disk into the space that was reserved for it."""
         _make_dirs(self.dir)
-        _write_somehow(self.failure_file, failure.to_json())
+        _write_or_use_reserve(self.failure_file, failure.to_json())
         try:
             # there may be another attempt
             json_files.reserve(self.failure_file, json_files.RESERVED_FAILURE)
@@ -120,50 +122,46 @@ class Journal(object):
         self._append("events.jsonl", [dict(details, time=time.time(), event=name)])
 
     def processes(self, processes: dict[int, int]) -> None:
-        """Record processes of the run: after the supervisor's death they are known by identity."""
+        """Record the identity of processes: it is known after the supervisor's death."""
         size = self._append(PROCESSES, _identities(processes))
-        if size > self.processes_limit:
-            self._shorten_processes()
+        if size <= self.processes_limit:
+            return
+        # only those whose process is alive: a job may start millions of short ones
+        from safelaunch.runtime import run_state
 
-    def _shorten_processes(self) -> None:
-        """Keep only those records whose process lives: a job may start millions of short ones."""
-        from safelaunch.runtime import run_state  # noqa: PLC0415 - few jobs need it
-
-        path = os.path.join(self.dir, PROCESSES)
-        new, data = path + ".new", _lines(_identities(run_state.recorded(self.dir)))
-        # where all of them live, the next time is when there are twice as many
+        data = _lines(_identities(run_state.recorded(self.dir)))
+        # where all of them are alive, the next time is when there are twice as many
         self.processes_limit = max(PROCESSES_LIMIT, 2 * len(data))
         try:
-            _write_file(new, data, 0o600)
-            os.replace(new, path)
+            json_files.replace(os.path.join(self.dir, PROCESSES), data)
         except OSError:
-            _remove(new)  # a full disk: the long one stays
+            pass  # a full disk: the long one stays
 
-    def restore(self, seen: dict[int, int]) -> bool:
-        """Make the directory again if somebody removed it: a run must stay visible, stoppable."""
-        # what writes at that moment may bring the folder back, but not these two
+    def restore(self, living: dict[int, int]) -> bool:
+        """Make the directory again if it was removed: a run must stay visible and stoppable."""
+        # what writes at that moment may make the folder again, but not these two
         if os.path.exists(self.status_file) and os.path.isdir(self.logs):
             return False
         for folder in (*(os.path.join(self.dir, name) for name in FOLDERS), self.logs):
             _make_dirs(folder)
-        self._bring_back()
+        self._write_start_files()
         self._open_combined()
         warning = "the run directory was removed while the job ran; earlier logs are lost"
         self.warn(warning)
         self.event("directory-restored", note=warning)
-        self.processes(seen)
+        self.processes(living)
         self.save()
         return True
 
-    def _bring_back(self) -> None:
+    def _write_start_files(self) -> None:
         """Write what the start had written, and set space aside again."""
-        for name, (data, mode) in self.kept.items():
+        for name, (data, mode) in self.start_files.items():
             path = os.path.join(self.dir, name)
             if os.path.lexists(path):
                 continue
             _make_dirs(os.path.dirname(path))
             try:
-                _write_file(path, data, mode)
+                json_files.write(path, data, mode)
             except OSError:
                 continue
         try:
@@ -177,14 +175,8 @@ class Journal(object):
         json_files.reserve(self.status_file, json_files.RESERVED)
         json_files.reserve(self.failure_file, json_files.RESERVED_FAILURE)
 
-    def count_ranks(self, attempt: int) -> None:
-        """Warn where fewer ranks started than planned: each may have trained alone, silently."""
-        missing = self.missing_ranks(attempt)
-        if missing:
-            self.warn("%s: did a process train alone?" % missing)
-
     def missing_ranks(self, attempt: int) -> str:
-        """Say that fewer ranks started than planned, if so."""
+        """Return that fewer ranks started than planned, "" otherwise."""
         planned = self.run.ranks
         try:
             names = os.listdir(os.path.join(self.dir, "ranks"))
@@ -193,20 +185,20 @@ class Journal(object):
         parts = [name.split(".") for name in names]
         started = len({part[0] for part in parts if part[1:2] == [str(attempt)]})
         if planned is not None and started < planned and self.run.rank_logs:
-            return "%d of %d planned ranks were seen" % (started, planned)
+            return f"{started} of {planned} planned ranks were seen"
         return ""
 
     def warn(self, message: str) -> None:
-        """Add a warning to the status, beside those that are there."""
+        """Add a warning to those of the status."""
         earlier = self.status.warning
-        self.status.warning = "%s; %s" % (earlier, message) if earlier else message
+        self.status.warning = f"{earlier}; {message}" if earlier else message
 
     def broken(self, part: str, error: Exception) -> None:
-        """Tell of a fault of our own, with its traceback in supervisor.log."""
-        import traceback  # noqa: PLC0415 - never needed, one hopes
+        """Record a fault of our own, with its traceback in supervisor.log."""
+        import traceback
 
         sys.stderr.write(traceback.format_exc())
-        self.warn("safelaunch's own %s failed (%s); the job goes on" % (part, error))
+        self.warn(f"safelaunch's own {part} failed ({error}); the job goes on")
         self.event("fault", part=part, error=repr(error))
 
     def log(self, data: bytes) -> None:
@@ -217,16 +209,14 @@ class Journal(object):
         for fd in (self.combined, self.copy):
             if fd >= 0:
                 self._write_all(fd, data)
-        self.show(data)
-
-    def tell(self, message: str) -> None:
-        """Say in the log and the pane what safelaunch itself does, on a line of its own."""
-        begin = "" if self.last == b"\n" else "\n"  # a line of the job, or its bar, stays whole
-        self.log(("%s[safelaunch] %s\n" % (begin, message)).encode())
-
-    def show(self, data: bytes) -> None:
-        """Show it in the pane; a pane that is slow or gone loses lines, never the job time."""
         self.pane.show(data)
+
+    def notify(self, message: str) -> None:
+        """Write a message of safelaunch's own into the log and the pane, on a line of its own."""
+        line_break = (
+            "" if self.last == b"\n" else "\n"
+        )  # a line of the job, or its bar, stays whole
+        self.log(f"{line_break}[safelaunch] {message}\n".encode())
 
     def _open_combined(self) -> None:
         if self.combined >= 0:
@@ -238,7 +228,7 @@ class Journal(object):
             self._log_failed(e)
 
     def _append(self, name: str, records: list[dict[str, object]]) -> int:
-        """Append to a file of lines; return how long it is then, 0 where that is not known."""
+        """Append to a file of lines; return its size then, 0 where it is not known."""
         try:
             fd = os.open(os.path.join(self.dir, name), LOG_FLAGS, 0o600)
             try:
@@ -260,7 +250,7 @@ class Journal(object):
     def _log_failed(self, error: OSError) -> None:
         if not self.has_gaps:
             self.has_gaps = True
-            self.warn("the combined log has gaps: %s" % error.strerror)
+            self.warn(f"the combined log has gaps: {error.strerror}")
             self.event("log-failed", error=str(error))
 
 
@@ -273,20 +263,7 @@ def _lines(records: list[dict[str, object]]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def _write_file(path: str, data: bytes, mode: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-
-
-def _write_somehow(path: str, data: dict[str, object]) -> bool:
+def _write_or_use_reserve(path: str, data: dict[str, object]) -> bool:
     for write in (json_files.write_json, json_files.write_reserved):
         try:
             write(path, data)

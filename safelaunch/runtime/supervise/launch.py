@@ -23,7 +23,7 @@ TERMINAL = ("TMUX", "TMUX_PANE", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION",
 
 
 def job_environment(run: RunRecord, node_dir: str, attempt: int) -> dict[str, str]:
-    """Return the environment of launch.sh: the supervisor's own, the mark, what the ranks ask."""
+    """Return the environment of launch.sh: the supervisor's own, the mark, the hooks' settings."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
     for name in TERMINAL:
         environment.pop(name, None)
@@ -54,32 +54,22 @@ def fork(
     out: int,
     environment: dict[str, str],
     umask: int,
-    limits: tuple[int, int] | None = None,
+    limits: tuple[int, int] | None,
 ) -> int:
-    """Start a script in a session of its own and return its pid. Raises OSError.
+    """Start bash with a script and return its pid; output goes to `out`. Raises OSError.
 
-    `limits` are those of open files that it gets back, where they were raised for us.
+    The child has default signals, a session of its own, no stdin, and `limits` of open files where
+    ours were raised.
     """
     pid = os.fork()
-    if pid == 0:
-        _become_launcher(script, out, environment, umask, limits)
-    return pid
-
-
-def _become_launcher(
-    script: str,
-    out: int,
-    environment: dict[str, str],
-    umask: int,
-    limits: tuple[int, int] | None,
-) -> None:
-    """In the child: default signals, own session, no stdin, output to launcher.log; then bash."""
+    if pid != 0:
+        return pid
     try:
         os.setsid()
         os.umask(umask)
         for signum in range(1, signal.NSIG):
             try:
-                # also what Python or the caller ignores: that would be handed down by exec
+                # also those that Python or the caller ignores: exec would keep that
                 signal.signal(signum, signal.SIG_DFL)
             except (OSError, ValueError):
                 continue
@@ -92,7 +82,7 @@ def _become_launcher(
         environment["SAFELAUNCH_MAIN"] = str(os.getpid())  # launch.sh execs: the launcher's own pid
         os.execvpe("bash", ["bash", script], environment)  # noqa: S606 - no shell but the script's own
     except BaseException as e:  # noqa: BLE001 - nothing of the supervisor may run on in the child
-        os.write(2, ("safelaunch: cannot start bash: %s\n" % e).encode())
+        os.write(2, f"safelaunch: cannot start bash: {e}\n".encode())
     finally:
         os._exit(127)
 

@@ -1,7 +1,7 @@
-"""Watches an attempt from the side: progress, samples, log sizes, hangs, the limits of the job.
+"""Watches an attempt: progress, samples, log sizes, hangs, the limits of the job.
 
-It never waits. What it asks of other programs (nvidia-smi, py-spy) runs beside it; their pids are
-known, so that they count neither as part of the run nor as left over.
+It never waits. Other programs that it starts (nvidia-smi, py-spy) run beside it; by `pids` they
+count neither as part of the run nor as leftovers.
 """
 
 from __future__ import annotations
@@ -21,21 +21,33 @@ from safelaunch.runtime.units import duration
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
+    from safelaunch.runtime.logs.merger import Merger
+    from safelaunch.runtime.rank_exits import Exits
     from safelaunch.runtime.records import ProgressReport, RunRecord
-    from safelaunch.runtime.supervise.attempt import Attempt
     from safelaunch.runtime.supervise.journal import Journal
     from safelaunch.runtime.supervise.peers import Peers
 
+    class ObservedAttempt(Protocol):
+        """The attributes of an Attempt that are observed."""
+
+        number: int
+        launcher: int
+        launcher_start: int
+        exits: Exits
+        merger: Merger
+        living: dict[int, int]
+
+
 PERIOD = 0.25  # seconds between two looks
 SAVE_EVERY = 2.0  # seconds between two writes of the progress into status.json
-MOST_PYTHONS = 16  # a job of unknown shape may have hundreds of workers
-HEARTBEAT = 60.0  # and without progress: a status that was damaged is written anew
+PYTHON_LIMIT = 16  # processes: a job of unknown shape may have hundreds of workers
+HEARTBEAT = 60.0  # seconds, without progress: a status that was damaged is written anew
 
 
-class Observer(object):
-    """What is known of the attempt that runs, beyond its processes and logs."""
+class Observer:
+    """The progress and health of the attempt that runs."""
 
     def __init__(
         self, node_dir: str, run: RunRecord, journal: Journal, nodes: Peers | None = None
@@ -44,8 +56,8 @@ class Observer(object):
         self.run = run
         self.journal = journal
         self.nodes = nodes
-        self.wrote = (0, 0.0)  # bytes of output that were seen last, and when
-        self.next_word = 0.0
+        self.output = (0, 0.0)  # bytes of output at the last look that showed more, and its time
+        self.next_serve = 0.0
         self.began = time.monotonic()
         self.memory = oom_kills.Snapshot()
         self.samples = sampler.Samples(node_dir, run)
@@ -54,17 +66,19 @@ class Observer(object):
         self.watchdog = watchdog.Watchdog(run.hang)
         self.evidence: evidence.Evidence | None = None
         self.hangs = 0
-        self.not_finite: dict[str, Any] | None = None  # how the last spell of NaN losses began
-        self.line = checkpoint_line.ProgressPattern(run.recovery.progress if run.recovery else None)
+        self.not_finite: dict[str, Any] | None = None  # the event of the last NaN losses
+        self.pattern = checkpoint_line.ProgressPattern(
+            run.recovery.progress if run.recovery else None
+        )
         self.broken: set[str] = set()
         self.next_look = 0.0
         self.saved_at = 0.0
         self.saved: ProgressReport | None = None
 
-    def start_attempt(self, attempt: Attempt) -> None:
-        """Turn to a new attempt."""
-        self.line.reset()
-        self.wrote = (0, time.monotonic())
+    def start_attempt(self, attempt: ObservedAttempt) -> None:
+        """Start to observe a new attempt."""
+        self.pattern.reset()
+        self.output = (0, time.monotonic())
         self.progress = tracker.Progress(list(self.run.progress))
         self.watchdog = watchdog.Watchdog(self.run.hang)
         self.evidence = None
@@ -72,22 +86,17 @@ class Observer(object):
         self.memory.add_processes([os.getpid(), attempt.launcher])
 
     def started(self, processes: dict[int, int]) -> None:
-        """Take note of processes that are new: each may live in a cgroup of its own."""
+        """Add processes that are new: each may be in a cgroup of its own."""
         self.memory.add_processes(list(processes))
 
     def feed(self, data: bytes) -> None:
-        """Read the progress in what was written."""
+        """Read the progress in output of the job."""
         self._try("progress", self._read, data)
 
     def _read(self, data: bytes) -> None:
-        self.line.feed(data)
+        self.pattern.feed(data)
         for event in self.progress.feed(data, time.monotonic()):
             self._note(event)
-
-    @property
-    def progressed(self) -> bool:
-        """Whether the line of `recovery.progress` was seen."""
-        return self.line.is_found
 
     def _note(self, event: dict[str, Any]) -> None:
         if event["event"] == "nan-loss":
@@ -95,24 +104,24 @@ class Observer(object):
         details = dict(event)
         self.journal.event(str(details.pop("event")), **details)
 
-    def _try(self, part: str, work: Callable[..., Any], *given: Any) -> Any:
-        """Do a part of the watching; one that fails is left out from then on.
+    def _try(self, part: str, work: Callable[..., Any], *args: Any) -> Any:
+        """Return `work(*args)`; a part that has failed once is left out from then on.
 
-        The supervisor owns the job: no fault in what it merely observes may take it away.
+        The supervisor owns the job: no fault in what it merely observes may end it.
         """
         if part in self.broken:
             return None
         try:
-            return work(*given)
-        except Exception as e:  # noqa: BLE001 - see above
+            return work(*args)
+        except Exception as e:  # noqa: BLE001 - of any kind: a fault of ours ends no job
             self.broken.add(part)
             self.journal.broken(part, e)
             return None
 
     # -- looking -------------------------------------------------------------------------------
 
-    def tick(self, attempt: Attempt) -> str:
-        """Look around; return why the attempt has to end now, or nothing."""
+    def tick(self, attempt: ObservedAttempt) -> str:
+        """Check all parts; return why the attempt has to end now, or ""."""
         now = time.monotonic()
         if now < self.next_look:
             return ""
@@ -120,29 +129,29 @@ class Observer(object):
         self._try("samples", self._sample, now)
         self._try("log_cap", self._cap, attempt)
         self._try("progress", self._save, now)
-        found = self._limits(now) or self._try("nodes", self._others, now, attempt)
-        return found or self._try("hang", self._hang, now, attempt) or ""
+        reason = self._limits(now) or self._try("nodes", self._other_nodes, now, attempt)
+        return reason or self._try("hang", self._hang, now, attempt) or ""
 
-    def _others(self, now: float, attempt: Attempt) -> str:
-        """Hear the other nodes; return "node" where one of them ends this one."""
+    def _other_nodes(self, now: float, attempt: ObservedAttempt) -> str:
+        """Serve the other nodes; return "node" where one of them ends this one."""
         if self.nodes is None:
             return ""
-        if attempt.merger.total != self.wrote[0]:
-            self.wrote = (attempt.merger.total, now)
-        return self.nodes.tick(attempt.number, now - self.wrote[1])
+        if attempt.merger.total != self.output[0]:
+            self.output = (attempt.merger.total, now)
+        return self.nodes.tick(attempt.number, now - self.output[1])
 
     def is_stopping(self, attempt: int, why: str) -> None:
-        """Tell the other nodes at once that this one is stopped: their ranks will miss ours."""
+        """Notify the other nodes at once of a stop: their ranks will miss ours."""
         if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration", "min_steps"):
             state = "succeeded" if why == "min_steps" else "stopped"
             end = recovery.NodeEnd(state=state, stopped_by=why)
             self._try("nodes", self.nodes.ended, attempt, end)
 
-    def keep_up(self) -> None:
-        """Let the other nodes hear of us also while an attempt is being ended."""
+    def on_turn(self) -> None:
+        """Serve the other nodes, also while an attempt is being ended."""
         now = time.monotonic()
-        if self.nodes is not None and now >= self.next_word:
-            self.next_word = now + PERIOD
+        if self.nodes is not None and now >= self.next_serve:
+            self.next_serve = now + PERIOD
             self._try("nodes", self.nodes.serve)
 
     def _sample(self, now: float) -> None:
@@ -150,12 +159,12 @@ class Observer(object):
         for event in self.samples.take_events():
             self._note(event)
 
-    def _cap(self, attempt: Attempt) -> None:
+    def _cap(self, attempt: ObservedAttempt) -> None:
         own = [fd for fd in (self.journal.combined, self.journal.copy) if fd >= 0]
-        said = self.cap.tick(attempt.merger.offsets(), own)
-        if said:
-            self.journal.warn(said)
-            self.journal.event("log-cap", note=said)
+        warning = self.cap.tick(attempt.merger.offsets(), own)
+        if warning:
+            self.journal.warn(warning)
+            self.journal.event("log-cap", note=warning)
 
     def _save(self, now: float) -> None:
         if now - self.saved_at < SAVE_EVERY:
@@ -177,12 +186,12 @@ class Observer(object):
         return ""
 
     def steps(self) -> int:
-        """Return how far the attempt has come: its step, or the steps of all epochs."""
+        """Return the progress of the attempt: its step, or the steps of all epochs."""
         return max(self.progress.step or 0, self.progress.done)
 
     # -- hangs ---------------------------------------------------------------------------------
 
-    def _hang(self, now: float, attempt: Attempt) -> str:
+    def _hang(self, now: float, attempt: ObservedAttempt) -> str:
         p = self.progress
         total = attempt.merger.total
         if self.nodes is not None:
@@ -203,17 +212,18 @@ class Observer(object):
         self.evidence = None
         return self._report_hang(report)
 
-    def _suspect(self, attempt: Attempt) -> None:
+    def _suspect(self, attempt: ObservedAttempt) -> None:
         self.hangs += 1
         silent = self.watchdog.silent
         kind = self.watchdog.kind
         self.journal.status.hang = HangReport(since=time.time() - silent, silent=silent, kind=kind)
         self.journal.event("hang-suspected", kind=kind, seconds=silent)
         what = "no step" if kind == "stepless" else "no output and no step"
-        said = "hang suspected: %s for %s; safelaunch show %s"
-        self.journal.tell(said % (what, duration(silent), self.run.id))
+        self.journal.notify(
+            f"hang suspected: {what} for {duration(silent)}; safelaunch show {self.run.id}"
+        )
         self.journal.save()
-        ranks = attempt.exits.alive() or _pythons(attempt.seen)
+        ranks = attempt.exits.alive() or _pythons(attempt.living)
         ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}
         self.evidence = evidence.Evidence(self.dir, self.run, attempt.number)
         self.evidence.start(self.hangs, ranks)
@@ -228,32 +238,31 @@ class Observer(object):
         action = self.run.hang.action if self.run.hang else None
         return "hang" if action in ("restart", "stop") and not self.watchdog.is_quiet() else ""
 
-    def close(self, attempt: Attempt) -> None:
-        """Look a last time: the rest of the logs has been merged."""
+    def close(self, attempt: ObservedAttempt) -> None:
+        """Check a last time: the rest of the logs has been merged."""
         self._try("progress", self._read_rest)
         self._try("log_cap", self._cap, attempt)
 
     def _read_rest(self) -> None:
-        """Read what has waited: lines of a flood, a last line without an end."""
-        self.line.close()
+        """Read what is pending: lines of a flood, a last line without an end."""
+        self.pattern.close()
         for event in self.progress.close(time.monotonic()):
             self._note(event)
 
     # -- our own helpers -----------------------------------------------------------------------
 
     def pids(self) -> list[int]:
-        """Return the pids of the programs that we have asked."""
+        """Return the pids of the programs that the observer has started."""
         own = [self.samples.pid] if self.samples.pid else []
         return own + (list(self.evidence.pids) if self.evidence is not None else [])
 
     def reaped(self, pid: int, status: int) -> bool:
         """Whether the child that has ended was one of ours."""
-        if self.samples.reaped(pid, status):
-            return True
-        return self.evidence is not None and self.evidence.reaped(pid, status)
+        helpers = (self.samples, self.evidence)
+        return any(helper is not None and helper.reaped(pid, status) for helper in helpers)
 
     def cancel(self) -> None:
-        """End what we have asked."""
+        """End the programs that the observer has started."""
         if self.evidence is not None:
             self.evidence.cancel()
         for pid in self.pids():
@@ -263,13 +272,13 @@ class Observer(object):
 
 
 def _pythons(processes: dict[int, int]) -> dict[int, tuple[int, int]]:
-    """Return the Python processes of a job without ranks, numbered as they were started."""
-    found = []
+    """Return the Python processes of a job without ranks, numbered by their pids."""
+    pythons = []
     for pid in sorted(processes):
         try:
-            name = os.path.basename(os.readlink("/proc/%d/exe" % pid))
+            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
         except OSError:
             continue
         if name.startswith("python"):
-            found.append((pid, processes[pid]))
-    return dict(enumerate(found[:MOST_PYTHONS]))
+            pythons.append((pid, processes[pid]))
+    return dict(enumerate(pythons[:PYTHON_LIMIT]))

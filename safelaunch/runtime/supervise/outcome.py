@@ -1,4 +1,4 @@
-"""Says how an attempt ended: its launcher, its ranks and what the job calls success, together.
+"""Decides how an attempt ended: from its launcher, its ranks and the job's conditions of success.
 
 The launcher's exit status alone lies in both directions: `| tee`, `wait`, Fire and accelerate's
 `--debug` hide failures, and a job may end with 0 before it has done its work.
@@ -25,65 +25,64 @@ if TYPE_CHECKING:
     from safelaunch.runtime.supervise.attempt import Attempt
     from safelaunch.runtime.supervise.observer import Observer
 
-SLACK = 2.0  # seconds: file systems round times down to whole ones, FAT to even ones
+SLACK = 2.0  # seconds: file systems round times down to whole seconds, FAT to even ones
 SIGNALS = ("SIGTERM", "SIGINT")
 LOSSES = ("loss", "actor_loss", "vf_loss")
 # what to do where `success` is not met
-NO_STEPS = "give the form of your log's steps under `progress:`, or take `min_steps` away"
+NO_STEPS = "describe your log's step lines under `progress:`, or remove `min_steps`"
 FEW_STEPS = "find in the log why it ended early, or correct `success.min_steps`"
-GONE = "look at that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"
-ALONE = "let the launcher make the ranks: no `distributed_type: NO`, no `--standalone`"
-NO_FILES = "look where the program saved, and correct `success.artifacts` (globs begin at %s)"
+NO_FILES = (
+    "look where the program saved, and correct `success.artifacts` (globs are relative to %s)"
+)
+# where another node is lost, and where each node trained alone
+LOST_NODE = "check that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"
+ALONE = "let the launcher start the ranks: no `distributed_type: NO`, no `--standalone`"
 
 
-class Outcome(object):
+class Outcome:
     """How an attempt ended, as it goes into status.json, its attempts and failure.json."""
 
     def __init__(self, run: RunRecord, attempts: list[AttemptRecord], began: float) -> None:
         self.run = run
-        self.began = began  # of the run, monotonic: a clock that is set must not use up the budget
+        self.began = began  # of the run, monotonic: setting the clock must not use up the budget
         self.attempts = attempts
         self.failure: Failure | None = None
         self.warnings: list[str] = []
-        self.status = Status()  # what changes in status.json
+        self.status = Status()  # the changes of status.json
 
     def decide(self) -> recovery.Decision:
-        """Return what comes next."""
+        """Return what follows."""
         return self._decide(self.failure or Failure())
 
     def decide_for_all(self, ends: dict[int, recovery.NodeEnd]) -> recovery.Decision:
-        """Return what comes next on all nodes, from how the attempt has ended on each."""
+        """Return what follows on all nodes, from how the attempt has ended on each."""
         lost = [node for node, end in ends.items() if end.state == "lost"]
         stops = [e for e in ends.values() if e.state == "stopped" and e.stopped_by != "node"]
         failed = [end for end in ends.values() if end.state == "failed"]
         if lost or stops or not failed:
-            why = "no restart: node %d is gone" % lost[0] if lost else "no restart: it was stopped"
-            return recovery.Decision(action="stop", delay=0.0, rung=0, why=why)
+            why = f"node {lost[0]} is gone" if lost else "it was stopped"
+            return recovery.Decision(action="stop", delay=0.0, rung=0, why=f"no restart: {why}")
         first = min(failed, key=lambda end: blame.blame(end.role, end.time))
         last = self.attempts[-1]
         last.class_name, last.rank, last.what = first.class_name, first.rank, first.what
-        failure = Failure(class_name=first.class_name, exit_code=first.exit_code)
-        failure.unmet = first.unmet or ()
-        return self._decide(failure)
+        unmet = first.unmet or ()
+        return self._decide(
+            Failure(class_name=first.class_name, exit_code=first.exit_code, unmet=unmet)
+        )
 
     def _decide(self, failure: Failure) -> recovery.Decision:
-        scripts = self.run.again.scripts if self.run.again else ()
+        scripts = len(self.run.again.scripts) if self.run.again else 0
         action = self.run.hang.action if self.run.hang else None
         if failure.class_name == "hang" and action != "restart":
-            return recovery.Decision(action="stop", why="`hang.action` is %s" % action)
+            return recovery.Decision(action="stop", why=f"`hang.action` is {action}")
         return recovery.decide(
             self.run.recovery,
             self.attempts,
             failure,
             time.monotonic(),
             self.began,
-            rungs=max(0, len(scripts) - 1),
+            rungs=max(0, scripts - 1),
         )
-
-    def advice(self) -> str | None:
-        """Return what the attempts have taught about the NCCL ladder."""
-        rungs = self.run.again.rungs if self.run.again else ()
-        return recovery.advice(self.attempts, rungs, self.status.state == "succeeded")
 
 
 def determine(
@@ -93,7 +92,7 @@ def determine(
     observer: Observer,
     attempts: list[AttemptRecord],
 ) -> Outcome:
-    """Return the outcome of an attempt of which nothing is left; its last record is completed."""
+    """Return the outcome of an attempt that has ended, and complete the last of `attempts`."""
     outcome = Outcome(run, attempts, observer.began)
     launcher = attempt.outcome()
     outcome.status = Status(exit_code=launcher["exit_code"], state="succeeded")
@@ -110,7 +109,8 @@ def determine(
     if warning:
         outcome.warnings.append(warning)
     _complete(attempts[-1], outcome, attempt, observer)
-    advice = outcome.advice()
+    rungs = run.again.rungs if run.again else ()
+    advice = recovery.advice(attempts, rungs, outcome.status.state == "succeeded")
     if advice:
         outcome.status.advice = advice
     return outcome
@@ -123,36 +123,33 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
         return
     status.signal = None  # that signal was our own
     if cause == "min_steps":
-        _is_smoke(outcome, observer)
-    elif cause == "node":
-        assert observer.nodes is not None  # noqa: S101 - it said so
+        _end_smoke(outcome, observer)
+    elif cause == "node" and observer.nodes is not None:
         why = observer.nodes.why()
         if observer.nodes.cause.state == "lost":
             outcome.failure = _failure(attempt, "peer-lost", why)
-            outcome.failure.role, outcome.failure.advice = "cascade", GONE
+            outcome.failure.role, outcome.failure.advice = "cascade", LOST_NODE
             status.state = "failed"
         else:
             status.state, status.stopped_by, status.reason = "stopped", "node", why
     elif cause == "max_duration":
         status.state, status.stopped_by = "stopped", "max_duration"
-        status.reason = "its max_duration of %s had passed" % job_duration(
-            outcome.run.max_duration or 0.0
-        )
+        limit = job_duration(outcome.run.max_duration or 0.0)
+        status.reason = f"its max_duration of {limit} had passed"
     else:
         outcome.failure = _hang(attempt, observer.journal.status.hang or HangReport())
         status.state, status.reason = "failed", "ended because it hung"
 
 
-def _is_smoke(outcome: Outcome, observer: Observer) -> None:
-    steps = observer.steps()  # on the node that has seen them
+def _end_smoke(outcome: Outcome, observer: Observer) -> None:
+    steps = observer.steps()  # 0 on a node whose log has none
     outcome.status.state, outcome.status.signal = "succeeded", None
-    outcome.status.reason = "smoke run, ended %sas asked" % (
-        "after %d steps " % steps if steps else ""
-    )
+    after = f" after {steps} steps" if steps else ""
+    outcome.status.reason = f"smoke run, ended{after} as asked"
 
 
 def _failure(attempt: Attempt, name: str | None, what: str) -> Failure:
-    """Return a failure that no rank and no exit status tells."""
+    """Return a failure that neither a rank nor an exit status shows."""
     return Failure(
         version=1,
         attempt=attempt.number,
@@ -177,7 +174,7 @@ def _failure(attempt: Attempt, name: str | None, what: str) -> Failure:
 
 
 def _hang(attempt: Attempt, hang: HangReport) -> Failure:
-    failure = _failure(attempt, "hang", "no output and no step for %d s" % hang.silent)
+    failure = _failure(attempt, "hang", f"no output and no step for {int(hang.silent)} s")
     failure.proof = "; ".join(hang.summary.splitlines()) or None
     failure.rank, failure.frame = hang.rank, hang.frame
     failure.advice = hang.advice or "read the stacks of all ranks"
@@ -196,7 +193,7 @@ def _ended_itself(
         node_dir,
         outcome.run,
         attempt.number,
-        attempt.exits.found,
+        attempt.exits.newest,
         launcher,
         [source.path for source in attempt.merger.sources.values() if source.is_extra],
         observer.memory.kills(),
@@ -207,13 +204,13 @@ def _ended_itself(
         if outcome.failure.role == "cascade" and nodes and nodes.is_stopped(attempt.number):
             outcome.failure = None
             if nodes.cause.stopped_by == recovery.SMOKE:
-                _is_smoke(outcome, observer)
+                _end_smoke(outcome, observer)
             else:
                 status.state, status.stopped_by, status.reason = "stopped", "node", nodes.why()
         return
     alone = observer.journal.missing_ranks(attempt.number)
     if alone and nodes is not None:
-        what = "%s: each node has trained alone" % alone
+        what = f"{alone}: each node has trained alone"
         outcome.failure = _failure(attempt, "rendezvous-timeout", what)
         outcome.failure.exit_code, outcome.failure.advice = launcher["exit_code"], ALONE
         status.state, status.reason = "failed", what
@@ -228,35 +225,31 @@ def _ended_itself(
 
 
 def _missing(run: RunRecord, observer: Observer) -> tuple[list[str], list[str]]:
-    """Return what `success:` asks for and is not there, and what to do about it.
+    """Return which conditions of `success:` are not met, and what to do about it.
 
-    Of several nodes the first one counts: there rank 0 says its steps, and saves.
+    Of several nodes the first one counts: rank 0 is there, which logs its steps, and saves.
     """
     if run.node or run.success is None:
         return [], []
     missing, advice = [], []
     min_steps, steps = run.success.min_steps, observer.steps()
     if min_steps and steps < min_steps:
-        what = "%d were seen in the log" % steps if steps else "none was seen in the log"
-        missing.append("%d steps, %s" % (min_steps, what))
+        count = f"{steps} were" if steps else "none was"
+        missing.append(f"{min_steps} steps, {count} seen in the log")
         advice.append(FEW_STEPS if steps else NO_STEPS)
     cwd = run.cwd or "/"
     since = time.time() - (time.monotonic() - observer.began) - SLACK
-    files = [_missing_file(cwd, pattern, since) for pattern in run.success.artifacts]
-    if any(files):
-        missing += [file for file in files if file]
-        advice.append(NO_FILES % cwd)
+    for pattern in run.success.artifacts:
+        files = glob.glob(os.path.join(cwd, pattern), recursive=True)
+        if not files:
+            missing.append(f"a file `{pattern}`, there is none")
+        elif not any(_is_new(file, since) for file in files):
+            missing.append(f"a file `{pattern}`, but that is older than this run")
+        else:
+            continue
+        if advice[-1:] != [NO_FILES % cwd]:
+            advice.append(NO_FILES % cwd)
     return missing, advice
-
-
-def _missing_file(cwd: str, pattern: str, since: float) -> str:
-    """Say that no file of this run fits a glob; nothing where one does."""
-    files = glob.glob(os.path.join(cwd, pattern), recursive=True)
-    if not files:
-        return "a file `%s`, there is none" % pattern
-    if not any(_is_new(file, since) for file in files):
-        return "a file `%s`, what is there is older than this run" % pattern
-    return ""
 
 
 def _is_new(path: str, since: float) -> bool:
@@ -267,19 +260,19 @@ def _is_new(path: str, since: float) -> bool:
 
 
 def _not_finite(outcome: Outcome, observer: Observer) -> str:
-    """Return that the loss was no number to the end, whatever the exit code; "" where it was."""
-    spell, metrics = observer.not_finite, observer.progress.metrics
+    """Return the warning that the loss was NaN or infinite to the end; "" where it was not."""
+    event, metrics = observer.not_finite, observer.progress.metrics
     failure = outcome.failure
-    if spell is None or (failure is not None and failure.class_name == "nan-loss"):
+    if event is None or (failure is not None and failure.class_name == "nan-loss"):
         return ""
-    names = (*LOSSES, "grad_norm") if spell["what"] == "grad_norm" else LOSSES
+    names = (*LOSSES, "grad_norm") if event["what"] == "grad_norm" else LOSSES
     bad = [name for name in names if not math.isfinite(metrics.get(name, 0.0))]
     if not bad:
         return ""
-    step = spell.get("step")
-    since = "" if step is None else " since about step %s" % step
-    warning = "%s was not finite (NaN or infinite)%s: weights trained after that are useless"
-    return warning % (", ".join(bad), since)
+    step = event.get("step")
+    since = "" if step is None else f" since about step {step}"
+    what = f"{', '.join(bad)} was not finite (NaN or infinite){since}"
+    return f"{what}: weights trained after that are useless"
 
 
 def _complete(
@@ -292,8 +285,10 @@ def _complete(
     record.elapsed = round(time.monotonic() - attempt.began, 3)
     record.state, record.exit_code = outcome.status.state, outcome.status.exit_code
     record.steps = observer.steps() or None
-    record.checkpoint = recovery.newest(checkpoint, run.cwd or "/") if checkpoint else None
-    record.progressed = observer.progressed or progress.last_checkpoint_at is not None
+    record.checkpoint = (
+        recovery.newest_checkpoint(checkpoint, run.cwd or "/") if checkpoint else None
+    )
+    record.progressed = observer.pattern.is_found or progress.last_checkpoint_at is not None
     failure = outcome.failure
     if failure is not None:
         record.class_name, record.rank, record.what = failure.class_name, failure.rank, failure.what

@@ -1,7 +1,7 @@
 """The runtime's own files, held in memory: a removed run directory takes them away.
 
-At the start of a run only what starts it is imported; what judges its end may be needed days later,
-and what a later attempt's ranks import as well.
+At the start of a run only what starts it is imported; what analyses its end may be needed days
+later, and what a later attempt's ranks import as well.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Held(object):
-    """A finder of last resort: asked for what is no longer on the disk."""
+class MemoryImporter:
+    """The last finder on sys.meta_path: it imports what is no longer on the disk."""
 
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}  # by their path in the run directory
-        self.sources: dict[str, bytes] = {}  # those of them that are modules, by their name
-        for path, file in runtime.files().items():
-            with open(file, "rb") as source:
-                self.files[path] = source.read()
-            if file.endswith(".py") and not file.startswith(runtime.SITE):
-                self.sources[runtime.module_name(path)] = self.files[path]
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.sources = {  # by module name; ranks alone import those of `site`
+            runtime.module_name(path): data
+            for path, data in files.items()
+            if path.endswith(".py") and not path.startswith(f"{runtime.PLACE}/site/")
+        }
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec of a module that is held, else None."""
+        """Return the spec of a module that is in memory, else None."""
         del path, target
         if name not in self.sources:
             return None
@@ -46,9 +44,12 @@ class Held(object):
         exec(code, module.__dict__)  # noqa: S102 - our own file, as it was
 
 
-def hold() -> Held:
-    """Read the runtime's files once. Raises OSError."""
-    found = Held()
-    runtime.keep_in_memory(found.files)
-    sys.meta_path.append(found)
-    return found
+def load() -> dict[str, bytes]:
+    """Return the runtime's files by their path in the run directory. Raises OSError."""
+    files = {}
+    for path, file in runtime.files().items():
+        with open(file, "rb") as source:
+            files[path] = source.read()
+    runtime.keep_in_memory(files)
+    sys.meta_path.append(MemoryImporter(files))
+    return files

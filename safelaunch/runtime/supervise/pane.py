@@ -15,11 +15,11 @@ from safelaunch.runtime import units
 # tmux 3.3 interprets 24 MB in a second of a core: this is 2 % of one, and fifty full screens
 # (200 x 50) a second, more than anybody reads
 RATE = 1 << 19  # bytes a second
-BURST = 1 << 18  # and at once: what a job says at its start, or when it fails, is shown whole
-KEPT = 1 << 14  # bytes of a flood that are shown, its newest: a few screens
+BURST = 1 << 18  # and at once: the output of a start, or of a failure, is shown whole
+SAMPLE = 1 << 14  # bytes of a flood that are shown, its newest: a few screens
 
 
-class Pane(object):
+class Pane:
     """The terminal of the supervisor; `fd` is -1 where there is none."""
 
     def __init__(self, fd: int) -> None:
@@ -30,55 +30,51 @@ class Pane(object):
         self.last = time.monotonic()
 
     def show(self, data: bytes) -> None:
-        """Show it, at once or later, or leave it out where there is too much."""
+        """Show output at once or later, or leave it out where there is too much."""
         if self.fd < 0:
             return
         if self.skipped:
             self.skipped += len(data)
-            self.waiting = (self.waiting + data[-KEPT:])[-KEPT:]
+            self.waiting = (self.waiting + data[-SAMPLE:])[-SAMPLE:]
             self.tick()
             return
         self.waiting += data
         self.tick()
         if len(self.waiting) > BURST:
             self.skipped = len(self.waiting)
-            self.waiting = self.waiting[-KEPT:]
+            self.waiting = self.waiting[-SAMPLE:]
 
     def tick(self) -> None:
-        """Show what waits, as far as it may be shown by now."""
+        """Show what is waiting, as far as the rate allows."""
         now = time.monotonic()
         self.budget = min(BURST, self.budget + (now - self.last) * RATE)
         self.last = now
-        if not self.waiting or self.fd < 0 or (self.skipped and self.budget < KEPT + KEPT):
+        if not self.waiting or self.fd < 0 or (self.skipped and self.budget < SAMPLE + SAMPLE):
             return
         if self.skipped:
-            begin = self.waiting.find(b"\n") + 1
-
-            left_out = units.size(self.skipped - len(self.waiting) + begin)
+            line = self.waiting.find(b"\n") + 1
+            left_out = units.size(self.skipped - len(self.waiting) + line)
             # the colour of a line that was cut must not go on
-            said = "\x1b[m\r\n[safelaunch: %s not shown here; the log has it]\r\n" % left_out
-            self.waiting = said.encode() + self.waiting[begin:]
+            note = f"\x1b[m\r\n[safelaunch: {left_out} not shown here; the log has it]\r\n"
+            self.waiting = note.encode() + self.waiting[line:]
             self.skipped = 0
-        self._write()
-
-    def finish(self) -> None:
-        """Show what waits as far as the terminal takes it: no more will come."""
-        self.budget = BURST
-        self.tick()
-
-    def _write(self) -> None:
         try:
-            done = os.write(self.fd, self.waiting[: int(self.budget)])
+            count = os.write(self.fd, self.waiting[: int(self.budget)])
         except OSError as e:
             if e.errno not in (errno.EAGAIN, errno.EINTR):
                 os.close(self.fd)
                 self.fd = -1
             return
-        self.waiting = self.waiting[done:]
-        self.budget -= done
+        self.waiting = self.waiting[count:]
+        self.budget -= count
+
+    def finish(self) -> None:
+        """Show what is waiting as far as the terminal takes it: the last call."""
+        self.budget = BURST
+        self.tick()
 
 
-def own() -> int:
+def own_terminal() -> int:
     """Return a descriptor of stdout's terminal, non-blocking, or -1 where it is none."""
     if not os.isatty(1):
         return -1

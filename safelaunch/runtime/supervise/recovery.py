@@ -1,9 +1,11 @@
 """Decides whether a failed attempt is followed by another one, after how long, on which rung.
 
-Everything is given: no clock, no processes; only `newest` looks at files. The defaults of the
-classes are those of classes.py. A rung is how many steps of the profile's NCCL ladder an attempt
-has more than the start; each is tried once, after an illegal memory access.
+No clock, no processes; only `newest_checkpoint` reads files. The defaults of failure classes are
+those of classes.py. A rung is how many steps of the profile's NCCL ladder an attempt has more than
+the start; each is tried once, after an illegal memory access.
 """
+
+# ruff: noqa: PLC0415 - classes has a large table, for failures only; fnmatch imports re
 
 from __future__ import annotations
 
@@ -20,62 +22,43 @@ if TYPE_CHECKING:
 
 SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 LADDER_CLASS = "cuda-illegal-memory-access"
-UNMET = "no restart: `success` is not met: a restart would train it all again"
-MOST = 20000  # directory entries that `newest` looks at: about 0.1 s on a local disk
+UNMET = "no restart: `success` is not met, and a restart would train it all again"
+SCAN_LIMIT = 20000  # directory entries in a search for checkpoints: 0.1 s on a local disk
 DOUBLINGS = 30  # of the delay: 2 ** 30 s are 34 years
 # NVIDIA/nccl 1637 and 2418, vllm 19890: older builds fault on compute capability 12.0
 NCCL_BUILD = (
-    "check the NCCL build: RTX 50xx cards need 2.26.2.post1 or >= 2.26.5"
-    " (`python -c 'import torch; print(torch.cuda.nccl.version())'` tells yours;"
+    "check the NCCL build: RTX 50xx GPUs need 2.26.2.post1 or >= 2.26.5"
+    " (`python -c 'import torch; print(torch.cuda.nccl.version())'` prints yours;"
     " `pip install -U nvidia-nccl-cu12` updates it)"
 )
 
 
 class Decision(Record):
-    """What follows an attempt; on several nodes node 0 decides, and sends it to the others.
+    """What follows an attempt; of several nodes node 0 decides, and sends it to the others."""
 
-    action: restart or stop
-    delay: seconds before a restart
-    rung: steps of the NCCL ladder above the start
-    port: rendezvous port of the next attempt, where node 0 has chosen one
-    why: the reason, a sentence
-    """
-
-    action: str = "stop"
-    delay: float = 0.0
-    rung: int = 0
-    port: Nullable[int] = None
-    why: str = ""
+    action: str = "stop"  # restart or stop
+    delay: float = 0.0  # seconds before a restart
+    rung: int = 0  # steps of the NCCL ladder above the start
+    port: Nullable[int] = None  # rendezvous port of the next attempt, where node 0 has chosen one
+    why: str = ""  # the reason, a sentence
 
 
 class NodeEnd(Record):
-    """How an attempt has ended on one node, as its peers hear it.
+    """How an attempt has ended on one node, as it is sent to the others."""
 
-    node: number of the node
-    state: succeeded, failed, stopped or lost
-    stopped_by: what stopped it
-    class_name: failure class
-    rank: rank that failed first
-    what: the failure in one line
-    role: root, cascade or unknown
-    time: when it failed, seconds since 1970
-    exit_code: exit code of the rank or launcher that failed
-    unmet: conditions of `success` that are not met
-    """
-
-    node: int = -1
-    state: str = ""
-    stopped_by: Nullable[str] = None
-    class_name: Nullable[str] = None
-    rank: Nullable[int] = None
-    what: Nullable[str] = None
-    role: Nullable[str] = None
-    time: Nullable[float] = None
-    exit_code: Nullable[int] = None
-    unmet: Nullable[Sequence[str]] = None
+    node: int = -1  # number of the node
+    state: str = ""  # succeeded, failed, stopped or lost
+    stopped_by: Nullable[str] = None  # what stopped it
+    class_name: Nullable[str] = None  # failure class
+    rank: Nullable[int] = None  # rank that failed first
+    what: Nullable[str] = None  # the failure in one line
+    role: Nullable[str] = None  # root, cascade or unknown
+    time: Nullable[float] = None  # when it failed, seconds since 1970
+    exit_code: Nullable[int] = None  # exit code of the rank or launcher that failed
+    unmet: Nullable[Sequence[str]] = None  # conditions of `success` that are not met
 
 
-def decide(  # noqa: PLR0917 - all the grounds of one decision
+def decide(  # noqa: PLR0917 - all that one decision depends on
     policy: RecoveryPolicy | None,
     attempts: Sequence[AttemptRecord],
     failure: Failure,
@@ -90,115 +73,98 @@ def decide(  # noqa: PLR0917 - all the grounds of one decision
     """
     rung = attempts[-1].rung if attempts else 0
     if policy is None:
-        return _stop(rung, "no restart: the job has no `recovery:`")
+        return Decision(rung=rung, why="no restart: the job has no `recovery:`")
     if failure.unmet and failure.exit_code == 0:
-        return _stop(rung, UNMET)
+        return Decision(rung=rung, why=UNMET)
     name = failure.class_name
     override = policy.classes.get(name) if name else None
     on_ladder = policy.ladder and name == LADDER_CLASS
     climbs = on_ladder and override != "stop" and rung < rungs  # a reason to retry of its own
     if on_ladder and override is None and not climbs:
-        why = "no restart: `%s` also at the top of the NCCL ladder; %s" % (name, NCCL_BUILD)
+        why = f"no restart: `{name}` also at the top of the NCCL ladder; {NCCL_BUILD}"
     else:
         why = "" if climbs else _never(override, failure, attempts) or _stalled(policy, attempts)
-    made = max(0, len(attempts) - 1)
-    delay = _delay(policy, made)
-    why = why or _exhausted(policy, made, max(0.0, now - started_at) + delay)
+    restarts = max(0, len(attempts) - 1)
+    # no jitter: there is one node, and no other retries at the same time
+    delay = min(policy.backoff * 2.0 ** min(restarts, DOUBLINGS), policy.backoff_max)
+    why = why or _exhausted(policy, restarts, max(0.0, now - started_at) + delay)
     if why:
-        return _stop(rung, why)
-    reason = "restart %d of %d: " % (made + 1, policy.max_restarts)
+        return Decision(rung=rung, why=why)
+    reason = f"restart {restarts + 1} of {policy.max_restarts}: "
     if climbs:
         rung += 1
-        reason += "`%s`: up to rung %d of %d of the NCCL ladder" % (name, rung, rungs)
+        reason += f"`{name}`: up to rung {rung} of {rungs} of the NCCL ladder"
+    elif name:
+        reason += f"`{name}` may pass"
     else:
-        reason += "`%s` may pass" % name if name else _unknown(attempts)
+        progressed = "it" if _progressed(attempts)[-1] else "an earlier attempt"
+        reason += f"no known cause, and {progressed} had made progress"
     return Decision(action="restart", delay=delay, rung=rung, why=reason)
-
-
-def _stop(rung: int, why: str) -> Decision:
-    return Decision(action="stop", delay=0.0, rung=rung, why=why)
 
 
 def _never(override: str | None, failure: Failure, attempts: Sequence[AttemptRecord]) -> str:
     """Return why a failure is not retried; "" if it is."""
     name = failure.class_name
     if override == "stop":
-        return "no restart: `recovery.classes` says so for `%s`" % name
+        return f"no restart: `recovery.classes` has `{name}: stop`"
     if override == "restart":
         return ""
     if name:
-        from safelaunch.runtime.signatures import classes  # noqa: PLC0415 - its table is large, and needed only here
+        from safelaunch.runtime.signatures import classes
 
         if classes.restarts(name, failure.restart or ""):
             return ""
-        return "no restart: `%s` would fail again; `recovery.classes` can allow it" % name
-    # no known cause: a job that once worked may have met with bad luck, one that never did is
-    # most likely wrong by itself
-    if any(_moved(attempts)):
+        return f"no restart: `{name}` would fail again; `recovery.classes` can allow it"
+    # no known cause: a job that made progress may have met a passing fault, one that never did
+    # most likely has a fault of its own
+    if any(_progressed(attempts)):
         return ""
     return "no restart: no known cause, and no progress before it"
 
 
-def _unknown(attempts: Sequence[AttemptRecord]) -> str:
-    """Say why a failure of no known class is retried: one of the attempts came further."""
-    who = "it" if _moved(attempts)[-1] else "an earlier attempt"
-    return "no known cause, and %s had made progress" % who
-
-
-def _delay(policy: RecoveryPolicy, made: int) -> float:
-    """Return the pause before the next attempt. No jitter: there is one node, and no herd."""
-    delay = policy.backoff * 2.0 ** min(made, DOUBLINGS)
-    return min(delay, policy.backoff_max)
-
-
-def _exhausted(policy: RecoveryPolicy, made: int, spent: float) -> str:
-    """Say which limit forbids another attempt that begins after `spent` seconds."""
-    if made >= policy.max_restarts:
-        return "no restart: `max_restarts: %d` are used up" % policy.max_restarts
-    if policy.budget is not None and spent >= policy.budget:
-        return "no restart: the `budget` of %s is used up" % job_duration(policy.budget)
+def _exhausted(policy: RecoveryPolicy, restarts: int, seconds: float) -> str:
+    """Return which limit forbids another attempt that starts after so many seconds, or ""."""
+    if restarts >= policy.max_restarts:
+        return f"no restart: `max_restarts: {policy.max_restarts}` is used up"
+    if policy.budget is not None and seconds >= policy.budget:
+        return f"no restart: the `budget` of {job_duration(policy.budget)} is used up"
     return ""
 
 
 def _stalled(policy: RecoveryPolicy, attempts: Sequence[AttemptRecord]) -> str:
-    """Say that the last attempts came no further; those on a lower rung have shown nothing."""
+    """Return that the last attempts made no progress, or ""; lower rungs do not count."""
     limit = policy.no_progress
-    rung = attempts[-1].rung if attempts else 0
-    same = [
-        moved
-        for attempt, moved in zip(attempts, _moved(attempts))  # noqa: B905 - `strict` is 3.10
-        if attempt.rung == rung
-    ]
-    last = same[-limit:] if limit else []
-    if len(last) < max(1, limit) or any(last):
+    last = [
+        progressed
+        for attempt, progressed in zip(attempts, _progressed(attempts))  # noqa: B905 - `strict` is 3.10
+        if attempt.rung == attempts[-1].rung
+    ][-limit:]
+    if not limit or len(last) < limit or any(last):
         return ""
     if limit == 1:
         return "no restart: no progress (`no_progress: 1`)"
-    return "no restart: no progress in %d attempts in a row (`no_progress`)" % limit
+    return f"no restart: no progress in {limit} attempts in a row (`no_progress`)"
 
 
-def _moved(attempts: Sequence[AttemptRecord]) -> list[bool]:
-    """Return for each attempt whether it came further than all before it."""
-    moved, best, newest = [], 0, None  # type: list[bool], int, float | None
+def _progressed(attempts: Sequence[AttemptRecord]) -> list[bool]:
+    """Return for each attempt whether it made more progress than all before it."""
+    progressed: list[bool] = []
+    steps = 0
+    newest: float | None = None
     for attempt in attempts:
-        steps = attempt.steps or 0
-        checkpoint = attempt.checkpoint
-        fresh = checkpoint is not None and checkpoint > _since(attempt, newest)
-        moved.append(attempt.progressed or fresh or steps > best)
-        best = max(best, steps)
-        if checkpoint is not None:
-            newest = checkpoint if newest is None else max(newest, checkpoint)
-    return moved
-
-
-def _since(attempt: AttemptRecord, newest: float | None) -> float:
-    """Return the time after which a checkpoint is this attempt's: one of an earlier run is not."""
-    # file systems cut times to 1 s, FAT to 2 s: where earlier ones are known, newer is enough
-    return (attempt.started_at or 0.0) - 2.0 if newest is None else newest
+        # a checkpoint of an earlier run is none of this attempt; file systems cut times to 1 s, FAT
+        # to 2 s: where an earlier checkpoint is known, newer is enough
+        since = (attempt.started_at or 0.0) - 2.0 if newest is None else newest
+        is_newer = attempt.checkpoint is not None and attempt.checkpoint > since
+        progressed.append(attempt.progressed or is_newer or (attempt.steps or 0) > steps)
+        steps = max(steps, attempt.steps or 0)
+        if attempt.checkpoint is not None:
+            newest = max(attempt.checkpoint, newest or attempt.checkpoint)
+    return progressed
 
 
 def advice(attempts: Sequence[AttemptRecord], rungs: Sequence[str], succeeded: bool) -> str | None:
-    """Return what the ladder has taught, for the end of a run; None where it was not climbed.
+    """Return what the ladder has shown, for the end of a run; None where it was not climbed.
 
     `rungs` are the variables that each step adds, such as "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1".
     """
@@ -210,35 +176,37 @@ def advice(attempts: Sequence[AttemptRecord], rungs: Sequence[str], succeeded: b
     if not succeeded:
         if rung < len(rungs) or attempts[-1].class_name != LADDER_CLASS:
             return None
-        return "all rungs of the NCCL ladder failed (%s): %s" % (added, NCCL_BUILD)
+        return f"all rungs of the NCCL ladder failed ({added}): {NCCL_BUILD}"
     if not cures or (rung > 1 and rungs[rung - 1].startswith("NCCL_DEBUG")):
-        said = "it got through on the top rung, which only turns NCCL_DEBUG on: the fault may come"
-        return "%s again; %s" % (said, NCCL_BUILD)
-    said = "rung %d (%s) got through: write it into the job's `env:`, or better, %s"
-    return said % (rung, cures, NCCL_BUILD)
+        return (
+            "it succeeded on the top rung, which only turns NCCL_DEBUG on: the fault may come"
+            f" again; {NCCL_BUILD}"
+        )
+    return (
+        f"rung {rung} ({cures}) succeeded: write it into the job's `env:`, or better, {NCCL_BUILD}"
+    )
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-def newest(pattern: str, cwd: str) -> float | None:
-    """Return the time of the newest file or folder that a glob finds below cwd, in seconds.
+def newest_checkpoint(pattern: str, cwd: str) -> float | None:
+    """Return the time of the newest file or folder that matches a glob below cwd, in seconds.
 
-    A matching folder counts with what lies directly in it: files are written anew in place. On a
-    huge tree it gives up after MOST entries and returns the newest so far.
+    A matching folder counts with what is directly in it: files are written anew in place. On a
+    huge tree it gives up after SCAN_LIMIT entries and returns the newest so far.
     """
-    first = os.path.join(cwd, pattern)
-    root, parts = ("/", first.strip("/").split("/")) if first[:1] == "/" else ("", first.split("/"))
-    budget = [MOST]
-    best = None
-    for path in _matches(root, [p for p in parts if p not in ("", ".")], budget):
-        for found in (path, *(entry.path for entry in _entries(path, budget))):
+    path = os.path.join(cwd, pattern)
+    root, parts = ("/", path.strip("/").split("/")) if path[:1] == "/" else ("", path.split("/"))
+    budget = [SCAN_LIMIT]
+    times = []
+    for match in _matches(root, [p for p in parts if p not in ("", ".")], budget):
+        for file in (match, *(entry.path for entry in _entries(match, budget))):
             try:
-                time = os.stat(found).st_mtime
+                times.append(os.stat(file).st_mtime)
             except OSError:
                 continue
-            best = time if best is None else max(best, time)
-    return best
+    return max(times, default=None)
 
 
 def _entries(folder: str, budget: list[int]) -> Iterator[os.DirEntry[str]]:
@@ -256,7 +224,7 @@ def _entries(folder: str, budget: list[int]) -> Iterator[os.DirEntry[str]]:
 
 
 def _matches(folder: str, parts: list[str], budget: list[int]) -> Iterator[str]:
-    """Yield what lies below a folder and fits; as glob does it, but within the budget."""
+    """Yield what matches below a folder, as glob does, but within the budget."""
     if not parts:
         yield folder
     elif parts[0] == "**":
@@ -276,7 +244,7 @@ def _below(folder: str, rest: list[str], budget: list[int]) -> Iterator[str]:
 
 
 def _named(folder: str, part: str, budget: list[int]) -> Iterator[str]:
-    import fnmatch  # noqa: PLC0415 - brings re along: only where checkpoints are watched
+    import fnmatch
 
     for entry in _entries(folder, budget):
         hidden = entry.name.startswith(".") and not part.startswith(".")

@@ -266,7 +266,7 @@ def test_a_node_that_cannot_start_leaves_no_supervisor_on_the_others(
     done = far.cli(*by_halves, job(far, FOREVER), code=4)
     assert "error: gpu2: the working directory does not exist" in done.stderr
     # one that is not told waits for the other node until it gives that up
-    wait_for(lambda: not supervisors(net), "end of all supervisors", peers.DEAF / 2)
+    wait_for(lambda: not supervisors(net), "end of all supervisors", peers.UNHEARD / 2)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])

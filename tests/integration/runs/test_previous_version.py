@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import REPOSITORY
+from support.workspace import wait_for
 
 from safelaunch.runtime import processes
 
@@ -113,7 +114,7 @@ def test_its_supervisor_is_asked_to_stop(place: Place, process: Callable[..., in
     assert place.json("show", RUNNING)["state"] == "running"
     stopped = place.json("stop", RUNNING, "--grace", "7")
     assert (stopped["state"], stopped["elapsed"], stopped["alive"]) == ("stopped", 7, 0)
-    assert processes.start_time(pid) is None
+    wait_for(lambda: processes.start_time(pid) is None, "end of the supervisor")
 
 
 def test_what_its_dead_supervisor_left_is_ended(place: Place, process: Callable[..., int]) -> None:

@@ -94,7 +94,7 @@ def test_an_unmet_success_is_told_whole_and_not_tried_again(place: Place) -> Non
 def test_the_number_of_restarts_is_limited(place: Place) -> None:
     shown = place.failed(flaky(place, 9, max_restarts=1, no_progress=9))
     assert len(shown["attempts"]) == 2
-    assert "`max_restarts: 1` are used up" in shown["said"]
+    assert "`max_restarts: 1` is used up" in shown["said"]
     assert shown["failure"]["attempt"] == 2
 
 
@@ -109,7 +109,7 @@ def test_a_new_checkpoint_is_progress(place: Place) -> None:
     recovery = {**QUICK, "max_restarts": 2, "no_progress": 1, "checkpoint": "ck-*"}
     shown = place.failed(place.ranks(save + FLAKY, args=["9"], recovery=recovery))
     assert len(shown["attempts"]) == 3
-    assert "`max_restarts: 2` are used up" in shown["said"]
+    assert "`max_restarts: 2` is used up" in shown["said"]
 
 
 def test_the_ladder_is_climbed_and_its_lesson_told(place: Place) -> None:

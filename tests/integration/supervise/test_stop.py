@@ -341,7 +341,7 @@ def test_a_slow_start_is_pending_and_stop_calls_it_off(place: Place) -> None:
     assert place.json("show", run)["state"] == "pending"
     shown = place.json("stop", run)
     assert shown["state"] == "stopped"
-    assert "called off" in shown["reason"]
+    assert "cancelled" in shown["reason"]
     assert not claim.acquire(str(place.node(run)))
 
 

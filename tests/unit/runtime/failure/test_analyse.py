@@ -231,10 +231,10 @@ def test_the_newest_restart_is_seen_though_the_clock_was_set_back(node: Node) ->
     me = os.getpid()
     for restart, made in ((0, 3600), (1, 0)):
         node.marked(0, restart, made, me)
-    seen = rank_exits.Exits(str(node.path), 1)
-    seen.look()
-    seen.close()
-    assert seen.found[0]["restart"] == 1
+    exits = rank_exits.Exits(str(node.path), 1)
+    exits.update()
+    exits.close()
+    assert exits.newest[0]["restart"] == 1
 
 
 @pytest.mark.parametrize("code", [0, 1])

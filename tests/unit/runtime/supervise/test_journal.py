@@ -20,18 +20,18 @@ OTHERS = [{"rank": rank, "what": "left early " * 40, "class": None} for rank in 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    found = Journal(str(tmp_path / "node-0"), RunRecord.from_json(RUN))
+    new = Journal(str(tmp_path / "node-0"), RunRecord.from_json(RUN))
     (tmp_path / "node-0").mkdir()
-    found.open()
-    found.start_attempt(1)
-    return found
+    new.open()
+    new.start_attempt(1)
+    return new
 
 
 def written_on_a_full_disk(path: Path, data: dict[str, Any]) -> dict[str, Any]:
     json_files.write_reserved(str(path), data)
-    found = json.loads(path.read_bytes())
-    assert isinstance(found, dict)
-    return found
+    written = json.loads(path.read_bytes())
+    assert isinstance(written, dict)
+    return written
 
 
 def test_a_failure_of_many_ranks_fits_whole_into_what_is_reserved_for_it(journal: Journal) -> None:
@@ -51,14 +51,14 @@ def test_what_does_not_fit_is_cut_short_and_no_key_is_lost(tmp_path: Path) -> No
     json_files.reserve(str(path), 8192)
     error = {"type": "RuntimeError", "message": "m" * 9000, "causes": [{"message": "c" * 9000}]}
     failure = {"class": "cuda-oom", "rank": 3, "exception": error, "others": OTHERS}
-    found = written_on_a_full_disk(path, failure)
-    assert (found["class"], found["rank"], found["exception"]["type"]) == (
+    written = written_on_a_full_disk(path, failure)
+    assert (written["class"], written["rank"], written["exception"]["type"]) == (
         "cuda-oom",
         3,
         "RuntimeError",
     )
-    assert set(found) == set(failure)
-    assert found["exception"]["message"].startswith("mmm")
+    assert set(written) == set(failure)
+    assert written["exception"]["message"].startswith("mmm")
     assert path.stat().st_size == 8192
 
 
@@ -70,7 +70,7 @@ def test_a_directory_that_comes_back_has_what_the_start_had_written(
     (node / "again.0.sh").chmod(0o755)
     (node / "supervisor.log").write_text("not this")
     (node / "run.json").write_text(json.dumps(RUN))
-    journal.keep({"runtime/safelaunch/runtime/site/sitecustomize.py": b"pass"})
+    journal.remember({"runtime/safelaunch/runtime/site/sitecustomize.py": b"pass"})
     node.rename(tmp_path / "away")
     assert journal.restore({})
     assert (node / "again.0.sh").read_text() == "echo again"

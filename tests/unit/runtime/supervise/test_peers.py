@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.workspace import DEADLINE
 
-from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.records import PeersAddress, RunRecord
 from safelaunch.runtime.supervise import peers
 from safelaunch.runtime.supervise.peers import Peers
 from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
@@ -30,29 +29,29 @@ def failed(what: str = "out of memory") -> NodeEnd:
 
 
 class Journal:
-    """What a journal is told."""
+    """A journal that keeps its messages and warnings."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.events: list[str] = []
 
-    def tell(self, message: str) -> None:
-        self.told.append(message)
+    def notify(self, message: str) -> None:
+        self.messages.append(message)
 
     def event(self, name: str, **details: object) -> None:
         del details
         self.events.append(name)
 
     def warn(self, message: str) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
 
 def make(port: int, node: int, token: str = "secret") -> Peers:  # noqa: S107 - of this test
-    told = {"address": "127.0.0.1", "port": port, "token": token}
+    address = PeersAddress(address="127.0.0.1", port=port, token=token)
     journal: Any = Journal()
-    found = Peers(told, RunRecord(hosts=HOSTS, node=node), journal)
-    found.open()
-    return found
+    node_peers = Peers(address, RunRecord(hosts=HOSTS, node=node), journal)
+    node_peers.open()
+    return node_peers
 
 
 @pytest.fixture
@@ -65,25 +64,25 @@ def port() -> int:
 @pytest.fixture
 def three(port: int) -> Iterator[list[Peers]]:
     """Yield the supervisors of three nodes, which have met."""
-    made = [make(port, node) for node in range(3)]
-    turn(made, lambda: len(made[0].heard) == 2 and all(0 in other.heard for other in made[1:]))
-    yield made
-    for one in made:
-        one.close(lambda: True, is_bad=False)
+    nodes = [make(port, node) for node in range(3)]
+    turn(nodes, lambda: len(nodes[0].heard) == 2 and all(0 in other.heard for other in nodes[1:]))
+    yield nodes
+    for node in nodes:
+        node.close(lambda: True, is_bad=False)
 
 
 def turn(several: list[Peers], is_done: Callable[[], bool]) -> None:
-    """Let all of them listen and speak until something is so."""
+    """Serve all of them until a condition holds."""
     deadline = time.monotonic() + DEADLINE
     while not is_done():
         assert time.monotonic() < deadline
-        for one in several:
-            one.serve()
+        for node in several:
+            node.serve()
 
 
 def test_a_node_that_fails_ends_all_others(three: list[Peers]) -> None:
     three[2].ended(1, failed())
-    turn(three, lambda: all(2 in one.ends.get(1, {}) for one in three))
+    turn(three, lambda: all(2 in node.ends.get(1, {}) for node in three))
     assert three[0].tick(1, 0.0) == three[1].tick(1, 0.0) == "node"
     assert three[1].why() == "gpu3 (node 2) failed: rank 5: out of memory"
 
@@ -101,8 +100,8 @@ def test_an_end_of_an_earlier_attempt_does_not_end_this_one(three: list[Peers]) 
 
 
 def test_what_was_said_before_a_connection_is_said_again(three: list[Peers]) -> None:
-    for line in list(three[1].lines):
-        three[1]._drop(line)
+    for connection in list(three[1].connections):
+        three[1]._drop(connection)
     three[1].ended(1, failed())
     turn(three, lambda: 1 in three[2].ends.get(1, {}))
 
@@ -121,11 +120,11 @@ def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
         turn([first, late], lambda: 0 in late.ends.get(1, {}))
         assert late.tick(1, 0.0) == "node"
     finally:
-        for one in (first, late):
-            one.close(lambda: True, is_bad=True)
+        for node in (first, late):
+            node.close(lambda: True, is_bad=True)
 
 
-STRANGE = (
+STRANGER_DATA = (
     b'{"token": "guess", "node": 1}\n',
     b'{"token": "secret", "node": 1e999}\n',
     b'{"token": "secret", "node": "1"}\n',
@@ -147,12 +146,12 @@ def test_node_0_hands_on_an_end_after_its_own(three: list[Peers]) -> None:
     assert not leaving.is_alive()
 
 
-@pytest.mark.parametrize("said", STRANGE)
-def test_a_stranger_is_hung_up_on(port: int, said: bytes) -> None:
+@pytest.mark.parametrize("data", STRANGER_DATA)
+def test_a_stranger_is_hung_up_on(port: int, data: bytes) -> None:
     first = make(port, 0)
     try:
         with socket.create_connection(("127.0.0.1", port)) as stranger:
-            stranger.sendall(said)
+            stranger.sendall(data)
             stranger.setblocking(False)
             turn([first], lambda: is_closed(stranger))
         assert first.heard == {}
@@ -164,23 +163,23 @@ def test_strangers_keep_no_node_out(port: int) -> None:
     first, strangers = make(port, 0), []
     late = make(port, 1)
     try:
-        for _ in range(2 * peers.MOST):
+        for _ in range(2 * peers.STRANGERS):
             strangers.append(socket.create_connection(("127.0.0.1", port)))
             first.serve()
         turn([first, late], lambda: 1 in first.heard)
-        assert len(first.lines) <= peers.MOST + 1
+        assert len(first.connections) <= peers.STRANGERS + 1
     finally:
         for stranger in strangers:
             stranger.close()
-        for one in (first, late):
-            one.close(lambda: True, is_bad=False)
+        for node in (first, late):
+            node.close(lambda: True, is_bad=False)
 
 
 def test_who_does_not_say_who_it_is_is_hung_up_on_in_time(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "STRANGE", 0.2)
-    monkeypatch.setattr(peers, "FIRST", 1 << 20)
+    monkeypatch.setattr(peers, "STRANGER_LIMIT", 0.2)
+    monkeypatch.setattr(peers, "STRANGER_LINE", 1 << 20)
     first = make(port, 0)
 
     def drips() -> bool:
@@ -198,19 +197,19 @@ def test_who_does_not_say_who_it_is_is_hung_up_on_in_time(
 
 def test_many_ends_are_said_again_after_a_connection_is_lost(three: list[Peers]) -> None:
     for attempt in range(1, 200):
-        for one in three:
-            one.ended(attempt, failed("x" * 300))
-    for line in list(three[0].lines):
-        three[0]._drop(line)
+        for node in three:
+            node.ended(attempt, failed("x" * 300))
+    for connection in list(three[0].connections):
+        three[0]._drop(connection)
     three[0].ended(200, failed())
-    turn(three, lambda: all(0 in one.ends.get(200, {}) for one in three))
+    turn(three, lambda: all(0 in node.ends.get(200, {}) for node in three))
 
 
 def test_a_node_that_was_never_heard_is_gone_too(port: int) -> None:
     first = make(port, 0)
     try:
-        first.began -= peers.GONE + 1
-        assert first.tick(1, quiet=peers.GONE + 1) == "node"
+        first.began -= peers.LOST + 1
+        assert first.tick(1, quiet=peers.LOST + 1) == "node"
         assert "(node 1) has not answered for 12" in first.why()
     finally:
         first.close(lambda: True, is_bad=False)
@@ -227,41 +226,41 @@ def is_closed(link: socket.socket) -> bool:
 
 def goes_silent(several: list[Peers], seconds: float) -> None:
     """Let node 2 be unheard for so long: nobody serves it any more."""
-    for line in [line for line in several[0].lines if line.node == 2]:
-        several[0]._drop(line)
+    for connection in [c for c in several[0].connections if c.node == 2]:
+        several[0]._drop(connection)
     several[0].heard[2] = time.monotonic() - seconds
 
 
 def test_silence_alone_ends_nothing(three: list[Peers]) -> None:
-    goes_silent(three, 10 * peers.GONE)
+    goes_silent(three, 10 * peers.LOST)
     assert three[0].tick(1, quiet=1.0) == ""
     journal: Any = three[0].journal
-    assert journal.told == ["gpu3 (node 2) does not answer"]
+    assert journal.messages == ["gpu3 (node 2) does not answer"]
 
 
 def test_silence_and_no_output_for_as_long_is_an_end(three: list[Peers]) -> None:
-    goes_silent(three, peers.GONE + 1)
-    assert three[0].tick(1, quiet=peers.GONE + 1) == "node"
+    goes_silent(three, peers.LOST + 1)
+    assert three[0].tick(1, quiet=peers.LOST + 1) == "node"
     assert three[0].why().startswith("gpu3 (node 2) has not answered for 12")
 
 
 def test_silence_does_not_end_a_node_that_has_long_written_nothing(three: list[Peers]) -> None:
-    goes_silent(three, peers.GONE + 1)
-    assert three[0].tick(1, quiet=10 * peers.GONE) == ""
+    goes_silent(three, peers.LOST + 1)
+    assert three[0].tick(1, quiet=10 * peers.LOST) == ""
 
 
 def test_each_node_hears_how_much_all_others_have_written(
     three: list[Peers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "BEAT", 0.0)
-    for node, one in enumerate(three):
-        one.written(10**node)
-    turn(three, lambda: all(one.written(10**node) == 111 for node, one in enumerate(three)))
+    monkeypatch.setattr(peers, "HEARTBEAT", 0.0)
+    for node, peer in enumerate(three):
+        peer.written(10**node)
+    turn(three, lambda: all(peer.written(10**node) == 111 for node, peer in enumerate(three)))
 
 
 def test_the_steps_of_a_smoke_run_end_all_nodes(three: list[Peers]) -> None:
     three[0].ended(1, NodeEnd(state="succeeded", stopped_by="min_steps"))
-    turn(three, lambda: all(0 in one.ends.get(1, {}) for one in three))
+    turn(three, lambda: all(0 in node.ends.get(1, {}) for node in three))
     assert three[1].tick(1, 0.0) == "min_steps"
 
 
@@ -269,7 +268,7 @@ def test_a_node_that_is_heard_again_is_told(three: list[Peers]) -> None:
     three[0].silent.add(2)
     three[0].tick(1, 0.0)
     journal: Any = three[0].journal
-    assert journal.told == ["gpu3 (node 2) answers again"]
+    assert journal.messages == ["gpu3 (node 2) answers again"]
 
 
 def test_all_nodes_get_the_decision_of_the_first(three: list[Peers]) -> None:
@@ -279,18 +278,18 @@ def test_all_nodes_get_the_decision_of_the_first(three: list[Peers]) -> None:
         three[node].ended(1, end)
     three[0].ended(1, NodeEnd(state="succeeded"))
     turn(three, lambda: len(three[0].ends.get(1, {})) == 3)
-    seen = {}
+    decided = {}
 
     def decide(ends: dict[int, NodeEnd]) -> Decision:
-        seen.update(ends)
+        decided.update(ends)
         return decision
 
     reader, writer = socket.socketpair()
     with reader, writer:
         assert three[0].agree(1, decide, reader.fileno(), control) == decision
-        turn(three, lambda: all(1 in one.next for one in three))
+        turn(three, lambda: all(1 in node.next for node in three))
         assert three[2].agree(1, decide, reader.fileno(), control) == decision
-    assert {node: end.state for node, end in seen.items()} == {
+    assert {node: end.state for node, end in decided.items()} == {
         0: "succeeded",
         1: "failed",
         2: "stopped",
@@ -303,13 +302,12 @@ def test_a_stop_ends_the_waiting_for_the_others(three: list[Peers]) -> None:
 
 
 def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
-    path = tmp_path / peers.FILE
-    path.write_text(json.dumps({"address": "127.0.0.1", "port": port, "token": "secret"}))
+    PeersAddress(address="127.0.0.1", port=port, token="secret").write(str(tmp_path))  # noqa: S106 - of this test
     journal: Any = Journal()
-    found = peers.open_peers(str(tmp_path), RunRecord(hosts=HOSTS, node=0), journal)
-    assert found is not None
-    found.close(lambda: True, is_bad=False)
-    assert not path.exists()
+    nodes = peers.open_peers(str(tmp_path), RunRecord(hosts=HOSTS, node=0), journal)
+    assert nodes is not None
+    nodes.close(lambda: True, is_bad=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_of_one_node_has_no_peers(tmp_path: Path) -> None:

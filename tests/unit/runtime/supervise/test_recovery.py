@@ -26,8 +26,8 @@ FAULT = "cuda-illegal-memory-access"
 RUNGS = ["NCCL_SHM_DISABLE=1", "NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1", "NCCL_DEBUG=INFO"]
 
 
-def attempt(**known: Any) -> AttemptRecord:
-    record = {"started_at": 100.0, "rung": 0, "steps": 0, "checkpoint": None, **known}
+def attempt(**values: Any) -> AttemptRecord:
+    record = {"started_at": 100.0, "rung": 0, "steps": 0, "checkpoint": None, **values}
     return AttemptRecord.from_json(record)
 
 
@@ -44,20 +44,20 @@ def decide(
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "action"),
+    ("name", "restart", "action"),
     [("nccl-timeout", "useless", "stop"), ("cuda-unavailable", "may-help", "restart")],
 )
 def test_what_the_signature_says_of_a_restart_counts_more_than_its_class(
-    name: str, said: str, action: str
+    name: str, restart: str, action: str
 ) -> None:
-    failure = Failure(class_name=name, restart=said)
+    failure = Failure(class_name=name, restart=restart)
     rules = RecoveryPolicy.from_json(POLICY)
     assert recovery.decide(rules, [attempt()], failure, 1000.0, 100.0, 0).action == action
 
 
 def test_without_a_policy_nothing_is_restarted() -> None:
-    found = recovery.decide(None, [attempt()], Failure(class_name="nccl-timeout"), 1.0, 0.0, 0)
-    assert (found.action, found.why) == ("stop", "no restart: the job has no `recovery:`")
+    decision = recovery.decide(None, [attempt()], Failure(class_name="nccl-timeout"), 1.0, 0.0, 0)
+    assert (decision.action, decision.why) == ("stop", "no restart: the job has no `recovery:`")
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_the_table_of_the_job_beats_the_default(name: str, asked: str) -> None:
     assert decide(name, classes={name: asked}).action == asked
 
 
-@pytest.mark.parametrize("known", [{"steps": 7}, {"checkpoint": 500.0}, {"progressed": True}])
-def test_an_unknown_failure_after_progress_is_retried(known: dict[str, Any]) -> None:
-    assert decide(None, attempt(**known)).action == "restart"
+@pytest.mark.parametrize("evidence", [{"steps": 7}, {"checkpoint": 500.0}, {"progressed": True}])
+def test_an_unknown_failure_after_progress_is_retried(evidence: dict[str, Any]) -> None:
+    assert decide(None, attempt(**evidence)).action == "restart"
 
 
-@pytest.mark.parametrize("known", [{}, {"checkpoint": 50.0}])
-def test_an_unknown_failure_before_any_progress_is_not_retried(known: dict[str, Any]) -> None:
-    assert decide(None, attempt(**known)).action == "stop"
+@pytest.mark.parametrize("evidence", [{}, {"checkpoint": 50.0}])
+def test_an_unknown_failure_before_any_progress_is_not_retried(evidence: dict[str, Any]) -> None:
+    assert decide(None, attempt(**evidence)).action == "stop"
 
 
 def test_a_reason_to_restart_claims_only_the_progress_that_was_made() -> None:
     moved, stuck = attempt(steps=50), attempt(steps=50)
-    said = [decide(None, *made).why for made in ([moved], [moved, stuck])]
-    assert said == [
+    text = [decide(None, *attempts).why for attempts in ([moved], [moved, stuck])]
+    assert text == [
         "restart 1 of 3: no known cause, and it had made progress",
         "restart 2 of 3: no known cause, and an earlier attempt had made progress",
     ]
@@ -107,28 +107,28 @@ def test_a_training_that_ended_well_but_for_success_is_not_made_again(
     code: int | None, action: str
 ) -> None:
     failure = Failure(exit_code=code, unmet=["100 steps, 5 were seen in the log"])
-    found = recovery.decide(
+    decision = recovery.decide(
         RecoveryPolicy.from_json(POLICY), [attempt(steps=5)], failure, 1000.0, 100.0, 0
     )
-    assert found.action == action
-    assert (found.why == recovery.UNMET) == (action == "stop")
+    assert decision.action == action
+    assert (decision.why == recovery.UNMET) == (action == "stop")
 
 
 def test_the_delay_doubles_up_to_its_cap() -> None:
-    made = [attempt(steps=n) for n in range(1, 5)]
-    delays = [decide("nccl-timeout", *made[:n], max_restarts=9).delay for n in (1, 2, 3, 4)]
+    attempts = [attempt(steps=n) for n in range(1, 5)]
+    delays = [decide("nccl-timeout", *attempts[:n], max_restarts=9).delay for n in (1, 2, 3, 4)]
     assert delays == [10.0, 20.0, 35.0, 35.0]
 
 
 def test_after_thousands_of_restarts_the_delay_is_still_a_number() -> None:
-    made = [attempt(steps=n) for n in range(3000)]
-    assert decide("nccl-timeout", *made, max_restarts=9999).delay == 35.0
+    attempts = [attempt(steps=n) for n in range(3000)]
+    assert decide("nccl-timeout", *attempts, max_restarts=9999).delay == 35.0
 
 
 def test_max_restarts_ends_it() -> None:
-    made = [attempt(steps=n) for n in (1, 2, 3, 4)]
-    assert decide("nccl-timeout", *made[:3]).action == "restart"
-    assert "max_restarts" in decide("nccl-timeout", *made).why
+    attempts = [attempt(steps=n) for n in (1, 2, 3, 4)]
+    assert decide("nccl-timeout", *attempts[:3]).action == "restart"
+    assert "max_restarts" in decide("nccl-timeout", *attempts).why
 
 
 def test_the_budget_counts_the_pause_before_the_restart() -> None:
@@ -138,96 +138,96 @@ def test_the_budget_counts_the_pause_before_the_restart() -> None:
 
 
 def test_a_clock_that_is_set_back_spends_no_budget() -> None:
-    found = decide("nccl-timeout", budget=60.0, now=-5000.0)
-    assert found.action == "restart"
+    decision = decide("nccl-timeout", budget=60.0, now=-5000.0)
+    assert decision.action == "restart"
 
 
 def test_attempts_in_a_row_without_progress_end_it() -> None:
-    made = [attempt(steps=50), attempt(steps=50), attempt(steps=40)]
-    assert decide("nccl-timeout", *made[:2]).action == "restart"
-    found = decide("nccl-timeout", *made)
-    assert (found.action, "`no_progress`" in found.why) == ("stop", True)
+    attempts = [attempt(steps=50), attempt(steps=50), attempt(steps=40)]
+    assert decide("nccl-timeout", *attempts[:2]).action == "restart"
+    decision = decide("nccl-timeout", *attempts)
+    assert (decision.action, "`no_progress`" in decision.why) == ("stop", True)
 
 
 @pytest.mark.parametrize(
     "last", [{"steps": 51}, {"checkpoint": 901.0}, {"progressed": True}], ids=str
 )
 def test_coming_further_than_before_is_progress(last: dict[str, Any]) -> None:
-    made = [attempt(steps=50, checkpoint=900.0), attempt(), attempt(**last)]
-    assert decide("nccl-timeout", *made).action == "restart"
+    attempts = [attempt(steps=50, checkpoint=900.0), attempt(), attempt(**last)]
+    assert decide("nccl-timeout", *attempts).action == "restart"
 
 
 @pytest.mark.parametrize(("seconds", "action"), [(-2.0, "stop"), (-1.5, "restart")])
 def test_a_checkpoint_of_the_first_seconds_counts_though_file_systems_cut_times(
     seconds: float, action: str
 ) -> None:
-    made = attempt(started_at=900.0, checkpoint=900.0 + seconds)
-    assert decide(None, made).action == action
+    attempts = attempt(started_at=900.0, checkpoint=900.0 + seconds)
+    assert decide(None, attempts).action == action
 
 
 def test_the_same_checkpoint_as_before_is_no_progress() -> None:
-    made = [attempt(checkpoint=900.0)] * 3
-    assert decide("nccl-timeout", *made).action == "stop"
+    attempts = [attempt(checkpoint=900.0)] * 3
+    assert decide("nccl-timeout", *attempts).action == "stop"
 
 
 @pytest.mark.parametrize(("rung", "after"), [(0, 1), (1, 2), (2, 3)])
 def test_an_illegal_access_goes_a_rung_up(rung: int, after: int) -> None:
-    found = decide(FAULT, attempt(rung=rung), rungs=3, ladder=True)
-    assert (found.action, found.rung) == ("restart", after)
+    decision = decide(FAULT, attempt(rung=rung), rungs=3, ladder=True)
+    assert (decision.action, decision.rung) == ("restart", after)
 
 
 def test_at_the_top_of_the_ladder_it_stops_and_says_what_to_check() -> None:
-    found = decide(FAULT, attempt(rung=3), rungs=3, ladder=True)
-    assert (found.action, ">= 2.26.5" in found.why) == ("stop", True)
+    decision = decide(FAULT, attempt(rung=3), rungs=3, ladder=True)
+    assert (decision.action, ">= 2.26.5" in decision.why) == ("stop", True)
 
 
 def test_a_ladder_does_not_climb_past_max_restarts() -> None:
-    made = [attempt(rung=0), attempt(rung=1)]
-    assert decide(FAULT, *made, rungs=3, ladder=True, max_restarts=1).action == "stop"
+    attempts = [attempt(rung=0), attempt(rung=1)]
+    assert decide(FAULT, *attempts, rungs=3, ladder=True, max_restarts=1).action == "stop"
 
 
 def test_the_job_may_forbid_the_ladder_s_class() -> None:
-    found = decide(FAULT, rungs=3, ladder=True, classes={FAULT: "stop"})
-    assert found.action == "stop"
+    decision = decide(FAULT, rungs=3, ladder=True, classes={FAULT: "stop"})
+    assert decision.action == "stop"
 
 
 def test_another_failure_keeps_the_rung() -> None:
-    made = [attempt(), attempt(rung=1, steps=5)]
-    found = decide("nccl-timeout", *made, rungs=3, ladder=True)
-    assert (found.action, found.rung) == ("restart", 1)
+    attempts = [attempt(), attempt(rung=1, steps=5)]
+    decision = decide("nccl-timeout", *attempts, rungs=3, ladder=True)
+    assert (decision.action, decision.rung) == ("restart", 1)
 
 
 def test_a_new_rung_is_not_held_back_by_failures_below_it() -> None:
-    made = [attempt(rung=0), attempt(rung=1), attempt(rung=2)]
-    found = decide(FAULT, *made, rungs=3, ladder=True, no_progress=1)
-    assert (found.action, found.rung) == ("restart", 3)
+    attempts = [attempt(rung=0), attempt(rung=1), attempt(rung=2)]
+    decision = decide(FAULT, *attempts, rungs=3, ladder=True, no_progress=1)
+    assert (decision.action, decision.rung) == ("restart", 3)
 
 
 def test_without_a_ladder_the_class_s_own_default_holds() -> None:
-    found = decide(FAULT, attempt(steps=3), rungs=3)
-    assert (found.action, found.rung) == ("restart", 0)
+    decision = decide(FAULT, attempt(steps=3), rungs=3)
+    assert (decision.action, decision.rung) == ("restart", 0)
 
 
 # -- advice
 
 
 def test_the_rung_that_got_through_is_told_with_its_variables() -> None:
-    said = recovery.advice([attempt(), attempt(rung=2)], RUNGS, True)
-    assert said is not None
-    cure = "rung 2 (NCCL_SHM_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1) got through"
-    assert said.startswith(cure)
+    text = recovery.advice([attempt(), attempt(rung=2)], RUNGS, True)
+    assert text is not None
+    cure = "rung 2 (NCCL_SHM_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_IB_DISABLE=1) succeeded"
+    assert text.startswith(cure)
 
 
 def test_the_top_rung_is_not_called_a_cure() -> None:
-    said = recovery.advice([attempt(rung=3)], RUNGS, True)
-    assert said is not None
-    assert "the fault may come again" in said
+    text = recovery.advice([attempt(rung=3)], RUNGS, True)
+    assert text is not None
+    assert "the fault may come again" in text
 
 
 def test_when_all_rungs_failed_the_build_is_named() -> None:
-    said = recovery.advice([attempt(rung=3, **{"class": FAULT})], RUNGS, False)
-    assert said is not None
-    assert said.startswith("all rungs of the NCCL ladder failed")
+    text = recovery.advice([attempt(rung=3, **{"class": FAULT})], RUNGS, False)
+    assert text is not None
+    assert text.startswith("all rungs of the NCCL ladder failed")
 
 
 @pytest.mark.parametrize(
@@ -261,21 +261,21 @@ def test_the_newest_match_counts(tmp_path: Path, pattern: str) -> None:
     aged(tmp_path / "out" / "a.pt", 100)
     aged(tmp_path / "out" / "b.pt", 200)
     aged(tmp_path / "out" / "c.log", 300)
-    assert recovery.newest(pattern, str(tmp_path)) == 200
+    assert recovery.newest_checkpoint(pattern, str(tmp_path)) == 200
 
 
 def test_a_checkpoint_folder_counts_with_its_files(tmp_path: Path) -> None:
     aged(tmp_path / "checkpoint-5" / "optimizer.pt", 700)
     os.utime(tmp_path / "checkpoint-5", (100, 100))
-    assert recovery.newest("checkpoint-*", str(tmp_path)) == 700
+    assert recovery.newest_checkpoint("checkpoint-*", str(tmp_path)) == 700
 
 
 def test_no_match_is_no_time(tmp_path: Path) -> None:
-    assert recovery.newest("out/*.pt", str(tmp_path)) is None
+    assert recovery.newest_checkpoint("out/*.pt", str(tmp_path)) is None
 
 
 def test_a_huge_tree_is_not_walked_to_its_end(tmp_path: Path) -> None:
     for number in range(120):
         aged(tmp_path / "data" / f"{number}.bin", number)
-    found = list(recovery._matches(str(tmp_path), ["**", "*.bin"], [50]))
-    assert len(found) <= 50
+    decision = list(recovery._matches(str(tmp_path), ["**", "*.bin"], [50]))
+    assert len(decision) <= 50
