@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import readme_output, show_json_page
+from support import cli_process, readme_output, show_json_page
 
 from safelaunch import api
 from safelaunch.checks.registry import declared
@@ -22,6 +20,8 @@ from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.runs.access import LocalRun
 
 if TYPE_CHECKING:
+    import subprocess
+
     from safelaunch.config.schema.keys import Schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,14 +40,7 @@ def commands() -> list[str]:
 
 
 def safelaunch(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "safelaunch", *words],
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "80", **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return cli_process.run(words, {**os.environ, "COLUMNS": "80", **env}, cwd, timeout=60)
 
 
 @pytest.fixture

@@ -160,7 +160,10 @@ def comparable(block: str) -> str:
     """Return a block without what differs from run to run: ids, times, hosts, losses, widths."""
     # how the other rank ends is chance: by the connection that closed, or by torchrun's SIGTERM
     block = re.sub(r"\n  (then|warning)  .*(\n {12}.*)*", r"\n  \1 _", block)
-    varying = r"-\d{8}-\d{6}-[0-9a-f]{4}|\d[\d.]*(?= s\b)|(?<= loss )\S+|(?<= on )\S+|:\d+ in \S+"
+    varying = (
+        r"-\d{8}-\d{6}-[0-9a-f]{4}|(\d+ min )?\d[\d.]*(?= s\b)"
+        r"|(?<= loss )\S+|(?<= on )\S+|:\d+ in \S+"
+    )
     return re.sub(r"[ -]+", " ", re.sub(varying, "_", block))
 
 

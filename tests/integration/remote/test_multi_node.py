@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from support.faults import two_machines
@@ -75,6 +76,32 @@ def far(place: Place, net: Lan) -> Place:
     return place
 
 
+class Ended(NamedTuple):
+    """A run that has ended, where it was started from, and what the command printed."""
+
+    place: Place
+    output: str
+
+
+@pytest.fixture(scope="module")
+def trained(net: Lan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """Yield a run that has succeeded on both hosts."""
+    yield from run_to_end(net, tmp_path_factory.mktemp("trained"), TRAIN, 0)
+
+
+@pytest.fixture(scope="module")
+def crashed(net: Lan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """Yield a run that has failed in rank 1, on the second host."""
+    yield from run_to_end(net, tmp_path_factory.mktemp("crashed"), BAD_BATCH, 1)
+
+
+def run_to_end(net: Lan, root: Path, program: str, code: int) -> Iterator[Ended]:
+    with contextlib.closing(Place(root)) as place:
+        place.ssh_config(net.ssh_config())
+        done = place.cli("remote", *BOTH, "--follow", job(place, program), code=code)
+        yield Ended(place, done.stdout + done.stderr)
+
+
 def job(place: Place, program: str, **keys: object) -> str:
     keys = {"nodes": 2, "profile": "cpu", **keys}
     return place.ranks(program, 1, "job", **keys)
@@ -115,12 +142,11 @@ def test_digits_trains_over_two_hosts(tmp_path: Path) -> None:
     assert two_machines.run_case(case, str(tmp_path)) is None
 
 
-def test_two_hosts_meet_over_the_card_between_them(far: Place) -> None:
-    done = far.cli("remote", *BOTH, "--follow", job(far, TRAIN))
-    assert "gpu1 | [0] rank 0 of 2, sum 2" in done.stdout
-    assert "gpu2 | [1] rank 1 of 2, sum 2" in done.stdout
+def test_two_hosts_meet_over_the_card_between_them(trained: Ended) -> None:
+    assert "gpu1 | [0] rank 0 of 2, sum 2" in trained.output
+    assert "gpu2 | [1] rank 1 of 2, sum 2" in trained.output
     plans = [
-        json.loads(next(far.home.glob(f"runs/*/node-{node}/plan.json")).read_text())
+        json.loads(next(trained.place.home.glob(f"runs/*/node-{node}/plan.json")).read_text())
         for node in (0, 1)
     ]
     for rank, plan in enumerate(plans):
@@ -129,14 +155,13 @@ def test_two_hosts_meet_over_the_card_between_them(far: Place) -> None:
         assert node["env"]["NCCL_SOCKET_IFNAME"]["value"] == f"={network_namespaces.CARD}"
 
 
-def test_the_cause_is_told_with_its_host_and_the_other_is_stopped(far: Place) -> None:
-    done = far.cli("remote", *BOTH, "--follow", job(far, BAD_BATCH), code=1)
-    text = said(done.stderr)
+def test_the_cause_is_told_with_its_host_and_the_other_is_stopped(crashed: Ended) -> None:
+    text = said(crashed.output)
     assert "rank 1 on gpu2 failed" in text
     assert "ValueError: bad batch 17" in text
-    run = far.json("show")
+    run = crashed.place.json("show")
     assert run["state"] == "failed"
-    assert "running" not in nodes(far, run["id"])
+    assert "running" not in nodes(crashed.place, run["id"])
     assert run["failure"]["node"] == 1
 
 
@@ -319,11 +344,13 @@ def test_a_node_that_is_stopped_before_a_restart_stops_the_others(far: Place, ne
     assert nodes(far, run) == ["stopped", "stopped"]
 
 
+# as accelerate where the job's own config says NO: one process, which is told of no others
+ALONE = "import subprocess, sys\nsys.exit(subprocess.call([sys.executable, sys.argv[-1]]))\n"
+
+
 def test_nodes_that_train_alone_have_failed(far: Place) -> None:
-    far.write("own.yaml", "{compute_environment: LOCAL_MACHINE, distributed_type: 'NO'}\n")
-    own = {"config_file": "own.yaml"}
-    shape = {"launcher": "accelerate", "processes": 1, "nodes": 2, "profile": "cpu"}
-    file = far.job("print('alone')", "job", launcher_args=own, **shape)
+    file = job(far, "print('alone')")
+    (far.root / "fake" / "torch" / "distributed" / "run.py").write_text(ALONE)
     done = far.cli("remote", *BOTH, "--follow", file, code=1)
     assert "each node has trained alone" in said(done.stderr)
 
@@ -381,37 +408,37 @@ def test_progress_bars_of_two_nodes_are_a_line_each_in_a_file(far: Place) -> Non
     assert far.cli("logs", "--raw").stdout.count("/40") == 80
 
 
-def test_a_rank_of_another_node_has_its_own_log(far: Place) -> None:
-    file = job(far, TRAIN)
-    far.cli("remote", *BOTH, "--follow", file)
-    assert far.cli("logs", "--rank", "1").stdout.strip().splitlines()[-1] == "rank 1 of 2, sum 2"
-    assert "rank 0" not in far.cli("logs", "--node", "1").stdout
+def test_a_rank_of_another_node_has_its_own_log(trained: Ended) -> None:
+    logs = trained.place.cli("logs", "--rank", "1").stdout
+    assert logs.strip().splitlines()[-1] == "rank 1 of 2, sum 2"
+    assert "rank 0" not in trained.place.cli("logs", "--node", "1").stdout
 
 
-def test_another_laptop_sees_both_nodes(far: Place, tmp_path: Path) -> None:
-    far.cli("remote", *BOTH, "--follow", job(far, TRAIN))
-    other = tmp_path / "other"
-    environment = {**far.env, "SAFELAUNCH_HOME": str(other)}
-    far.cli("ps", "--host", "gpu2", env=environment)
-    assert "1 of 2 known here" in said(far.cli("show", env=environment).stdout)
-    assert "rank 1 of 2" in far.cli("logs", env=environment).stdout
-    far.cli("ps", "--host", "gpu1", env=environment)
-    shown = far.cli("show", env=environment)
-    assert "0 gpu1: succeeded" in said(shown.stdout)
-    assert "1 gpu2: succeeded" in said(shown.stdout)
+def test_another_laptop_sees_both_nodes(trained: Ended, tmp_path: Path) -> None:
+    laptop = trained.place
+    environment = {**laptop.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
+    laptop.cli("ps", "--host", "gpu2", env=environment)
+    run = laptop.json("show")["id"]
+    assert "1 of 2 known here" in said(laptop.cli("show", run, env=environment).stdout)
+    assert "rank 1 of 2" in laptop.cli("logs", run, env=environment).stdout
+    laptop.cli("ps", "--host", "gpu1", env=environment)
+    shown = said(laptop.cli("show", run, env=environment).stdout)
+    assert "0 gpu1: succeeded" in shown
+    assert "1 gpu2: succeeded" in shown
 
 
-def test_who_knows_one_host_alone_is_told_of_the_other(far: Place, tmp_path: Path) -> None:
-    far.cli("remote", *BOTH, "--follow", job(far, BAD_BATCH), code=1)
-    environment = {**far.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
-    far.cli("ps", "--host", "gpu2", env=environment)
-    shown = said(far.cli("show", env=environment).stdout)
+def test_who_knows_one_host_alone_is_told_of_the_other(crashed: Ended, tmp_path: Path) -> None:
+    laptop = crashed.place
+    environment = {**laptop.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
+    laptop.cli("ps", "--host", "gpu2", env=environment)
+    run = laptop.json("show")["id"]
+    shown = said(laptop.cli("show", run, env=environment).stdout)
     assert "ValueError: bad batch 17" in shown
     assert "1 of 2 known here; for more: safelaunch ps --host gpu1" in shown
-    assert far.json("show", env=environment)["host"] == "gpu2"
-    assert "bad batch 17" in far.cli("logs", env=environment).stdout
-    far.cli("ps", "--host", "gpu1", env=environment)
-    assert "then rank 0" in said(far.cli("show", env=environment).stdout)
+    assert laptop.json("show", run, env=environment)["host"] == "gpu2"
+    assert "bad batch 17" in laptop.cli("logs", run, env=environment).stdout
+    laptop.cli("ps", "--host", "gpu1", env=environment)
+    assert "then rank 0" in said(laptop.cli("show", run, env=environment).stdout)
 
 
 def test_who_knows_the_second_host_alone_is_told_how_to_attach(

@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import random
+import struct
 import sys
 import time
 import zlib
@@ -195,11 +196,17 @@ def test_damaged_gzip_is_told() -> None:
 
 def test_a_bomb_of_gzip_is_unpacked_in_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
-    packer = zlib.compressobj(9, wbits=31)
-    zeros = bytes(1 << 20)
+    size, zeros, end = 512, bytes(1 << 20), b"\nend\n"
+    packer = zlib.compressobj(9, wbits=-15)
+    packed = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before
+    crc = 0
+    for _ in range(size):
+        crc = zlib.crc32(zeros, crc)
     with open(path, "wb") as file:
-        file.writelines(packer.compress(zeros) for _ in range(512))
-        file.write(packer.compress(b"\nend\n") + packer.flush())
+        file.write(b"\x1f\x8b\x08" + bytes(7))
+        file.writelines([packed] * size)
+        file.write(packer.compress(end) + packer.flush())
+        file.write(struct.pack("<II", zlib.crc32(end, crc), (size << 20) + len(end)))
     assert read(path)[0] == b"\nend\n"
 
 

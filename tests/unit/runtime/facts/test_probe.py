@@ -26,6 +26,8 @@ from safelaunch.runtime.facts import interpreter as facts_interpreter
 if TYPE_CHECKING:
     from pathlib import Path
 
+# torch's libraries, which a virtual environment may have, take two thirds of a probe's time
+BARE_PYTHON = os.path.realpath(sys.executable)
 SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RECORDS = {record["id"]: record for record in records()}
 LINE = "NVIDIA H100 80GB HBM3, GPU-{}, 00000000:{}:00.0, 81559 MiB, {} MiB, 550.90, 9.0, Disabled"
@@ -66,7 +68,8 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
 
 def asked(**request: Any) -> dict[str, Any]:
     """Return the facts of this machine as a probe tells them."""
-    return host.from_probe("here", probe.probe({"limit": 4, **request}, None))
+    request = {"limit": 4, "python": BARE_PYTHON, **request}
+    return host.from_probe("here", probe.probe(request, None))
 
 
 # -- nvidia-smi ------------------------------------------------------------------------------------
@@ -134,7 +137,8 @@ def test_no_devices_are_none_and_no_fault(smi: Smi) -> None:
 
 def test_a_warning_about_one_card_does_not_hide_the_others(smi: Smi) -> None:
     smi.says(14, query=QUERY + "WARNING: infoROM is corrupted at gpu 0000:0B:00.0\n")
-    assert (asked()["gpus"]["count"], asked()["gpus"]["late"]) == (2, {})
+    found = asked()["gpus"]
+    assert (found["count"], found["late"]) == (2, {})
 
 
 def test_a_field_that_an_old_driver_does_not_know_is_left_out(smi: Smi) -> None:
@@ -240,7 +244,7 @@ def test_cards_are_known_by_the_driver_where_nvidia_smi_hangs() -> None:
 
 
 def test_the_machine_tells_of_itself(tmp_path: Path) -> None:
-    found = asked(cwd=str(tmp_path))
+    found = asked(cwd=str(tmp_path), python=sys.executable)
     assert found["system"]["kernel"] == os.uname().release
     assert found["cores"]["usable"] >= 1
     assert found["disks"]["cwd"]["path"] == str(tmp_path)
@@ -414,7 +418,7 @@ def test_a_file_that_is_no_library_does_not_raise(tmp_path: Path, body: bytes) -
 @pytest.mark.train
 def test_torch_is_not_imported() -> None:
     pytest.importorskip("torch", exc_type=ImportError)
-    found = asked()
+    found = asked(python=sys.executable)
     assert found["torch"]["version"]
     code = "import sys\nfrom safelaunch.runtime.facts import interpreter\n"
     code += "interpreter.torch(); interpreter.names(); assert 'torch' not in sys.modules"
@@ -424,7 +428,7 @@ def test_torch_is_not_imported() -> None:
 @pytest.mark.train
 def test_deep_imports_it_and_agrees() -> None:
     pytest.importorskip("torch", exc_type=ImportError)
-    found = asked(deep=True)
+    found = asked(deep=True, python=sys.executable)
     assert found["deep"]["version"] == found["torch"]["version"]
     assert found["deep"]["cuda"] == found["torch"]["cuda"]
 
