@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 MAX_ALTERNATIVES = 2  # other possible causes in a diagnosis
 MAX_SCORE_GAP = 2  # below the score of the best candidate, for another possible cause
-# kept in memory to be compared: not every one of thousands of logs
+# in memory at the same time for the comparison: not every one of thousands of logs
 MAX_LOGS, MAX_EXCERPT_BYTES = 64, 8 << 20
 # lines that a rank may still print below its last exception: the rest of a message
 MAX_TRAILING_LINES = 3

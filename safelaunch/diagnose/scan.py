@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 WHOLE_LOG_BYTES = 2 << 20  # a log up to this size is read as one excerpt
 MIN_WHOLE_LOG_BYTES = 64 << 10
-PAGE_BYTES = 16 << 10  # about; a page with a hit is kept, with the one before and the one after
+PAGE_BYTES = 16 << 10  # about; an excerpt has pages with hits, the one before and the one after
 MAX_PAGES = 32  # in one excerpt
 MAX_PAGES_WHEN_FULL = 4  # in one excerpt, once only rare texts are still added
 MAX_FIRST_BYTES, MAX_LAST_BYTES = 2 << 20, 4 << 20  # excerpts of each log
 MAX_RARE_BYTES = 4 << 20  # beyond MAX_FIRST_BYTES, for excerpts with a rare text
 MAX_RARE_PAGES = 2  # a text on more pages than this is not rare
-MAX_LINE_BYTES = 16 << 10  # kept of a line: far more than patterns need
+MAX_LINE_BYTES = 16 << 10  # of a line in an excerpt: far more than patterns need
 SAMPLE_BYTES = 4 << 10  # at the end of each block, searched for progress
 _CODE_SAMPLE_BYTES = 16 << 10  # of a block, from which its common escape codes are taken
 _COMMON_CODES = 8
@@ -160,7 +160,7 @@ class _OpenExcerpt:
         self._texts: list[bytes] = []
         self._is_rare = False
         self._line_position: tuple[LineBlock | None, int, int] = (None, 0, 0)
-        self._has_hit = False  # of the last page: then the one below it is kept too
+        self._has_hit = False  # of the last page: then the excerpt also has the next one
 
     @property
     def is_idle(self) -> bool:

@@ -70,7 +70,7 @@ class Rendezvous(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """How a program spreads over machines by itself, from one start on the first of them."""
+    """Options of a program that itself starts on all machines, from the first one."""
 
     node_options: tuple[str, ...]  # options of the program that count the machines
     shared_folders: tuple[str, ...]  # options that name a folder which all machines must share

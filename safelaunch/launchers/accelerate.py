@@ -1,7 +1,7 @@
 """Hugging Face Accelerate: `accelerate launch`, with every default stated.
 
 Flags alone do not stop a `default_config.yaml` in the user's cache from choosing FSDP, so unless
-the job names a config file, one is rendered into the run directory and given.
+the job names a config file, one is written to the run directory and passed to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Any command, as it stands."""
+"""Any command, unchanged."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class FlagTable(NamedTuple):
     owned: Mapping[str, str]  # flag that launcher_args may not have -> its job key, for a hint
     short: Mapping[str, str]
     keys: Mapping[str, str]  # flag -> the job key that it becomes
-    implied: frozenset[str]  # flags that a plan has by itself, the same for every job of one node
+    implied: frozenset[str]  # flags that the plan of every job on one node has anyway
     count_processes: CountProcesses
     parser: str
 

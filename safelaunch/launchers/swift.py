@@ -86,7 +86,7 @@ def _topology(launch: Launch, sub: str) -> tuple[EnvVar, ...]:
                 hint=f"leave `{key}` out; with NPROC_PER_NODE its ports collide (ms-swift 8398)",
             )
         return ()
-    if not stated:  # one process over all visible GPUs (device_map), as swift does by itself
+    if not stated:  # one process over all visible GPUs (device_map), swift's default
         return ()
     why = "swift starts torchrun itself when this is set"
     variables = [

@@ -1,6 +1,6 @@
 """Extracts head and tail of a log as text, with a line for the part left out.
 
-More is read than is kept on each side: a secret at a cut is then redacted as a whole.
+On each side more is read than the excerpt has: a secret at a cut is then redacted as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BINARY_SHARE = 0.05  # of the bytes
 
 
 class LogExcerpt(NamedTuple):
-    """The part kept of a log, with a note if it is not all text."""
+    """The excerpt of a log, with a note if it is not all text."""
 
     text: str
     size: int
@@ -68,7 +68,7 @@ def head_and_tail(
 def concat(
     texts: list[str], excerpt: LogExcerpt, head: int = HEAD_BYTES, tail: int = TAIL_BYTES
 ) -> LogExcerpt:
-    """Return what is kept of redacted texts: without the margins and the middles of long lines."""
+    """Return the excerpt of redacted texts, without the margins and the middles of long lines."""
     if len(texts) == 1:
         return excerpt._replace(text=_mark_shortened_lines(texts[0]))
     first = texts[0][: min(head, max(0, len(texts[0]) - excerpt.edges[0]))]

@@ -33,7 +33,7 @@ PLACEHOLDER = re.compile(rf"<(?:{'|'.join(KINDS)})-\d+>")
 _MAX_KEY_CHARS = 60  # characters of a name before `token=`
 _CONTEXT_CHARS = 60  # characters that tell what four numbers are
 _GENERIC_KEYS = ("value", "default", "was", "is")  # the key above them names the kind
-_MIN_SECRET_CHARS = 4  # characters of a secret that is known
+_MIN_SECRET_CHARS = 4  # of a known secret; a shorter value is too common to be replaced
 _MAX_REMAINDER_CHARS = 3  # beside a placeholder, too short to identify anything
 _MIN_GLOBAL_SECRET_CHARS = 8  # a shorter secret of a text is replaced only in its context
 _IPV4 = identity_patterns.IPV4
