@@ -5,7 +5,9 @@ An unreadable part is reported with `note` and ends the log there; memory stays 
 
 from __future__ import annotations
 
+import codecs
 import os
+import select
 import zlib
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -24,19 +26,17 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 20  # read at once
 MAX_LOG_BYTES = 8 << 30  # a log that never ends must not hang us
 SILENCE_SECONDS = 10.0  # without a byte, after which the wait is reported
-COMPRESSED_BLOCK_BYTES = (
-    64 << 10
-)  # decompressed at once; the output may be a thousand times as large
+COMPRESSED_BLOCK_BYTES = 64 << 10  # decompressed at once, to up to a thousand times as many
 _ZEROS = bytes(BLOCK_BYTES)
 _GZIP = b"\x1f\x8b"
 _MAGIC_BYTES = 6  # that show the compression, or a byte order mark
 # magic numbers: RFC 8878, tukaani.org/xz/xz-file-format.txt, bzip2's manual, PKWARE's APPNOTE
-_COMPRESSIONS = (
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-    (b"\xfd7zXZ", "xz", "xz -dc"),
-    (b"BZh", "bzip2", "bzip2 -dc"),
-    (b"PK\x03\x04", "zip", "unzip -p"),
-)
+_COMPRESSIONS = {
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dc"),
+    b"\xfd7zXZ": ("xz", "xz -dc"),
+    b"BZh": ("bzip2", "bzip2 -dc"),
+    b"PK\x03\x04": ("zip", "unzip -p"),
+}
 
 
 def read_file(file: BinaryIO, note: Callable[[str], None]) -> Iterator[bytes]:
@@ -48,19 +48,13 @@ def read_file(file: BinaryIO, note: Callable[[str], None]) -> Iterator[bytes]:
             note("the file shrank while it was read")
             return
         offset += len(data)
-        if _is_zeros(data):
-            offset = _skip_hole(file, offset, size)
-        else:
+        if not _is_zeros(data):
             yield data
-
-
-def _skip_hole(file: BinaryIO, offset: int, size: int) -> int:
-    if not hasattr(os, "SEEK_DATA"):
-        return offset
-    try:
-        return file.seek(offset, os.SEEK_DATA)
-    except OSError:  # a hole up to the end
-        return size
+        elif hasattr(os, "SEEK_DATA"):
+            try:
+                offset = file.seek(offset, os.SEEK_DATA)
+            except OSError:  # a hole up to the end
+                return
 
 
 def _is_zeros(data: bytes) -> bool:
@@ -77,19 +71,16 @@ def read_stream(file: ByteStream, on_silence: Callable[[], None]) -> Iterator[by
             is_reported = True
             on_silence()
         data = read(BLOCK_BYTES)
-        if data is None:  # the parent process made it non-blocking
-            if wait_for_data is not None:
-                wait_for_data(None)
-            continue
-        if not data:
+        if data is not None and not data:
             return
-        yield data
+        if data:
+            yield data
+        elif wait_for_data is not None:  # the parent process made it non-blocking
+            wait_for_data(None)
 
 
 def _poll(file: ByteStream) -> Callable[[float | None], bool] | None:
     """Return a function that waits some seconds for data; None where polling is impossible."""
-    import select  # noqa: PLC0415 - not needed for files
-
     try:
         poll = select.poll()  # type: ignore[attr-defined, unused-ignore]
         poll.register(file.fileno(), select.POLLIN)  # type: ignore[attr-defined, unused-ignore]
@@ -127,13 +118,15 @@ def _read_head(chunks: Iterator[bytes]) -> bytes:
 
 def unsupported_compression(data: bytes) -> tuple[str, str] | None:
     """Return the name of a compression other than gzip, and a command that decompresses it."""
-    return next((names for magic, *names in _COMPRESSIONS if data.startswith(magic)), None)  # type: ignore[return-value]
+    return next((names for magic, names in _COMPRESSIONS.items() if data.startswith(magic)), None)
 
 
 def _inflate_gzip(chunks: Iterator[bytes], note: Callable[[str], None]) -> Iterator[bytes]:
     """Yield decompressed gzip; consecutive members are one file (RFC 1952)."""
     inflater, is_started = zlib.decompressobj(wbits=31), False
-    for data in _split_small(chunks):
+    step = COMPRESSED_BLOCK_BYTES
+    small = (data[i : i + step] for data in chunks for i in range(0, len(data), step))
+    for data in small:
         remaining, is_full = data, False
         while remaining or is_full:
             if not is_started and not (remaining := remaining.lstrip(b"\0")):
@@ -157,16 +150,8 @@ def _inflate_gzip(chunks: Iterator[bytes], note: Callable[[str], None]) -> Itera
         note("the gzip data is truncated")
 
 
-def _split_small(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    for data in chunks:
-        for offset in range(0, len(data), COMPRESSED_BLOCK_BYTES):
-            yield data[offset : offset + COMPRESSED_BLOCK_BYTES]
-
-
 def decode_text(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield UTF-8 text without zero bytes; UTF-16, as PowerShell writes it, is decoded."""
-    import codecs  # noqa: PLC0415 - with its first use
-
     head = _read_head(chunks)
     decoder = None
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):

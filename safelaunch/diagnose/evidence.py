@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.runtime.failure import log_tails
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
     from safelaunch.diagnose.log_sources import LogSource
     from safelaunch.diagnose.scan import Excerpt
-    from safelaunch.runtime.records import StackFrame
     from safelaunch.runtime.signatures.classes import Match
 
-MAX_LINES = 8  # of evidence
+MIN_LINES, MAX_LINES = 3, 8  # of evidence
 MAX_TRACEBACK_LINES = 400  # lines above an exception in which its traceback may start
 MAX_LINE_LENGTH = 400  # characters
 MAX_LINE_GAP = 40  # lines of other ranks between two lines of one message
@@ -68,18 +67,17 @@ def find_user_frame(candidate: Candidate, roots: list[str]) -> Frame | None:
 
     Chained tracebacks count too: an exception that a library re-raised came from the same call.
     """
-    first: StackFrame | None = None
+    first: Frame | None = None
     for indexes in _chain(candidate):
-        frames = log_tails.frames("\n".join(candidate.excerpt.lines[index] for index in indexes))
-        own = [frame for frame in frames if _is_own(frame.file, roots)]
+        frames = [
+            Frame(f.file, f.line, f.function, f.code, _is_own(f.file, roots))
+            for f in log_tails.frames("\n".join(candidate.excerpt.lines[i] for i in indexes))
+        ]
+        own = next((frame for frame in reversed(frames) if frame.own), None)
         if own:
-            return _frame(own[-1], own=True)
+            return own
         first = first or (frames[-1] if frames else None)
-    return None if first is None else _frame(first, own=False)
-
-
-def _frame(frame: StackFrame, *, own: bool) -> Frame:
-    return Frame(frame.file, frame.line, frame.function, frame.code, own)
+    return first
 
 
 def quoted_rank(candidate: Candidate) -> int | None:
@@ -101,17 +99,13 @@ def _chain(candidate: Candidate) -> Iterator[list[int]]:
     Of those, first the traceback that quotes it, then the ones below.
     """
     yield (own := _traceback(candidate))
-    stream = candidate.excerpt.by_stream[candidate.excerpt.streams[candidate.index]]
-    if own and _QUOTING.search(candidate.excerpt.lines[own[0]]):
+    stream, all_lines = candidate.stream_indexes, candidate.excerpt.lines
+    if own and _QUOTING.search(all_lines[own[0]]):
         above = stream[: bisect_left(stream, own[0])][-MAX_TRACEBACK_LINES:]
-        starts = (
-            position
-            for position, i in enumerate(above)
-            if _TRACEBACK_START in candidate.excerpt.lines[i]
-        )
+        starts = (n for n, index in enumerate(above) if _TRACEBACK_START in all_lines[index])
         yield above[max(starts, default=len(above)) :]
     below = stream[bisect_right(stream, candidate.index) :][:MAX_TRACEBACK_LINES]
-    lines = [candidate.excerpt.lines[index] for index in below]
+    lines = [all_lines[index] for index in below]
     last = 0
     for end in tracebacks.exceptions(lines):
         if not any(marker in line for line in lines[last:end] for marker in _CHAIN_MARKERS):
@@ -122,41 +116,28 @@ def _chain(candidate: Candidate) -> Iterator[list[int]]:
 
 def _traceback(candidate: Candidate) -> list[int]:
     """Return the line indexes, in its own stream, of the traceback that ends at a candidate."""
-    stream = candidate.excerpt.by_stream[candidate.excerpt.streams[candidate.index]]
+    stream, lines = candidate.stream_indexes, candidate.excerpt.lines
     position = bisect_left(stream, candidate.index)
     above = stream[max(0, position - MAX_TRACEBACK_LINES) : position]
-    start = next(
-        (i for i in reversed(above) if _TRACEBACK_START in candidate.excerpt.lines[i]), None
-    )
-    if start is None or not _is_one_traceback(candidate, start, position, stream):
+    start = next((index for index in reversed(above) if _TRACEBACK_START in lines[index]), None)
+    if start is None:
         return []
-    return stream[bisect_left(stream, start) : position + 1]
-
-
-def _is_one_traceback(candidate: Candidate, start: int, position: int, stream: list[int]) -> bool:
-    """Whether no other exception ends between the start of a traceback and its last line.
-
-    An exception that only wraps another (Ray's) is followed by the frames of the other.
-    """
-    lines = [
-        candidate.excerpt.lines[index]
-        for index in stream[bisect_left(stream, start) : position + 1]
-    ]
-    return all(end == len(lines) - 1 for end in tracebacks.exceptions(lines))
+    indexes = stream[bisect_left(stream, start) : position + 1]
+    # not where another exception ends inside: frames may follow one that wraps another (Ray's)
+    ends = tracebacks.exceptions([lines[index] for index in indexes])
+    return indexes if all(end == len(indexes) - 1 for end in ends) else []
 
 
 def evidence_lines(candidate: Candidate, ordered: list[Candidate]) -> tuple[EvidenceLine, ...]:
     """Return the evidence for a cause, three to ten lines: its traceback, itself, what followed."""
-    chosen = {
-        (candidate.excerpt.source.name, candidate.index + candidate.excerpt.number): _line(
-            candidate, candidate.index
-        )
-    }
-    for index in (*_shown_frames(candidate), *_message(candidate)):
-        chosen.setdefault(
-            (candidate.excerpt.source.name, candidate.excerpt.number + index),
-            _line(candidate, index),
-        )
+    chosen: dict[tuple[str, int], EvidenceLine] = {}
+
+    def add(origin: Candidate, index: int) -> None:
+        line = _line(origin, index)
+        chosen.setdefault((line.path, line.number), line)
+
+    for index in (candidate.index, *_shown_frames(candidate), *_message(candidate)):
+        add(candidate, index)
     shown_keys = {_dedup_key(candidate)}
     for other in ordered:
         if len(chosen) >= MAX_LINES:
@@ -164,14 +145,11 @@ def evidence_lines(candidate: Candidate, ordered: list[Candidate]) -> tuple[Evid
         # one line is enough where eight ranks print the same
         if not _is_irrelevant(other, candidate) and _dedup_key(other) not in shown_keys:
             shown_keys.add(_dedup_key(other))
-            chosen.setdefault((other.excerpt.source.name, other.number), _line(other, other.index))
-    if len(chosen) < 3:  # noqa: PLR2004 - lines just above, if not blank
+            add(other, other.index)
+    if len(chosen) < MIN_LINES:  # the lines just above, if not blank
         for index in range(candidate.index - 1, max(-1, candidate.index - 3), -1):
             if candidate.excerpt.raw[index].strip():
-                chosen.setdefault(
-                    (candidate.excerpt.source.name, candidate.excerpt.number + index),
-                    _line(candidate, index),
-                )
+                add(candidate, index)
     order = sorted(chosen, key=lambda key: (key[0] != candidate.excerpt.source.name, key))
     return tuple(chosen[key] for key in order)
 
@@ -204,19 +182,15 @@ def _shown_frames(candidate: Candidate) -> list[int]:
 
 def _message(candidate: Candidate) -> list[int]:
     """Return the indexes of further lines of the message of a cause: a location, a hint."""
-    if _UNRELATED.match(candidate.excerpt.lines[candidate.index]):
+    lines, stream = candidate.excerpt.lines, candidate.stream_indexes
+    first = lines[candidate.index]
+    if _UNRELATED.match(first):
         return []
-    stream = candidate.excerpt.by_stream[candidate.excerpt.streams[candidate.index]]
     position = bisect_right(stream, candidate.index)
     indexes = []
-    for last, index in zip(
-        stream[position - 1 :], stream[position : position + MAX_MESSAGE_LINES], strict=False
-    ):
-        line = candidate.excerpt.lines[index]
-        is_repeated = (
-            line[:SAME_PREFIX_LENGTH]
-            == candidate.excerpt.lines[candidate.index][:SAME_PREFIX_LENGTH]
-        )
+    for last, index in pairwise(stream[position - 1 : position + MAX_MESSAGE_LINES]):
+        line = lines[index]
+        is_repeated = line[:SAME_PREFIX_LENGTH] == first[:SAME_PREFIX_LENGTH]
         if index - last > MAX_LINE_GAP or not line.strip() or is_repeated or _UNRELATED.match(line):
             break
         indexes.append(index)
@@ -230,8 +204,15 @@ def _line(candidate: Candidate, index: int) -> EvidenceLine:
 
 # lines of progress after an error: ranks that wait for a dead one do not print so many
 LONG_PROGRESS_LINES = 20
-
-
+_TIMESTAMP = re.compile(
+    r"\b\d{4}[-/](\d\d)[-/](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"  # ISO, logging, NCCL, Ray
+    r"|\[[EWIF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+)"  # c10d
+    r"|\b[EWIF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+)"  # glog
+    r"|\b(?:ERROR|WARNING|INFO|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"  # vLLM
+    r"|^\[?(\d\d)/(\d\d)/\d{4} (\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"  # transformers' examples
+)
+MAX_TIMESTAMP_LINES = 60  # above a line, searched for a timestamp
+_TIME_FIELDS = 6
 _RANK = re.compile(r"\[?[Rr]ank[ :=]?(\d{1,5})\b")
 
 
@@ -257,13 +238,10 @@ class ParsedExcerpt:
         if stream not in self._long_progress_limits:
             indexes = self.by_stream[stream] if stream else range(len(self.lines))
             shown = (
-                index_in_stream
-                for index_in_stream in reversed(indexes)
-                if signatures_match.last_progress([self.lines[index_in_stream]])
+                i for i in reversed(indexes) if signatures_match.last_progress([self.lines[i]])
             )
-            self._long_progress_limits[stream] = next(
-                islice(shown, LONG_PROGRESS_LINES - 1, None), -1
-            )
+            limit = next(islice(shown, LONG_PROGRESS_LINES - 1, None), -1)
+            self._long_progress_limits[stream] = limit
         return index < self._long_progress_limits[stream]
 
 
@@ -277,7 +255,6 @@ class Candidate:
     index: int
     has_later_progress: bool = False
     is_long_past: bool = False  # much progress came after it: it has no consequences any more
-    time: str = ""
     log: int = 0  # index of its log among the logs
 
     @property
@@ -286,12 +263,33 @@ class Candidate:
         return self.excerpt.number + self.index
 
     @property
+    def stream_indexes(self) -> list[int]:
+        """The indexes of the lines of its own stream."""
+        return self.excerpt.by_stream[self.excerpt.streams[self.index]]
+
+    @property
     def score(self) -> int:
         """The weight, reduced by later progress, as another rank may print on after a failure.
 
         After much progress it counts less than an exception that ended the job.
         """
         return 2 * self.weight - (5 if self.is_long_past else 3 if self.has_later_progress else 0)
+
+    @property
+    def time(self) -> str:
+        """The time of its line as sortable text `MM-DD hh:mm:ss.ffffff`, "" if there is none.
+
+        A line without one has that of the nearest line above. The year is left out: few logs in
+        glog format have it, and runs do not differ by it.
+        """
+        for position in range(self.index, max(-1, self.index - MAX_TIMESTAMP_LINES), -1):
+            match = _TIMESTAMP.search(self.excerpt.raw[position][:200])
+            if match is not None:
+                parts = [part for part in match.groups() if part is not None]
+                month, day, hour, minute, second = parts[:5]
+                fraction = parts[5] if len(parts) == _TIME_FIELDS else "0"
+                return f"{month}-{day} {hour}:{minute}:{second}.{fraction[:6]:0<6}"
+        return ""
 
     @property
     def rank(self) -> int | None:

@@ -10,7 +10,9 @@ from bisect import bisect_right
 from functools import lru_cache
 from itertools import accumulate, compress, count
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import ahocorasick_rs as ac
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,27 +23,17 @@ DENSE_BYTES_PER_HIT = 200  # a block with fewer is dense
 MAX_KINDS = 50_000  # of lines in memory
 RETRY_BLOCKS = 64  # searched hit by hit after a block whose lines do not repeat
 _DIGITS = b"0123456789"
-_NO_LITERALS: frozenset[int] = frozenset()
-
-
-class Hits(Protocol):
-    """Hits in the order of their end offsets."""
-
-    @property
-    def ends(self) -> list[int]:
-        """The end offsets."""
-
-    def within(self, start: int, end: int) -> frozenset[int]:
-        """Return the literals of the hits from one index to another."""
+NO_LITERALS: frozenset[int] = frozenset()
 
 
 class _SingleHits(NamedTuple):
-    """One literal for each hit."""
+    """Hits in the order of their end offsets, one literal for each."""
 
     ends: list[int]
     literals: list[int]
 
     def within(self, start: int, end: int) -> frozenset[int]:
+        """Return the literals of the hits from one index to another."""
         return frozenset(self.literals[start:end])
 
 
@@ -52,7 +44,11 @@ class _LineHits(NamedTuple):
     literals: list[frozenset[int]]
 
     def within(self, start: int, end: int) -> frozenset[int]:
-        return _NO_LITERALS.union(*set(self.literals[start:end]))
+        """Return the literals of the hits from one index to another."""
+        return NO_LITERALS.union(*set(self.literals[start:end]))
+
+
+Hits: TypeAlias = _SingleHits | _LineHits
 
 
 class BlockSearch:
@@ -71,11 +67,7 @@ class BlockSearch:
         matches = self._finder.matches(data)
         self._retry_in -= 1
         self._is_dense = self._retry_in < 0 and len(matches) * DENSE_BYTES_PER_HIT > len(data)
-        return (
-            [_SingleHits([match[2] for match in matches], [match[0] for match in matches])]
-            if matches
-            else []
-        )
+        return [_single_hits(matches)] if matches else []
 
     def _search_kinds(self, data: bytes) -> Sequence[Hits]:
         lines = data.split(b"\n")
@@ -87,19 +79,10 @@ class BlockSearch:
                 return self.hits(data)
             literals = list(map(self._kinds.get, kinds))
         sums = map(add, accumulate(map(len, lines)), count(1))  # the ends of the lines
-        line_hits = _LineHits(
-            list(compress(sums, literals)), [literal_set for literal_set in literals if literal_set]
-        )
+        line_hits = _LineHits(list(compress(sums, literals)), list(filter(None, literals)))
         self._is_dense = len(line_hits.ends) * 2 * DENSE_BYTES_PER_HIT > len(data)
         # a literal with digits may be in one line of a kind and not in another
-        matches_with_digits = self._finder.matches_with_digits(data)
-        return [
-            line_hits,
-            _SingleHits(
-                [literal_set[2] for literal_set in matches_with_digits],
-                [literal_set[0] for literal_set in matches_with_digits],
-            ),
-        ]
+        return [line_hits, _single_hits(self._finder.matches_with_digits(data))]
 
     def _learn(self, kinds: list[bytes], lines: list[bytes]) -> bool:
         """Search one line of each new kind; return whether lines repeat."""
@@ -119,11 +102,12 @@ class BlockSearch:
         return True
 
 
-WHOLE_LOGS_BYTES = (
-    16 << 20
-)  # of all logs read as one excerpt; then only logs up to MIN_WHOLE_LOG_BYTES
+def _single_hits(matches: list[tuple[int, int, int]]) -> _SingleHits:
+    return _SingleHits([end for _, _, end in matches], [number for number, _, _ in matches])
 
 
+# of all logs read as one excerpt; then only logs up to MIN_WHOLE_LOG_BYTES
+WHOLE_LOGS_BYTES = 16 << 20
 # texts of errors that no signature matches
 GENERAL = (
     *("Traceback (most recent", "Error: ", "error: ", "Error\n", "Exception", "Failure: "),
@@ -171,10 +155,8 @@ class LiteralFinder:
                 yield bisect_right(ends, start), literal
 
 
-@lru_cache(maxsize=4)  # whoever diagnoses twice in a process builds them once
+@lru_cache(maxsize=4)  # a process that diagnoses twice builds them once
 def _build_automaton(texts: tuple[str, ...], kind: str) -> Any:
-    import ahocorasick_rs as ac  # noqa: PLC0415 - only diagnose needs it
-
     words = [text.encode() for text in texts]
     return ac.BytesAhoCorasick(words, implementation=getattr(ac.Implementation, kind))
 

@@ -60,11 +60,9 @@ def _walk(folder: str) -> tuple[list[str], list[str]]:
     unreadable_dirs: list[str] = []
     depth = folder.rstrip(os.sep).count(os.sep)
     name_count = 0
-
-    def on_error(error: OSError) -> None:
-        unreadable_dirs.append(str(error.filename))
-
-    for directory, subdirs, names in os.walk(folder, onerror=on_error):
+    for directory, subdirs, names in os.walk(
+        folder, onerror=lambda error: unreadable_dirs.append(str(error.filename))
+    ):
         subdirs[:] = sorted((name for name in subdirs if name[0] != "."), key=_natural_key)
         if directory.count(os.sep) - depth >= MAX_DEPTH:
             subdirs.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.diagnose import byte_streams, log_folders
 from safelaunch.errors import ConfigError, did_you_mean
@@ -67,8 +67,7 @@ def find_sources(paths: Iterable[str]) -> list[LogSource]:
             sources[path] = LogSource(path)
         elif os.path.isdir(path):
             for log in log_folders.find_logs(path):
-                relative_path = log[len(path) :]
-                sources.setdefault(_identity(log), _source(log, relative_path))
+                sources.setdefault(_identity(log), _source(log, log[len(path) :]))
         elif os.path.exists(path):
             sources.setdefault(_identity(path), _source(path, path))
         else:
@@ -141,10 +140,16 @@ class LogReader:
         """Yield the log in blocks of whole lines; the last line may be unterminated."""
         try:
             if self.stream is not None:
-                yield from self._read_blocks(self.stream)
+                stream = byte_streams.read_stream(self.stream, self._on_silence)
+                yield from self._read_blocks(stream)
             else:
                 with open(self.source.path, "rb") as file:
-                    yield from self._read_blocks(file)
+                    status = os.fstat(file.fileno())
+                    if stat.S_ISREG(status.st_mode) and status.st_size > 0:
+                        chunks = byte_streams.read_file(file, self._note)
+                    else:  # files of /proc have content, but size 0
+                        chunks = byte_streams.read_stream(file, self._on_silence)
+                    yield from self._read_blocks(chunks)
         except OSError as e:
             yield from self.remaining()
             if self.lines:
@@ -156,8 +161,7 @@ class LogReader:
         """Yield what was read and not yet yielded, after the reading was broken off."""
         data = b"".join(self._pending)
         self._pending = [data] if not data or data.endswith(b"\n") else [data, b"\n"]
-        block = self._next_block()
-        if block is not None:
+        if (block := self._next_block()) is not None:
             yield block
 
     def interrupt(self) -> None:
@@ -173,31 +177,24 @@ class LogReader:
         self._pending = []
         self._note(f"{reason}; it was not read")
 
-    def _read_blocks(self, file: ByteStream | BinaryIO) -> Iterator[LineBlock]:
-        for data in byte_streams.decode_text(byte_streams.limit(self._chunks_of(file), self._note)):
+    def _read_blocks(self, chunks: Iterator[bytes]) -> Iterator[LineBlock]:
+        decompressed = byte_streams.decompress(chunks, self._note)
+        for data in byte_streams.decode_text(byte_streams.limit(decompressed, self._note)):
             self._pending.append(data)
             self._size += len(data)
             if self._size >= byte_streams.BLOCK_BYTES:
-                block = self._next_block()
-                if block is not None:
+                if (block := self._next_block()) is not None:
                     yield block
                 if self.is_unreadable:
                     return
         yield from self.remaining()
-
-    def _chunks_of(self, file: ByteStream | BinaryIO) -> Iterator[bytes]:
-        chunks = byte_streams.read_stream(file, self._on_silence)
-        if self.stream is None and _is_regular(file):  # type: ignore[arg-type]
-            chunks = byte_streams.read_file(file, self._note)  # type: ignore[arg-type]
-        return byte_streams.decompress(chunks, self._note)
 
     def _next_block(self) -> LineBlock | None:
         """Return the whole lines of the pending data, None if there are none."""
         data = b"".join(self._pending)
         if not self._is_checked and data.strip():
             self._is_checked = True
-            problem = self._unreadable_format(data[:_SAMPLE])
-            if problem:
+            if problem := self._unreadable_format(data[:_SAMPLE]):
                 self._refuse(problem)
                 return None
         end = data.rfind(b"\n") + 1
@@ -218,12 +215,6 @@ class LogReader:
             return f"is compressed with {name} (try `{command} {file} | safelaunch diagnose -`)"
         control = len(sample) - len(sample.translate(None, _CONTROL))
         return "is not text" if control > max(_FEW, _BINARY * len(sample)) else ""
-
-
-def _is_regular(file: BinaryIO) -> bool:
-    """Whether a file is regular and has a size: files of /proc have content, but size 0."""
-    status = os.fstat(file.fileno())
-    return stat.S_ISREG(status.st_mode) and status.st_size > 0
 
 
 def _shorten_line(line: bytes) -> bytes:

@@ -9,7 +9,13 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from itertools import groupby
 from typing import Any
+
+try:
+    from re import _parser  # type: ignore[attr-defined]
+except ImportError:  # Python 3.10
+    import sre_parse as _parser
 
 MIN_LITERAL_LENGTH = 4  # characters; shorter ones are in too many lines
 _SIMPLE = frozenset(("ANY", "AT", "LITERAL", "NOT_LITERAL", "IN"))
@@ -43,17 +49,9 @@ def _parse(pattern: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return _parser().parse(pattern)
+            return _parser.parse(pattern)
     except (re.error, RecursionError, OverflowError, Warning) as e:
         raise PatternError(f"`{pattern}` is not a regular expression: {e}") from None
-
-
-def _parser() -> Any:
-    try:
-        from re import _parser  # type: ignore[attr-defined]  # noqa: PLC0415
-    except ImportError:
-        import sre_parse as _parser  # noqa: PLC0415 - Python 3.10
-    return _parser
 
 
 def _walk(items: Any, pattern: str, *, inside: bool) -> None:
@@ -87,21 +85,13 @@ def _walk_repeat(argument: Any, pattern: str, *, inside: bool) -> None:
 def _sequence_literals(items: Any) -> list[str] | None:
     """Return the best set of required literals of a sequence, None where it has none."""
     sets: list[list[str]] = []
-    run = ""
-    for operator, argument in items:
-        name = str(operator)
-        if name == "LITERAL":
-            run += chr(argument)
-            continue
-        if run:
-            sets.append([run])
-            run = ""
-        required = _item_literals(name, argument)
-        if required:
-            sets.append(required)
-    if run:
-        sets.append([run])
-    return max(sets, key=_rarity, default=None)
+    for is_text, group in groupby(items, key=lambda item: str(item[0]) == "LITERAL"):
+        if is_text:
+            sets.append(["".join(chr(argument) for _, argument in group)])
+        else:
+            sets += filter(None, (_item_literals(str(name), argument) for name, argument in group))
+    # the longer its shortest literal, the rarer a set is in logs
+    return max(sets, key=lambda texts: (min(map(len, texts)), -len(texts)), default=None)
 
 
 def _item_literals(name: str, argument: Any) -> list[str] | None:
@@ -109,16 +99,7 @@ def _item_literals(name: str, argument: Any) -> list[str] | None:
         return _sequence_literals(argument[3])
     if name == "BRANCH":
         branches = [_sequence_literals(branch) for branch in argument[1]]
-        return (
-            [text for branch_texts in branches for text in branch_texts or ()]
-            if all(branches)
-            else None
-        )
+        return [text for texts in branches for text in texts or ()] if all(branches) else None
     if name in ("MAX_REPEAT", "MIN_REPEAT") and argument[0] >= 1:
         return _sequence_literals(argument[2])
     return None
-
-
-def _rarity(texts: list[str]) -> tuple[int, int]:
-    """Return a sort key: the longer its shortest literal, the rarer a set is in logs."""
-    return min(map(len, texts)), -len(texts)

@@ -22,20 +22,18 @@ def put_first(diagnosis: Diagnosis, failure: Failure, log: str) -> None:
     """
     recorded = _finding(failure, log)
     findings = (*diagnosis.causes, *diagnosis.others)
-    same = [finding for finding in findings if _shows(finding, recorded)]
+    message = recorded.line[:_MESSAGE_PREFIX_LENGTH]
+    same = [
+        finding
+        for finding in findings
+        if message in finding.line
+        and (None in (finding.rank, recorded.rank) or finding.rank == recorded.rank)
+    ]
     if same:
-        line = same[0]
-        recorded = replace(
-            recorded, path=line.path, line=line.line, number=line.number, evidence=line.evidence
-        )
+        shown = {key: getattr(same[0], key) for key in ("path", "line", "number", "evidence")}
+        recorded = replace(recorded, **shown)
     diagnosis.others = [finding for finding in findings if finding not in same[:1]]
     diagnosis.causes = [recorded]
-
-
-def _shows(finding: Finding, recorded: Finding) -> bool:
-    if None not in (finding.rank, recorded.rank) and finding.rank != recorded.rank:
-        return False
-    return recorded.line[:_MESSAGE_PREFIX_LENGTH] in finding.line
 
 
 def _finding(failure: Failure, log: str) -> Finding:

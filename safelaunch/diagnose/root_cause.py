@@ -15,7 +15,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from safelaunch.diagnose import evidence as diagnose_evidence
-from safelaunch.diagnose import timestamps
 from safelaunch.diagnose.evidence import Candidate, ParsedExcerpt
 from safelaunch.diagnose.literal_search import LiteralFinder
 from safelaunch.diagnose.scan import Scan
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 HIGH, MEDIUM, LOW = "high", "medium", "low"
 MAX_ALTERNATIVES = 2  # other possible causes in a diagnosis
 MAX_SCORE_GAP = 2  # below the score of the best candidate, for another possible cause
-# kept in memory to be compared: not every one of thousands of logs
+# in memory at the same time for the comparison: not every one of thousands of logs
 MAX_LOGS, MAX_EXCERPT_BYTES = 64, 8 << 20
 # lines that a rank may still print below its last exception: the rest of a message
 MAX_TRAILING_LINES = 3
@@ -95,10 +94,10 @@ def diagnose(
     for reader in readers:
         scan = Scan(reader, finder)
         excerpts = [ParsedExcerpt(reader.source, excerpt) for excerpt in scan.run()]
-        for candidate in _candidates(excerpts, scan.last_progress_line, finder):
+        added = _candidates(excerpts, scan.last_progress_line, finder)
+        for candidate in added:
             candidate.log = diagnosis.logs
-            candidates.append(candidate)
-        candidates = _likely_logs(candidates)
+        candidates = _likely_logs(candidates + added)
         diagnosis.notes += reader.notes
         diagnosis.lines += reader.lines
         diagnosis.logs += 1
@@ -132,8 +131,7 @@ def _size(candidates: list[Candidate]) -> int:
 def _log_sort_key(candidates: list[Candidate]) -> tuple[int, str, bool, int]:
     """Return a sort key: the log that most likely holds the cause comes first."""
     best = min(candidates, key=lambda candidate: (-candidate.score, candidate.number))
-    time = timestamps.parse_timestamp(best.excerpt.raw, best.index)
-    return -best.score, time, best.excerpt.source.rank is None, best.log
+    return -best.score, best.time, best.excerpt.source.rank is None, best.log
 
 
 def _candidates(
@@ -153,10 +151,10 @@ def _candidates(
         finite = excerpt.number + last - 1 if last else finite
         groups = list(excerpt.by_stream.values())
         rank, table = excerpt.source.rank, finder.table
-        matches = classes.findings(excerpt.lines, rank, finder, groups, signatures=table)
-        candidates += [
-            Candidate(weight, match, excerpt, match.number - 1) for weight, match in matches
-        ]
+        for weight, match in classes.findings(
+            excerpt.lines, rank, finder, groups, signatures=table
+        ):
+            candidates.append(Candidate(weight, match, excerpt, match.number - 1))
     latest = max(progress.values())
     if not any(candidate.weight > 0 for candidate in candidates):
         candidates += _truncated_traceback(excerpts)
@@ -172,12 +170,11 @@ def _candidates(
 
 def _truncated_traceback(excerpts: list[ParsedExcerpt]) -> list[Candidate]:
     """Return the end of a traceback whose exception line is cut off or garbled."""
-    candidates = []
     for excerpt in excerpts:
         match = classes.cut_traceback(excerpt.lines)
         if match is not None:
-            candidates.append(Candidate(classes.PLAIN, match, excerpt, match.number - 1))
-    return candidates[:1]
+            return [Candidate(classes.PLAIN, match, excerpt, match.number - 1)]
+    return []
 
 
 def _fill_diagnosis(diagnosis: Diagnosis, candidates: list[Candidate], roots: list[str]) -> None:
@@ -195,12 +192,8 @@ def _fill_diagnosis(diagnosis: Diagnosis, candidates: list[Candidate], roots: li
     confidence = _confidence(best, rivals)
     diagnosis.causes = [_finding(best, confidence, ordered, roots)]
     shown = {best.match.name}
-    for candidate in rivals:
-        if (
-            candidate.match.name not in shown
-            and len(diagnosis.causes) <= MAX_ALTERNATIVES
-            and confidence != HIGH
-        ):
+    for candidate in rivals if confidence != HIGH else ():
+        if candidate.match.name not in shown and len(diagnosis.causes) <= MAX_ALTERNATIVES:
             shown.add(candidate.match.name)
             diagnosis.causes.append(_finding(candidate, LOW, ordered, roots))
     diagnosis.others = _findings([c for c in ordered if c.match.name not in shown], roots)
@@ -227,14 +220,11 @@ def _weigh_exceptions(causes: list[Candidate]) -> None:
 
 def _ends_stream(candidate: Candidate) -> bool:
     """Whether its rank printed nearly nothing more; output follows a caught exception."""
-    stream_name = candidate.excerpt.streams[candidate.index]
-    stream = candidate.excerpt.by_stream[stream_name]
-    if not stream_name and candidate.excerpt.source.rank is None:
+    excerpt, stream = candidate.excerpt, candidate.stream_indexes
+    if not excerpt.streams[candidate.index] and excerpt.source.rank is None:
         return False
-    following = (
-        candidate.excerpt.lines[stream[position]]
-        for position in range(bisect_right(stream, candidate.index), len(stream))
-    )
+    below = islice(stream, bisect_right(stream, candidate.index), None)
+    following = (excerpt.lines[index] for index in below)
     printed = (line for line in following if line.strip() and _NATIVE_OUTPUT.match(line) is None)
     return len(list(islice(printed, MAX_TRAILING_LINES + 1))) <= MAX_TRAILING_LINES
 
@@ -244,10 +234,7 @@ def _is_earlier(first: Candidate, second: Candidate) -> bool:
     if first.log == second.log:
         is_same = first.excerpt.streams[first.index] == second.excerpt.streams[second.index]
         return not is_same and first.number < second.number
-    times = [
-        timestamps.parse_timestamp(candidate.excerpt.raw, candidate.index)
-        for candidate in (first, second)
-    ]
+    times = first.time, second.time
     return all(times) and times[0] < times[1]
 
 
@@ -255,41 +242,35 @@ def _sort_candidates(candidates: list[Candidate]) -> list[Candidate]:
     """Return candidates, the likeliest cause first; times count if all of the best have one."""
     top_score = max((candidate.score for candidate in candidates), default=0)
     best = [candidate for candidate in candidates if candidate.score == top_score]
-    logs = {candidate.excerpt.source.path for candidate in best}
-    if len(logs) > 1:
-        for candidate in best:
-            candidate.time = timestamps.parse_timestamp(candidate.excerpt.raw, candidate.index)
-        if not all(candidate.time for candidate in best):
-            for candidate in best:
-                candidate.time = ""
-    return sorted(candidates, key=_sort_key)
-
-
-def _sort_key(candidate: Candidate) -> tuple[int, str, bool, int, int]:
-    # a launcher's log repeats lines of the logs of its ranks
-    return (
-        -candidate.score,
-        candidate.time,
-        candidate.excerpt.source.rank is None,
-        candidate.log,
-        candidate.number,
+    times: dict[int, str] = {}
+    if len({candidate.excerpt.source.path for candidate in best}) > 1:
+        times = {id(candidate): candidate.time for candidate in best}
+    if not all(times.values()):
+        times = {}
+    return sorted(
+        candidates,
+        key=lambda candidate: (
+            -candidate.score,
+            times.get(id(candidate), ""),
+            candidate.excerpt.source.rank is None,  # a launcher's log repeats lines of its ranks
+            candidate.log,
+            candidate.number,
+        ),
     )
 
 
 def _is_rival(candidate: Candidate, best: Candidate) -> bool:
-    if (
-        candidate is best
-        or candidate.is_long_past
-        or candidate.match.name == best.match.name
-        or candidate.weight <= 0
-    ):
-        return False
-    return best.score - candidate.score <= MAX_SCORE_GAP
+    return (
+        candidate.match.name != best.match.name
+        and candidate.weight > 0
+        and not candidate.is_long_past
+        and best.score - candidate.score <= MAX_SCORE_GAP
+    )
 
 
 def _confidence(best: Candidate, rivals: list[Candidate]) -> str:
     signature = best.match.signature
-    if best.weight <= 2 or best.has_later_progress:  # noqa: PLR2004 - late, a consequence, a warning
+    if best.weight <= classes.WEIGHT["late"] or best.has_later_progress:
         return LOW
     if signature is not None and signature.likely:
         return MEDIUM
@@ -314,10 +295,7 @@ def _finding(
 ) -> Finding:
     signature, name = candidate.match.signature, candidate.match.name
     kind = classes.TABLE[name]
-    restart = (signature.restart if signature else "") or (
-        "may-help" if kind.restart else "useless"
-    )
-    frame = diagnose_evidence.find_user_frame(candidate, roots)
+    restart = "may-help" if kind.restart else "useless"
     return Finding(
         id=signature.id if signature else name,
         name=name,
@@ -329,10 +307,10 @@ def _finding(
         host=candidate.excerpt.source.host,
         cause=(signature.cause if signature else "") or kind.meaning,
         remedy=tuple(signature.remedy if signature else ()) or (kind.advice,),
-        restart=restart,
+        restart=(signature.restart if signature else "") or restart,
         confidence=confidence,
         source=tuple(signature.source) if signature else (),
         likely=bool(signature and signature.likely),
-        frame=frame,
+        frame=diagnose_evidence.find_user_frame(candidate, roots),
         evidence=diagnose_evidence.evidence_lines(candidate, ordered) if ordered else (),
     )

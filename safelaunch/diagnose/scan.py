@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.diagnose.literal_search import BlockSearch, LiteralFinder
+from safelaunch.diagnose.literal_search import NO_LITERALS, BlockSearch, LiteralFinder
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import match
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 WHOLE_LOG_BYTES = 2 << 20  # a log up to this size is read as one excerpt
 MIN_WHOLE_LOG_BYTES = 64 << 10
-PAGE_BYTES = 16 << 10  # about; a page with a hit is kept, with the one before and the one after
+PAGE_BYTES = 16 << 10  # about; an excerpt has pages with hits, the one before and the one after
 MAX_PAGES = 32  # in one excerpt
 MAX_PAGES_WHEN_FULL = 4  # in one excerpt, once only rare texts are still added
 MAX_FIRST_BYTES, MAX_LAST_BYTES = 2 << 20, 4 << 20  # excerpts of each log
 MAX_RARE_BYTES = 4 << 20  # beyond MAX_FIRST_BYTES, for excerpts with a rare text
 MAX_RARE_PAGES = 2  # a text on more pages than this is not rare
-MAX_LINE_BYTES = 16 << 10  # kept of a line: far more than patterns need
+MAX_LINE_BYTES = 16 << 10  # of a line in an excerpt: far more than patterns need
 SAMPLE_BYTES = 4 << 10  # at the end of each block, searched for progress
 _CODE_SAMPLE_BYTES = 16 << 10  # of a block, from which its common escape codes are taken
 _COMMON_CODES = 8
@@ -38,14 +38,11 @@ _COMMON_CODES = 8
 _ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE.encode())
 
 
-class Excerpt:
+class Excerpt(NamedTuple):
     """Consecutive lines of a log: the number of the first (from 1), and their text."""
 
-    __slots__ = ("number", "text")
-
-    def __init__(self, number: int, text: bytes) -> None:
-        self.number = number
-        self.text = text
+    number: int
+    text: bytes
 
 
 class Scan:
@@ -98,18 +95,17 @@ class Scan:
         self._sample(block)
         hits = self._search_state.hits(block.data)
         if not hits and self._open_excerpt.is_idle and block.number > 1:
-            start = _last_page_start(block.data)
-            self._open_excerpt.previous_page = _Page(block, start, len(block.data), _NO_LITERALS)
+            size = len(block.data)
+            start = block.data.rfind(b"\n", 0, max(0, size - PAGE_BYTES)) + 1
+            self._open_excerpt.previous_page = _Page(block, start, size, NO_LITERALS)
             return
         for page in _pages(block, hits):
             self._open_excerpt.add(page)
 
     def _sample(self, block: LineBlock) -> None:
         lines = match.clean(block.data[-SAMPLE_BYTES:].decode("utf-8", "replace"))
-        shown = match.last_progress(lines)
-        if shown:
-            last = block.number + block.lines
-            self.last_progress_line = last - (len(lines) - shown)
+        if shown := match.last_progress(lines):
+            self.last_progress_line = block.number + block.lines - (len(lines) - shown)
 
 
 def _strip_escapes(data: bytes) -> bytes:
@@ -117,9 +113,8 @@ def _strip_escapes(data: bytes) -> bytes:
 
     A program uses few different ones, and replacing a text is ten times as fast as a pattern.
     """
-    for code, _ in Counter(_ESCAPE_SEQUENCE.findall(data[:_CODE_SAMPLE_BYTES])).most_common(
-        _COMMON_CODES
-    ):
+    codes = Counter(_ESCAPE_SEQUENCE.findall(data[:_CODE_SAMPLE_BYTES]))
+    for code, _ in codes.most_common(_COMMON_CODES):
         data = data.replace(code, b"")
     return _ESCAPE_SEQUENCE.sub(b"", data) if b"\x1b" in data else data
 
@@ -141,30 +136,18 @@ class _Page(NamedTuple):
         return _shorten_lines(self.block.data[self.start : self.end])
 
 
-_NO_LITERALS: frozenset[int] = frozenset()
-
-
 def _pages(block: LineBlock, hit_lists: Sequence[Hits]) -> Iterator[_Page]:
     data, start = block.data, 0
     indexes = [0] * len(hit_lists)
     while start < len(data):
-        end = _page_end(data, start)
-        literals = _NO_LITERALS
+        end = data.find(b"\n", min(start + PAGE_BYTES, len(data) - 1)) + 1 or len(data)
+        literals = NO_LITERALS
         for list_index, hits in enumerate(hit_lists):
             index = bisect_right(hits.ends, end, indexes[list_index])
             literals |= hits.within(indexes[list_index], index)
             indexes[list_index] = index
         yield _Page(block, start, end, literals)
         start = end
-
-
-def _page_end(data: bytes, start: int) -> int:
-    return data.find(b"\n", min(start + PAGE_BYTES, len(data) - 1)) + 1 or len(data)
-
-
-def _last_page_start(data: bytes) -> int:
-    """Return the offset of the last page of a block: the start of a line."""
-    return data.rfind(b"\n", 0, max(0, len(data) - PAGE_BYTES)) + 1
 
 
 class _OpenExcerpt:
@@ -177,7 +160,7 @@ class _OpenExcerpt:
         self._texts: list[bytes] = []
         self._is_rare = False
         self._line_position: tuple[LineBlock | None, int, int] = (None, 0, 0)
-        self._has_hit = False  # of the last page: then the one below it is kept too
+        self._has_hit = False  # of the last page: then the excerpt also has the next one
 
     @property
     def is_idle(self) -> bool:
@@ -189,17 +172,14 @@ class _OpenExcerpt:
             self.previous_page = page
             return
         if not self._texts:
-            self._start(page)
+            above, self.previous_page = self.previous_page, None
+            self._number = self._number_of(above or page)
+            self._texts = [] if above is None else [above.text]
         self._texts.append(page.text)
         self._is_rare |= self._store.count(page.literals)
         self._has_hit = bool(page.literals)
         if len(self._texts) >= (MAX_PAGES_WHEN_FULL if self._store.is_full else MAX_PAGES):
             self.close()
-
-    def _start(self, page: _Page) -> None:
-        above, self.previous_page = self.previous_page, None
-        self._number = self._number_of(above or page)
-        self._texts = [] if above is None else [above.text]
 
     def _number_of(self, page: _Page) -> int:
         """Return the line number of a page, counted on from the page before."""

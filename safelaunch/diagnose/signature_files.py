@@ -11,6 +11,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from safelaunch.diagnose import pattern_dialect
 from safelaunch.runtime.signatures import classes
 
@@ -32,8 +34,6 @@ _REQUIRED = frozenset(("id", "class", "role", "cause", *_LISTS))
 _KEYS = _REQUIRED | {"restart", "when", "likely", "even_as_warning"}
 _COMPILED = ("id", "class", "role", "patterns", "cause", "remedy", "source", "restart", "likely",
              "even_as_warning", "when")  # fmt: skip
-
-
 _MAX_DEPTH = 16  # levels of YAML: stream, document, list, mapping, `when`, `versions`
 
 
@@ -50,8 +50,6 @@ def source_records() -> tuple[Record, ...]:
 
 def read_files(paths: Iterable[str]) -> Iterator[Record]:
     """Yield the records of files. Raises SignatureError, also for an id used twice."""
-    import yaml  # noqa: PLC0415 - runs read the compiled JSON
-
     paths_by_id: dict[str, str] = {}
     for path in paths:
         try:
@@ -111,9 +109,7 @@ def parse_record(record: Any, path: str) -> Record:
     optional = {"restart": record.get("restart"), "likely": bool(record.get("likely")),
                 "even_as_warning": bool(record.get("even_as_warning")), "when": when}  # fmt: skip
     return {
-        "id": record["id"],
-        "class": record["class"],
-        "role": record["role"],
+        **{key: record[key] for key in ("id", "class", "role")},
         **lists,
         "patterns": patterns,
         "cause": " ".join(record["cause"].split()),
@@ -149,8 +145,6 @@ def _conditions(value: Any, where: str) -> dict[str, Any]:
 
 def compile_records(records: Iterable[Record]) -> str:
     """Return signatures as JSON for the runtime: one record a line, without samples."""
-    lines = (
-        json.dumps({key: record[key] for key in _COMPILED if key in record}, separators=(",", ":"))
-        for record in records
-    )
+    compiled = ({key: record[key] for key in _COMPILED if key in record} for record in records)
+    lines = (json.dumps(record, separators=(",", ":")) for record in compiled)
     return "[\n" + ",\n".join(lines) + "\n]\n"

@@ -1,13 +1,15 @@
 """Launchers turn a resolved job into the argv of each node. One module each, imported when used.
 
-A launcher module answers every question of `Launcher`: no other folder knows a launcher by its
-name. A new launcher is one module here and its name in NAMES.
+A launcher module answers the questions of `Launcher`; what it leaves out has a default in
+common.py. No other folder knows a launcher by its name: a new one is one module here and its name
+in NAMES.
 """
 
 from __future__ import annotations
 
 import importlib
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from safelaunch.model import EnvVar, Job, Origin, PlanWarning, Word
@@ -21,7 +23,7 @@ NAMES = ("accelerate", "torchrun", "python", "swift", "areal", "command")
 
 
 class Launch(NamedTuple):
-    """What a launcher is asked to start: this job, on this node, with this accelerator."""
+    """The start of a job on one node, for which a launcher returns the command."""
 
     job: Job
     accelerator: str
@@ -29,12 +31,12 @@ class Launch(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What a node runs. `env` may be overridden by the job, `required` only by force.
+    """The command of a node. The job may override `env`, and `required` only by force.
 
-    `program` is where the job's own words begin, behind those of the launcher. `single` says where
-    the program runs as one process without RANK: "main", the launcher's own process is the program;
-    "child", its first Python child is; "shell", as "main", or what a shell runs as Python; None,
-    there are ranks, or nobody can tell.
+    `program` is the index of the job's own words, after those of the launcher. `single` is set for
+    a program that runs as one process without RANK. "main": the launcher's own process is the
+    program; "child": its first Python child; "shell": its own process, or the Python that a shell
+    starts. None: there are ranks, or it is unknown.
     """
 
     argv: tuple[Word, ...]
@@ -47,10 +49,10 @@ class Command(NamedTuple):
 
 
 class FixedPort(NamedTuple):
-    """A port that the job binds on its first machine, where the start does not choose it.
+    """A port that the job itself fixes, and binds on its first machine.
 
-    `setting` names what fixes the port, for messages; in `remedy`, `{free}` stands for a free port.
-    A job may get on without a port that is not `required`.
+    `setting` names the setting that fixes it, for messages; in `remedy`, `{free}` stands for a free
+    port. A job may also work without a port that is not `required`.
     """
 
     port: int
@@ -61,14 +63,14 @@ class FixedPort(NamedTuple):
 
 
 class Rendezvous(NamedTuple):
-    """What a job itself fixes of where its ranks meet; `addresses` are (host, setting)."""
+    """Ports and addresses of the rendezvous that a job itself fixes: (host, setting)."""
 
     ports: tuple[FixedPort, ...] = ()
     addresses: tuple[tuple[str, str], ...] = ()
 
 
 class Cluster(NamedTuple):
-    """How a program spreads over machines by itself, from one start on the first of them."""
+    """Options of a program that itself starts on all machines, from the first one."""
 
     node_options: tuple[str, ...]  # options of the program that count the machines
     shared_folders: tuple[str, ...]  # options that name a folder which all machines must share
@@ -86,7 +88,7 @@ class Launcher(Protocol):
     RUNS_PYTHON: bool  # the job's interpreter runs it; else `command:` begins with a program
     SETS_THREADS: bool  # OMP_NUM_THREADS becomes each process's share of the cores
     PROGRAMS: tuple[str, ...]  # its names in a shell: `torchrun`, `accelerate launch`
-    MODULES: tuple[str, ...]  # its names behind `python -m`; FLAGS are those of the first
+    MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
     FLAGS: FlagTable | None  # None: a pasted line of it becomes `launcher: command`
     TIMEOUT: str  # how the timeout of its collectives is set, as a hint
     HUB_SWITCH: str | None  # variable that must be 1 for models to come from Hugging Face's hub
@@ -114,9 +116,12 @@ class Launcher(Protocol):
         """Return what the job fixes of the rendezvous; `env` is the environment of the plan."""
 
 
+@cache
 def load(name: str) -> Launcher:
-    """Return the launcher module of that name."""
-    return cast("Launcher", importlib.import_module(f"safelaunch.launchers.{name}"))
+    """Return the answers of a launcher module, and the defaults of common.py for all others."""
+    modules = (importlib.import_module(f"safelaunch.launchers.{n}") for n in ("common", name))
+    defaults, answers = map(vars, modules)
+    return cast("Launcher", SimpleNamespace(**defaults | answers))
 
 
 @cache
@@ -126,19 +131,17 @@ def programs() -> dict[str, str]:
 
 
 def find_program(words: Sequence[str]) -> str | None:
-    """Return the key of `programs` whose first word a shell line begins with."""
+    """Return the key of `programs` whose first word is that of a shell line."""
     first = words[0].rpartition("/")[2]
     return next((program for program in programs() if program.split()[0] == first), None)
 
 
 def find_module(module: str) -> str | None:
     """Return the launcher that `python -m MODULE` starts."""
-    for name in NAMES:
-        if any(module == own or module.startswith(own + ".") for own in load(name).MODULES):
-            return name
-    return None
+    names = ((own, name) for name in NAMES for own in load(name).MODULES)
+    return next((name for own, name in names if f"{module}.".startswith(f"{own}.")), None)
 
 
 def from_launcher(name: str) -> Origin:
-    """Where a launcher's own values come from."""
+    """Return the origin of a launcher's own values."""
     return Origin(f"launcher {name}")

@@ -1,7 +1,7 @@
 """Hugging Face Accelerate: `accelerate launch`, with every default stated.
 
 Flags alone do not stop a `default_config.yaml` in the user's cache from choosing FSDP, so unless
-the job names a config file, one is rendered into the run directory and given.
+the job names a config file, one is written to the run directory and passed to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "accelerate launch: one process per GPU, DeepSpeed and FSDP through its flags or config"
 TARGETS = ("script", "module")
-VERSIONS: tuple[str, ...] = ()
 STARTS_RANKS = True
 COUNT_REQUIRED = True
 RUNS_PYTHON = True
@@ -32,160 +31,72 @@ TIMEOUT = (
     "`ddp_timeout` (seconds) of TrainingArguments, or "
     "`InitProcessGroupKwargs(timeout=...)` for Accelerator"
 )
-HUB_SWITCH = None
-CLUSTER = None
 
 # The parser of accelerate 1.15.
-_VALUED = [
-    "config_file",
-    "mixed_precision",
-    "num_processes",
-    "num_machines",
-    "num_cpu_threads_per_process",
-    "dynamo_backend",
-    "dynamo_mode",
-    "gpu_ids",
-    "machine_rank",
-    "main_process_ip",
-    "main_process_port",
-    "tee",
-    "log_dir",
-    "role",
-    "rdzv_backend",
-    "rdzv_conf",
-    "max_restarts",
-    "monitor_interval",
-    "vm",
-    "env",
-    "main_training_function",
-    "deepspeed_config_file",
-    "zero_stage",
-    "offload_optimizer_device",
-    "offload_param_device",
-    "offload_optimizer_nvme_path",
-    "offload_param_nvme_path",
-    "gradient_accumulation_steps",
-    "gradient_clipping",
-    "zero3_init_flag",
-    "zero3_save_16bit_model",
-    "deepspeed_hostfile",
-    "deepspeed_exclusion_filter",
-    "deepspeed_inclusion_filter",
-    "deepspeed_multinode_launcher",
-    "deepspeed_moe_layer_cls_names",
-    "fsdp_version",
-    "fsdp_offload_params",
-    "fsdp_min_num_params",
-    "fsdp_sharding_strategy",
-    "fsdp_reshard_after_forward",
-    "fsdp_auto_wrap_policy",
-    "fsdp_transformer_layer_cls_to_wrap",
-    "fsdp_backward_prefetch",
-    "fsdp_state_dict_type",
-    "fsdp_forward_prefetch",
-    "fsdp_use_orig_params",
-    "fsdp_cpu_ram_efficient_loading",
-    "fsdp_sync_module_states",
-    "fsdp_activation_checkpointing",
-    "fsdp_activation_checkpointing_offload",
-    "megatron_lm_tp_degree",
-    "megatron_lm_use_custom_fsdp",
-    "megatron_lm_no_load_optim",
-    "megatron_lm_eod_mask_loss",
-    "megatron_lm_overlap_cpu_optimizer_d2h_h2d",
-    "megatron_lm_no_save_optim",
-    "megatron_lm_optimizer_cpu_offload",
-    "megatron_lm_use_precision_aware_optimizer",
-    "megatron_lm_decoder_last_pipeline_num_layers",
-    "megatron_lm_pp_degree",
-    "megatron_lm_num_micro_batches",
-    "megatron_lm_sequence_parallelism",
-    "megatron_lm_recompute_activations",
-    "megatron_lm_use_distributed_optimizer",
-    "megatron_lm_gradient_clipping",
-    "megatron_lm_recompute_granularity",
-    "megatron_lm_recompute_method",
-    "megatron_lm_recompute_num_layers",
-    "megatron_lm_attention_backend",
-    "megatron_lm_expert_model_parallel_size",
-    "megatron_lm_context_parallel_size",
-    "megatron_lm_attention_dropout",
-    "megatron_lm_hidden_dropout",
-    "megatron_lm_attention_softmax_in_fp32",
-    "megatron_lm_expert_tensor_parallel_size",
-    "megatron_lm_calculate_per_token_loss",
-    "megatron_lm_use_rotary_position_embeddings",
-    "fp8_backend",
-    "fp8_margin",
-    "fp8_interval",
-    "fp8_format",
-    "fp8_amax_history_len",
-    "fp8_amax_compute_algo",
-    "fp8_override_linear_precision",
-    "fp8_opt_level",
-    "fp8_enable_fsdp_float8_all_gather",
-    "fp8_pad_inner_dim",
-    "aws_access_key_id",
-    "aws_secret_access_key",
-    "mpirun_hostfile",
-    "parallelism_config_dp_replicate_size",
-    "parallelism_config_dp_shard_size",
-    "parallelism_config_tp_size",
-    "parallelism_config_cp_size",
-    "parallelism_config_cp_backend",
-    "parallelism_config_cp_comm_strategy",
-    "parallelism_config_sp_size",
-    "parallelism_config_sp_backend",
-    "parallelism_config_sp_seq_length",
-    "parallelism_config_sp_seq_length_is_variable",
+_VALUED = frozenset((
+    "config_file", "mixed_precision", "num_processes", "num_machines",
+    "num_cpu_threads_per_process", "dynamo_backend", "dynamo_mode", "gpu_ids", "machine_rank",
+    "main_process_ip", "main_process_port", "tee", "log_dir", "role", "rdzv_backend", "rdzv_conf",
+    "max_restarts", "monitor_interval", "vm", "env", "main_training_function",
+    "deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device",
+    "offload_optimizer_nvme_path", "offload_param_nvme_path", "gradient_accumulation_steps",
+    "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_hostfile",
+    "deepspeed_exclusion_filter", "deepspeed_inclusion_filter", "deepspeed_multinode_launcher",
+    "deepspeed_moe_layer_cls_names", "fsdp_version", "fsdp_offload_params", "fsdp_min_num_params",
+    "fsdp_sharding_strategy", "fsdp_reshard_after_forward", "fsdp_auto_wrap_policy",
+    "fsdp_transformer_layer_cls_to_wrap", "fsdp_backward_prefetch", "fsdp_state_dict_type",
+    "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading",
+    "fsdp_sync_module_states", "fsdp_activation_checkpointing",
+    "fsdp_activation_checkpointing_offload", "megatron_lm_tp_degree", "megatron_lm_use_custom_fsdp",
+    "megatron_lm_no_load_optim", "megatron_lm_eod_mask_loss",
+    "megatron_lm_overlap_cpu_optimizer_d2h_h2d", "megatron_lm_no_save_optim",
+    "megatron_lm_optimizer_cpu_offload", "megatron_lm_use_precision_aware_optimizer",
+    "megatron_lm_decoder_last_pipeline_num_layers", "megatron_lm_pp_degree",
+    "megatron_lm_num_micro_batches", "megatron_lm_sequence_parallelism",
+    "megatron_lm_recompute_activations", "megatron_lm_use_distributed_optimizer",
+    "megatron_lm_gradient_clipping", "megatron_lm_recompute_granularity",
+    "megatron_lm_recompute_method", "megatron_lm_recompute_num_layers",
+    "megatron_lm_attention_backend", "megatron_lm_expert_model_parallel_size",
+    "megatron_lm_context_parallel_size", "megatron_lm_attention_dropout",
+    "megatron_lm_hidden_dropout", "megatron_lm_attention_softmax_in_fp32",
+    "megatron_lm_expert_tensor_parallel_size", "megatron_lm_calculate_per_token_loss",
+    "megatron_lm_use_rotary_position_embeddings", "fp8_backend", "fp8_margin", "fp8_interval",
+    "fp8_format", "fp8_amax_history_len", "fp8_amax_compute_algo", "fp8_override_linear_precision",
+    "fp8_opt_level", "fp8_enable_fsdp_float8_all_gather", "fp8_pad_inner_dim", "aws_access_key_id",
+    "aws_secret_access_key", "mpirun_hostfile", "parallelism_config_dp_replicate_size",
+    "parallelism_config_dp_shard_size", "parallelism_config_tp_size", "parallelism_config_cp_size",
+    "parallelism_config_cp_backend", "parallelism_config_cp_comm_strategy",
+    "parallelism_config_sp_size", "parallelism_config_sp_backend",
+    "parallelism_config_sp_seq_length", "parallelism_config_sp_seq_length_is_variable",
     "parallelism_config_sp_attn_implementation",
-]
-_SWITCHES = [
-    "help",
-    "quiet",
-    "cpu",
-    "multi_gpu",
-    "tpu",
-    "enable_cpu_affinity",
-    "dynamo_use_fullgraph",
-    "dynamo_use_dynamic",
-    "dynamo_use_regional_compilation",
-    "use_deepspeed",
-    "use_fsdp",
-    "use_parallelism_config",
-    "use_megatron_lm",
-    "same_network",
-    "module",
-    "no_python",
-    "tpu_cluster",
-    "no_tpu_cluster",
-    "tpu_use_sudo",
-    "downcast_bf16",
-    "fp8_use_autocast_during_eval",
-    "debug",
-]
-
-_OWNED = {
-    "num_processes": "`processes:` (per node)",
-    "num_machines": "`nodes:`",
-    "machine_rank": "`hosts:`",
-    "mixed_precision": "`mixed_precision:`",
-    "gpu_ids": "`gpus:`",
-    "module": "`module:`",
-    "multi_gpu": "`processes:`",
-    "cpu": "`profile: cpu`",
-}
+))  # fmt: skip
+_SWITCHES = frozenset((
+    "help", "quiet", "cpu", "multi_gpu", "tpu", "enable_cpu_affinity", "dynamo_use_fullgraph",
+    "dynamo_use_dynamic", "dynamo_use_regional_compilation", "use_deepspeed", "use_fsdp",
+    "use_parallelism_config", "use_megatron_lm", "same_network", "module", "no_python",
+    "tpu_cluster", "no_tpu_cluster", "tpu_use_sudo", "downcast_bf16",
+    "fp8_use_autocast_during_eval", "debug",
+))  # fmt: skip
 
 
 def _count_processes(values: Mapping[str, str], flags: Collection[str]) -> dict[str, str]:
     """Return the counts of a pasted line: accelerate counts the processes of all machines."""
     counts = {**values}
     if "processes" in counts and "nodes" in counts:
-        counts["processes"] = str(_per_node(counts["processes"], counts["nodes"]))
+        processes, nodes = counts["processes"], counts["nodes"]
+        if not (processes.isdecimal() and nodes.isdecimal() and int(nodes) > 0):
+            raise ConfigError(f"`{processes}` processes on `{nodes}` machines", where=PASTED_LINE)
+        if int(processes) % int(nodes):
+            raise ConfigError(
+                f"{processes} processes cannot be shared evenly by {nodes} machines",
+                where=PASTED_LINE,
+                hint="--num_processes counts those of all machines",
+            )
+        counts["processes"] = str(int(processes) // int(nodes))
     elif "processes" not in counts and "gpus" not in counts:
         if "config_file" in flags:
             raise ConfigError(
-                "how many processes? only the config file says",
+                "the number of processes is only in the config file",
                 where=PASTED_LINE,
                 hint="add --num_processes N to the line",
             )
@@ -193,22 +104,19 @@ def _count_processes(values: Mapping[str, str], flags: Collection[str]) -> dict[
     return counts
 
 
-def _per_node(processes: str, nodes: str) -> int:
-    if not (processes.isdecimal() and nodes.isdecimal() and int(nodes) > 0):
-        raise ConfigError(f"`{processes}` processes on `{nodes}` machines", where=PASTED_LINE)
-    if int(processes) % int(nodes):
-        raise ConfigError(
-            f"{processes} processes cannot be shared evenly by {nodes} machines",
-            where=PASTED_LINE,
-            hint="--num_processes counts those of all machines",
-        )
-    return int(processes) // int(nodes)
-
-
 FLAGS = FlagTable(
-    valued=frozenset(_VALUED),
-    switches=frozenset(_SWITCHES),
-    owned=_OWNED,
+    valued=_VALUED,
+    switches=_SWITCHES,
+    owned={
+        "num_processes": "`processes:` (per node)",
+        "num_machines": "`nodes:`",
+        "machine_rank": "`hosts:`",
+        "mixed_precision": "`mixed_precision:`",
+        "gpu_ids": "`gpus:`",
+        "module": "`module:`",
+        "multi_gpu": "`processes:`",
+        "cpu": "`profile: cpu`",
+    },
     short={"-m": "module", "-q": "quiet", "-t": "tee"},
     keys={
         "num_processes": "processes",
@@ -221,10 +129,8 @@ FLAGS = FlagTable(
     parser="accelerate.commands.launch:launch_command_parser",
 )
 
-program = common.program
 binds_gpus = common.each_rank_its_gpu
 ranks_per_node = common.planned_ranks
-topology_options = common.no_topology_options
 
 # accelerate's own default, where it starts torch's elastic agent for a single process
 _DEFAULT_PORT = 29500
@@ -249,10 +155,16 @@ def command(launch: Launch) -> Command:
     own_config = "config_file" in flags
     kind = next((name for flag, name in _TYPES.items() if flag in flags), "MULTI_GPU")
     on_cpu = launch.accelerator == "cpu"
+    several = topology.several or topology.nodes > 1
     words: list[Word] = [job.interpreter.word, "-m", "accelerate.commands.launch"]
     if not own_config:
         words += ["--config_file", text(Slot.RUN_DIR, "/accelerate.yaml")]
-        words += _shape(launch, kind, on_cpu)
+        if on_cpu and topology.world_size == 1:
+            words += ["--cpu"]
+        elif several and kind == "MULTI_GPU":
+            # With one process --multi_gpu is refused; on CPU it is what starts more than one
+            # (gloo): `--cpu --num_processes 2` starts a single process.
+            words += ["--multi_gpu"]
     words += ["--num_machines", str(topology.nodes)]
     words += ["--num_processes", topology.count(topology.nodes)]
     words += _rendezvous(launch, flags)
@@ -265,7 +177,7 @@ def command(launch: Launch) -> Command:
             hint="put another argument first",
         )
     program = (*module_or_script(job, "--module"), *job.args.words)
-    agent = topology.several or topology.nodes > 1 or kind != "MULTI_GPU" or own_config
+    agent = several or kind != "MULTI_GPU" or own_config
     words += job.launcher_args.words
     return Command(
         argv=(*words, *(for_elastic(program) if agent else program)),
@@ -275,15 +187,6 @@ def command(launch: Launch) -> Command:
         # with one process accelerate runs the script as a child, unless a type needs torchrun
         single="child" if topology.world_size == 1 and kind == "MULTI_GPU" else None,
     )
-
-
-def _shape(launch: Launch, kind: str, on_cpu: bool) -> list[Word]:
-    if on_cpu and launch.job.topology.world_size == 1:
-        return ["--cpu"]
-    # With one process --multi_gpu is refused; on CPU it is what starts more than one (gloo):
-    # `--cpu --num_processes 2` starts a single process.
-    several = launch.job.topology.several or launch.job.topology.nodes > 1
-    return ["--multi_gpu"] if several and kind == "MULTI_GPU" else []
 
 
 def _rendezvous(launch: Launch, flags: set[str]) -> list[Word]:
@@ -305,26 +208,19 @@ def _config(launch: Launch, kind: str, on_cpu: bool) -> Word:
     topology = launch.job.topology
     several = topology.several or topology.nodes > 1 or kind != "MULTI_GPU"
     entries = (
-        "{compute_environment: LOCAL_MACHINE, "
-        f"distributed_type: {kind if several else 'NO'}, "
-        f"num_machines: {topology.nodes}, "
-        f"machine_rank: {launch.node_rank}, "
+        f"{{compute_environment: LOCAL_MACHINE, distributed_type: {kind if several else 'NO'}, "
+        f"num_machines: {topology.nodes}, machine_rank: {launch.node_rank}, "
         f'mixed_precision: "{launch.job.mixed_precision or "no"}", '
-        f"use_cpu: {'true' if on_cpu else 'false'}, "
-        "debug: false, "
-        "num_processes: "
+        f"use_cpu: {'true' if on_cpu else 'false'}, debug: false, num_processes: "
     )
     count = topology.count(topology.nodes)
-    if isinstance(count, str):
-        return f"{entries}{count}}}"
-    return text(entries, *count.parts, "}")
+    return f"{entries}{count}}}" if isinstance(count, str) else text(entries, *count.parts, "}")
 
 
 def imports(job: Job) -> dict[str, str]:
     """Return accelerate, torch (accelerate/__init__.py imports it), and DeepSpeed for its flag."""
-    names = ["accelerate", "torch"]
-    if "use_deepspeed" in flag_values(job.launcher_args, FLAGS):
-        names.append("deepspeed")
+    uses_deepspeed = "use_deepspeed" in flag_values(job.launcher_args, FLAGS)
+    names = ("accelerate", "torch", *["deepspeed"] * uses_deepspeed)
     return {name: name for name in names}
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Cluster, Command, Launch, common, from_launcher
+from safelaunch.launchers import Cluster, Command, Launch, from_launcher
 from safelaunch.launchers.common import module_or_script
 from safelaunch.model import EnvVar, Job, Word
 
@@ -20,11 +20,8 @@ STARTS_RANKS = False
 COUNT_REQUIRED = False
 RUNS_PYTHON = True
 SETS_THREADS = False
-PROGRAMS = ()
 MODULES = ("areal.launcher", "areal.infra.launcher", "realhf.apps.quickstart")
-FLAGS = None
 TIMEOUT = "no setting: AReaL has its limit in code"
-HUB_SWITCH = None
 CLUSTER = Cluster(
     node_options=("cluster.n_nodes", "n_nodes"),
     # workers on all nodes meet in these folders (AReaL's installation guide, "shared storage")
@@ -33,9 +30,6 @@ CLUSTER = Cluster(
     uses_ray=True,
 )  # fmt: skip
 
-binds_gpus = common.no_gpu_binding
-ranks_per_node = common.unknown_ranks
-rendezvous = common.env_rendezvous
 
 _SCHEDULERS = ("local", "ray", "slurm")
 _SPMD_MODULES = {"0.3": "areal.launcher", "1-spmd": "areal.infra.launcher"}
@@ -48,20 +42,14 @@ def command(launch: Launch) -> Command:
     words: list[Word] = [job.interpreter.word]
     if job.version == "0.2":
         if not job.command:
-            raise ConfigError(
-                "AReaL 0.2 runs an experiment",
-                where=job.origin("version"),
-                hint="command: [ppo-math]",
-            )
+            where, hint = job.origin("version"), "command: [ppo-math]"
+            raise ConfigError("AReaL 0.2 runs an experiment", where=where, hint=hint)
         words += ["-m", "realhf.apps.quickstart", *job.command]
         settings = {"mode": scheduler}
     else:
         if job.script is None:
-            raise ConfigError(
-                f"AReaL {job.version} runs a script",
-                where=job.origin("command"),
-                hint="give `script:`",
-            )
+            where, hint = job.origin("command"), "give `script:`"
+            raise ConfigError(f"AReaL {job.version} runs a script", where=where, hint=hint)
         if job.version in _SPMD_MODULES:
             words += ["-m", f"{_SPMD_MODULES[job.version]}.{scheduler}"]
         words += module_or_script(job, "-m")
@@ -82,31 +70,21 @@ def _scheduler(job: Job) -> str:
         where = job.origin("launcher" if job.version is None else "version")
         hint = "its command lines differ: `version:` one of " + ", ".join(VERSIONS)
         raise ConfigError(what, where=where, hint=hint)
+    where = job.origin("launcher_args")
     options = dict(job.launcher_args.options)
     values = options.pop("scheduler", ("local",))
-    if (
-        options
-        or isinstance(values, bool)
-        or len(values) != 1
-        or (job.launcher_args.words and not job.launcher_args.is_mapping)
-    ):
-        raise ConfigError(
-            "areal takes one launcher argument",
-            where=job.origin("launcher_args"),
-            hint="launcher_args: {scheduler: local}",
-        )
-    scheduler = values[0]
-    if scheduler not in _SCHEDULERS:
-        raise ConfigError(
-            f"unknown scheduler `{scheduler}`",
-            where=job.origin("launcher_args"),
-            hint="one of " + ", ".join(_SCHEDULERS),
-        )
-    return scheduler
+    is_list = bool(job.launcher_args.words) and not job.launcher_args.is_mapping
+    if options or is_list or isinstance(values, bool) or len(values) != 1:
+        hint = "launcher_args: {scheduler: local}"
+        raise ConfigError("areal takes one launcher argument", where=where, hint=hint)
+    if values[0] not in _SCHEDULERS:
+        hint = "one of " + ", ".join(_SCHEDULERS)
+        raise ConfigError(f"unknown scheduler `{values[0]}`", where=where, hint=hint)
+    return values[0]
 
 
 def _overrides(job: Job) -> list[str]:
-    """Hydra style: `config` stays an option, everything else becomes `key=value`."""
+    """Return the arguments in Hydra's style: `config` stays an option, the others `key=value`."""
     if not job.args.is_mapping:
         return list(job.args.words)
     words = []

@@ -1,31 +1,17 @@
-"""Any command, as it stands."""
+"""Any command, unchanged."""
 
 from __future__ import annotations
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, Launch, common
+from safelaunch.launchers import Command, Launch
 from safelaunch.launchers.common import one_process
 
 SUMMARY = "any command as a list of words, run as it stands"
 TARGETS = ("command",)
-VERSIONS: tuple[str, ...] = ()
 STARTS_RANKS = False
 COUNT_REQUIRED = False
 RUNS_PYTHON = False
 SETS_THREADS = False
-PROGRAMS = ()
-MODULES = ()
-FLAGS = None
-TIMEOUT = common.TIMEOUT
-HUB_SWITCH = None
-CLUSTER = None
-
-program = common.program
-imports = common.no_imports
-binds_gpus = common.no_gpu_binding
-ranks_per_node = common.unknown_ranks
-topology_options = common.no_topology_options
-rendezvous = common.env_rendezvous
 
 
 def command(launch: Launch) -> Command:

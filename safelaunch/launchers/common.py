@@ -1,4 +1,4 @@
-"""Answers that several launchers share: the program, the address of node 0, the rendezvous."""
+"""The defaults of `Launcher`, and answers that several launchers share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from safelaunch.model import EnvVar
 
+VERSIONS: tuple[str, ...] = ()
+PROGRAMS: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ()
+FLAGS = None
 TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
+HUB_SWITCH = None
+CLUSTER = None
 ENV_PORT = "`env: {MASTER_PORT: ...}`"
 _PYTHON = ("python", "python3")
 _MAX_NAME = 3  # words of a program's name: `trl grpo`, `vllm serve MODEL`; more are arguments
@@ -34,9 +40,9 @@ def master_addr(job: Job) -> Word:
 
 
 def for_elastic(words: Iterable[str]) -> tuple[str, ...]:
-    """Return words so that torch's elastic agent hands them on unchanged.
+    """Return words so that torch's elastic agent passes them on unchanged.
 
-    It sends each word behind the launcher's flags through string.Template
+    It sends each word after the launcher's flags through string.Template
     (torch/distributed/elastic/utils/api.py): `$$` would become `$`, `${local_rank}` a number.
     """
     return tuple(w.replace("$", "$$") if "$$" in w or "local_rank" in w else w for w in words)
@@ -53,7 +59,7 @@ def one_process(job: Job) -> None:
 
 
 def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words by which rules know the program, and the words that follow them."""
+    """Return the words by which rules recognise the program, and the words that follow them."""
     name = job.script or job.module
     if name is not None:
         return (name.removeprefix("./"),), ()
@@ -69,22 +75,22 @@ def program_of_words(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str
     return words[:end], words[end:]
 
 
-def no_imports(_job: Job) -> dict[str, str]:
+def imports(_job: Job) -> dict[str, str]:
     """Return nothing: there is no launcher beside the program."""
     return {}
 
 
-def no_topology_options(_job: Job) -> dict[str, tuple[str, str]]:
+def topology_options(_job: Job) -> dict[str, tuple[str, str]]:
     """Return nothing: the program learns its topology from the launcher's ranks."""
     return {}
 
 
 def planned_ranks(job: Job) -> int | None:
-    """Return the job's processes per node: so many ranks does the launcher start."""
+    """Return the job's processes per node, each of which is a rank."""
     return job.topology.processes
 
 
-def unknown_ranks(_job: Job) -> int | None:
+def ranks_per_node(_job: Job) -> int | None:
     """Return None: the program may start ranks of its own."""
     return None
 
@@ -94,20 +100,19 @@ def each_rank_its_gpu(_job: Job) -> bool:
     return True
 
 
-def no_gpu_binding(_job: Job) -> bool:
+def binds_gpus(_job: Job) -> bool:
     """Return False: the program itself chooses among the visible GPUs."""
     return False
 
 
 def port_number(text: str | None) -> int | None:
-    """Return a port; None for text that is none, and for 0 (any)."""
-    if text is None or not re.fullmatch(r"\d{1,5}", text):
-        return None
-    return int(text) if 0 < int(text) < 1 << 16 else None
+    """Return a port; None for text that is no port number, and for 0 (any)."""
+    number = int(text) if text and re.fullmatch(r"\d{1,5}", text) else 0
+    return number if 0 < number < 1 << 16 else None
 
 
 def planned_value(env: Mapping[str, EnvVar], name: str) -> str | None:
-    """Return the value of a planned variable; None where it has none, or only the start knows."""
+    """Return the value of a planned variable; None if it has none, or only at the start."""
     var = env.get(name)
     return var.value if var is not None and isinstance(var.value, str) else None
 
@@ -124,7 +129,7 @@ def flag_port(flag: str, port: int) -> FixedPort:
     return FixedPort(port, f"`launcher_args: {{{flag}: {port}}}`", remedy)
 
 
-def env_rendezvous(_job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
+def rendezvous(_job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
     """Return what MASTER_ADDR and MASTER_PORT fix for a program that may read them."""
     port = port_number(planned_value(env, "MASTER_PORT"))
     remedy = "env: {MASTER_PORT: {free}}"

@@ -1,4 +1,5 @@
-"""A launcher's flags: what `launcher_args` may hold, and what a pasted line's flags become."""
+"""A launcher's flags: those allowed in `launcher_args`, and the job keys of pasted flags."""
+# ruff: noqa: PLC0415 - only jobs with launcher_args pay for difflib
 
 from __future__ import annotations
 
@@ -29,12 +30,10 @@ class FlagTable(NamedTuple):
 
     valued: frozenset[str]
     switches: frozenset[str]
-    owned: Mapping[
-        str, str
-    ]  # flag that launcher_args may not have -> the job key for it, as a hint
+    owned: Mapping[str, str]  # flag that launcher_args may not have -> its job key, for a hint
     short: Mapping[str, str]
     keys: Mapping[str, str]  # flag -> the job key that it becomes
-    implied: frozenset[str]  # flags that a plan has by itself, the same for every job of one node
+    implied: frozenset[str]  # flags that the plan of every job on one node has anyway
     count_processes: CountProcesses
     parser: str
 
@@ -71,7 +70,7 @@ def _grouped(words: tuple[str, ...], table: FlagTable) -> list[tuple[str, list[s
 
 def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
     """Refuse flags that a job key stands for, and near misses; warn about unknown flags."""
-    import difflib  # noqa: PLC0415 - only jobs with launcher_args pay for it
+    import difflib
 
     where = job.origin("launcher_args")
     words = job.launcher_args.words
@@ -86,7 +85,16 @@ def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
                 hint=f"use {table.owned[name]}",
             )
         if name in table.names:
-            _check_values(job, name, values, table)
+            takes_value = name in table.valued
+            if (
+                len(values) != takes_value
+            ):  # the launcher would take a word too many for the program
+                what = f"takes {'one' if takes_value else 'no'} value"
+                raise ConfigError(
+                    f"`--{name}` of {job.launcher} {what}, got {' '.join(values) or 'none'}",
+                    where=where,
+                    hint=None if takes_value else f"{name}: true",
+                )
             continue
         near = difflib.get_close_matches(name, table.names, n=1, cutoff=0.8)
         prefixed = sorted(flag for flag in table.names if flag.startswith(name))
@@ -96,24 +104,6 @@ def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
                 where=where,
                 hint=f"did you mean `--{(near or prefixed)[0]}`?",
             )
-        warnings.append(
-            PlanWarning(
-                "unknown-launcher-flag",
-                f"{job.launcher} is not known to take `--{name}`",
-                str(where),
-            )
-        )
+        text = f"{job.launcher} is not known to take `--{name}`"
+        warnings.append(PlanWarning("unknown-launcher-flag", text, str(where)))
     return tuple(warnings)
-
-
-def _check_values(job: Job, name: str, values: list[str], table: FlagTable) -> None:
-    """Refuse a word too many or too few: the launcher would take it for the program."""
-    takes = 1 if name in table.valued else 0
-    if len(values) == takes:
-        return
-    if takes:
-        what, hint = f"`--{name}` of {job.launcher} takes one value", None
-    else:
-        what, hint = f"`--{name}` of {job.launcher} takes no value", f"{name}: true"
-    got = " ".join(values) or "none"
-    raise ConfigError(f"{what}, got {got}", where=job.origin("launcher_args"), hint=hint)

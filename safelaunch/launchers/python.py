@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, Launch, common
+from safelaunch.launchers import Command, Launch
 from safelaunch.launchers.common import module_or_script, one_process
 
 if TYPE_CHECKING:
@@ -13,41 +13,27 @@ if TYPE_CHECKING:
 
 SUMMARY = "python script.py or python -m module: one process"
 TARGETS = ("script", "module")
-VERSIONS: tuple[str, ...] = ()
 STARTS_RANKS = False
 COUNT_REQUIRED = False
 RUNS_PYTHON = True
 SETS_THREADS = True
-PROGRAMS = ()
-MODULES = ()
-FLAGS = None
-TIMEOUT = common.TIMEOUT
-HUB_SWITCH = None
-CLUSTER = None
 
-program = common.program
-imports = common.no_imports
-binds_gpus = common.no_gpu_binding
-ranks_per_node = common.unknown_ranks
-topology_options = common.no_topology_options
-rendezvous = common.env_rendezvous
+
+_VALUED = ("-X", "-W", "--check-hash-based-pycs")
 
 
 def command(launch: Launch) -> Command:
     """Return `python script.py ...`; `launcher_args` are the interpreter's own (-u, -X dev)."""
     job = launch.job
     one_process(job)
-    program = module_or_script(job, "-m")
     _check_options(job)
+    program = module_or_script(job, "-m")
     words = (job.interpreter.word, *job.launcher_args.words, *program, *job.args.words)
     return Command(argv=words, single="main")
 
 
-_VALUED = ("-X", "-W", "--check-hash-based-pycs")
-
-
 def _check_options(job: Job) -> None:
-    """Refuse what Python would take for the program, or what only looks like its options."""
+    """Refuse words that Python would take for the program, or that are no options of it."""
     where = job.origin("launcher_args")
     if job.launcher_args.is_mapping and job.launcher_args.words:
         raise ConfigError(

@@ -18,19 +18,15 @@ if TYPE_CHECKING:
 
 SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"
 TARGETS = ("command",)
-VERSIONS: tuple[str, ...] = ()
 STARTS_RANKS = True
 COUNT_REQUIRED = False
 RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("swift",)
 MODULES = ("swift.cli.main",)
-FLAGS = None
 TIMEOUT = "`--ddp_timeout` (seconds)"
 HUB_SWITCH = "USE_HF"  # else models come from ModelScope's hub, with a cache of its own
-CLUSTER = None
 
-topology_options = common.no_topology_options
 
 _TRAINING = ("pt", "sft", "rlhf")
 _DISTRIBUTED = (*_TRAINING, "infer")
@@ -44,8 +40,8 @@ def command(launch: Launch) -> Command:
     """Return `python -m swift.cli.main SUBCOMMAND ...` for one node."""
     job = launch.job
     sub = job.command[0] if job.command else ""
-    if sub not in (*_DISTRIBUTED, *_SINGLE):
-        names = (*_DISTRIBUTED, *_SINGLE)
+    names = (*_DISTRIBUTED, *_SINGLE)
+    if sub not in names:
         raise ConfigError(
             f"swift has no subcommand `{sub}`",
             where=job.origin("command"),
@@ -57,12 +53,8 @@ def command(launch: Launch) -> Command:
         )
     topology = _topology(launch, sub)
     program = (*job.command, *job.args.words)
-    words: list[Word] = [
-        job.interpreter.word,
-        "-m",
-        "swift.cli.main",
-        *(for_elastic(program) if topology else program),
-    ]
+    words: list[Word] = [job.interpreter.word, "-m", "swift.cli.main"]
+    words += for_elastic(program) if topology else program
     if sub in _TRAINING and not job.args.has("ddp_timeout"):
         words += ["--ddp_timeout", _DDP_TIMEOUT]
     return Command(
@@ -74,7 +66,7 @@ def command(launch: Launch) -> Command:
 
 
 def _required(job: Job, sub: str) -> tuple[EnvVar, ...]:
-    """Return what a single-process subcommand must not see, where the job says it."""
+    """Return the variables that a single-process subcommand must not see, if the job sets them."""
     if sub not in _SINGLE or not any(var.name == "NPROC_PER_NODE" for var in job.env):
         return ()
     why = "with it each copy takes the same port"
@@ -94,7 +86,7 @@ def _topology(launch: Launch, sub: str) -> tuple[EnvVar, ...]:
                 hint=f"leave `{key}` out; with NPROC_PER_NODE its ports collide (ms-swift 8398)",
             )
         return ()
-    if not stated:  # one process over all visible GPUs (device_map), as swift does by itself
+    if not stated:  # one process over all visible GPUs (device_map), swift's default
         return ()
     why = "swift starts torchrun itself when this is set"
     variables = [
@@ -111,7 +103,7 @@ def _topology(launch: Launch, sub: str) -> tuple[EnvVar, ...]:
 
 
 def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return `swift SUBCOMMAND`, and the words behind it."""
+    """Return `swift SUBCOMMAND`, and the words after it."""
     return common.program_of_words(("swift", *job.command))
 
 
@@ -136,8 +128,8 @@ def binds_gpus(job: Job) -> bool:
 
 
 def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
-    """Return what MASTER_ADDR and MASTER_PORT fix: for sure where swift starts torchrun."""
-    fixed = common.env_rendezvous(job, env)
+    """Return what MASTER_ADDR and MASTER_PORT fix: required where swift starts torchrun."""
+    fixed = common.rendezvous(job, env)
     if "NPROC_PER_NODE" not in env:
         return fixed
     remedy = "take MASTER_PORT out of `env`: a free port is chosen at each start"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "torchrun: one process per GPU, static rendezvous on a free port"
 TARGETS = ("script", "module")
-VERSIONS: tuple[str, ...] = ()
 STARTS_RANKS = True
 COUNT_REQUIRED = True
 RUNS_PYTHON = True
@@ -25,55 +24,34 @@ SETS_THREADS = True
 PROGRAMS = ("torchrun",)
 MODULES = ("torch.distributed.run", "torch.distributed.launch")
 TIMEOUT = "`init_process_group(timeout=...)`, or `--ddp_timeout` (seconds) of the HF Trainer"
-HUB_SWITCH = None
-CLUSTER = None
 
 # The parser of torch 2.13.
-_VALUED = [
-    "nnodes",
-    "nproc_per_node",
-    "rdzv_backend",
-    "rdzv_endpoint",
-    "rdzv_id",
-    "rdzv_conf",
-    "max_restarts",
-    "monitor_interval",
-    "start_method",
-    "event_log_handler",
-    "role",
-    "log_dir",
-    "redirects",
-    "tee",
-    "local_ranks_filter",
-    "duplicate_stdout_filters",
-    "duplicate_stderr_filters",
-    "node_rank",
-    "master_addr",
-    "master_port",
-    "local_addr",
-    "logs_specs",
-    "numa_binding",
-    "signals_to_handle",
-    "shutdown_timeout",
-]
-_SWITCHES = ["help", "standalone", "module", "no_python", "run_path", "virtual_local_rank"]
-_OWNED = {
-    "nnodes": "`nodes:`",
-    "nproc_per_node": "`processes:`",
-    "node_rank": "`hosts:`",
-    "module": "`module:`",
-}
+_VALUED = frozenset((
+    "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf",
+    "max_restarts", "monitor_interval", "start_method", "event_log_handler", "role", "log_dir",
+    "redirects", "tee", "local_ranks_filter", "duplicate_stdout_filters",
+    "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr",
+    "logs_specs", "numa_binding", "signals_to_handle", "shutdown_timeout",
+))  # fmt: skip
+_SWITCHES = frozenset(
+    ("help", "standalone", "module", "no_python", "run_path", "virtual_local_rank")
+)
 
 
 def _count_processes(values: Mapping[str, str], _flags: Collection[str]) -> dict[str, str]:
-    """Return the counts of a pasted line: torchrun starts one process unless it says more."""
+    """Return the counts of a pasted line: torchrun starts one process by default."""
     return {**values} if "gpus" in values else {"processes": "1", **values}
 
 
 FLAGS = FlagTable(
-    valued=frozenset(_VALUED),
-    switches=frozenset(_SWITCHES),
-    owned=_OWNED,
+    valued=_VALUED,
+    switches=_SWITCHES,
+    owned={
+        "nnodes": "`nodes:`",
+        "nproc_per_node": "`processes:`",
+        "node_rank": "`hosts:`",
+        "module": "`module:`",
+    },
     short={"-m": "module", "-t": "tee", "-r": "redirects"},
     keys={"nproc_per_node": "processes", "nnodes": "nodes"},
     implied=frozenset({"node_rank", "master_addr", "standalone"}),
@@ -81,10 +59,8 @@ FLAGS = FlagTable(
     parser="torch.distributed.run:get_args_parser",
 )
 
-program = common.program
 binds_gpus = common.each_rank_its_gpu
 ranks_per_node = common.planned_ranks
-topology_options = common.no_topology_options
 
 
 def command(launch: Launch) -> Command:

@@ -3,5 +3,3 @@
 `run.check` determines the kind of a file and applies the rules for it. Nothing here opens a file,
 prints or knows a host; safelaunch.config validates job, profile and hosts files.
 """
-
-from __future__ import annotations

@@ -41,37 +41,29 @@ _OTHER_TOOLS = re.compile(
     r"|(.*/)?(mkdocs|environment|dependabot|_config|Chart|values)\.ya?ml"
 )
 
-_JOB = frozenset(
-    {
-        "extends", "name", "profile", "launcher", "version", "script", "module", "command", "args",
-        "processes", "gpus", "nodes", "hosts", "mixed_precision", "launcher_args", "python", "venv",
-        "conda", "conda_root", "workdir", "pythonpath", "env", "env_from", "inherit", "setup",
-        "log", "force", "capture", "logs", "log_cap", "max_duration", "progress", "success", "hang",
-        "recovery", "sync", "assets", "needs", "inputs", "smoke",
-    }
-)  # fmt: skip
+_JOB = frozenset((
+    "extends", "name", "profile", "launcher", "version", "script", "module", "command", "args",
+    "processes", "gpus", "nodes", "hosts", "mixed_precision", "launcher_args", "python", "venv",
+    "conda", "conda_root", "workdir", "pythonpath", "env", "env_from", "inherit", "setup",
+    "log", "force", "capture", "logs", "log_cap", "max_duration", "progress", "success", "hang",
+    "recovery", "sync", "assets", "needs", "inputs", "smoke",
+))  # fmt: skip
 _OVERLAY_KEYS = frozenset(
     {"env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs"}
 )
-_PROFILE = frozenset(
-    {
-        "extends", "description", "accelerator", "gpu_names", "facts", "env", "site", "ladder",
-        "sources",
-    }
-)  # fmt: skip
-_ACCELERATE = frozenset(
-    {
-        "compute_environment", "distributed_type", "deepspeed_config", "fsdp_config",
-        "downcast_bf16", "rdzv_backend", "same_network", "main_training_function", "tpu_env",
-        "tpu_use_cluster", "tpu_use_sudo",
-    }
-)  # fmt: skip
-_DEEPSPEED = frozenset(
-    {
-        "zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer",
-        "wall_clock_breakdown", "steps_per_print", "communication_data_type",
-    }
-)  # fmt: skip
+_PROFILE = frozenset((
+    "extends", "description", "accelerator", "gpu_names", "facts", "env", "site", "ladder",
+    "sources",
+))  # fmt: skip
+_ACCELERATE = frozenset((
+    "compute_environment", "distributed_type", "deepspeed_config", "fsdp_config",
+    "downcast_bf16", "rdzv_backend", "same_network", "main_training_function", "tpu_env",
+    "tpu_use_cluster", "tpu_use_sudo",
+))  # fmt: skip
+_DEEPSPEED = frozenset((
+    "zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer",
+    "wall_clock_breakdown", "steps_per_print", "communication_data_type",
+))  # fmt: skip
 
 
 def kind_by_name(path: str, start: bytes) -> FileKind | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.lint.env import names
+from safelaunch.lint.env import combinations, names
 from safelaunch.lint.file_kinds import FileKind
 from safelaunch.lint.finding import WARNING, Edit, LintFinding
 from safelaunch.lint.shell import rules
@@ -48,7 +49,7 @@ def check_shell(text: TextFile, script: Script, declared: Facts) -> Iterator[Lin
             yield _finding(text.file, problem, edit, may_rename=not is_used)
     last = {setting.name: setting for setting in settings}
     values = {name: setting.value for name, setting in last.items()}
-    for problem in names.check_combinations(values, facts):
+    for problem in combinations.check(values, facts):
         word = last[problem.name].word
         yield _finding(text.file, problem, Edit(word.line, word.column, problem.name, ""))
     if not text.file.endswith(".env"):
@@ -86,7 +87,8 @@ def check_yaml(
         if kind is FileKind.PROFILE:
             texts = {name: values.get((*path, name, "value"), texts[name]) for name in keys}
         locations = {
-            n: VariableLocation(file, k.line, k.column, k.is_plain) for n, k in keys.items()
+            name: VariableLocation(file, key.line, key.column, key.is_plain)
+            for name, key in keys.items()
         }
         for finding in check_variables(texts, locations, facts):
             if kind is not FileKind.PROFILE or finding.id != "env-together":
@@ -117,9 +119,6 @@ def parse_count(text: str) -> int | None:
 def _finding(
     file: str, problem: VariableProblem, at: Edit, *, may_rename: bool = True
 ) -> LintFinding:
-    edit = None
-    if problem.rename is not None and may_rename:
-        edit = Edit(at.line, at.column, at.old, problem.rename)
-    return LintFinding(
-        file, at.line, at.column, problem.id, problem.message, problem.fix, problem.severity, edit
-    )
+    rule, _, message, fix, severity, rename = problem
+    edit = replace(at, new=rename) if rename is not None and may_rename else None
+    return LintFinding(file, at.line, at.column, rule, message, fix, severity, edit)

@@ -40,16 +40,8 @@ class LintFinding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as `lint --json` prints it."""
-        return {
-            "file": self.file,
-            "line": self.line,
-            "column": self.column,
-            "id": self.id,
-            "message": self.message,
-            "fix": self.fix,
-            "severity": self.severity,
-            "fixable": self.is_fixable,
-        }
+        keys = ("file", "line", "column", "id", "message", "fix", "severity")
+        return {key: getattr(self, key) for key in keys} | {"fixable": self.is_fixable}
 
 
 CRLF = "crlf"

@@ -29,7 +29,7 @@ def check(text: TextFile) -> Iterator[LintFinding]:
 
 def _local_pins(text: TextFile) -> Iterator[LintFinding]:
     if any(_INDEX.match(line) for line in text.lines):
-        return  # the versions of that index are not known here
+        return  # another index may have other versions
     for number, line in enumerate(text.lines, 1):
         match = _LOCAL.match(line)
         if match is None:

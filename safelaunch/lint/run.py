@@ -1,7 +1,6 @@
 """Applies the rules for a file's kind, without those that comments in the file disable."""
 
-# ruff: noqa: PLC0415 - each kind of file imports its own rules: their regular expressions take most
-# of the time of a start
+# ruff: noqa: PLC0415 - each kind of file imports its own rules: their regular expressions are slow
 
 from __future__ import annotations
 
@@ -33,10 +32,8 @@ def check(file: str, data: bytes, facts: Facts | None = None) -> LintResult:
         return LintResult(None, ())
     text = file_text.decode(file, data)
     if text is None:
-        message = "UTF-16: bash, json and pip read UTF-8"
-        return LintResult(
-            kind, (LintFinding(file, 1, 1, "encoding", message, "save as UTF-8", ERROR),)
-        )
+        message, fix = "UTF-16: bash, json and pip read UTF-8", "save as UTF-8"
+        return LintResult(kind, (LintFinding(file, 1, 1, "encoding", message, fix, ERROR),))
     kind, findings = _check(kind, text, facts)
     reported = [f for f in findings if not text.is_ignored(f.line, f.id)]
     return LintResult(kind, tuple(sorted(reported, key=lambda f: (f.line, f.column, f.id))))
@@ -60,16 +57,12 @@ def _check(
 
 def _shell(text: TextFile, facts: Facts | None) -> list[LintFinding]:
     from safelaunch.lint import secrets
-    from safelaunch.lint.shell import rules
+    from safelaunch.lint.shell import lexer, rules
 
-    script = rules.parse(text)
-    secret_findings = list(secrets.check_text(text))
-    secret_lines = {f.line for f in secret_findings}
-    findings = [
-        f for f in rules.check(text, script) if f.id != secrets.ID or f.line not in secret_lines
-    ]
+    script = lexer.split(text.text)
+    findings = secrets.with_tokens(text, rules.check(text, script))
     if rules.assignments(script):
         from safelaunch.lint import file_variables
 
         findings += file_variables.check_shell(text, script, facts or Facts())
-    return [*findings, *secret_findings]
+    return findings

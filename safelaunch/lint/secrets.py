@@ -9,7 +9,7 @@ from safelaunch.lint.finding import ERROR, LintFinding
 from safelaunch.secrets_in_text import PASSWORD_IN_ADDRESS, is_secret_name, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from safelaunch.lint.file_text import TextFile
     from safelaunch.lint.yaml_files.rules import Document
@@ -29,6 +29,13 @@ def check_text(text: TextFile) -> Iterator[LintFinding]:
     for number, line in enumerate(text.lines, 1):
         for what, at in _in_line(line):
             yield secret_finding(text.file, number, at + 1, what)
+
+
+def with_tokens(text: TextFile, findings: Iterable[LintFinding]) -> list[LintFinding]:
+    """Return the findings of `check_text`, and others unless they are about the same secret."""
+    tokens_found = list(check_text(text))
+    lines = {f.line for f in tokens_found}
+    return tokens_found + [f for f in findings if f.id != ID or f.line not in lines]
 
 
 def check_keys(document: Document, file: str) -> Iterator[LintFinding]:
@@ -57,8 +64,6 @@ def secret_finding(file: str, line: int, column: int, what: str) -> LintFinding:
 
 def is_literal(value: str) -> bool:
     """Whether a value under a secret's name is the secret itself: no variable, no placeholder."""
-    if value.startswith(("$", "~", "/", "./")) or "$(" in value or "${" in value:
-        return False
-    if re.search(r"\s", value):  # a command, a sentence
-        return False
-    return _PLACEHOLDER.fullmatch(value) is None
+    is_reference = value.startswith(("$", "~", "/", "./")) or "$(" in value or "${" in value
+    is_text = re.search(r"\s", value)  # a command, a sentence
+    return not is_reference and not is_text and _PLACEHOLDER.fullmatch(value) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import time
@@ -88,10 +89,9 @@ def _write(path: str, data: bytes) -> None:
 def free_name(folder: str, name: str, existing: Iterable[str]) -> str:
     """Return an unused path for a bundle: `x-report.zip`, then `x-report-2.zip`."""
     stem = re.sub(r"[^\w.-]", "", name)[:_MAX_NAME_CHARS] or "run"
-    existing_names, number = set(existing), 1
-    while True:
-        suffix = "" if number == 1 else f"-{number}"
-        file_name = f"{stem}-report{suffix}.zip"
-        if file_name not in existing_names:
-            return os.path.join(folder, file_name)
-        number += 1
+    numbered = (f"{stem}-report-{number}.zip" for number in itertools.count(2))
+    existing_names = set(existing)
+    names = (
+        n for n in itertools.chain([f"{stem}-report.zip"], numbered) if n not in existing_names
+    )
+    return os.path.join(folder, next(names))

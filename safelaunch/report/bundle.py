@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import HostError
@@ -26,6 +27,7 @@ _LOG = re.compile(
     r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>rank-(?P<rank>\d{1,6})|launcher|combined)\.log"
 )
 _HANG = re.compile(r"hang-\d{1,6}/[\w.-]{1,64}\.txt")
+_START_FILE = re.compile(r"launch\.\d{1,4}\.sh|accelerate\.yaml")
 _MAX_ATTEMPTS = 3  # with logs: the first and the newest ones
 _MAX_LOGS = 64  # of a run
 _MAX_LOGS_BYTES = 4 << 20  # of all logs together
@@ -72,16 +74,9 @@ def make_bundle(
 
 
 def _add_known_values(redactor: Redactor, collected: CollectedRun, names: KnownNames) -> None:
-    secrets = [
-        value for node in collected.nodes for value in _plan_secrets(node.file_data("plan.json"))
-    ]
-    secrets += [
-        v
-        for snapshot in collected.earlier_runs
-        for node in snapshot.nodes
-        for v in _plan_secrets(node.plan)
-    ]
-    for value in (*names.secrets, *secrets):
+    plans: list[Mapping[str, Any]] = [node.file_data("plan.json") for node in collected.nodes]
+    plans += [node.plan for snapshot in collected.earlier_runs for node in snapshot.nodes]
+    for value in (*names.secrets, *(secret for plan in plans for secret in _plan_secrets(plan))):
         redactor.add_value("secret", value)
     for home in names.homes:
         redactor.add_value("home", home)
@@ -125,24 +120,19 @@ class _BundleBuilder:
 
     def read_logs(self) -> None:
         """Read the logs and other texts, each once."""
-        logs_to_read = [
-            (node, name) for node in self.collected.nodes for name in self._select_logs(node)
-        ]
+        nodes = self.collected.nodes
+        logs_to_read = [(node, name) for node in nodes for name in self._select_logs(node)]
         if len(logs_to_read) > _MAX_LOGS:
             self.left_out.append(f"{len(logs_to_read) - _MAX_LOGS} of {len(logs_to_read)} logs")
             logs_to_read = sorted(logs_to_read, key=self._log_priority)[:_MAX_LOGS]
-        bytes_per_log = min(
-            excerpt.HEAD_BYTES + excerpt.TAIL_BYTES,
-            max(_MIN_LOG_BYTES, _MAX_LOGS_BYTES // max(1, len(logs_to_read))),
-        )
+        share = max(_MIN_LOG_BYTES, _MAX_LOGS_BYTES // max(1, len(logs_to_read)))
+        bytes_per_log = min(excerpt.HEAD_BYTES + excerpt.TAIL_BYTES, share)
         for node, name in logs_to_read:
             self._read_log(node, name, bytes_per_log, "log")
-        for node in self.collected.nodes:
+        for node in nodes:
             others = [name for name in node.sizes if _HANG.fullmatch(name)]
             others += [n for n in ("supervisor.log", "samples.csv") if node.sizes.get(n)]
-            others += [
-                n for n in node.sizes if re.fullmatch(r"launch\.\d{1,4}\.sh|accelerate\.yaml", n)
-            ]
+            others += [name for name in node.sizes if _START_FILE.fullmatch(name)]
             if len(others) > _MAX_FILES:
                 self.left_out.append(f"{len(others) - _MAX_FILES} files of {node.host}")
             for name in others[:_MAX_FILES]:
@@ -151,20 +141,15 @@ class _BundleBuilder:
     def _select_logs(self, node: CollectedNode) -> list[str]:
         logs = {name: match for name in node.sizes if (match := _LOG.fullmatch(name))}
         attempts = sorted({int(match["attempt"]) for match in logs.values()})
-        selected = (
-            attempts
-            if len(attempts) <= _MAX_ATTEMPTS
-            else [attempts[0], *attempts[1 - _MAX_ATTEMPTS :]]
-        )
-        if len(selected) < len(attempts):
-            self.left_out.append(
-                f"the logs of {len(attempts) - len(selected)} attempts of {len(attempts)}"
-            )
+        selected = attempts
+        if len(attempts) > _MAX_ATTEMPTS:
+            selected = [attempts[0], *attempts[1 - _MAX_ATTEMPTS :]]
+            dropped = len(attempts) - len(selected)
+            self.left_out.append(f"the logs of {dropped} attempts of {len(attempts)}")
+        filled = [name for name in logs if node.sizes[name]]
         logs_to_read = []
         for attempt in selected:
-            attempt_logs = [
-                n for n, m in logs.items() if int(m["attempt"]) == attempt and node.sizes[n]
-            ]
+            attempt_logs = [name for name in filled if int(logs[name]["attempt"]) == attempt]
             separate_logs = [name for name in attempt_logs if logs[name]["which"] != "combined"]
             logs_to_read += separate_logs or attempt_logs  # the combined log repeats the others
         if not logs_to_read:
@@ -183,13 +168,9 @@ class _BundleBuilder:
 
     def _read_log(self, node: CollectedNode, name: str, max_bytes: int, description: str) -> None:
         head = max_bytes // 4
+        read = partial(node.files.read, name)
         try:
-            texts, log = excerpt.head_and_tail(
-                lambda start, length: node.files.read(name, start, length),
-                node.sizes[name],
-                head,
-                max_bytes - head,
-            )
+            texts, log = excerpt.head_and_tail(read, node.sizes[name], head, max_bytes - head)
         except (HostError, wire.Broken, ValueError) as e:
             self.missing.append(f"{name} of {node.host} could not be fetched: {e}")
             return
@@ -211,17 +192,14 @@ class _BundleBuilder:
             text = "\n".join([*lines, "", trace] if trace else lines) + "\n"
             self._add(texts, "failure.txt", text, "why it failed, to read")
         for name, description, log_texts, log, max_bytes in self._logs:
-            self._add_log(
-                texts,
-                name,
-                description,
-                excerpt.concat(
-                    [redactor.text(t) for t in log_texts],
-                    log,
-                    max_bytes // 4,
-                    max_bytes - max_bytes // 4,
-                ),
-            )
+            redacted, head = [redactor.text(text) for text in log_texts], max_bytes // 4
+            shown_log = excerpt.concat(redacted, log, head, max_bytes - head)
+            about = f"{description}, {log.size:,} bytes"
+            if log.left_out:
+                about += f", without {log.left_out:,} in the middle"
+            if log.note:
+                about += f"; {log.note}"
+            self._add(texts, name, shown_log.text, about)
         # redacted value by value before they become lines, which have no tabs or line breaks
         events = timeline.lines(
             {node.number: redactor.data(node.events.events) for node in collected.nodes},
@@ -230,21 +208,13 @@ class _BundleBuilder:
         events = [redactor.text(line) for line in events]
         if events:
             self._add(texts, "timeline.txt", "\n".join(events) + "\n", "all events")
-        environment = [
-            redactor.text(line) for line in report_readme.environment(self._redacted_run())
-        ]
+        run = self._redacted_run()
+        environment = [redactor.text(line) for line in report_readme.environment(run)]
         self._add(texts, "environment.txt", "\n".join(environment), "variables, with their origins")
-        shown = report_readme.readme_lines(
-            self._redacted_run(),
-            redactor.text(headline),
-            block(failure) if failure else [],
-            events,
-        )
-        readme = self._readme(shown, texts)
-        return {
-            "README.md": readme,
-            **{name: text.encode("utf-8", "replace") for name, text in texts.items()},
-        }
+        failure_lines = block(failure) if failure else []
+        shown = report_readme.readme_lines(run, redactor.text(headline), failure_lines, events)
+        readme = {"README.md": self._readme(shown, texts)}
+        return readme | {name: text.encode("utf-8", "replace") for name, text in texts.items()}
 
     def _redacted_run(self) -> CollectedRun:
         """Return the collected run with its data redacted value by value, as keys name the kind."""
@@ -301,46 +271,27 @@ class _BundleBuilder:
             about = "the host: GPUs, driver, torch, NCCL, memory"
             self._add(texts, folder + "host.json", _json(redactor.data(facts)), about)
 
-    def _add_log(self, texts: dict[str, str], name: str, description: str, log: LogExcerpt) -> None:
-        about = f"{description}, {log.size:,} bytes"
-        if log.left_out:
-            about += f", without {log.left_out:,} in the middle"
-        if log.note:
-            about += f"; {log.note}"
-        self._add(texts, name, log.text, about)
-
     def _add(self, texts: dict[str, str], name: str, text: str, about: str) -> None:
         texts[name], self.about[name] = text, about
 
     def _readme(self, shown: list[str], texts: Mapping[str, str]) -> bytes:
         redactor = self.redactor
-        files = {name: (len(text), self.about[name]) for name, text in texts.items()}
-        lines = [*shown, *report_readme.contents(files, [], "## Files")]
-        for head, notes in (("## Missing", self.missing), ("## Left out", self.left_out)):
+        files = [f"`{name}`: {self.about[name]}" for name in texts]
+        lines = [*shown, *report_readme.section("## Files", files)]
+        for heading, notes in (("## Missing", self.missing), ("## Left out", self.left_out)):
             if notes:
-                lines += report_readme.contents({}, [redactor.text(note) for note in notes], head)
+                lines += report_readme.section(heading, [redactor.text(note) for note in notes])
         counts = count_placeholders([*lines, *texts.values()])
         summary = ", ".join(f"{number} {kind}" for kind, number in counts.items()) or "nothing"
         lines += [f"Replaced by placeholders: {summary}. The same value has the same placeholder."]
-        self.about = {
-            "README.md": "what happened, versions, reproduction, already tried",
-            **self.about,
-        }
+        readme = {"README.md": "what happened, versions, reproduction, already tried"}
+        self.about = readme | self.about
         return ("\n".join(lines) + "\n").encode("utf-8", "replace")
 
 
 _FACTS = (
-    "system",
-    "cores",
-    "memory",
-    "gpus",
-    "torch",
-    "python",
-    "nccl_conf",
-    "tools",
-    "deep",
-    "kept_at",
-)
+    "system", "cores", "memory", "gpus", "torch", "python", "nccl_conf", "tools", "deep", "kept_at",
+)  # fmt: skip
 _LOCAL_KEYS = ("supervisor", "launcher", "starter", "socket", "terminal")  # of this machine alone
 
 

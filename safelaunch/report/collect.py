@@ -82,22 +82,6 @@ def collect_run(
     `facts_of` returns the recorded facts of a host, of this machine for None.
     """
     status = run.status()
-    nodes, missing = _collect_nodes(run, facts_of)
-    earlier_runs = tuple(read_snapshot(record) for record in runs_before(home, run.record))
-    return CollectedRun(
-        run.id,
-        run.record.name,
-        status,
-        run.failure(status),
-        tuple(nodes),
-        earlier_runs,
-        tuple(missing),
-    )
-
-
-def _collect_nodes(
-    run: RunAccess, facts_of: Callable[[str | None], Mapping[str, Any] | None]
-) -> tuple[list[CollectedNode], list[str]]:
     hosts = {place.node: place.host for place in run.places()}
     nodes, missing = [], []
     for number in store.node_numbers(run.record):
@@ -114,7 +98,16 @@ def _collect_nodes(
         mirror = store.mirrored(run.record, number) or store.Mirror()
         nodes.append(node._replace(clock_offset=mirror.ahead or 0.0))
         missing += [f"{host_name}: {line}" for line in node_missing]
-    return nodes, missing
+    earlier_runs = tuple(read_snapshot(record) for record in runs_before(home, run.record))
+    return CollectedRun(
+        run.id,
+        run.record.name,
+        status,
+        run.failure(status),
+        tuple(nodes),
+        earlier_runs,
+        tuple(missing),
+    )
 
 
 def _hostname(folder: str) -> str:
@@ -139,13 +132,10 @@ def collect_node(
         data = {name: content for name in _NAMES if (content := reader.json(name)) is not None}
     except (HostError, wire.Broken, ValueError) as e:
         missing.append(f"its files cannot be read ({e}): the local copies are used")
-        files, sizes = local_files, local_files.sizes()
+        files, sizes, data = local_files, local_files.sizes(), {}
         reader = _NodeReader(files, sizes)
-        events, script, data = (
-            timeline.parse_events(reader.head_and_tail("events.jsonl")),
-            reader.text("launch.sh"),
-            {},
-        )
+        events = timeline.parse_events(reader.head_and_tail("events.jsonl"))
+        script = reader.text("launch.sh")
     local_reader = _NodeReader(local_files, local_files.sizes())
     for name in _NAMES:
         local_data = local_reader.json(name) if name not in data else None
@@ -173,9 +163,7 @@ class _NodeReader:
         if name not in self._sizes:
             return None
         try:
-            content = json.loads(
-                self._files.read(name, 0, MAX_JSON_BYTES).decode("utf-8", "replace")
-            )
+            content = json.loads(self.text(name))
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
@@ -184,7 +172,7 @@ class _NodeReader:
         return content
 
     def text(self, name: str) -> str:
-        """Return a script."""
+        """Return the text of a file, empty if there is none."""
         data = self._files.read(name, 0, MAX_JSON_BYTES) if name in self._sizes else b""
         return data.decode("utf-8", "replace")
 
@@ -193,10 +181,8 @@ class _NodeReader:
         size = self._sizes.get(name, 0)
         if size <= 2 * MAX_EVENTS_BYTES:
             return self._files.read(name, 0, size) if size else b""
-        head, tail = (
-            self._files.read(name, 0, MAX_EVENTS_BYTES),
-            self._files.read(name, size - MAX_EVENTS_BYTES, MAX_EVENTS_BYTES),
-        )
+        head = self._files.read(name, 0, MAX_EVENTS_BYTES)
+        tail = self._files.read(name, size - MAX_EVENTS_BYTES, MAX_EVENTS_BYTES)
         return head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]
 
 
@@ -206,9 +192,9 @@ def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Ru
     for index, number in enumerate(store.node_numbers(run)):
         folder = store.node_dir(run, number)
         plan = json_files.read_json(os.path.join(folder, "plan.json")) or {}
-        node_facts = facts[index] if index < len(facts) else {}
+        host_facts = facts[index] if index < len(facts) else {}
         nodes.append(
-            NodeSnapshot(plan, RunRecord.read(folder), Provenance.read(folder), node_facts)
+            NodeSnapshot(plan, RunRecord.read(folder), Provenance.read(folder), host_facts)
         )
         statuses.append(store.kept(run, number))
     status = next((status for status in statuses if status.state == "failed"), statuses[0])
@@ -217,10 +203,6 @@ def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Ru
 
 def runs_before(base: str, run: store.Run) -> list[store.Run]:
     """Return the runs of the same job before a run, the newest last."""
-    same = [
-        other for other in store.all_runs(base) if other.name == run.name and other.id != run.id
-    ]
+    same = (r for r in store.all_runs(base) if r.name == run.name and r.id != run.id)
     sort_key = (run.id[-20:-5], run.age_key)
-    return [other for other in same if (other.id[-20:-5], other.age_key) < sort_key][
-        -MAX_EARLIER_RUNS:
-    ]
+    return [r for r in same if (r.id[-20:-5], r.age_key) < sort_key][-MAX_EARLIER_RUNS:]

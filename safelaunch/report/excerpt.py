@@ -1,6 +1,6 @@
 """Extracts head and tail of a log as text, with a line for the part left out.
 
-More is read than is kept on each side: a secret at a cut is then redacted as a whole.
+On each side more is read than the excerpt has: a secret at a cut is then redacted as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BINARY_SHARE = 0.05  # of the bytes
 
 
 class LogExcerpt(NamedTuple):
-    """The part kept of a log, with a note if it is not all text."""
+    """The excerpt of a log, with a note if it is not all text."""
 
     text: str
     size: int
@@ -39,14 +39,13 @@ def strip_control(data: bytes) -> str:
     if "\x1b" in text:
         text = _ESCAPE_SEQUENCE.sub("", text)
     if "\r" in text:
-        text = "\n".join(_last_state(line) if "\r" in line else line for line in text.split("\n"))
+        # a terminal shows the last part of a line whose parts overwrite each other
+        overwritten = (
+            [part for part in line.split("\r") if part.strip()] if "\r" in line else [line]
+            for line in text.split("\n")
+        )
+        text = "\n".join(parts[-1] if parts else "" for parts in overwritten)
     return _CONTROL.sub("", text)
-
-
-def _last_state(line: str) -> str:
-    """Return what a terminal would show of a line whose parts overwrite each other."""
-    parts = [part for part in line.split("\r") if part.strip()]
-    return parts[-1] if parts else ""
 
 
 def head_and_tail(
@@ -69,7 +68,7 @@ def head_and_tail(
 def concat(
     texts: list[str], excerpt: LogExcerpt, head: int = HEAD_BYTES, tail: int = TAIL_BYTES
 ) -> LogExcerpt:
-    """Return what is kept of redacted texts: without the margins and the middles of long lines."""
+    """Return the excerpt of redacted texts, without the margins and the middles of long lines."""
     if len(texts) == 1:
         return excerpt._replace(text=_mark_shortened_lines(texts[0]))
     first = texts[0][: min(head, max(0, len(texts[0]) - excerpt.edges[0]))]
@@ -98,9 +97,8 @@ def _shorten_lines(text: str) -> str:
     for index, line in enumerate(lines):
         if len(line) > 4 * _LINE_CHARS:
             dropped = len(line) - 2 * _LINE_CHARS
-            lines[index] = (
-                f"{line[: 2 * _LINE_CHARS]}{_CUT}{dropped}{_CUT}{line[-2 * _LINE_CHARS :]}"
-            )
+            start, end = line[: 2 * _LINE_CHARS], line[-2 * _LINE_CHARS :]
+            lines[index] = f"{start}{_CUT}{dropped}{_CUT}{end}"
     return "\n".join(lines)
 
 
@@ -121,8 +119,7 @@ def _mark_shortened_lines(text: str) -> str:
 
 def _note(data: bytes) -> str:
     """Return a note on data that is not text."""
-    control = len(data) - len(
-        data.translate(None, bytes([*range(7), *range(14, 27), *range(28, 32)]))
-    )
+    printable = data.translate(None, bytes([*range(7), *range(14, 27), *range(28, 32)]))
+    control = len(data) - len(printable)
     invalid = data.decode("utf-8", "replace").count("\ufffd") + control
     return "not all of it is text" if data and invalid > _BINARY_SHARE * len(data) else ""

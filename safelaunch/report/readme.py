@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from safelaunch.runtime.packages import TRAINING
 from safelaunch.runtime.records import Checkout, Provenance, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from safelaunch.report.collect import CollectedNode, CollectedRun
     from safelaunch.report.diff.model import Change, Group, RunSnapshot
@@ -79,11 +80,8 @@ def _cell(value: object) -> str:
 def _versions(node: CollectedNode) -> dict[str, Any]:
     """Return {label: value} of a node: what the run recorded, and facts of its host."""
     record, run = node.record(Provenance) or Provenance(), node.record(RunRecord) or RunRecord()
-    plan, packages, git = (
-        node.file_data("plan.json"),
-        record.packages or {},
-        record.git or Checkout(),
-    )
+    plan, packages = node.file_data("plan.json"), record.packages or {}
+    git = record.git or Checkout()
     facts = compare.host_summary(node.facts)
     changed = len(git.changed or ()) + git.more_changed
     commit = f"{git.commit}, changed files: {changed}" if git.commit else None
@@ -106,15 +104,11 @@ def _facts_note(collected: CollectedRun) -> list[str]:
     times = [node.facts.get("kept_at") for node in collected.nodes if node.facts]
     timestamps = [timestamp for timestamp in times if isinstance(timestamp, (int, float))]
     if not timestamps:
-        note = (
-            "GPUs, driver, CUDA and NCCL are unknown: `safelaunch facts` was not run for this host."
-        )
-        return [note, ""]
+        unknown = "GPUs, driver, CUDA and NCCL are unknown"
+        return [f"{unknown}: `safelaunch facts` was not run for this host.", ""]
     timestamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(min(timestamps)))
-    return [
-        f"Packages and commit are those of the run; GPUs, driver and system as of {timestamp}.",
-        "",
-    ]
+    current = f"GPUs, driver and system as of {timestamp}"
+    return [f"Packages and commit are those of the run; {current}.", ""]
 
 
 # -- reproduction ----------------------------------------------------------------------------------
@@ -122,33 +116,27 @@ def _facts_note(collected: CollectedRun) -> list[str]:
 
 def _reproduction(collected: CollectedRun) -> list[str]:
     lines: list[str] = []
-    number = 1
-    for record in (node.record(Provenance) for node in collected.nodes[:1]):
-        git = record.git if record is not None else None
-        if git is not None and git.commit:
-            changed = list(git.changed or ())
-            dirty = ", with these changes:" if changed else ", nothing changed"
-            lines.append(f"{number}. check out commit `{git.commit}`{dirty}")
-            lines += [f"   - `{name}`" for name in changed[:_MAX_FILES]]
-            lines += (
-                [f"   - and {len(changed) - _MAX_FILES} more"] if len(changed) > _MAX_FILES else []
-            )
-            number += 1
-    variables = list(dict.fromkeys(name for node in collected.nodes for name in _from_caller(node)))
+    numbers = itertools.count(1)
+    record = collected.nodes[0].record(Provenance) if collected.nodes else None
+    git = record.git if record else None
+    if git and git.commit:
+        changed = list(git.changed or ())
+        dirty = ", with these changes:" if changed else ", nothing changed"
+        lines.append(f"{next(numbers)}. check out commit `{git.commit}`{dirty}")
+        lines += [f"   - `{name}`" for name in changed[:_MAX_FILES]]
+        if len(changed) > _MAX_FILES:
+            lines.append(f"   - and {len(changed) - _MAX_FILES} more")
+    variables = dict.fromkeys(
+        f"`{name}`" for node in collected.nodes for name in _from_caller(node)
+    )
     if variables:
-        lines.append(
-            f"{number}. set {', '.join(f'`{name}`' for name in variables)} (values not kept)"
-        )
-        number += 1
+        lines.append(f"{next(numbers)}. set {', '.join(variables)} (values not kept)")
     is_multi_node = len(collected.nodes) > 1
     for node in collected.nodes:
         script = f"node-{node.number}/launch.sh" if is_multi_node else "launch.sh"
-        suffix = f" on {node.host}" if is_multi_node else ""
+        where = f"`bash {script}`" + (f" on {node.host}" if is_multi_node else "")
         if node.script:
-            lines.append(
-                f"{number}. `bash {script}`{suffix}; paths in it are those of that machine"
-            )
-            number += 1
+            lines.append(f"{next(numbers)}. {where}; paths in it are those of that machine")
         command = as_list(_node(node).get("argv"))
         if command:
             lines += ["", "   ```sh", f"   {shlex.join(map(str, command))}", "   ```", ""]
@@ -170,10 +158,8 @@ def _node(node: CollectedNode) -> dict[str, Any]:
 
 
 def _from_caller(node: CollectedNode) -> list[str]:
-    env = as_mapping(_node(node).get("env"))
-    return [
-        name for name, variable in env.items() if as_mapping(variable).get("origin") == "env_from"
-    ]
+    env = as_mapping(_node(node).get("env")).items()
+    return [name for name, entry in env if as_mapping(entry).get("origin") == "env_from"]
 
 
 def environment(collected: CollectedRun) -> list[str]:
@@ -186,13 +172,9 @@ def environment(collected: CollectedRun) -> list[str]:
             variable = as_mapping(entry)
             value, computed = variable.get("value"), variable.get("computed")
             shown = f"<{computed}>" if value is None and computed else str(value)
-            lines.append(f"{name}={shown}")
-            lines.append(f"    from {variable.get('origin')}")
-            lines += [
-                f"    {key}: {variable[key]}"
-                for key in ("why", "cost", "source")
-                if variable.get(key)
-            ]
+            lines += [f"{name}={shown}", f"    from {variable.get('origin')}"]
+            reasons = [key for key in ("why", "cost", "source") if variable.get(key)]
+            lines += [f"    {key}: {variable[key]}" for key in reasons]
         removed = as_list(plan_node.get("unset"))
         lines += [f"removed: {' '.join(map(str, removed))}"] if removed else []
         lines += [f"inherited: {plan_node['inherit']}"] if plan_node.get("inherit") else []
@@ -220,11 +202,11 @@ def already_tried(collected: CollectedRun) -> list[str]:
     lines: list[str] = []
     before: RunSnapshot | None = None
     for snapshot in (*collected.earlier_runs, collected.snapshot):
-        mine = " (this run)" if snapshot.id == collected.id else ""
-        lines.append(f"- {snapshot.id}{mine}: {_outcome_text(snapshot)}")
+        note = " (this run)" if snapshot.id == collected.id else ""
+        lines.append(f"- {snapshot.id}{note}: {_outcome_text(snapshot)}")
         if before is not None:
-            groups = compare.compare(before, snapshot)
-            lines += [f"  - {line}" for line in _change_lines(groups)]
+            changes = _change_lines(compare.compare(before, snapshot))
+            lines += [f"  - {line}" for line in changes]
         before = snapshot
     return lines
 
@@ -233,23 +215,13 @@ def _outcome_text(snapshot: RunSnapshot) -> str:
     values = compare.outcome(snapshot)
     state = str(values.pop("state", "not known"))
     failure = values.pop("failure", None)
-    details = ", ".join(
-        f"{key} {value}" for key, value in values.items() if key not in ("rank", "class")
-    )
-    return (
-        state
-        + (f", {details}" if details else "")
-        + (f": {' '.join(str(failure).split())}" if failure else "")
-    )
+    text = ", ".join([state, *(f"{key} {value}" for key, value in values.items())])
+    return text + (f": {' '.join(str(failure).split())}" if failure else "")
 
 
 def _change_lines(groups: Sequence[Group]) -> list[str]:
-    changes = [
-        (group.name, change)
-        for group in groups
-        if group.name != "outcome"
-        for change in group.changes
-    ]
+    others = [group for group in groups if group.name != "outcome"]
+    changes = [(group.name, change) for group in others for change in group.changes]
     if not changes:
         return ["nothing else differed from the run before, as far as it is recorded"]
     lines = [f"{_change(change)} ({name})" for name, change in changes[:_MAX_CHANGES]]
@@ -264,9 +236,6 @@ def _change(change: Change) -> str:
     return f"{change.what}: {cell(change.was)} -> {cell(change.now)}"
 
 
-def contents(files: Mapping[str, tuple[int, str]], notes: Sequence[str], head: str) -> list[str]:
-    """Return a list with a line for each file or note."""
-    lines = [head, ""]
-    lines += [f"- `{name}`: {about}" for name, (_, about) in files.items()]
-    lines += [f"- {note}" for note in notes]
-    return [*lines, ""]
+def section(heading: str, items: Sequence[str]) -> list[str]:
+    """Return a section that is a list."""
+    return [heading, "", *(f"- {item}" for item in items), ""]

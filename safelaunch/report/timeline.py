@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _HIDDEN_FIELDS = ("time", "event", "launcher", "pid", "processes", "folder", "files")
 _MAX_FIRST, _MAX_LAST = 200, 600  # events shown of many
 _MAX_EVENT_CHARS = 500  # of one event
+_YEAR_5138 = 1e11  # seconds; larger numbers are no time
 
 
 class Events(NamedTuple):
@@ -31,8 +32,7 @@ def parse_events(data: bytes) -> Events:
         try:
             event = json.loads(line.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
-            unparsable += 1
-            continue
+            event = None
         if isinstance(event, dict):
             events.append(event)
         else:
@@ -41,13 +41,12 @@ def parse_events(data: bytes) -> Events:
 
 
 def lines(
-    nodes: Mapping[int, Sequence[Mapping[str, Any]]],
-    clock_offsets: Mapping[int, float] | None = None,
+    nodes: Mapping[int, Sequence[Mapping[str, Any]]], clock_offsets: Mapping[int, float]
 ) -> list[str]:
     """Return a line for each event; `clock_offsets`: seconds each clock is ahead."""
-    is_multi_node, offsets = len(nodes) > 1, clock_offsets or {}
+    is_multi_node = len(nodes) > 1
     rows = [
-        (_time(event) - offsets.get(node, 0.0), node, event)
+        (_time(event) - clock_offsets[node], node, event)
         for node, events in nodes.items()
         for event in events
     ]
@@ -62,17 +61,13 @@ def lines(
         shown = [*shown[:_MAX_FIRST], f"... {omitted} events left out ...", *shown[-_MAX_LAST:]]
     if not shown:
         return []
-    start_text = (
-        time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(start_time))
-        if start_time
-        else "time not known"
-    )
-    return [f"+0 s is {start_text}", *shown]
+    start = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(start_time))
+    return [f"+0 s is {start if start_time else 'time not known'}", *shown]
 
 
 def _time(event: Mapping[str, Any]) -> float:
     timestamp = event.get("time")
-    is_time = isinstance(timestamp, (int, float)) and 0 < timestamp < 1e11  # noqa: PLR2004 - the year 5138
+    is_time = isinstance(timestamp, (int, float)) and 0 < timestamp < _YEAR_5138
     return float(timestamp) if is_time and timestamp is not None else 0.0
 
 

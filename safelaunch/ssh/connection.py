@@ -222,7 +222,7 @@ class Channel:
         self._connection = connection
         self._channel = raw
         self._errors = bytearray()
-        self._truncated = False  # stderr was longer than the tail that is kept
+        self._truncated = False  # stderr was longer than STDERR_TAIL
         self._closed = False
         self._closed_stdin = False
         raw.settimeout(POLL)

@@ -88,7 +88,7 @@ def prefetch(source: Iterator[T], limit: int) -> Generator[T, None, None]:
         try:
             if all(put(item) for item in source):
                 put(None)
-        except BaseException as e:  # noqa: BLE001 - raised where it is wanted
+        except BaseException as e:  # noqa: BLE001 - raised by the consumer
             put(e)
 
     thread = threading.Thread(target=work, daemon=True)

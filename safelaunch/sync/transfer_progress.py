@@ -21,7 +21,7 @@ def join_some(paths: Sequence[str], limit: int = 5) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """How far a transfer is. `rate` in bytes a second; `eta` in seconds, None until it is known."""
+    """The progress of a transfer. `rate` in bytes per second; `eta` in seconds, None if unknown."""
 
     activity: str
     done: int

@@ -95,7 +95,7 @@ def _stored_probe(home: str, host: str) -> dict[str, object] | None:
 
 
 def _facts(host: str, probe: Mapping[str, object]) -> Facts:
-    from safelaunch.lint.env.host_versions import facts_from_probe
+    from safelaunch.lint.env.names import facts_from_probe
     from safelaunch.runtime.units import brief_duration
 
     age = probe.get("age")

@@ -35,6 +35,9 @@ _RECENT = (2, 29)  # an NCCL release that many installations do not have yet
 _OTHER_TIMEOUTS = {
     "deepspeed": "`deepspeed.init_distributed(timeout=...)`, or DEEPSPEED_TIMEOUT (minutes)",
 }
+# Names that show that a library was scanned: they are in every libnccl since 2.0, and in every
+# libtorch_cuda since 2.2. Without them (a CPU build of torch) the library's names are not known.
+_MARKER_NAMES = {"NCCL_": "NCCL_SHM_DISABLE", "TORCH_NCCL_": "TORCH_NCCL_DESYNC_DEBUG"}
 
 
 @functools.cache
@@ -54,7 +57,7 @@ def check(
     declared = Facts() if facts is None else facts
     for name, value in variables.items():
         yield from check_variable(name, value, declared)
-    yield from check_combinations(variables, declared)
+    yield from combinations.check(variables, declared)
 
 
 def check_variable(name: str, value: str | None, facts: Facts) -> Iterator[VariableProblem]:
@@ -67,35 +70,14 @@ def check_variable(name: str, value: str | None, facts: Facts) -> Iterator[Varia
         return
     value_problem = values.check(name, value, entry)
     if value_problem is not None:
-        yield VariableProblem(
-            f"env-{value_problem.id}",
-            name,
-            value_problem.message,
-            value_problem.fix,
-            value_problem.severity,
-        )
-
-
-def check_combinations(
-    variables: Mapping[str, str | None], facts: Facts
-) -> Iterator[VariableProblem]:
-    """Yield the problems of variables in combination, and with the known machines."""
-    for combination in combinations.check(variables, facts):
-        yield VariableProblem(
-            f"env-{combination.id}",
-            combination.name,
-            combination.message,
-            combination.fix,
-            combination.severity,
-        )
+        yield value_problem
 
 
 def _check_name(name: str, facts: Facts) -> VariableProblem | None:
     retired = table().retired.get(name)
     if retired is not None:
-        return (
-            None if _is_older_than_change(retired, facts) else _retired_name(name, retired, facts)
-        )
+        still_read = _is_older_than_change(retired, facts)
+        return None if still_read else _retired_name(name, retired, facts)
     entry = table().variables.get(name)
     if entry is not None:
         return _not_in_library(name, entry, facts)
@@ -105,12 +87,12 @@ def _check_name(name: str, facts: Facts) -> VariableProblem | None:
         message = f"`{name}`: no known version of NCCL or PyTorch reads it"
         fix = did_you_mean(name, (n for n in table().variables if n.startswith(_COMPLETE_PREFIXES)))
         return VariableProblem("env-unknown", name, message, fix or "check the name, or remove it")
-    similar = _similar_name(name) if name.startswith(_SPELLCHECKED) else None
+    names = table().variables if name.startswith(_SPELLCHECKED) else ()
+    similar = next((other for other in names if _differ_by_one(name, other)), None)
     if similar is None:
         return None
-    return VariableProblem(
-        "env-unknown", name, f"`{name}`: did you mean `{similar}`?", f"write {similar}"
-    )
+    message = f"`{name}`: did you mean `{similar}`?"
+    return VariableProblem("env-unknown", name, message, f"write {similar}")
 
 
 def _retired_name(name: str, entry: Mapping[str, str], facts: Facts) -> VariableProblem | None:
@@ -123,13 +105,11 @@ def _retired_name(name: str, entry: Mapping[str, str], facts: Facts) -> Variable
     if kind == "never":
         if name == "NCCL_TIMEOUT":
             fix = "set " + _timeout_setting(facts.launcher)
-        return VariableProblem(
-            "env-never-existed", name, f"`{name}` never existed{reason}", fix, ERROR
-        )
+        message = f"`{name}` never existed{reason}"
+        return VariableProblem("env-never-existed", name, message, fix, ERROR)
     if kind == "misspelt":
-        return VariableProblem(
-            "env-unknown", name, f"`{name}` is misspelt{reason}", fix, WARNING, rename
-        )
+        message = f"`{name}` is misspelt{reason}"
+        return VariableProblem("env-unknown", name, message, fix, WARNING, rename)
     if kind == "keep":
         return VariableProblem("env-renamed", name, f"`{name}`{reason}", "keep this name", NOTE)
     severity = NOTE if kind in ("build", "vendor", "outdated") else _removal_severity(entry, facts)
@@ -186,25 +166,47 @@ def _not_in_library(name: str, entry: Mapping[str, Any], facts: Facts) -> Variab
     if not installed or since is None or parse_version(installed) >= parse_version(since.group()):
         return None
     library = "NCCL" if group == "nccl" else "PyTorch"
-    message = (
-        f"`{name}` was added in {library} {since.group()}; {installed} on {facts.machine}"
-        " ignores it"
-    )
+    added = f"`{name}` was added in {library} {since.group()}"
+    message = f"{added}; {installed} on {facts.machine} ignores it"
     return VariableProblem("env-not-there", name, message, f"remove it, or use a newer {library}")
 
 
-def _similar_name(name: str) -> str | None:
-    """Return the known name that differs by one character, or None."""
-    return next(
-        (candidate for candidate in table().variables if _differ_by_one(name, candidate)), None
-    )
-
-
 def _differ_by_one(first: str, second: str) -> bool:
-    if abs(len(first) - len(second)) > 1:
-        return False
-    index = next(
-        (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first)
-    )
+    """Whether two names differ by one character: another, a missing or an additional one."""
+    pairs = enumerate(zip(first, second, strict=False))
+    index = next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))
     first_rest, second_rest = first[index:], second[index:]
     return first_rest[1:] in (second_rest, second_rest[1:]) or first_rest == second_rest[1:]
+
+
+def facts_from_probe(probe_result: Mapping[str, Any], machine: str) -> Facts:
+    """Return the facts in the output of `safelaunch facts`; unexpected values count as unknown."""
+    torch = probe_result.get("torch")
+    torch = torch if isinstance(torch, dict) else {}
+    nccl = torch.get("nccl")
+    return Facts(
+        nccl=_text(nccl.get("version")) if isinstance(nccl, dict) else None,
+        torch=_text(torch.get("version")),
+        library=_library_names(probe_result.get("names")),
+        machine=machine,
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _library_names(files: Any) -> frozenset[str] | None:
+    """Return the names in a host's libraries; None if a library was not read completely.
+
+    Names of a library that was not scanned count as present, so that they are not reported.
+    """
+    if not isinstance(files, dict) or not files:
+        return None
+    if not all(isinstance(names, list) for names in files.values()):
+        return None  # a library was not read completely
+    names_read = {name for names in files.values() for name in names if isinstance(name, str)}
+    unread = tuple(prefix for prefix, name in _MARKER_NAMES.items() if name not in names_read)
+    if len(unread) == len(_MARKER_NAMES):
+        return None
+    return frozenset(names_read | {name for name in table().variables if name.startswith(unread)})

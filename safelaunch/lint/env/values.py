@@ -10,19 +10,28 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config.schema.text_checks import shorten
+from safelaunch.lint.env.model import VariableProblem
 from safelaunch.lint.finding import ERROR, WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
-class ValueProblem(NamedTuple):
-    """A problem with a value."""
+class _ValueRule(NamedTuple):
+    """A check of one kind of value; `text` follows `NAME=value` in the message."""
 
-    id: str
-    message: str
-    fix: str | None
-    severity: str
+    is_valid: Callable[[str], object]
+    text: str
+    fix: str
+    severity: str = ERROR
+
+    def check(self, name: str, value: str) -> VariableProblem | None:
+        """Return the problem with a value, or None."""
+        if self.is_valid(value):
+            return None
+        message = f"`{name}={shorten(value)}`{self.text}"
+        fix = self.fix.format(name=name)
+        return VariableProblem("env-value", name, message, fix, self.severity)
 
 
 _NUMBER = re.compile(r"[ \t]*[-+]?(0[xX][0-9a-fA-F]+|[0-9]+)")
@@ -36,21 +45,19 @@ _DEBUG = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
 _MAX_RETRIES, _MAX_TIMEOUT, _LARGE_CHUNK = 7, 31, 1 << 20
 
 
-def check(name: str, value: str, entry: Mapping[str, Any]) -> ValueProblem | None:
+def check(name: str, value: str, entry: Mapping[str, Any]) -> VariableProblem | None:
     """Return the problem with the value of a variable in the table, or None."""
     if value.endswith("\r"):
         message = f"the value of `{name}` ends with a carriage return, which is part of the value"
-        return ValueProblem("carriage-return", message, "save the file with LF", ERROR)
+        return VariableProblem("env-carriage-return", name, message, "save the file with LF", ERROR)
     special = _SPECIAL.get(name)
     if special is not None and (problem := special(name, value)) is not None:
         return problem
     kind = entry["type"]
     if entry["group"] == "nccl" and (kind in ("bool01", "int", "bytes") or _is_numeric(entry)):
         return _nccl_number(name, value, kind)
-    if kind == "int":
-        return _torch_int(name, value) if name.startswith("TORCH_") else None
-    by_type = {"bool_torch": _torch_bool, "bool_hf": _hf_bool}.get(kind)
-    return None if by_type is None else by_type(name, value)
+    rule = _BY_TYPE.get(kind) if kind != "int" or name.startswith("TORCH_") else None
+    return rule.check(name, value) if rule is not None else None
 
 
 def _is_numeric(entry: Mapping[str, Any]) -> bool:
@@ -60,7 +67,7 @@ def _is_numeric(entry: Mapping[str, Any]) -> bool:
     return entry["type"] == "enum" and re.match(r"-?\d", first) is not None
 
 
-def _nccl_number(name: str, value: str, kind: str) -> ValueProblem | None:
+def _nccl_number(name: str, value: str, kind: str) -> VariableProblem | None:
     match = _NUMBER.match(value)
     shown = f"`{name}={shorten(value)}`"
     if match is None:
@@ -69,16 +76,16 @@ def _nccl_number(name: str, value: str, kind: str) -> ValueProblem | None:
     if match.end() < len(value.rstrip()):
         message = f"{shown}: NCCL reads {digits} and ignores the rest"
         fix = "write the number of bytes" if kind == "bytes" else "write digits only"
-        return ValueProblem("number", message, fix, ERROR)
+        return VariableProblem("env-number", name, message, fix, ERROR)
     plain = digits.lstrip("+-")
     octal = re.match(r"0[0-7]*", plain) if plain.isdigit() else None
     if octal is not None and int(octal.group(), 8) != int(plain):
         message = f"{shown}: a leading 0 makes it octal, NCCL reads {int(octal.group(), 8)}"
-        return ValueProblem("number", message, f"write {plain.lstrip('0')}", ERROR)
+        return VariableProblem("env-number", name, message, f"write {plain.lstrip('0')}", ERROR)
     return None
 
 
-def _nccl_word(name: str, value: str) -> ValueProblem:
+def _nccl_word(name: str, value: str) -> VariableProblem:
     """Return the problem of a word where NCCL expects a number."""
     is_yes, is_no = value.lower() in _YES, value.lower() in _NO
     harm, fix = "words count as 0", "write digits"
@@ -86,109 +93,89 @@ def _nccl_word(name: str, value: str) -> ValueProblem:
         harm = "nothing is disabled" if name.endswith("DISABLE") else "it is off"
     if is_yes or is_no:
         fix = f"write {name}={int(is_yes)}"
-    return ValueProblem("number", f"`{name}={shorten(value)}` means 0 to NCCL: {harm}", fix, ERROR)
-
-
-def _torch_int(name: str, value: str) -> ValueProblem | None:
-    if re.fullmatch(r"[-+]?\d+", value):
-        return None
-    message = f"`{name}={shorten(value)}`: PyTorch raises an error, it expects a number"
-    return ValueProblem("value", message, "write digits only", ERROR)
-
-
-def _torch_bool(name: str, value: str) -> ValueProblem | None:
-    if value.lower() in (*_TORCH_TRUE, *_TORCH_FALSE):
-        return None
-    message = (
-        f"`{name}={shorten(value)}`: PyTorch raises an error when the process group is created"
+    return VariableProblem(
+        "env-number", name, f"`{name}={shorten(value)}` means 0 to NCCL: {harm}", fix, ERROR
     )
-    fix = f"write {name}=1 or {name}=0"
-    if re.fullmatch(r"\d+", value):
-        return None  # some of these accept larger numbers in some releases
-    return ValueProblem("value", message, fix, ERROR)
 
 
-def _hf_bool(name: str, value: str) -> ValueProblem | None:
-    if value.lower() in (*_HF_TRUE, *_NO, "0", ""):
-        return None
-    message = f"`{name}={shorten(value)}` is false: only 1, ON, YES and TRUE are true"
-    return ValueProblem("value", message, f"write {name}=1 or {name}=0", ERROR)
+_BY_TYPE = {
+    "int": _ValueRule(
+        lambda value: re.fullmatch(r"[-+]?\d+", value),
+        ": PyTorch raises an error, it expects a number",
+        "write digits only",
+    ),
+    # some of these accept larger numbers in some releases
+    "bool_torch": _ValueRule(
+        lambda value: value.lower() in (*_TORCH_TRUE, *_TORCH_FALSE) or re.fullmatch(r"\d+", value),
+        ": PyTorch raises an error when the process group is created",
+        "write {name}=1 or {name}=0",
+    ),
+    "bool_hf": _ValueRule(
+        lambda value: value.lower() in (*_HF_TRUE, *_NO, "0", ""),
+        " is false: only 1, ON, YES and TRUE are true",
+        "write {name}=1 or {name}=0",
+    ),
+}
 
 
-def _level(name: str, value: str) -> ValueProblem | None:
+def _level(name: str, value: str) -> VariableProblem | None:
     if value in _LEVELS or value.isdigit():
         return None
     fix = f"write {value.upper()}" if value.upper() in _LEVELS else f"one of {', '.join(_LEVELS)}"
     message = f"`{name}={shorten(value)}`: not a level, NCCL silently ignores it"
-    return ValueProblem("value", message, fix, ERROR)
+    return VariableProblem("env-value", name, message, fix, ERROR)
 
 
-def _debug(name: str, value: str) -> ValueProblem | None:
-    if value.upper() in _DEBUG or not value:
-        return None
-    message = f"`{name}={shorten(value)}`: not a level, NCCL then prints nothing"
-    return ValueProblem("value", message, f"one of {', '.join(_DEBUG)}", WARNING)
-
-
-def _retries(name: str, value: str) -> ValueProblem | None:
-    if not value.isdigit() or int(value) <= _MAX_RETRIES:
-        return None
-    message = f"`{name}={shorten(value)}`: the field has three bits, the maximum is 7"
-    return ValueProblem("value", message, "write 7, and raise NCCL_IB_TIMEOUT instead", ERROR)
-
-
-def _timeout(name: str, value: str) -> ValueProblem | None:
-    if not value.isdigit() or 0 < int(value) <= _MAX_TIMEOUT:
-        return None
-    message = f"`{name}={shorten(value)}`: 0 or above 31 waits forever (4.096 us * 2^value)"
-    return ValueProblem("value", message, "22 is about two minutes with 7 retries", WARNING)
-
-
-def _chunk(name: str, value: str) -> ValueProblem | None:
-    if not value.isdigit() or int(value) < _LARGE_CHUNK:
-        return None
-    message = f"`{name}={shorten(value)}`: 1 MiB and more gave wrong results with NCCL 2.31.2"
-    return ValueProblem("value", message, "use 524288, as cloud recipes do", ERROR)
-
-
-def _debug_file(name: str, value: str) -> ValueProblem | None:
+def _debug_file(name: str, value: str) -> VariableProblem | None:
     if "%h" in value or "%p" in value or value.startswith("/dev/"):
         return None
     message = f"`{name}` without %h and %p: all ranks overwrite the same file"
-    return ValueProblem("value", message, f"{name}={shorten(value)}.%h.%p", WARNING)
+    return VariableProblem("env-value", name, message, f"{name}={shorten(value)}.%h.%p", WARNING)
 
 
-def _gloo(name: str, value: str) -> ValueProblem | None:
-    if not re.search(r"[\^=]", value):
-        return None
-    message = f"`{name}={shorten(value)}`: gloo accepts exact names only, no `^` and no `=`"
-    return ValueProblem("value", message, "use the name that `ip -br link` shows", ERROR)
-
-
-def _wandb(name: str, value: str) -> ValueProblem | None:
-    if value != "dryrun":
-        return None
-    message = f"`{name}=dryrun` is the old name of offline"
-    return ValueProblem("value", message, f"write {name}=offline", WARNING)
-
-
-def _disable(name: str, value: str) -> ValueProblem | None:
-    if not value.isdigit() or int(value) in (0, 1):
-        return None
-    message = f"`{name}={shorten(value)}`: has an effect only if it is exactly 1"
-    return ValueProblem("value", message, f"write {name}=1", WARNING)
-
-
+_CHUNK = _ValueRule(
+    lambda value: not value.isdigit() or int(value) < _LARGE_CHUNK,
+    ": 1 MiB and more gave wrong results with NCCL 2.31.2",
+    "use 524288, as cloud recipes do",
+)
 _SPECIAL = {
     "NCCL_P2P_LEVEL": _level,
     "NCCL_NET_GDR_LEVEL": _level,
-    "NCCL_DEBUG": _debug,
     "NCCL_DEBUG_FILE": _debug_file,
-    "NCCL_IB_RETRY_CNT": _retries,
-    "NCCL_IB_TIMEOUT": _timeout,
-    "NCCL_CHUNK_SIZE": _chunk,
-    "NCCL_P2P_NET_CHUNKSIZE": _chunk,
-    "NCCL_P2P_DISABLE": _disable,
-    "GLOO_SOCKET_IFNAME": _gloo,
-    "WANDB_MODE": _wandb,
+    "NCCL_DEBUG": _ValueRule(
+        lambda value: value.upper() in _DEBUG or not value,
+        ": not a level, NCCL then prints nothing",
+        f"one of {', '.join(_DEBUG)}",
+        WARNING,
+    ).check,
+    "NCCL_IB_RETRY_CNT": _ValueRule(
+        lambda value: not value.isdigit() or int(value) <= _MAX_RETRIES,
+        ": the field has three bits, the maximum is 7",
+        "write 7, and raise NCCL_IB_TIMEOUT instead",
+    ).check,
+    "NCCL_IB_TIMEOUT": _ValueRule(
+        lambda value: not value.isdigit() or 0 < int(value) <= _MAX_TIMEOUT,
+        ": 0 or above 31 waits forever (4.096 us * 2^value)",
+        "22 is about two minutes with 7 retries",
+        WARNING,
+    ).check,
+    "NCCL_CHUNK_SIZE": _CHUNK.check,
+    "NCCL_P2P_NET_CHUNKSIZE": _CHUNK.check,
+    "NCCL_P2P_DISABLE": _ValueRule(
+        lambda value: not value.isdigit() or int(value) in (0, 1),
+        ": has an effect only if it is exactly 1",
+        "write {name}=1",
+        WARNING,
+    ).check,
+    "GLOO_SOCKET_IFNAME": _ValueRule(
+        lambda value: not re.search(r"[\^=]", value),
+        ": gloo accepts exact names only, no `^` and no `=`",
+        "use the name that `ip -br link` shows",
+    ).check,
+    "WANDB_MODE": _ValueRule(
+        lambda value: value != "dryrun",
+        " is the old name of offline",
+        "write {name}=offline",
+        WARNING,
+    ).check,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _OPERATORS = ("&&", "||", "|&", ";;", "|", "&", ";", "(", ")")
 _REDIRECTION = re.compile(r"\d*(<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)|&>>|&>")
@@ -15,8 +16,7 @@ _LOOKAHEAD = 20  # lines
 _CLOSES = {"(": ")", "{": "}", "`": "`"}
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """A word: its raw text, its value without quotes, and whether bash expands something in it."""
 
     raw: str
@@ -33,9 +33,13 @@ class ShellCommand:
     words: list[Word] = field(default_factory=list)
     operator: str = "\n"
 
+    @property
+    def values(self) -> list[str]:
+        """The words without quotes."""
+        return [word.value for word in self.words]
 
-@dataclass(frozen=True, slots=True)
-class BrokenContinuation:
+
+class BrokenContinuation(NamedTuple):
     """A backslash that does not continue the command; `why` is blanks, blank line or comment."""
 
     line: int
@@ -81,15 +85,13 @@ class _Splitter:
         elif char == "\n":
             self._newline()
         elif char == "#":
-            self._comment()
+            self.pos = self._find("\n")
         elif char == "\\" and self._is_continued():
             pass
         elif (match := _REDIRECTION.match(text, at)) is not None:
             self.redirection = match.group().lstrip("0123456789")
             self.pos = match.end()
-        elif (
-            operator := next((o for o in _OPERATORS if text.startswith(o, at)), None)
-        ) is not None:
+        elif operator := next((o for o in _OPERATORS if text.startswith(o, at)), ""):
             self.pos += len(operator)
             self._end(operator)
         else:
@@ -107,9 +109,10 @@ class _Splitter:
         self.line += 1
         self.line_start = self.pos
 
-    def _comment(self) -> None:
-        end = self.text.find("\n", self.pos)
-        self.pos = len(self.text) if end < 0 else end
+    def _find(self, text: str) -> int:
+        """Return the position of the next `text`, else the end of the script."""
+        position = self.text.find(text, self.pos)
+        return len(self.text) if position < 0 else position
 
     def _end(self, operator: str) -> None:
         self.redirection = ""
@@ -120,8 +123,7 @@ class _Splitter:
 
     def _skip_document(self, delimiter: str) -> None:
         while self.pos < len(self.text):
-            end = self.text.find("\n", self.pos)
-            end = len(self.text) if end < 0 else end
+            end = self._find("\n")
             line = self.text[self.pos : end]
             self.pos = min(end + 1, len(self.text))
             self._next_line()
@@ -151,9 +153,8 @@ class _Splitter:
         words = self.script.commands[-1].words
         if not is_broken or next_index is None or not words:
             return
-        deeper = _indent(self.lines[self.line + next_index]) > _indent(
-            self.lines[words[0].line - 1]
-        )
+        first, following_line = self.lines[words[0].line - 1], self.lines[self.line + next_index]
+        deeper = _indent(following_line) > _indent(first)
         only_settings = all(re.match(r"[A-Za-z_]\w*=", word.raw) for word in words)
         if following[next_index].startswith("-") or only_settings or deeper:
             self._break("comment" if following[0] else "blank line")
@@ -203,9 +204,7 @@ class _Splitter:
         return char, False
 
     def _until(self, end: str) -> str:
-        end_index = self.text.find(end, self.pos)
-        end_index = len(self.text) if end_index < 0 else end_index
-        inside = self.text[self.pos : end_index]
+        inside = self.text[self.pos : self._find(end)]
         self._advance(len(inside) + 1)
         return inside
 

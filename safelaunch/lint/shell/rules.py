@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch import launchers
 from safelaunch.lint import secrets
 from safelaunch.lint.finding import BOM, CRLF, ERROR, WARNING, Edit, LintFinding
-from safelaunch.lint.shell import lexer
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
@@ -76,19 +75,16 @@ def check_bytes(text: TextFile, harm: str) -> Iterator[LintFinding]:
 
 def assignments(script: Script) -> list[Assignment]:
     """Return the variables that a script sets for itself or for commands, in order."""
-    return [
-        assignment for command in script.commands for assignment in _command_assignments(command)
-    ]
+    return [setting for command in script.commands for setting in _command_assignments(command)]
 
 
 def exported_names(script: Script) -> frozenset[str] | None:
     """Return the names in `export NAME`; None if the script exports all variables (set -a)."""
     names: set[str] = set()
     for command in script.commands:
-        values = command_values(command.words)
-        if values[:1] == ["set"] and (
-            "allexport" in values or _SET_ALLEXPORT.match(" ".join(values))
-        ):
+        values = command.values
+        exports_all = "allexport" in values or _SET_ALLEXPORT.match(" ".join(values))
+        if values[:1] == ["set"] and exports_all:
             return None
         if values[:1] == ["export"] or values[:2] == ["declare", "-x"]:
             names |= set(values[1:])
@@ -98,26 +94,20 @@ def exported_names(script: Script) -> frozenset[str] | None:
 def find_launcher(script: Script) -> str | None:
     """Return the name of the launcher that a script calls, or None."""
     programs = {call.split()[0]: name for call, name in launchers.programs().items()}
-    programs.setdefault(
-        "deepspeed", "deepspeed"
-    )  # not a launcher of safelaunch; the rules know its timeout
+    programs.setdefault("deepspeed", "deepspeed")  # no launcher of ours: the rules have its timeout
     for command in script.commands:
         words = [word.value for word in command.words if not _ASSIGNMENT.match(word.raw)]
-        names = [word.rpartition("/")[2] for word in words[:4]]
-        for name in names:
-            if name in programs:
-                return programs[name]
-        for word in words:
-            module = launchers.find_module(word) if "." in word else None
-            if module is not None:
-                return module
+        names = (programs.get(word.rpartition("/")[2]) for word in words[:4])
+        modules = (launchers.find_module(word) for word in words if "." in word)
+        if launcher := next(filter(None, (*names, *modules)), None):
+            return launcher
     return None
 
 
 def _command_assignments(command: ShellCommand) -> Iterator[Assignment]:
     words = [word for word in command.words if word.raw not in _PREFIX_WORDS]
     first = words[0].value if words else ""
-    if first == "export" or (first in ("declare", "typeset") and "-x" in command_values(words)):
+    if first == "export" or (first in ("declare", "typeset") and "-x" in command.values):
         yield from (_assignment(word, True) for word in words[1:] if _ASSIGNMENT.match(word.raw))
         return
     leading: list[Word] = []
@@ -132,11 +122,6 @@ def _command_assignments(command: ShellCommand) -> Iterator[Assignment]:
             yield _assignment(word, True)
 
 
-def command_values(words: list[Word]) -> list[str]:
-    """Return the values of words, without quotes."""
-    return [word.value for word in words]
-
-
 def _assignment(word: Word, is_exported: bool) -> Assignment:
     match = _ASSIGNMENT.match(word.raw)
     return Assignment(match["name"] if match else "", word, is_exported)
@@ -149,18 +134,11 @@ def _breaks(file: str, script: Script) -> Iterator[LintFinding]:
             fix = "remove the blanks"
         else:
             message = f"a {line_break.why} after a line that ends with `\\`: the command ends there"
-            fix = (
-                f"remove the {line_break.why}"
-                if line_break.why == "blank line"
-                else "move the comment up"
-            )
-        edit = (
-            Edit(line_break.line, line_break.column, "\\" + line_break.blanks, "\\")
-            if line_break.blanks
-            else None
-        )
-        rule = "shell-continuation"
-        yield LintFinding(file, line_break.line, line_break.column, rule, message, fix, ERROR, edit)
+            fixes = {"blank line": "remove the blank line", "comment": "move the comment up"}
+            fix = fixes[line_break.why]
+        line, column, blanks = line_break.line, line_break.column, line_break.blanks
+        edit = Edit(line, column, "\\" + blanks, "\\") if blanks else None
+        yield LintFinding(file, line, column, "shell-continuation", message, fix, ERROR, edit)
 
 
 def _tee(text: TextFile, script: Script) -> Iterator[LintFinding]:
@@ -168,13 +146,15 @@ def _tee(text: TextFile, script: Script) -> Iterator[LintFinding]:
     has_pipefail = "pipefail" in shebang
     piped: ShellCommand | None = None  # the first command of the pipeline
     for command in script.commands:
-        values = command_values(command.words)
+        values = command.values
         if values[:1] == ["set"] and "pipefail" in values:
             has_pipefail = "+o" not in values
         name = next((v for v in values if v not in _PREFIX_WORDS and "=" not in v), "")
-        is_piped = name == "tee" and piped is not None and _is_job(piped)
-        if is_piped and not has_pipefail and not _reads_pipestatus(text, command.words[0].line):
-            yield _tee_finding(text.file, command.words[0], shebang)
+        if name == "tee" and piped is not None and _is_job(piped) and not has_pipefail:
+            word = command.words[0]
+            following = text.lines[word.line - 1 : word.line + 20]
+            if not any("pipestatus" in line.lower() for line in following):
+                yield _tee_finding(text.file, word, shebang)
         if command.operator not in ("|", "|&"):
             piped = None
         elif piped is None:
@@ -184,10 +164,6 @@ def _tee(text: TextFile, script: Script) -> Iterator[LintFinding]:
 def _is_job(command: ShellCommand) -> bool:
     words = [w.value for w in command.words if w.value not in _PREFIX_WORDS and "=" not in w.value]
     return bool(words) and words[0] not in _MINOR_COMMANDS and words[0] != "}"
-
-
-def _reads_pipestatus(text: TextFile, line: int) -> bool:
-    return any("PIPESTATUS" in s or "pipestatus" in s for s in text.lines[line - 1 : line + 20])
 
 
 def _tee_finding(file: str, word: Word, shebang: str) -> LintFinding:
@@ -208,12 +184,10 @@ def _devices(text: TextFile, setting: Assignment, script: Script) -> Iterator[Li
     match = _SPACED_END.match(value_text) or _SPACED.match(value_text)
     if match is None or not re.search(r"\s", match["list"]):
         return
-    is_split = word.value.endswith(",") and _has_word_after(script, word)
-    problem = (
-        "the text after the blank is not part of the value"
-        if is_split
-        else "the list contains blanks"
-    )
+    problem = "the list contains blanks"
+    has_word_after = any(word in command.words[:-1] for command in script.commands)
+    if word.value.endswith(",") and has_word_after:
+        problem = "the text after the blank is not part of the value"
     new = re.sub(r"\s+", "", match["list"])
     message = f"`{setting.name}={match['list']}`: {problem}"
     column = word.column + len(setting.name) + match.start("list")
@@ -222,40 +196,27 @@ def _devices(text: TextFile, setting: Assignment, script: Script) -> Iterator[Li
     yield LintFinding(text.file, word.line, word.column, "shell-devices", message, fix, ERROR, edit)
 
 
-def _has_word_after(script: Script, word: Word) -> bool:
-    return any(word in command.words[:-1] for command in script.commands)
-
-
 def _passwords(file: str, command: ShellCommand) -> Iterator[LintFinding]:
     """Yield passwords and tokens among the arguments of a command."""
     words = command.words
+
+    def finding(word: Word, what: str) -> LintFinding:
+        return secrets.secret_finding(file, word.line, word.column, what)
+
     for word, next_word in pairwise(words):
         is_flag = word.value.startswith("--") and _is_secret_flag(word.value)
         is_sshpass = word.value == "-p" and words[0].value.rpartition("/")[2] == "sshpass"
-        if (is_flag or is_sshpass) and _is_secret_word(next_word):
-            yield secrets.secret_finding(
-                file, next_word.line, next_word.column, f"the value of {word.value}"
-            )
+        is_literal = not next_word.expands and not next_word.value.startswith("-")
+        if (is_flag or is_sshpass) and is_literal and secrets.is_literal(next_word.value):
+            yield finding(next_word, f"the value of {word.value}")
         if word.value == "login" and re.fullmatch(r"[0-9a-f]{40}", words[-1].value):
-            yield secrets.secret_finding(
-                file, words[-1].line, words[-1].column, "an API key of wandb"
-            )
+            yield finding(words[-1], "an API key of wandb")
     for word in words:
         name, _, value = word.value.partition("=")
         is_flag = word.raw.startswith("--") and _is_secret_flag(name)
         if is_flag and value and not word.expands and secrets.is_literal(value):
-            yield secrets.secret_finding(file, word.line, word.column, f"the value of {name}")
+            yield finding(word, f"the value of {name}")
 
 
 def _is_secret_flag(flag: str) -> bool:
     return is_secret_name(flag.lstrip("-").replace("-", "_"))
-
-
-def _is_secret_word(word: Word) -> bool:
-    literal = not word.expands and not word.value.startswith("-")
-    return literal and secrets.is_literal(word.value)
-
-
-def parse(text: TextFile) -> Script:
-    """Return the commands of a script."""
-    return lexer.split(text.text)

@@ -24,18 +24,11 @@ def check_yaml(text: TextFile, facts: Facts) -> tuple[FileKind, list[LintFinding
     variables = file_variables.check_yaml(document, text.file, kind, facts)
     if kind in (FileKind.JOB, FileKind.PROFILE, FileKind.HOSTS):
         return kind, list(variables)  # safelaunch.config checks everything else, more strictly
-    findings = [*document.findings, *_secrets(text, document), *_keys(kind, document, text.file)]
+    secret_findings = secrets.with_tokens(text, secrets.check_keys(document, text.file))
+    findings = [*document.findings, *secret_findings, *_keys(kind, document, text.file)]
     if kind is not FileKind.OTHER:
         findings += [*rules.check_types(document, text.file), *variables]
     return kind, findings
-
-
-def _secrets(text: TextFile, document: Document) -> list[LintFinding]:
-    findings = list(secrets.check_text(text))
-    secret_lines = {f.line for f in findings}
-    return findings + [
-        f for f in secrets.check_keys(document, text.file) if f.line not in secret_lines
-    ]
 
 
 def check_json(text: TextFile) -> tuple[FileKind, list[LintFinding]]:
@@ -56,9 +49,8 @@ def check_json(text: TextFile) -> tuple[FileKind, list[LintFinding]]:
 def _kind(text: TextFile, document: Document) -> FileKind:
     launcher = document.value("launcher")
     parents = [s.text for s in document.scalars if s.path[:1] == ("extends",) and not s.is_key]
-    return file_kinds.kind_by_keys(
-        text.file, document.keys, launcher.text if launcher else None, parents
-    )
+    name = launcher.text if launcher else None
+    return file_kinds.kind_by_keys(text.file, document.keys, name, parents)
 
 
 def _keys(kind: FileKind, document: Document, file: str) -> Iterable[LintFinding]:

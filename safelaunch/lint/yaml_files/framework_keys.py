@@ -22,71 +22,58 @@ if TYPE_CHECKING:
 ID = "config-key"
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 class _KeySet(NamedTuple):
-    current: frozenset[str]
-    older: frozenset[str]
-    severity: str
-    harm: str
+    """The keys of one mapping, separated by spaces, and the severity and harm of any other."""
+
+    effect: tuple[str, str]
+    current: str
+    older: str = ""
     prefix: str = ""  # accelerate adds it to keys that lack it
 
 
+_UNREAD_BY_ACCELERATE = (WARNING, "accelerate does not read this key here")
+_UNREAD_BY_DEEPSPEED = (WARNING, "DeepSpeed does not read this key here")
+_FORBIDDEN = (ERROR, "DeepSpeed refuses the file (extra keys are forbidden here)")
 _ACCELERATE_TOP = _KeySet(
-    _names(
-        "command_file commands compute_environment debug deepspeed_config distributed_type"
-        " downcast_bf16 dynamo_config enable_cpu_affinity fp8_config fsdp_config gpu_ids"
-        " machine_rank main_process_ip main_process_port main_training_function"
-        " megatron_lm_config mixed_precision mpirun_config num_machines num_processes"
-        " parallelism_config rdzv_backend same_network tpu_env tpu_name tpu_use_cluster"
-        " tpu_use_sudo tpu_vm tpu_zone use_cpu"
-    ),
-    _names("fp16 dynamo_backend tpu_cluster ipex_config use_xpu num_cpu_threads_per_process"),
-    ERROR,
-    "accelerate refuses the file (ValueError: unknown keys)",
+    (ERROR, "accelerate refuses the file (ValueError: unknown keys)"),
+    "command_file commands compute_environment debug deepspeed_config distributed_type"
+    " downcast_bf16 dynamo_config enable_cpu_affinity fp8_config fsdp_config gpu_ids"
+    " machine_rank main_process_ip main_process_port main_training_function"
+    " megatron_lm_config mixed_precision mpirun_config num_machines num_processes"
+    " parallelism_config rdzv_backend same_network tpu_env tpu_name tpu_use_cluster"
+    " tpu_use_sudo tpu_vm tpu_zone use_cpu",
+    older="fp16 dynamo_backend tpu_cluster ipex_config use_xpu num_cpu_threads_per_process",
 )
 _ACCELERATE_BLOCKS = {
     "deepspeed_config": _KeySet(
-        _names(
-            "deepspeed_config_file deepspeed_exclusion_filter deepspeed_hostfile"
-            " deepspeed_inclusion_filter deepspeed_moe_layer_cls_names"
-            " deepspeed_multinode_launcher gradient_accumulation_steps gradient_clipping"
-            " offload_optimizer_device offload_optimizer_nvme_path offload_param_device"
-            " offload_param_nvme_path zero3_init_flag zero3_save_16bit_model zero_stage"
-        ),
-        _names("zero3_save_fp16_model use_deepspeed_config"),
-        WARNING,
-        "accelerate does not read this key here; DeepSpeed uses its default",
+        (WARNING, "accelerate does not read this key here; DeepSpeed uses its default"),
+        "deepspeed_config_file deepspeed_exclusion_filter deepspeed_hostfile"
+        " deepspeed_inclusion_filter deepspeed_moe_layer_cls_names"
+        " deepspeed_multinode_launcher gradient_accumulation_steps gradient_clipping"
+        " offload_optimizer_device offload_optimizer_nvme_path offload_param_device"
+        " offload_param_nvme_path zero3_init_flag zero3_save_16bit_model zero_stage",
+        older="zero3_save_fp16_model use_deepspeed_config",
     ),
     "fsdp_config": _KeySet(
-        _names(
-            "fsdp_activation_checkpointing fsdp_activation_checkpointing_offload"
-            " fsdp_auto_wrap_policy fsdp_backward_prefetch fsdp_cpu_ram_efficient_loading"
-            " fsdp_forward_prefetch fsdp_min_num_params fsdp_offload_params"
-            " fsdp_reshard_after_forward fsdp_sharding_strategy fsdp_state_dict_type"
-            " fsdp_sync_module_states fsdp_transformer_layer_cls_to_wrap fsdp_use_orig_params"
-            " fsdp_version"
-        ),
-        _names("fsdp_backward_prefetch_policy"),
-        WARNING,
-        "accelerate does not read this key here",
-        "fsdp_",
+        _UNREAD_BY_ACCELERATE,
+        "fsdp_activation_checkpointing fsdp_activation_checkpointing_offload"
+        " fsdp_auto_wrap_policy fsdp_backward_prefetch fsdp_cpu_ram_efficient_loading"
+        " fsdp_forward_prefetch fsdp_min_num_params fsdp_offload_params"
+        " fsdp_reshard_after_forward fsdp_sharding_strategy fsdp_state_dict_type"
+        " fsdp_sync_module_states fsdp_transformer_layer_cls_to_wrap fsdp_use_orig_params"
+        " fsdp_version",
+        older="fsdp_backward_prefetch_policy",
+        prefix="fsdp_",
     ),
     "dynamo_config": _KeySet(
-        _names(
-            "dynamo_backend dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph"
-            " dynamo_use_regional_compilation"
-        ),
-        frozenset(),
-        WARNING,
-        "accelerate does not read this key here",
-        "dynamo_",
+        _UNREAD_BY_ACCELERATE,
+        "dynamo_backend dynamo_mode dynamo_use_dynamic dynamo_use_fullgraph"
+        " dynamo_use_regional_compilation",
+        prefix="dynamo_",
     ),
 }
 # keys that belong into a DeepSpeed configuration
-_DEEPSPEED_ONLY = _names(
+_DEEPSPEED_ONLY = (
     "reduce_bucket_size allgather_bucket_size overlap_comm contiguous_gradients reduce_scatter"
     " allgather_partitions round_robin_gradients sub_group_size stage3_prefetch_bucket_size"
     " stage3_param_persistence_threshold stage3_max_live_parameters stage3_max_reuse_distance"
@@ -95,28 +82,23 @@ _DEEPSPEED_ONLY = _names(
 )
 
 _DEEPSPEED_TOP = _KeySet(
-    _names(
-        "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet"
-        " communication_data_type comms_logger compile csv_monitor data_efficiency data_types"
-        " dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc dump_state"
-        " expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op"
-        " gradient_clipping gradient_predivide_factor hybrid_engine log_level"
-        " managed_gradient_accumulation memory_breakdown optimizer pipeline prescale_gradients"
-        " scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print"
-        " tensor_parallel tensorboard timers torch_autocast train_batch_size"
-        " train_micro_batch_size_per_gpu use_data_before_expert_parallelism vocabulary_size wandb"
-        " wall_clock_breakdown weight_quantization zero_allow_untested_optimizer"
-        " zero_force_ds_cpu_optimizer zero_optimization allgather_size data_parallel_size"
-    ),
-    _names(
-        "amp compression_training curriculum_learning eigenvalue elasticity fp32_allreduce"
-        " graph_harvesting nebula progressive_layer_drop quantize_training sparse_attention"
-        " sparse_gradients hf_ds_config"
-    ),
-    WARNING,
-    "DeepSpeed does not read this key",
+    (WARNING, "DeepSpeed does not read this key"),
+    "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet"
+    " communication_data_type comms_logger compile csv_monitor data_efficiency data_types"
+    " dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc dump_state"
+    " expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op"
+    " gradient_clipping gradient_predivide_factor hybrid_engine log_level"
+    " managed_gradient_accumulation memory_breakdown optimizer pipeline prescale_gradients"
+    " scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print"
+    " tensor_parallel tensorboard timers torch_autocast train_batch_size"
+    " train_micro_batch_size_per_gpu use_data_before_expert_parallelism vocabulary_size wandb"
+    " wall_clock_breakdown weight_quantization zero_allow_untested_optimizer"
+    " zero_force_ds_cpu_optimizer zero_optimization allgather_size data_parallel_size",
+    older="amp compression_training curriculum_learning eigenvalue elasticity fp32_allreduce"
+    " graph_harvesting nebula progressive_layer_drop quantize_training sparse_attention"
+    " sparse_gradients hf_ds_config",
 )
-_ZERO = _names(
+_ZERO = (
     "stage contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce"
     " allgather_partitions allgather_bucket_size overlap_comm compute_grad_norm"
     " load_from_fp32_weights elastic_checkpoint offload_param offload_optimizer zenflow"
@@ -127,51 +109,37 @@ _ZERO = _names(
     " pipeline_loading_checkpoint override_module_apply log_trace_cache_warnings"
     " enable_sanity_checks save_muon_momentum_buffer_in_memory leaf_module"
 )
-_STAGE_3 = _names(
+_STAGE_3 = (
     "prefetch_bucket_size param_persistence_threshold model_persistence_threshold"
     " max_live_parameters max_reuse_distance gather_16bit_weights_on_model_save"
     " module_granularity_threshold use_all_reduce_for_fetch_params allgather_sequential"
 )
-_FORBIDDEN = "DeepSpeed refuses the file (extra keys are forbidden here)"
 _DEEPSPEED_BLOCKS = {
     ("zero_optimization",): _KeySet(
-        _ZERO | _STAGE_3 | {f"stage3_{name}" for name in _STAGE_3},
-        _names("mics_shard_size mics_hierarchical_params_gather zeropp_loco_param"),
-        ERROR,
         _FORBIDDEN,
+        f"{_ZERO} {_STAGE_3} " + " ".join(f"stage3_{name}" for name in _STAGE_3.split()),
+        older="mics_shard_size mics_hierarchical_params_gather zeropp_loco_param",
     ),
     ("zero_optimization", "offload_param"): _KeySet(
-        _names("device nvme_path buffer_count buffer_size max_in_cpu pin_memory"),
-        frozenset(),
-        ERROR,
         _FORBIDDEN,
+        "device nvme_path buffer_count buffer_size max_in_cpu pin_memory",
     ),
     ("zero_optimization", "offload_optimizer"): _KeySet(
-        _names(
-            "device nvme_path buffer_count pin_memory pipeline_read pipeline_write fast_init ratio"
-            " super_offload cpuadam_cores_perc pipeline"
-        ),
-        frozenset(),
-        ERROR,
         _FORBIDDEN,
+        "device nvme_path buffer_count pin_memory pipeline_read pipeline_write fast_init ratio"
+        " super_offload cpuadam_cores_perc pipeline",
     ),
     ("fp16",): _KeySet(
-        _names(
-            "enabled auto_cast loss_scale initial_scale_power loss_scale_window hysteresis"
-            " consecutive_hysteresis min_loss_scale fp16_master_weights_and_grads"
-        ),
-        _names("opt_level"),
-        WARNING,
-        "DeepSpeed does not read this key here",
+        _UNREAD_BY_DEEPSPEED,
+        "enabled auto_cast loss_scale initial_scale_power loss_scale_window hysteresis"
+        " consecutive_hysteresis min_loss_scale fp16_master_weights_and_grads",
+        older="opt_level",
     ),
     ("bf16",): _KeySet(
-        _names(
-            "enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads"
-            " bf16_optimizer_states"
-        ),
-        _names("auto_cast loss_scale initial_scale_power loss_scale_window hysteresis"),
-        WARNING,
-        "DeepSpeed does not read this key here",
+        _UNREAD_BY_DEEPSPEED,
+        "enabled immediate_grad_update check_grad_overflow bf16_master_weights_and_grads"
+        " bf16_optimizer_states",
+        older="auto_cast loss_scale initial_scale_power loss_scale_window hysteresis",
     ),
 }
 
@@ -196,15 +164,17 @@ def check_deepspeed(document: Document, file: str) -> Iterator[LintFinding]:
 def _unknown_keys(
     document: Document, file: str, path: tuple[str, ...], block: _KeySet
 ) -> Iterator[LintFinding]:
-    accepted = block.current | block.older
+    current = block.current.split()
+    accepted = {*current, *block.older.split()}
     for key in document.keys_below(*path):
         name = key.text
         if name in accepted or block.prefix + name in accepted or name.startswith(("_", "#", "//")):
             continue
         where = f" under `{'.'.join(path)}`" if path else ""
-        if path == ("deepspeed_config",) and name in _DEEPSPEED_ONLY:
+        if path == ("deepspeed_config",) and name in _DEEPSPEED_ONLY.split():
             fix = "move it to a DeepSpeed JSON file, and set `deepspeed_config_file` to that file"
         else:
-            fix = did_you_mean(name, block.current) or "remove it"
-        message = f"`{name}`{where}: {block.harm}"
-        yield LintFinding(file, key.line, key.column, ID, message, fix, block.severity)
+            fix = did_you_mean(name, current) or "remove it"
+        severity, harm = block.effect
+        message = f"`{name}`{where}: {harm}"
+        yield LintFinding(file, key.line, key.column, ID, message, fix, severity)

@@ -85,7 +85,8 @@ def _check_type(scalar: Scalar, file: str) -> LintFinding | None:
         difference = f"PyYAML reads {pyyaml.description}; in YAML 1.2 and JSON it is text"
     elif new is not None or pyyaml.kind == "error":
         rule, severity = "yaml-type", WARNING
-        difference = f"PyYAML reads {pyyaml.description}, the YAML 1.2 standard {_standard(text)}"
+        standard = scalars.standard_value(text).description
+        difference = f"PyYAML reads {pyyaml.description}, the YAML 1.2 standard {standard}"
     else:
         return None
     edit = None if new is None else Edit(scalar.line, scalar.column, text, new)
@@ -94,10 +95,6 @@ def _check_type(scalar: Scalar, file: str) -> LintFinding | None:
     quoted = f'put it in quotes: "{_short(text)}"'
     fix = quoted if scalar.is_key and new is None else _suggest_fix(text, pyyaml, ruamel, new)
     return LintFinding(file, scalar.line, scalar.column, rule, message, fix, severity, edit)
-
-
-def _standard(text: str) -> str:
-    return scalars.standard_value(text).description
 
 
 def _suggest_fix(
@@ -154,10 +151,8 @@ class _EventReader:
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            path = self._path()
-            self.stack.append(
-                _OpenCollection(isinstance(event, yaml.MappingStartEvent), path, {}, [])
-            )
+            is_map = isinstance(event, yaml.MappingStartEvent)
+            self.stack.append(_OpenCollection(is_map, self._path(), {}, []))
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self.stack.pop()
         elif isinstance(event, yaml.AliasEvent):
@@ -168,17 +163,14 @@ class _EventReader:
     def _scalar(self, event: Any) -> None:
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         is_plain = event.style in (None, "") and event.implicit[0]
-        if self._expects_key():
-            top = self.stack[-1]
+        top = self.stack[-1] if self.stack else None
+        if top is not None and top.is_map and not top.pending_key:
             self._check_duplicate(top, event.value, is_plain, line, column)
             self.scalars.append(Scalar(event.value, is_plain, line, column, top.path, True))
             top.pending_key.append(event.value)
             return
         path = self._path()
         self.scalars.append(Scalar(event.value, is_plain, line, column, path, False))
-
-    def _expects_key(self) -> bool:
-        return bool(self.stack) and self.stack[-1].is_map and not self.stack[-1].pending_key
 
     def _path(self) -> tuple[str, ...]:
         """Return the path of the current value, which may be a key that is not a scalar."""
@@ -199,12 +191,10 @@ class _EventReader:
             return
         value = scalars.pyyaml_value(text) if is_plain else scalars.TEXT
         key = (value.kind, value.value or text)
-        first = top.keys.get(key)
-        if first is None:
+        if key not in top.keys:
             top.keys[key] = line
             return
         message = f"duplicate key `{_short(text)}`: the last one silently wins"
-        fix = f"keep one; the first is in line {first}"
-        self.findings.append(
-            LintFinding(self.file, line, column, "yaml-duplicate", message, fix, ERROR)
-        )
+        fix = f"keep one; the first is in line {top.keys[key]}"
+        finding = LintFinding(self.file, line, column, "yaml-duplicate", message, fix, ERROR)
+        self.findings.append(finding)

@@ -9,7 +9,11 @@ from __future__ import annotations
 import math
 import re
 from datetime import date
-from typing import NamedTuple
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _DATE = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)|(?P<year>\d{4})-(?P<month>\d\d?)-(?P<day>\d\d?)(?:[Tt]|[ \t]+)"
@@ -71,10 +75,8 @@ _ERROR = ScalarValue("error")
 
 def pyyaml_value(text: str) -> ScalarValue:
     """Return the value that `yaml.safe_load` reads from a plain scalar."""
-    if text in _TRUE_1_1 or text in _FALSE_1_1:
-        return ScalarValue("boolean", "true" if text in _TRUE_1_1 else "false")
-    if text[:1] not in _NUMERIC_START:
-        return _non_numeric(text)
+    if (value := _non_numeric(text, _TRUE_1_1, _FALSE_1_1)) is not None:
+        return value
     if _FLOAT_1_1.fullmatch(text):
         return _float(text)
     return _int_1_1(text) if _INT_1_1.fullmatch(text) else _timestamp(text)
@@ -82,10 +84,8 @@ def pyyaml_value(text: str) -> ScalarValue:
 
 def ruamel_value(text: str) -> ScalarValue:
     """Return the value that `ruamel.yaml.YAML(typ="safe")` (YAML 1.2) reads from a plain scalar."""
-    if text in _TRUE or text in _FALSE:
-        return ScalarValue("boolean", "true" if text in _TRUE else "false")
-    if text[:1] not in _NUMERIC_START:
-        return _non_numeric(text)
+    if (value := _non_numeric(text, _TRUE, _FALSE)) is not None:
+        return value
     if _FLOAT_1_2.fullmatch(text):
         return _float(text)
     is_int = text[0] != "." and _INT_1_2.fullmatch(text)
@@ -105,11 +105,6 @@ def standard_value(text: str) -> ScalarValue:
     return TEXT
 
 
-def loaders_differ(text: str) -> bool:
-    """Whether PyYAML and a YAML 1.2 loader (ruamel.yaml) read a plain scalar differently."""
-    return pyyaml_value(text) != ruamel_value(text)
-
-
 def portable_float(text: str) -> str | None:
     """Return a spelling of a float that all loaders read as that float; None if not needed.
 
@@ -124,14 +119,15 @@ def portable_float(text: str) -> str | None:
     spelling = f"{sign}{whole or '0'}.{fraction or '0'}"
     if exponent:
         spelling += f"e{exponent_sign or '+'}{exponent}"
-    return (
-        spelling
-        if pyyaml_value(spelling) == ruamel_value(spelling) == standard_value(text)
-        else None
-    )
+    is_portable = pyyaml_value(spelling) == ruamel_value(spelling) == standard_value(text)
+    return spelling if is_portable else None
 
 
-def _non_numeric(text: str) -> ScalarValue:
+def _non_numeric(text: str, true: Sequence[str], false: Sequence[str]) -> ScalarValue | None:
+    if text in true or text in false:
+        return ScalarValue("boolean", "true" if text in true else "false")
+    if text[:1] in _NUMERIC_START:
+        return None
     if text in ("=", "<<"):
         return _ERROR  # tags without a constructor
     return ScalarValue("null") if text in _NULL else TEXT
@@ -151,22 +147,17 @@ def _float(text: str) -> ScalarValue:
 
 
 def _sexagesimal(text: str) -> float:
-    value = 0.0
-    for part in text.split(":"):
-        value = value * 60 + float(part)
-    return value
+    return reduce(lambda value, part: value * 60 + float(part), text.split(":"), 0.0)
 
 
 def _int_1_1(text: str) -> ScalarValue:
     plain = text.replace("_", "")
     sign, digits = (-1 if plain[0] == "-" else 1), plain.lstrip("+-")
     if ":" in digits:
-        value = int(_sexagesimal(digits))
-    elif digits[:2] in ("0b", "0x"):
+        return ScalarValue("integer", str(sign * int(_sexagesimal(digits))))
+    if digits[:2] in ("0b", "0x"):
         return _integer(sign, digits[2:], 2 if digits[1] == "b" else 16)
-    else:
-        return _integer(sign, digits, 8 if digits[0] == "0" else 10)
-    return ScalarValue("integer", str(sign * value))
+    return _integer(sign, digits, 8 if digits[0] == "0" else 10)
 
 
 def _int_1_2(text: str) -> ScalarValue:
@@ -189,16 +180,14 @@ def _timestamp(text: str) -> ScalarValue:
     if match is None:
         return TEXT
     parts = match.groupdict()
+    day = parts["date"].split("-") if parts["date"] else match.group("year", "month", "day")
     try:
-        if parts["date"]:
-            date(*(int(part) for part in parts["date"].split("-")))
-            return ScalarValue("date")
-        date(int(parts["year"]), int(parts["month"]), int(parts["day"]))
+        date(*map(int, day))
     except ValueError:
         return _ERROR
-    clock = tuple(int(parts[name]) for name in ("hour", "minute", "second"))
+    if parts["date"]:
+        return ScalarValue("date")
     zone = int(parts["zone"] or 0) * 60 + int(parts["rest"] or 0)  # minutes
-    is_valid = all(
-        part < limit for part, limit in zip((*clock, zone), (24, 60, 60, 24 * 60), strict=True)
-    )
+    clock = (*map(int, match.group("hour", "minute", "second")), zone)
+    is_valid = all(part < limit for part, limit in zip(clock, (24, 60, 60, 24 * 60), strict=True))
     return ScalarValue("time") if is_valid else _ERROR

@@ -29,7 +29,7 @@ def compare(before: RunSnapshot, after: RunSnapshot) -> list[Group]:
     redactor = Redactor()
     both = plans.plan_nodes(before), plans.plan_nodes(after)
     groups = [
-        _outcome_group(before, after),
+        Group("outcome", tuple(diff_mappings(outcome(before), outcome(after)))),
         _group(before, after, "code", _has_record, _code_changes),
         _group(before, after, "command", _has_plan, lambda *_: plans.command(*both)),
         _group(
@@ -42,19 +42,14 @@ def compare(before: RunSnapshot, after: RunSnapshot) -> list[Group]:
             before, after, "settings", _has_plan, lambda *_: plans.settings(before, after, both)
         ),
     ]
+
+    def redact(change: Change) -> Change:
+        was, now = (None if value is None else redactor.secrets(value) for value in change[1:])
+        return Change(change.what, was, now)
+
     return [
-        group._replace(
-            changes=tuple(
-                _redact_change(change, redactor) for change in group.changes[:_MAX_CHANGES]
-            )
-        )
-        for group in groups
+        group._replace(changes=tuple(map(redact, group.changes[:_MAX_CHANGES]))) for group in groups
     ]
-
-
-def _redact_change(change: Change, redactor: Redactor) -> Change:
-    was, now = (None if value is None else redactor.secrets(value) for value in change[1:])
-    return Change(change.what, was, now)
 
 
 def _group(
@@ -104,10 +99,6 @@ def _failure_summary(failure: Failure | None) -> str | None:
     return f"{head}{failure.what}{tail}"
 
 
-def _outcome_group(before: RunSnapshot, after: RunSnapshot) -> Group:
-    return Group("outcome", tuple(diff_mappings(outcome(before), outcome(after))))
-
-
 # -- what it ran on --------------------------------------------------------------------------------
 
 
@@ -132,11 +123,8 @@ def _code_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
 def _version_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
     def values(snapshot: RunSnapshot) -> dict[str, Any]:
         record = _record(snapshot)
-        return {
-            "Python": record.python,
-            **(record.packages or {}),
-            "interpreter": record.interpreter,
-        }
+        packages = record.packages or {}
+        return {"Python": record.python, **packages, "interpreter": record.interpreter}
 
     return diff_mappings(values(before), values(after))
 

@@ -1,9 +1,10 @@
 """Compares the plans of two runs: command, topology, variables, settings."""
+# ruff: noqa: PLC0415 - the model and the reader of plans are imported only where plans are compared
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safelaunch.errors import SafelaunchError
 from safelaunch.report.diff.model import Change, as_list, as_mapping, diff_mappings
@@ -21,7 +22,11 @@ _VARYING_SLOTS = ("<port>", "<run-id>", "<run-dir>")
 _SETTINGS = ("capture", "log_cap", "max_duration", "success", "hang", "recovery", "smoke", "logs")
 
 
-def plan_nodes(snapshot: RunSnapshot) -> list[dict[str, Any]]:
+PlanNodes: TypeAlias = "list[dict[str, Any]]"
+BothNodes: TypeAlias = "tuple[PlanNodes, PlanNodes]"
+
+
+def plan_nodes(snapshot: RunSnapshot) -> PlanNodes:
     """Return the nodes of a plan as JSON, with slots for values that always differ."""
     for node in snapshot.nodes:
         bound = [as_mapping(before) for before in as_list(node.plan.get("nodes"))]
@@ -35,8 +40,8 @@ def plan_nodes(snapshot: RunSnapshot) -> list[dict[str, Any]]:
 
 def _unbound_nodes(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the nodes of a plan before its slots were filled; empty if unknown."""
-    from safelaunch.model import Plan  # noqa: PLC0415 - only where plans are compared
-    from safelaunch.plan.serialize import plan_json, thaw  # noqa: PLC0415 - only where plans are compared
+    from safelaunch.model import Plan
+    from safelaunch.plan.serialize import plan_json, thaw
 
     try:
         unbound_plan = thaw(plan.get("unbound"))
@@ -55,7 +60,7 @@ def _with_slots(bound: Any, unbound: Any) -> Any:
     return bound
 
 
-def command(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[Change]:
+def command(was: PlanNodes, now: PlanNodes) -> list[Change]:
     """Return differences in arguments, directory, setup, files, and the rest of the script."""
     changes: list[Change] = []
     for number, (a, b) in enumerate(zip(was, now, strict=False)):
@@ -64,14 +69,16 @@ def command(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[Change
             *_word_changes(as_list(a.get("argv")), as_list(b.get("argv")), head + "command"),
             *diff_mappings({"directory": a.get("cwd")}, {"directory": b.get("cwd")}, head),
             *_word_changes(as_list(a.get("setup")), as_list(b.get("setup")), head + "setup"),
-            *_file_changes(as_mapping(a.get("files")), as_mapping(b.get("files")), head),
         ]
+        files = as_mapping(a.get("files")), as_mapping(b.get("files"))
+        for name in dict.fromkeys([*files[0], *files[1]]):
+            was_text, now_text = (str(side.get(name, "")) for side in files)
+            node_changes += _line_changes(was_text, now_text, head + name)
         # the rest of the script differs only if safelaunch itself changed
         same = a.get("env") == b.get("env") and not node_changes
         if same and a.get("script") != b.get("script"):
-            node_changes += _line_changes(
-                str(a.get("script")), str(b.get("script")), head + "launch.sh"
-            )
+            scripts = str(a.get("script")), str(b.get("script"))
+            node_changes += _line_changes(*scripts, head + "launch.sh")
         changes += [change for change in node_changes if change._replace(what="") not in
                   [before._replace(what="") for before in changes]]  # fmt: skip
     return changes
@@ -92,13 +99,6 @@ def _word_changes(was: list[Any], now: list[Any], what: str) -> list[Change]:
     return changes
 
 
-def _file_changes(was: dict[str, Any], now: dict[str, Any], head: str) -> list[Change]:
-    changes: list[Change] = []
-    for name in dict.fromkeys([*was, *now]):
-        changes += _line_changes(str(was.get(name, "")), str(now.get(name, "")), head + name)
-    return changes
-
-
 def _line_changes(was: str, now: str, what: str) -> list[Change]:
     """Return the lines that differ, adjacent ones together."""
     a, b = was.splitlines(), now.splitlines()
@@ -109,11 +109,7 @@ def _line_changes(was: str, now: str, what: str) -> list[Change]:
     ]
 
 
-def topology(
-    before: RunSnapshot,
-    after: RunSnapshot,
-    plan_nodes: tuple[list[dict[str, Any]], list[dict[str, Any]]],
-) -> list[Change]:
+def topology(before: RunSnapshot, after: RunSnapshot, plan_nodes: BothNodes) -> list[Change]:
     """Return what differs in launcher, profile, nodes, processes and GPUs."""
 
     def values(snapshot: RunSnapshot, nodes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -130,9 +126,7 @@ def topology(
     return diff_mappings(values(before, plan_nodes[0]), values(after, plan_nodes[1]))
 
 
-def variables(
-    plan_nodes: tuple[list[dict[str, Any]], list[dict[str, Any]]], redactor: Redactor
-) -> list[Change]:
+def variables(plan_nodes: BothNodes, redactor: Redactor) -> list[Change]:
     """Return what differs in the variables, other values before other origins."""
     changes: list[Change] = []
     for number, (a, b) in enumerate(zip(*plan_nodes, strict=False)):
@@ -165,11 +159,7 @@ def _value_part(text: str | None) -> str | None:
     return None if text is None else text.rpartition(" (")[0]
 
 
-def settings(
-    before: RunSnapshot,
-    after: RunSnapshot,
-    plan_nodes: tuple[list[dict[str, Any]], list[dict[str, Any]]],
-) -> list[Change]:
+def settings(before: RunSnapshot, after: RunSnapshot, plan_nodes: BothNodes) -> list[Change]:
     """Return differences in supervision, job file, version and backend."""
 
     def values(snapshot: RunSnapshot) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import re
 _MIN_ENCODED_BYTES = 6  # shorter values have ambiguous base64
 _BASE64_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
 _MIN_LINE_CHARS = 16  # a longer line of a secret is a secret by itself
+_MIN_WORD_PART = 4  # characters of a name that is also replaced between underscores
 _MAX_BASE64_RUN = 1 << 14  # base64 around a value that is replaced with it
 
 _ALTERNATIVE_FORMS = {
@@ -38,16 +39,9 @@ class KnownValue:
             else [_word_pattern(kind, form) for form in dict.fromkeys(spellings)]
         )
         self._encoded_forms = _encoded_forms(value.encode("utf-8", "replace")) if is_secret else ()
-        # each long line of a multi-line value
-        self._lines = (
-            [
-                KnownValue(kind, line.strip(), placeholder)
-                for line in value.splitlines()
-                if len(line) >= _MIN_LINE_CHARS
-            ]
-            if is_secret and "\n" in value
-            else []
-        )
+        lines = value.splitlines() if is_secret and "\n" in value else ()
+        long_lines = (line.strip() for line in lines if len(line) >= _MIN_LINE_CHARS)
+        self._lines = [KnownValue(kind, line, placeholder) for line in long_lines]
 
     def replace(self, text: str) -> str:
         """Return a text in which the placeholder stands for the value."""
@@ -67,15 +61,10 @@ class KnownValue:
         position = text.find(encoded)
         while position >= 0:
             start, end = position, position + len(encoded)
-            while (
-                start > max(copied_to, position - _MAX_BASE64_RUN)
-                and text[start - 1] in _BASE64_CHARS
-            ):
+            first, last = max(copied_to, start - _MAX_BASE64_RUN), end + _MAX_BASE64_RUN
+            while start > first and text[start - 1] in _BASE64_CHARS:
                 start -= 1
-            while (
-                end < min(len(text), position + len(encoded) + _MAX_BASE64_RUN)
-                and text[end] in _BASE64_CHARS
-            ):
+            while end < min(len(text), last) and text[end] in _BASE64_CHARS:
                 end += 1
             parts += [text[copied_to:start], self.placeholder]
             copied_to = end
@@ -91,7 +80,8 @@ def _word_pattern(kind: str, value: str) -> re.Pattern[str]:
     body = re.escape(value)
     if kind == "home":
         return re.compile(rf"{body}(?![\w-])")
-    word_chars = "A-Za-z0-9" if len(value) > 3 else "A-Za-z0-9_"  # noqa: PLR2004 - `max_len` is no name
+    # in `max_len` the short name `max` is no word
+    word_chars = "A-Za-z0-9" if len(value) >= _MIN_WORD_PART else "A-Za-z0-9_"
     lookbehind = rf"(?:(?<![{word_chars}]{body})|(?<=\\[nrtbf]{body}))"
     domain = r"(?:(?:\.[A-Za-z0-9-]{1,63}){1,7}\.[A-Za-z]{2,24}\b)?" if kind == "host" else ""
     return re.compile(rf"{body}{lookbehind}(?![{word_chars}]){domain}")
@@ -103,13 +93,12 @@ def _char_pattern(char: str) -> str:
         return char
     if char == "\n":
         return r"(?:\\*\r?\n|\\+r?\\*n|\\+n|%0[aA])"
-    code = ord(char)
     units = char.encode("utf-16-be", "replace")
     escaped = "".join(rf"\\+u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
     quoted = "".join(f"%{byte:02x}" for byte in char.encode("utf-8", "replace"))
     alternatives = [rf"\\*{re.escape(char)}", f"(?i:{escaped})", f"(?i:{quoted})"]
-    if code < 256:  # noqa: PLR2004
-        alternatives.append(rf"(?i:\\+x{code:02x})")
+    if char <= "\xff":
+        alternatives.append(rf"(?i:\\+x{ord(char):02x})")
     alternatives += _ALTERNATIVE_FORMS.get(char, ())
     return f"(?:{'|'.join(alternatives)})"
 

@@ -32,7 +32,7 @@ WORDS = frozenset((
     "for", "with", "from", "this", "that", "not", "has", "was", "are", "can", "will", "launch",
     "script", "config", "process", "module", "package", "version",
 )) | frozenset([*keyword.kwlist, *dir(builtins)])  # fmt: skip
-# public services: that they were asked is part of what happened
+# public services: requests to them are part of what happened, and identify nobody
 PUBLIC = (
     "huggingface.co", "hf.co", "github.com", "githubusercontent.com", "gitlab.com", "pytorch.org",
     "pypi.org", "pythonhosted.org", "python.org", "nvidia.com", "wandb.ai", "readthedocs.io",

@@ -8,6 +8,7 @@ The same value has the same placeholder. Known values are replaced everywhere; v
 their context are replaced there, and elsewhere if the word has no other meaning. No list of
 patterns is complete: people should check a bundle.
 """
+# ruff: noqa: PLR0911, PLR2004 - a return for each kind of value; the numbers count characters
 
 from __future__ import annotations
 
@@ -31,12 +32,11 @@ KINDS = (
 PLACEHOLDER = re.compile(rf"<(?:{'|'.join(KINDS)})-\d+>")
 _MAX_KEY_CHARS = 60  # characters of a name before `token=`
 _CONTEXT_CHARS = 60  # characters that tell what four numbers are
-_GENERIC_KEYS = ("value", "default", "was", "is")  # keys that say nothing: the one above them does
-_MIN_SECRET_CHARS = 4  # characters of a secret that is known
-_MAX_REMAINDER_CHARS = 3  # characters beside a placeholder that tell nothing
-_MIN_GLOBAL_SECRET_CHARS = (
-    8  # characters under which a secret of a text is replaced only where it stands
-)
+_GENERIC_KEYS = ("value", "default", "was", "is")  # the key above them names the kind
+_MIN_SECRET_CHARS = 4  # of a known secret; a shorter value is too common to be replaced
+_MAX_REMAINDER_CHARS = 3  # beside a placeholder, too short to identify anything
+_MIN_GLOBAL_SECRET_CHARS = 8  # a shorter secret of a text is replaced only in its context
+_IPV4 = identity_patterns.IPV4
 _NAME_END = re.compile(r"[\w.-]{0,60}$")
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]{0,80}")
 
@@ -54,20 +54,18 @@ class Redactor:
     def add_value(self, kind: str, value: str) -> None:
         """Replace a value everywhere, unless it is a common word; secrets always."""
         value = value.strip()
-        if kind == "host" and (
-            identity_patterns.is_public(value) or identity_patterns.IPV4.fullmatch(value)
-        ):
-            return
-        if kind == "secret" and (
-            len(value) < _MIN_SECRET_CHARS or secret_patterns.is_empty_value(value)
-        ):
-            return
-        if kind in ("user", "host") and not identity_patterns.is_identifying(kind, value):
-            return
-        is_short = len(re.findall(r"[/\\]", value)) < 2  # noqa: PLR2004 - /root
-        if kind == "home" and (is_short or "/home/" in value):
-            return
-        self._register(kind, value)
+        is_harmless = False
+        if kind in ("user", "host"):
+            is_harmless = not identity_patterns.is_identifying(kind, value) or (
+                kind == "host"
+                and (identity_patterns.is_public(value) or bool(_IPV4.fullmatch(value)))
+            )
+        elif kind == "secret":
+            is_harmless = len(value) < _MIN_SECRET_CHARS or secret_patterns.is_empty_value(value)
+        elif kind == "home":  # /root is the same everywhere, and patterns find /home/alice
+            is_harmless = len(re.findall(r"[/\\]", value)) < 2 or "/home/" in value
+        if not is_harmless:
+            self._register(kind, value)
 
     def _register(self, kind: str, value: str) -> None:
         if value not in self._values and not PLACEHOLDER.search(value):
@@ -97,7 +95,7 @@ class Redactor:
         text = self._forms(identity_patterns.FORMS, text)
         text = sub_lines(identity_patterns.AT, ("@",), self._user_at_host, text)
         text = self._forms((*identity_patterns.USER_FORMS, *identity_patterns.HOST_FORMS), text)
-        text = sub_lines(identity_patterns.IPV4, (".",), self._ipv4, text)
+        text = sub_lines(_IPV4, (".",), self._ipv4, text)
         return sub_lines(identity_patterns.IPV6, (":",), self._ipv6, text)
 
     def secrets(self, text: str) -> str:
@@ -107,13 +105,13 @@ class Redactor:
 
     def _keys(self, text: str) -> str:
         if "PRIVATE KEY" in text:  # the one form that has several lines
-            text = secret_patterns.PEM.pattern.sub(partial(self._replace_value, "secret"), text)
+            text = secret_patterns.PEM.sub(partial(self._replace_value, "secret"), text)
             text = strip_key_endings(text, partial(self.placeholder, "secret"))
         return self._forms((secret_patterns.HOOKS, *secret_patterns.HEADERS), text)
 
     def _secrets(self, text: str) -> str:
         text = sub_lines(secret_patterns.QUERY, ("?", "&"), self._query, text)
-        text = self._forms((secret_patterns.SSH_KEY, *secret_patterns.TOKEN_FORMS), text)
+        text = self._forms((*secret_patterns.SSH_KEYS, *secret_patterns.TOKEN_FORMS), text)
         text = sub_lines(secret_patterns.KEYED, secret_patterns.KEY_WORDS, self._key_value, text)
         text = sub_lines(secret_patterns.OPTION, ("-",), self._key_value, text)
         return self._forms(secret_patterns.OTHERS, text)
@@ -134,7 +132,7 @@ class Redactor:
         start, end = match.start(group) - match.start(), match.end(group) - match.start()
         return match[0][:start] + replacement + match[0][end:]
 
-    def _redact_value(self, kind: str, value: str) -> str:  # noqa: PLR0911 - a kind each
+    def _redact_value(self, kind: str, value: str) -> str:
         """Return the placeholder of a matched value, or the value if it is harmless."""
         if _is_redacted(value):
             return value
@@ -157,19 +155,12 @@ class Redactor:
     def _register_secret(self, value: str) -> None:
         kinds = (str.isdigit, str.isupper, str.islower, lambda c: not c.isalnum())
         mixed = sum(any(kind(c) for c in value) for kind in kinds)
-        if (
-            len(value) >= _MIN_GLOBAL_SECRET_CHARS
-            and mixed > 1
-            and not value.startswith(("/", "~"))
-        ):
+        is_path = value.startswith(("/", "~"))
+        if len(value) >= _MIN_GLOBAL_SECRET_CHARS and mixed > 1 and not is_path:
             self._register("secret", value)
 
     def _host(self, value: str, *, is_sure: bool = False) -> str:
-        if (
-            identity_patterns.is_public(value)
-            or identity_patterns.IPV4.fullmatch(value)
-            or value.isdigit()
-        ):
+        if identity_patterns.is_public(value) or _IPV4.fullmatch(value) or value.isdigit():
             return value
         lowered = value.lower()
         is_file = lowered.endswith(
@@ -180,7 +171,7 @@ class Redactor:
         has_mark = is_sure or any(c.isdigit() or c in "-." for c in value)
         if has_mark and identity_patterns.is_identifying("host", value) and "_" not in value:
             self._register("host", value)
-        elif lowered in generic_names.WORDS or len(value) < 2:  # noqa: PLR2004
+        elif lowered in generic_names.WORDS or len(value) < 2:
             return value
         return self.placeholder("host", value)
 
@@ -190,9 +181,9 @@ class Redactor:
             lowered in generic_names.USERS
             or lowered in ("none", "null", "true", "false", "self")
             or value.isdigit()
+            or PLACEHOLDER.search(value)
+            or value.startswith(("$", "<", "{", "*", "%"))
         ):
-            return value
-        if PLACEHOLDER.search(value) or value.startswith(("$", "<", "{", "*", "%")):
             return value
         if identity_patterns.is_identifying("user", value):
             self._register("user", value)
@@ -207,7 +198,7 @@ class Redactor:
             redacted += f"{self._login(login, scheme)}@"
         if scheme.lower() in identity_patterns.BUCKETS and host:
             return redacted + self.placeholder("bucket", host)
-        is_number = bool(identity_patterns.IPV4.fullmatch(host))
+        is_number = bool(_IPV4.fullmatch(host))
         return redacted + (host if not host or is_number else self._host(host))
 
     def _url_login(self, match: re.Match[str]) -> str:
@@ -231,9 +222,8 @@ class Redactor:
     def _query(self, match: re.Match[str]) -> str:
         if not secret_patterns.is_secret_query(match["name"]) or PLACEHOLDER.match(match["v"]):
             return match[0]
-        return match[0][: match.start("v") - match.start()] + self._redact_value(
-            "secret", match["v"]
-        )
+        prefix = match[0][: match.start("v") - match.start()]
+        return prefix + self._redact_value("secret", match["v"])
 
     def _key_value(self, match: re.Match[str]) -> str:
         group = next(name for name in ("d", "s", "f", "b") if match[name])
@@ -248,26 +238,21 @@ class Redactor:
         if group == "b":
             stripped = value.rstrip(",;)]}.:\\") if len(value) > 1 else value
             value, tail = stripped, value[len(stripped) :]
-        if not value or not secret_patterns.is_secret(name) or not self._is_unredacted(name, value):
+        if (
+            not value
+            or not secret_patterns.is_secret(name)
+            or _is_redacted(value)
+            or value.lower() in ("bearer", "basic")
+            or not secret_patterns.is_value(name, value)
+            or not secret_patterns.is_value(name, full_value)  # a call
+        ):
             return match[0]
-        if not secret_patterns.is_value(name, full_value):
-            return match[0]  # a call
-        return (
-            match[0][:start]
-            + self._redact_value("secret", value)
-            + tail
-            + match[0][start + len(value + tail) :]
-        )
-
-    def _is_unredacted(self, name: str, value: str) -> bool:
-        """Whether a value is a secret that no form has replaced yet."""
-        if _is_redacted(value):
-            return False
-        return secret_patterns.is_value(name, value) and value.lower() not in ("bearer", "basic")
+        rest = match[0][start + len(value + tail) :]
+        return match[0][:start] + self._redact_value("secret", value) + tail + rest
 
     def _user_at_host(self, match: re.Match[str]) -> str:
         user, host = match["user"], match["host"]
-        is_address = bool(identity_patterns.IPV4.fullmatch(host))
+        is_address = bool(_IPV4.fullmatch(host))
         is_registered = host in self._values or user in self._values
         context = match["before"].strip() or match["after"].strip()
         if not (is_address or is_registered or context) or (host[0].isdigit() and not is_address):
@@ -275,27 +260,23 @@ class Redactor:
         if user.lower() == "git" and identity_patterns.is_public(host):
             return match[0]
         redacted_host = host if is_address else self._host(host, is_sure=True)
-        if PLACEHOLDER.fullmatch(user):
-            return f"{match['before']}{user}@{redacted_host}{match['after']}"
-        return f"{match['before']}{self._user(user)}@{redacted_host}{match['after']}"
+        redacted_user = user if PLACEHOLDER.fullmatch(user) else self._user(user)
+        return f"{match['before']}{redacted_user}@{redacted_host}{match['after']}"
 
     def _ipv4(self, match: re.Match[str]) -> str:
         number, text = match["v"], match.string
         preceding = text[max(0, match.start() - _CONTEXT_CHARS) : match.start()]
         if match.start() < _CONTEXT_CHARS:
             preceding = self._preceding_key + preceding
-        if identity_patterns.is_common_address(number):
-            return number
-        if identity_patterns.is_version(preceding, number, text[match.end() : match.end() + 8]):
-            return number
-        return self.placeholder("ip", number)
+        following = text[match.end() : match.end() + 8]
+        is_harmless = identity_patterns.is_common_address(number) or identity_patterns.is_version(
+            preceding, number, following
+        )
+        return number if is_harmless else self.placeholder("ip", number)
 
     def _ipv6(self, match: re.Match[str]) -> str:
-        return (
-            self.placeholder("ip", match["v"])
-            if identity_patterns.is_ipv6(match["v"])
-            else match[0]
-        )
+        is_address = identity_patterns.is_ipv6(match["v"])
+        return self.placeholder("ip", match["v"]) if is_address else match[0]
 
     # -- data
 
@@ -332,11 +313,8 @@ class Redactor:
             return self._redact_value("secret", value)
         if identity_patterns.HOST_KEY.fullmatch(key) or key in ("hosts", "_host"):
             if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,252}", value):
-                return (
-                    self.text(value)
-                    if identity_patterns.IPV4.fullmatch(value)
-                    else self._host(value)
-                )
+                is_address = _IPV4.fullmatch(value)
+                return self.text(value) if is_address else self._host(value)
         elif identity_patterns.USER_KEY.fullmatch(key) and re.fullmatch(r"[\w.-]{1,64}", value):
             return self._user(value)
         elif key.lower() in ("serial", "serial_number") and any(c.isdigit() for c in value):
@@ -356,7 +334,6 @@ def count_placeholders(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _is_redacted(value: str) -> bool:
-    """Whether of a value nothing but placeholders is there: a user's name may begin a password."""
-    return (
-        bool(PLACEHOLDER.search(value)) and len(PLACEHOLDER.sub("", value)) < _MAX_REMAINDER_CHARS
-    )
+    """Whether a value is only placeholders: the name of a user may also begin a password."""
+    remainder, count = PLACEHOLDER.subn("", value)
+    return count > 0 and len(remainder) < _MAX_REMAINDER_CHARS
