@@ -289,7 +289,7 @@ def _keep(job: Job) -> tuple[str, ...] | None:
 
 def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection:
     flags, job = resolved.flags, resolved.job
-    known = gates.Known(
+    known = gates.DeclaredFacts(
         gpus=len(job.gpus) or job.topology.processes,
         nodes=job.topology.nodes,
         facts=host.facts,

@@ -40,7 +40,7 @@ def of_the_laptop(job: Job) -> Iterator[PlanWarning]:
     for key, word, where in found:
         match = _OF_THE_LAPTOP.search(word)
         if match is not None:
-            what = "is a path of a Windows machine"
+            what = "is a Windows path"
             if match["wsl"]:
                 what = "is where WSL shows a drive of Windows"
             message = f"`{_shown(word)}` in `{key}` {what}; the job runs on a host"

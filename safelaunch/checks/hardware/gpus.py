@@ -245,10 +245,10 @@ def _no_profile(host: HostContext, used: list[visible_gpus.Gpu]) -> Answer | Non
     )
 
 
-def _known(host: HostContext, facts: dict[str, str], count: int) -> gates.Known:
+def _known(host: HostContext, facts: dict[str, str], count: int) -> gates.DeclaredFacts:
     job = host.job
     gpus = len(job.gpus) or job.topology.processes or count
-    return gates.Known(gpus, job.topology.nodes, facts)
+    return gates.DeclaredFacts(gpus, job.topology.nodes, facts)
 
 
 @check("profile-facts", "hardware")

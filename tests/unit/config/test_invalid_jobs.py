@@ -105,7 +105,7 @@ BAD = {
     "nothing to run": (
         "launcher: python\n",
         "job.yaml:1:1",
-        "what shall python run?",
+        "python has nothing to run",
         "give `script` or `module`",
     ),
     "script and module": (
@@ -325,7 +325,7 @@ BAD = {
     "extends itself": (
         "extends: job.yaml\n" + PYTHON,
         "job.yaml:1:10",
-        "`extends` goes round in a circle",
+        "`extends` leads back to",
         "",
     ),
     "long word": (

@@ -68,7 +68,7 @@ def select(
     workarounds: bool = True,
     **facts: str,
 ) -> gates.Selection:
-    known = gates.Known(gpus=gpus, nodes=nodes, facts=facts)
+    known = gates.DeclaredFacts(gpus=gpus, nodes=nodes, facts=facts)
     return gates.select(load(name), known, ladder=ladder, workarounds=workarounds)
 
 
