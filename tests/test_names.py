@@ -21,13 +21,11 @@ EMPTY = frozenset((
 VAGUE = frozenset(("judge", "begin", "take", "of", "one"))  # of functions
 # parts that still have such names
 NOT_YET = (
-    ".",
     "checks/environment",
     "checks/hardware",
     "checks/network",
     "checks/project",
     "cli/start",
-    "plan",
     "remote",
     "remote/hosts",
     "remote/runs",
