@@ -7,33 +7,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.model import Template, text
+from safelaunch.model import join_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from safelaunch.model import EnvVar, Origin, Slot, Word
+    from safelaunch.model import EnvVar, Origin
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# Names that bash does not let anybody set: `export UID=1` fails (bash manual, "Bash Variables").
+# Names that bash refuses to set: `export UID=1` fails (bash manual, "Bash Variables").
 _READONLY = frozenset(
     {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "BASH_ARGC", "BASH_ARGV"}
 )
 
-# Names whose value bash itself makes: an export succeeds, and the program sees something else
+# Names whose value bash itself sets: an export succeeds, and the program sees something else
 # (each tried with bash 5.2: `export NAME=x; exec env`).
-_BASH_OWN = frozenset(
-    {
-        "BASHPID", "BASH_ALIASES", "BASH_CMDS", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE",
-        "BASH_SUBSHELL", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS",
-        "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS", "SHLVL", "SRANDOM", "_",
-    }
-)  # fmt: skip
+_SET_BY_BASH = frozenset((
+    "BASHPID", "BASH_ALIASES", "BASH_CMDS", "BASH_COMMAND", "BASH_LINENO", "BASH_SOURCE",
+    "BASH_SUBSHELL", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS",
+    "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS", "SHLVL", "SRANDOM", "_",
+))  # fmt: skip
 
-# What launchers tell their workers. Inherited from another job or a cluster's prologue they change
-# a launch silently: torchrun reads PET_<OPTION> for every option, a left-over WORLD_SIZE hangs the
-# rendezvous, SLURM_* makes accelerate and Lightning believe in a cluster.
+# Variables that launchers set for their workers. Inherited from another job or a cluster's prologue
+# they change a launch silently: torchrun reads PET_<OPTION> for every option, a left-over
+# WORLD_SIZE hangs the rendezvous, SLURM_* makes accelerate and Lightning detect a cluster.
 SCRUBBED = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_*", "ROLE_*", "MASTER_*",
     "NPROC_PER_NODE", "NNODES", "NODE_RANK", "FORCE_TORCHRUN", "PET_*", "TORCHELASTIC_*",
@@ -47,7 +45,7 @@ RANK_NAMES = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"}
 )
 
-# Inherited names worth a word at the start: they change a job without a trace in its files.
+# Inherited names that the start reports: they change a job without a trace in its files.
 NOTEWORTHY = (
     "NCCL_*", "TORCH_NCCL_*", "GLOO_*", "UCX_*", "FI_*", "CUDA_VISIBLE_DEVICES",
     "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
@@ -64,7 +62,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 
 
 def check_name(name: str, where: Origin | str) -> None:
-    """Refuse a name that is no variable name, or that nobody may set. Raises ConfigError."""
+    """Refuse a name that is no variable name, or that a job cannot set. Raises ConfigError."""
     if not _NAME.fullmatch(name):
         hint = "letters, digits and `_`, not beginning with a digit"
         if name.strip() != name or name.rstrip("=") != name:
@@ -72,19 +70,19 @@ def check_name(name: str, where: Origin | str) -> None:
         raise ConfigError(f"`{name}` is no variable name", where=where, hint=hint)
     if name in _READONLY:
         raise ConfigError(f"`{name}` is read-only in bash", where=where)
-    if name in _BASH_OWN:
+    if name in _SET_BY_BASH:
         raise ConfigError(f"`{name}` is a variable that bash sets itself", where=where)
     if name.startswith("SAFELAUNCH_"):
         raise ConfigError(f"`{name}` is reserved for safelaunch itself", where=where)
 
 
 def check_rank_name(var: EnvVar, launcher: str = "the launcher") -> None:
-    """Refuse a variable that a launcher tells each of its ranks. Raises ConfigError."""
+    """Refuse a variable that a launcher sets for each of its ranks. Raises ConfigError."""
     if var.name in RANK_NAMES and var.value is not None:
         raise ConfigError(
             f"`{var.name}` is set by {launcher} for each rank",
             where=var.origin,
-            hint="say `processes:` and `nodes:` instead",
+            hint="set `processes:` and `nodes:` instead",
         )
 
 
@@ -94,37 +92,24 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def merge(layers: Iterable[Iterable[EnvVar]]) -> dict[str, EnvVar]:
-    """Return the variables of all layers, the later ones first in rank; each knows what it beat.
+    """Return the variables of all layers; a later one overrides, and records what it overrides.
 
-    A variable that says `prepend` is put before the value of the layers below it.
+    The value of a variable with `prepend` is put before the value of the layers below it.
     """
     merged: dict[str, EnvVar] = {}
-    for layer in layers:
-        for var in layer:
-            merged[var.name] = _lay(merged.get(var.name), var)
+    for var in (var for layer in layers for var in layer):
+        below = merged.get(var.name)
+        merged[var.name] = var.over(below)
+        if below is None or not var.prepend or below.computed:
+            continue
+        value, prepend = var.value, False  # what the target has is removed: nothing to prepend to
+        if below.value is not None:
+            value = join_words(":", [word for word in (var.value, below.value) if word])
+            prepend = below.prepend
+        merged[var.name] = replace(merged[var.name], value=value, prepend=prepend)
     return merged
 
 
-def _lay(below: EnvVar | None, var: EnvVar) -> EnvVar:
-    if below is None or not var.prepend or below.computed:
-        return var.over(below)
-    if below.value is None:  # what the target has is removed: nothing to be put before
-        return replace(var.over(below), prepend=False)
-    return replace(var.over(below), value=_joined(var.value, below.value), prepend=below.prepend)
-
-
-def _joined(first: Word | None, second: Word) -> Word | None:
-    """Return two path lists as one, slots and all."""
-    if not first or not second:
-        return first or second
-    parts: list[str | Slot] = []
-    for word in (first, ":", second):
-        parts += word.parts if isinstance(word, Template) else (word,)
-    joined = text(*parts)
-    return str(joined) if all(isinstance(part, str) for part in parts) else joined
-
-
-def inherited(environ: Mapping[str, str], patterns: Iterable[str]) -> list[str]:
+def inherited(environ: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
     """Return the names of the caller's environment that match, sorted."""
-    wanted = tuple(patterns)
-    return sorted(name for name in environ if matches(name, wanted))
+    return sorted(name for name in environ if matches(name, patterns))

@@ -1,13 +1,15 @@
-"""The tree of our errors. Each says what, where and what to do next.
+"""The errors of safelaunch. Each states what, where and what to do next.
 
 SafelaunchError
 ├── ConfigError      a file, a flag or a name is wrong                      exit 2
 │   └── RunNotFound  RUN names no run, or several
-├── Refused          a check says no: the run would not be what it is meant to be  exit 3
-├── HostError    a host cannot be reached, or not be used                   exit 4
+├── Refused          a check failed: the run would not do what is intended  exit 3
+├── HostError        a host cannot be reached, or not be used               exit 4
 ├── StartError       this machine cannot start the job; nothing was left    exit 2
 └── RunError         a run that was started could not be handled            exit 1
 """
+# ruff: noqa: N818 - RunNotFound and Refused read as what happened
+# ruff: noqa: PLC0415 - difflib is imported only for an error
 
 from __future__ import annotations
 
@@ -21,9 +23,7 @@ class SafelaunchError(Exception):
     """An expected failure: `message`, the place it concerns (`where`), a `hint` on what to do."""
 
     exit_code = 1
-    details: str | None = (
-        None  # a traceback where the fault is ours: for a file, not for the screen
-    )
+    details: str | None = None  # a traceback of a bug in safelaunch: for a file, not for the screen
 
     def __init__(self, message: str, *, where: object = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -41,37 +41,37 @@ class ConfigError(SafelaunchError):
     exit_code = 2
 
 
-class RunNotFound(ConfigError):  # noqa: N818 - reads as what happened
+class RunNotFound(ConfigError):
     """RUN names no recorded run, or more than one."""
 
 
-class Refused(SafelaunchError):  # noqa: N818 - reads as what happened
-    """A check refused: what was asked for can be done, and would not be what is meant."""
+class Refused(SafelaunchError):
+    """A check failed: the request is possible, and would not do what is intended."""
 
     exit_code = 3
 
 
 class StartError(SafelaunchError):
-    """The machine cannot start the job as it stands. Nothing of it is left behind."""
+    """The machine cannot start the job. Nothing of it is left behind."""
 
     exit_code = 2
 
 
 class HostError(SafelaunchError):
-    """A host cannot be reached, does not let us in, or cannot be used. `where` is its name."""
+    """A host cannot be reached, refuses the login, or cannot be used. `where` is its name."""
 
     exit_code = 4
 
 
 class RunError(SafelaunchError):
-    """A run exists but cannot be handled as asked."""
+    """A run exists but cannot be handled as requested."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the nearest of the known words, or None where none is near."""
-    import difflib  # noqa: PLC0415 - only an error pays for it
+def did_you_mean(word: str, words: Iterable[str]) -> str | None:
+    """Return a hint with the nearest of some words, or None where none is near."""
+    import difflib
 
-    names = sorted(known)
+    names = sorted(words)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if not near:
         folded = {name.lower(): name for name in names}

@@ -1,11 +1,12 @@
 """The nouns as frozen data. Nothing here reads a file, a clock or the environment.
 
-A plan holds words. A word is plain text, or text with slots: places that only the start can fill
-(run id, port, ...). `bind` fills them; nothing else ever changes a plan.
+A plan holds words. A word is plain text, or text with slots: values that only the start can fill in
+(run id, port, ...). `bind` does that; nothing else ever changes a plan.
 """
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -57,7 +58,7 @@ class Template:
 
 
 Word = str | Template
-Facts = Mapping[Slot, Word]  # of a start: text; of a plan for a host: also where that begins
+Facts = Mapping[Slot, Word]  # of a start: text; of a plan for a host: also words with slots
 
 
 def text(*parts: str | Slot) -> Template:
@@ -74,7 +75,7 @@ def text(*parts: str | Slot) -> Template:
 
 
 def bind_word(word: Word, facts: Facts) -> Word:
-    """Return the word with the known slots filled; plain text once none is left."""
+    """Return the word with slots filled from the facts; plain text once none is left."""
     if isinstance(word, str):
         return word
     parts: list[str | Slot] = []
@@ -88,15 +89,13 @@ def bind_word(word: Word, facts: Facts) -> Word:
 
 def join_words(separator: Word, words: Iterable[Word]) -> Word:
     """Return words with a separator between them as one word."""
-    parts: list[str | Slot] = []
-    for at, word in enumerate(words):
-        for piece in (separator, word) if at else (word,):
-            parts += [piece] if isinstance(piece, str) else piece.parts
-    return bind_word(Template(tuple(parts)), {})
+    pieces = [piece for word in words for piece in (separator, word)][1:]
+    parts = (piece.parts if isinstance(piece, Template) else (piece,) for piece in pieces)
+    return bind_word(Template(tuple(itertools.chain.from_iterable(parts))), {})
 
 
 def join_path(folder: Word, *names: str) -> Word:
-    """Return the path of `names` below a folder; an absolute name stands for itself."""
+    """Return the path of `names` below a folder; an absolute name replaces what is before it."""
     below = posixpath.join("", *names)
     if below.startswith("/") or isinstance(folder, str):
         return posixpath.join(str(folder), below)
@@ -107,18 +106,18 @@ def parent_path(path: Word) -> Word:
     """Return the folder of a path that does not end in a slot."""
     if isinstance(path, str):
         return posixpath.dirname(path)
-    *before, last = path.parts
+    *first, last = path.parts
     above = posixpath.dirname(str(last))
-    return text(*before, above if above != "/" else "")
+    return text(*first, above if above != "/" else "")
 
 
 @dataclass(frozen=True, slots=True)
 class EnvVar:
-    """One variable of the job's environment, with the reason why it is there.
+    """One variable of the job's environment, with the reason for it.
 
-    `value` None removes the variable. `prepend` puts the value before what the target already
-    has, separated by a colon. `computed` says in words how the target works the value out; `soft`
-    leaves a value alone that the target's environment already has.
+    `value` None removes the variable. `prepend` puts the value before the target's own, separated
+    by a colon. `computed` describes in words how the target computes the value; `soft` does not
+    replace a value that the target's environment already has. `beats` are the overridden ones.
     """
 
     name: str
@@ -134,25 +133,25 @@ class EnvVar:
     beats: tuple[EnvVar, ...] = ()
 
     def over(self, other: EnvVar | None) -> EnvVar:
-        """Return this variable, remembering the one that it beats."""
+        """Return this variable, with the one that it overrides in `beats`."""
         return self if other is None else replace(self, beats=(other, *other.beats))
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Nodes and processes per node. `processes` None: one per GPU that the machine shows."""
+    """Nodes and processes per node. `processes` None: one per visible GPU."""
 
     nodes: int = 1
     processes: int | None = 1
 
     @property
     def world_size(self) -> int | None:
-        """The number of ranks, or None while the GPUs are not counted."""
+        """The number of ranks; None before the GPUs are counted."""
         return None if self.processes is None else self.nodes * self.processes
 
     @property
     def several(self) -> bool:
-        """Whether more than one process per node is to be expected."""
+        """Whether there may be more than one process per node."""
         return self.processes is None or self.processes > 1
 
     def count(self, factor: int = 1) -> Word:
@@ -164,7 +163,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """Which Python runs the job. `path` None: found at the start (active environment, python3)."""
+    """Which Python runs the job. `path` None: chosen at the start (active environment, python3)."""
 
     path: Word | None = None
     kind: str = "auto"  # auto, python, venv, conda
@@ -244,16 +243,16 @@ class Args:
     is_mapping: bool = False
 
     def has(self, key: str) -> bool:
-        """Whether the option `--key` is given, in either form and either spelling."""
-        wanted = key.replace("-", "_")
-        flags = (w.split("=", 1)[0].lstrip("-") for w in self.words if w.startswith("-"))
-        names = [k for k, _ in self.options] if self.is_mapping else list(flags)
-        return any(name.replace("-", "_") == wanted for name in names)
+        """Whether the option `--key` is set, in either form and either spelling."""
+        names = [option for option, _ in self.options]
+        if not self.is_mapping:
+            names = [w.split("=", 1)[0].lstrip("-") for w in self.words if w.startswith("-")]
+        return key.replace("-", "_") in [name.replace("-", "_") for name in names]
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """What of the project travels, beyond the ignore files: patterns as in a `.gitignore`."""
+    """Which files of the project are copied, beyond the ignore files: .gitignore patterns."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -261,10 +260,10 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file or folder that travels beside the project.
+    """A file or folder that is copied to hosts beside the project.
 
-    `path` as written, relative to the file that says it; `to` a path on the host, absolute or
-    relative to the job's working directory there, or None for a place that safelaunch chooses.
+    `path` as written, relative to its file; `to` a path on the host, absolute or relative to the
+    job's working directory there, or None for one that safelaunch chooses.
     """
 
     name: str
@@ -275,7 +274,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An asset with its absolute path on this machine, and where the job finds it."""
+    """An asset with its absolute path on this machine, and its path where the job runs."""
 
     name: str
     path: str
@@ -285,9 +284,9 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What each machine of a job must have, in bytes; None: nothing is said."""
+    """What each machine of a job must have, in bytes; None: not checked."""
 
-    gpu_memory: int | None = None  # of each card
+    gpu_memory: int | None = None  # of each GPU
     ram: int | None = None
     disk: int | None = None  # free where the job writes
     shm: int | None = None  # free in /dev/shm
@@ -295,7 +294,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A path that must be there, or a glob that must match exactly one; relative to `workdir`."""
+    """A path that must exist, or a glob that must match exactly one; relative to `workdir`."""
 
     path: str
     origin: Origin = field(default=BUILT_IN, compare=False)
@@ -313,8 +312,8 @@ class Success:
 class Hang:
     """When a run without progress counts as hung, and what then happens. Times in seconds.
 
-    Hung: neither output nor a step for `max(factor * median step, floor)`; until two steps are
-    known, for `first_progress`.
+    Hung: neither output nor a step for `max(factor * median step, floor)`; until two steps have
+    been seen, for `first_progress`.
     """
 
     action: str = "report"  # report, restart, stop
@@ -334,13 +333,13 @@ class Recovery:
     classes: Mapping[str, str] = field(default_factory=dict)  # failure class -> restart or stop
     checkpoint: str | None = None  # glob: a new or newer match is progress
     progress: str | None = None  # regular expression: a line of the log that is progress
-    no_progress: int = 2  # so many attempts in a row without progress end it
+    no_progress: int = 2  # so many attempts in a row without progress end the run
     ladder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What watches over a run, and what makes it end or begin again."""
+    """How a run is watched, and what ends or restarts it."""
 
     capture: bool = True
     logs: tuple[str, ...] = ()  # globs of the framework's own log files
@@ -350,7 +349,7 @@ class Supervision:
     success: Success | None = None
     hang: Hang | None = Hang()  # None: no watchdog
     recovery: Recovery | None = None  # None: no restarts
-    smoke: bool = False  # the run ends well at success.min_steps
+    smoke: bool = False  # the run succeeds at success.min_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +387,7 @@ class Job:
     inputs: tuple[Input, ...] = ()
 
     def origin(self, key: str) -> Origin:
-        """Where the value of a key comes from."""
+        """Return where the value of a key comes from."""
         return self.origins.get(key, BUILT_IN)
 
 
@@ -409,7 +408,7 @@ class NodePlan:
     node_rank: int
     cwd: Word
     argv: tuple[Word, ...]
-    program: int  # where the job's own words begin in argv
+    program: int  # index in argv of the job's own first word
     env: Mapping[str, EnvVar]
     unset: tuple[str, ...]  # names and `PREFIX_*` patterns
     keep: tuple[str, ...] | None  # inherit: None = all, else only these (and the basics)
@@ -417,9 +416,9 @@ class NodePlan:
     secrets: tuple[str, ...]  # env_from
     interpreter: Interpreter
     processes: int | None = 1
-    direct: tuple[str, ...] = ()  # names that no proxy may stand between
+    direct: tuple[str, ...] = ()  # host names that are reached without a proxy
     files: tuple[tuple[str, Word], ...] = ()  # name in the run directory, text
-    single: str | None = None  # which process without RANK is the program: main, child, shell
+    single: str | None = None  # which process without RANK is the program, see launchers.Command
     resume_argv: tuple[Word, ...] | None = None  # argv with `recovery.resume_args`
     rungs: tuple[tuple[EnvVar, ...], ...] = ()  # of the ladder: what each restart may add to env
     assets: tuple[Placed, ...] = ()
@@ -427,7 +426,7 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The complete answer: what each node runs, and what the user should know."""
+    """What each node runs, and what the user should know about it."""
 
     name: str
     launcher: str
@@ -438,8 +437,8 @@ class Plan:
     ranks_log: bool  # whether the launcher starts ranks that log on their own
     nodes: tuple[NodePlan, ...]
     warnings: tuple[PlanWarning, ...]
-    notes: tuple[str, ...] = ()  # said at each start
+    notes: tuple[str, ...] = ()  # printed at each start
     supervision: Supervision = Supervision()
     fingerprint: Mapping[str, Word] = field(default_factory=dict)  # what a resume must find equal
-    resumes: str | None = None  # id of the run that this one goes on from
+    resumes: str | None = None  # id of the run that this one continues
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint

@@ -1,22 +1,19 @@
-"""The only place that quotes shell words and renders bash: launch.sh, and the line to paste.
+"""Quotes shell words and renders bash, alone in safelaunch: launch.sh, and the line to paste.
 
-LF, UTF-8, no BOM. Everything that reaches a shell passes `quote`; the user's own `setup` lines are
-the exception, verbatim by contract.
+LF, UTF-8, no BOM. Everything that reaches a shell passes `quote`, except the user's own `setup`
+lines, which are verbatim by contract.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from typing import TYPE_CHECKING
 
 from safelaunch.environ import BASICS, PROXIES
 from safelaunch.model import EnvVar, NodePlan, Slot, Template, Topology, Word, bind_word
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-# What a person who pastes the line gets where a start would fill a slot. The port lies below the
-# ephemeral range (Linux: 32768 and up), so no outgoing connection can have taken it by chance.
+# What the pasted line has in place of slots that a start would fill. The port is below the
+# ephemeral range (Linux: 32768 and up), so no outgoing connection can use it by chance.
 _PASTE = {
     Slot.PORT: "$((20000 + RANDOM % 12000))",
     Slot.PYTHON: '$(command -v "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/}python3")',
@@ -25,10 +22,11 @@ _PASTE = {
     Slot.RUN_DIR: "$d",
 }
 _SITE = "SAFELAUNCH_SITE"
+_MAX_LINE = 96  # characters
 
 
 def quote(word: Word) -> str:
-    """Return one shell word; slots that are not bound yet appear as `<name>`, quoted too."""
+    """Return one shell word; unbound slots appear as `<name>`, quoted too."""
     return _literal(str(word))
 
 
@@ -38,7 +36,7 @@ def _literal(text: str) -> str:
 
 
 def with_home_as_text(word: Word) -> Word:
-    """Return a word with `<home>` as text, which whoever pastes it fills in."""
+    """Return a word with `<home>` as text, to be filled in by hand."""
     return bind_word(word, {Slot.HOME: str(Slot.HOME)})
 
 
@@ -46,7 +44,7 @@ def launch_script(node: NodePlan, title: str) -> str:
     """Return the text of launch.sh for one node. `title` is a line for people."""
     blocks = [
         "#!/usr/bin/env bash",
-        f"# {_comment(title)}",
+        f"# {' '.join(title.split())}",
         "# written by safelaunch; to run it by hand: bash launch.sh",
         *_scrub(node),
         f"cd -- {quote(node.cwd)} || exit 1",
@@ -64,62 +62,46 @@ def launch_script(node: NodePlan, title: str) -> str:
     return "\n".join(blocks) + "\n"
 
 
-def _comment(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _scrub(node: NodePlan) -> list[str]:
-    names = [n for n in node.unset if n != "SAFELAUNCH_*"]  # the supervisor's mark must stay
-    words = [f"${{!{n[:-1]}@}}" if n.endswith("*") else n for n in names]
-    lines = ["", "# left over from other jobs or a cluster's prologue"]
-    lines += _wrapped("unset -v", words)
+    lines, line = ["", "# left over from other jobs or a cluster's prologue"], "unset -v"
+    for name in node.unset:
+        if name == "SAFELAUNCH_*":
+            continue  # the supervisor finds its processes by these
+        word = f"${{!{name[:-1]}@}}" if name.endswith("*") else name
+        if len(line) + len(word) > _MAX_LINE:
+            lines.append(line + " \\")
+            line = " "
+        line += f" {word}"
+    lines.append(line)
     if node.keep is not None:
-        # the last two are how the supervisor knows its processes again
-        kept = "|".join((*BASICS, *node.keep, *node.secrets, "SAFELAUNCH_*", "SPT_NOENV"))
+        # the supervisor finds its processes by the last two
+        names = "|".join((*BASICS, *node.keep, *node.secrets, "SAFELAUNCH_*", "SPT_NOENV"))
         lines += [
             "for safelaunch_name in $(compgen -e); do",
-            f"  case $safelaunch_name in {kept}) ;;",
+            f"  case $safelaunch_name in {names}) ;;",
             '    *) unset -v "$safelaunch_name" 2>/dev/null ;; esac',
             "done",
         ]
     return [*lines, ""]
 
 
-def _wrapped(first: str, words: Iterable[str]) -> list[str]:
-    lines, line = [], first
-    for word in words:
-        if len(line) + len(word) > 96:  # noqa: PLR2004 - a line that still fits a terminal
-            lines.append(line + " \\")
-            line = " "
-        line += f" {word}"
-    return [*lines, line]
-
-
 def _environment(node: NodePlan) -> list[str]:
-    lines = []
-    for var in node.env.values():
-        if var.computed and not var.soft:
-            continue  # worked out below
-        lines += _export(var)
+    # the other computed variables come from the lines that follow
+    lines = [_export(var) for var in node.env.values() if not var.computed or var.soft]
     lines += [f': "${{{name}:?is not set}}" && export {name}' for name in node.secrets]
     return [*lines, *_interpreter(node), *_proxies(node), ""]
 
 
-def _export(var: EnvVar) -> list[str]:
+def _export(var: EnvVar) -> str:
     if var.value is None:
-        return [f"unset -v {var.name}"]
+        return f"unset -v {var.name}"
     if var.soft:
-        return [f': "${{{var.name}:={_in_quotes(str(var.value))}}}" && export {var.name}']
+        # inside of double quotes within `${name:=...}`
+        value = re.sub(r'([\\"$`}])', r"\\\1", str(var.value))
+        return f': "${{{var.name}:={value}}}" && export {var.name}'
     if var.prepend:
-        return [f'export {var.name}={quote(var.value)}"${{{var.name}:+:${var.name}}}"']
-    return [f"export {var.name}={quote(var.value)}"]
-
-
-def _in_quotes(text: str) -> str:
-    """Escape text for the inside of double quotes within `${name:=...}`."""
-    for char in ("\\", '"', "$", "`", "}"):
-        text = text.replace(char, "\\" + char)
-    return text
+        return f'export {var.name}={quote(var.value)}"${{{var.name}:+:${var.name}}}"'
+    return f"export {var.name}={quote(var.value)}"
 
 
 def _interpreter(node: NodePlan) -> list[str]:
@@ -149,7 +131,7 @@ def _proxies(node: NodePlan) -> list[str]:
 
 
 def _command(node: NodePlan) -> str:
-    """Return the command over several lines: one for each option, and for the program."""
+    """Return the command with a line for each option, and for the program."""
     text = quote(node.argv[0])
     if text.startswith("-"):
         text = f"-- {text}"
@@ -161,17 +143,14 @@ def _command(node: NodePlan) -> str:
 
 
 def paste_line(node: NodePlan, topology: Topology) -> str:
-    """Return the command as one line that works pasted into bash or zsh, or behind `ssh HOST`.
+    """Return the command as one line that works pasted into bash or zsh, or after `ssh HOST`.
 
-    Slots become what a shell can work out itself; files of the run directory are made in a fresh
-    temporary folder; secrets appear as `$NAME`. What several nodes must agree on stays `<port>`.
+    Slots become shell expressions; files of the run directory are written into a fresh temporary
+    folder; secrets appear as `$NAME`. What several nodes must agree on stays `<port>`.
     """
-    processes = topology.count()
-    count = _expand(processes, _PASTE)
+    count = _expand(topology.count(), _PASTE)
     threads = f"$(( $(nproc) / {count} ? $(nproc) / {count} : 1 ))"
-    if processes == "1":
-        threads = "$(nproc)"
-    slots = {**_PASTE, Slot.THREADS: threads}
+    slots = {**_PASTE, Slot.THREADS: "$(nproc)" if count == "1" else threads}
     if topology.nodes > 1:
         del slots[Slot.PORT]
     parts = []
@@ -194,23 +173,23 @@ def paste_line(node: NodePlan, topology: Topology) -> str:
 
 
 def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]]:
-    found = []
+    assignments = []
     for var in node.env.values():
         if var.value is None or (var.computed and not var.soft):
             continue
         if var.prepend and isinstance(var.value, Template) and Slot.PREFIX in var.value.parts:
-            continue  # the folder of the python3 that PATH itself finds
+            continue  # the folder of the python3 that is in PATH already
         value = _expand(var.value, slots)
         if var.soft and isinstance(var.value, Template):
             value = f'"${{{var.name}:-{value.strip(chr(34))}}}"'
         elif var.prepend:
             value = f'{value}"${{{var.name}:+:${var.name}}}"'
-        found.append((var.name, value))
-    return found
+        assignments.append((var.name, value))
+    return assignments
 
 
 def _expand(word: Word, slots: dict[Slot, str]) -> str:
-    """Return a shell word in which unbound slots are worked out by the shell."""
+    """Return a shell word with shell expressions for the unbound slots."""
     word = with_home_as_text(word)
     if isinstance(word, str):
         return _literal(word)

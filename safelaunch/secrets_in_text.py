@@ -1,4 +1,4 @@
-"""How secrets look: names that say so, and tokens that are known by their form.
+"""How to recognize secrets: names of variables, and the forms of tokens.
 
 Patterns are text here: a plan needs them rarely, and compiling them costs some milliseconds.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Token(NamedTuple):
-    """A form of a secret: what it is, literal texts of which it has one, its pattern, its source.
+    """A form of a secret: what it is, literals of which it contains one, its pattern, its source.
 
     Repeats of a pattern are bounded, so that no line is slow to search.
     """
@@ -33,6 +33,10 @@ _SLACK = "https://docs.slack.dev/authentication/tokens"
 _GOOGLE = "https://developers.google.com/identity/protocols/oauth2"
 _DISCORD = "https://discord.com/developers/docs/resources/webhook"
 _MICROSOFT = "https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/"
+_GITLAB_PREFIXES = (
+    "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "glimt-", "glagent-",
+    "gloas-", "glffct-",
+)  # fmt: skip
 
 # `report` redacts them, `lint` finds them, and a job file or command line with one is refused
 TOKENS = (
@@ -50,19 +54,7 @@ TOKENS = (
     Token("a GitHub token", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{30,255}", _GITHUB),
     Token(
         "a GitLab token",
-        (
-            "glpat-",
-            "gldt-",
-            "glrt-",
-            "glcbt-",
-            "glptt-",
-            "glft-",
-            "glsoat-",
-            "glimt-",
-            "glagent-",
-            "gloas-",
-            "glffct-",
-        ),
+        _GITLAB_PREFIXES,
         r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|oas|ffct)-[A-Za-z0-9_.-]{20,255}",
         _GITLAB,
     ),
@@ -78,12 +70,7 @@ TOKENS = (
     Token("a Google token", ("ya29.",), r"ya29\.[A-Za-z0-9_.-]{10,2048}", _GOOGLE),
     Token("a Google client secret", ("GOCSPX-",), r"GOCSPX-[A-Za-z0-9_-]{10,64}", _GOOGLE),
     Token("a Google refresh token", ("1//0",), r"1//0[A-Za-z0-9_-]{20,255}", _GOOGLE),
-    Token(
-        "an Azure secret",
-        ("Q~",),
-        r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{20,64}",
-        _GITLEAKS,
-    ),
+    Token("an Azure secret", ("Q~",), r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{20,64}", _GITLEAKS),
     Token(
         "an NVIDIA key", ("nvapi-",), r"nvapi-[A-Za-z0-9_-]{20,255}", "https://build.nvidia.com/"
     ),
@@ -147,7 +134,7 @@ TOKENS = (
     ),
 )
 _BY_LITERAL = [(literal, token) for token in TOKENS for literal in token.literals]
-_SHORTEST = 15  # characters: a Slack token; the test of the table holds it
+_SHORTEST = 15  # characters: a Slack token; a test checks it against the table
 
 # `https://hooks.slack.com/services/T0/B0/x`: the path `v` is the secret
 WEBHOOK = Token(
@@ -161,43 +148,32 @@ WEBHOOK = Token(
 PRIVATE_KEY_LABEL = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 PASSWORD_IN_ADDRESS = r"[a-z]://[^/\s:@$\"']*:(?P<password>[^/\s:@$\"']+)@"  # noqa: S105 - a pattern
 
-_ENDS = (
-    "key",
-    "token",
-    "passwd",
-    "password",
-    "passphrase",
-    "secret",
-    "credential",
-    "credentials",
-)
+_ENDS = ("key", "token", "passwd", "password", "passphrase", "secret", "credential", "credentials")
 _NAME = (
     r"(^|[_.-])(api[_-]?key|token|passwd|password|passphrase|secret|secret[_-]?key|access[_-]?key"
     r"|private[_-]?key|credentials?)$"
 )
-# names that end in "token" and mean a piece of text
-_PIECE = (
+# names that end in "token" and mean one of a tokenizer's
+_PIECE_OF_TEXT = (
     r"(^|[_.-])(bos|eos|pad|unk|sep|cls|mask|image|video|audio|stop|start|end|think|special|max|new"
     r"|per)[_-]token$"
 )
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a name says that its value is a password, token or key."""
+    """Whether a variable of that name holds a password, token or key."""
     lower = name.lower()
-    return (
-        lower.endswith(_ENDS)  # most names stop here: the patterns are compiled when needed
-        and re.search(_NAME, lower) is not None
-        and re.search(_PIECE, lower) is None
+    # most names stop at the first check: the patterns are compiled when needed
+    return lower.endswith(_ENDS) and bool(
+        re.search(_NAME, lower) and not re.search(_PIECE_OF_TEXT, lower)
     )
 
 
 def tokens(text: str) -> Iterator[tuple[str, re.Match[str]]]:
-    """Yield the tokens, private keys and webhooks in a text: what each is, and where it stands."""
+    """Yield the tokens, private keys and webhooks in a text: what each is, and its match."""
     if len(text) < _SHORTEST:
         return
-    likely = [token for literal, token in _BY_LITERAL if literal in text]
-    for token in dict.fromkeys(likely):
+    for token in dict.fromkeys(token for literal, token in _BY_LITERAL if literal in text):
         for match in re.finditer(f"(?<![A-Za-z0-9])(?:{token.pattern})(?![A-Za-z0-9])", text):
             yield token.name, match
     if "PRIVATE KEY" in text:

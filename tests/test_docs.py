@@ -14,7 +14,7 @@ from support import cli_process, readme_output, show_json_page
 from safelaunch import api
 from safelaunch.checks.registry import declared
 from safelaunch.cli.main import COMMANDS
-from safelaunch.config.hosts_file.reader import load_own
+from safelaunch.config.hosts_file.reader import load_default
 from safelaunch.config.schema.files import HOST, JOB, PROFILE
 from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.runs.access import LocalRun
@@ -109,7 +109,7 @@ def test_every_key_of_a_file_is_described(schema: Schema) -> None:
 def test_the_hosts_file_of_the_docs_is_one(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", HOSTS_DOC, re.DOTALL)
     (tmp_path / "hosts.yaml").write_text(example, encoding="utf-8")
-    assert load_own(str(tmp_path)).groups == {"lab": ("gpu1", "gpu2")}
+    assert load_default(str(tmp_path)).groups == {"lab": ("gpu1", "gpu2")}
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -23,13 +23,7 @@ EMPTY = frozenset((
 VAGUE = frozenset(("judge", "begin", "take", "of", "one"))  # of functions
 # parts that still have such names
 NOT_YET = (
-    ".",
     "cli/start",
-    "config",
-    "config/hosts_file",
-    "config/schema",
-    "config/yaml_io",
-    "plan",
     "remote",
     "remote/hosts",
     "remote/runs",

@@ -1,6 +1,6 @@
-"""Assets of a job: where each lies here, where the job finds it, and the words that say so.
+"""Assets of a job: the path of each here and where the job runs, and `{assets.NAME}` in its keys.
 
-On this machine an asset is used where it lies. A host has a place for it: `to`, or else one that
+On this machine an asset is used where it is. On a host its path is `to`, or else the one that
 `safelaunch push` chooses too, so that what was pushed is not sent again.
 """
 
@@ -20,170 +20,146 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import BUILT_IN, Placed, Word, join_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.config.paths import Paths
     from safelaunch.model import Asset
 
-_FILLED = ("args", "launcher_args", "command", "env")  # and recovery.resume_args
-_OWN = ("assets", "extends", "smoke", *_FILLED)
+_REPLACED = ("args", "launcher_args", "command", "env", "recovery.resume_args")
+_UNCHECKED = ("assets", "extends", "smoke")
 _REFERENCE = re.compile(r"(?<!\$)\{assets\.([^{}]*)\}")  # `${assets.x}` is OmegaConf's
 _UNQUOTED = re.compile(r"assets\.[^{}]*")
 _WINDOWS = re.compile(r"([A-Za-z]):[\\/]|\\\\")
 _WSL = re.compile(r"/mnt/([a-z])(/.*)?")
 
 
-def placed(tree: Node, paths: Paths, *, remote: bool) -> tuple[Placed, ...]:
-    """Return where the assets of a job lie, on a host or here.
+def place_assets(tree: Node, paths: Paths, *, remote: bool) -> tuple[Placed, ...]:
+    """Return the assets of a job with their paths, on a host or here. Raises ConfigError.
 
-    Raises ConfigError; whether they are there is asked at the start.
+    Whether they exist is checked at the start.
     """
     node = tree.get("assets")
     if node is None or node.is_null:
         return ()
-    assets = AssetsType().read(node)
-    found = []
-    for asset in assets:
-        path = _here(asset, paths, remote=remote)
-        place = _place(asset, path, tree, paths) if remote else paths.view(path)
-        found.append(Placed(asset.name, path if remote else str(place), place, asset.origin))
-    if remote:
-        _check_apart(found)
-    return tuple(found)
-
-
-def _here(asset: Asset, paths: Paths, *, remote: bool) -> str:
-    """Return the path on this machine: unlike other paths of a job, that is what it says."""
-    said, shown = asset.path, shorten(asset.path)
-    if os.sep == "\\":
-        return paths.real(windows_path(said), asset.origin)
-    drive = _WINDOWS.match(said)
-    if drive is not None:
-        there = f"/mnt/{drive[1].lower()}/{said[3:]}".replace("\\", "/") if drive[1] else None
-        raise ConfigError(
-            f"`{shown}` is a path of a Windows machine, and this is none",
-            where=asset.origin,
-            hint=f"under WSL it is `{there}`" if there else None,
-        )
-    if remote and "\\" in said:
-        raise ConfigError(
-            f"`{shown}` has a backslash",
-            where=asset.origin,
-            hint="write `{}`: that works on every machine".format(said.replace("\\", "/")),
-        )
-    return paths.real(said, asset.origin)
-
-
-def windows_path(said: str) -> str:
-    """Return a path for Windows: `/mnt/d/models` of a job written under WSL is `D:/models`."""
-    drive = _WSL.fullmatch(said)
-    return said if drive is None else f"{drive[1].upper()}:{drive[2] or '/'}"
-
-
-def _place(asset: Asset, path: str, tree: Node, paths: Paths) -> Word:
-    if asset.to is not None:
-        below = posixpath.normpath(asset.to)
-        return join_path(_workdir(tree, paths), "" if below == "." else below)
-    name = os.path.basename(path)
-    if not name:
-        raise ConfigError(
-            f"`{shorten(asset.path)}` has no name that its place on the host could have",
-            where=asset.origin,
-            hint="name a file or folder in it, or give `to:`",
-        )
-    return join_path(host_path(ASSETS), name)
-
-
-def _workdir(tree: Node, paths: Paths) -> Word:
-    node = tree.get("workdir")
-    if node is None or node.is_null:
-        return paths.planned(".", BUILT_IN)
-    return paths.planned(PathText().read(node), node.origin)
-
-
-def _check_apart(found: Sequence[Placed]) -> None:
-    """Refuse two assets for one place, unless they are the same: a model and its tokenizer."""
-    first: dict[Word, Placed] = {}
-    for asset in found:
-        other = first.setdefault(asset.place, asset)
-        if other.path != asset.path:
+    placed: list[Placed] = []
+    places: dict[Word, Placed] = {}
+    for asset in AssetsType().read(node):
+        path = _local_path(asset, paths, remote=remote)
+        if not remote:
+            view = paths.view(path)
+            placed.append(Placed(asset.name, str(view), view, asset.origin))
+            continue
+        entry = Placed(asset.name, path, _host_path(asset, path, tree, paths), asset.origin)
+        placed.append(entry)
+        other = places.setdefault(entry.place, entry)
+        if other.path != path:  # a model and its tokenizer may be one folder
             raise ConfigError(
                 f"`{asset.name}` and `{other.name}` would have one place on the host: "
-                f"{asset.place}",
+                f"{entry.place}",
                 where=asset.origin,
                 hint=f"give one a place of its own: `{asset.name}: {{path: ..., to: ...}}`",
             )
+    return tuple(placed)
 
 
-def patterns(assets: Sequence[Placed], paths: Paths) -> tuple[str, ...]:
-    """Return what a sync of the project leaves out, as in a `.gitignore`: assets inside it."""
+def _local_path(asset: Asset, paths: Paths, *, remote: bool) -> str:
+    path, shown = asset.path, shorten(asset.path)
+    if os.sep == "\\":
+        return paths.real(windows_path(path), asset.origin)
+    drive = _WINDOWS.match(path)
+    if drive is not None:
+        wsl = f"/mnt/{drive[1].lower()}/{path[3:]}".replace("\\", "/") if drive[1] else None
+        raise ConfigError(
+            f"`{shown}` is a Windows path, and this is not a Windows machine",
+            where=asset.origin,
+            hint=f"under WSL it is `{wsl}`" if wsl else None,
+        )
+    if remote and "\\" in path:
+        raise ConfigError(
+            f"`{shown}` has a backslash",
+            where=asset.origin,
+            hint="write `{}`: that works on every machine".format(path.replace("\\", "/")),
+        )
+    return paths.real(path, asset.origin)
+
+
+def windows_path(path: str) -> str:
+    """Return a path for Windows: `/mnt/d/models` of a job written under WSL is `D:/models`."""
+    drive = _WSL.fullmatch(path)
+    return path if drive is None else f"{drive[1].upper()}:{drive[2] or '/'}"
+
+
+def _host_path(asset: Asset, path: str, tree: Node, paths: Paths) -> Word:
+    if asset.to is not None:
+        node = tree.get("workdir")
+        if node is None or node.is_null:
+            node = Node("scalar", BUILT_IN, text=".")
+        below = posixpath.normpath(asset.to)
+        workdir = paths.planned(PathText().read(node), node.origin)
+        return join_path(workdir, "" if below == "." else below)
+    if not os.path.basename(path):
+        raise ConfigError(
+            f"`{shorten(asset.path)}` has no name to use on the host",
+            where=asset.origin,
+            hint="name a file or folder in it, or give `to:`",
+        )
+    return join_path(host_path(ASSETS), os.path.basename(path))
+
+
+def ignore_patterns(assets: Sequence[Placed], paths: Paths) -> tuple[str, ...]:
+    """Return patterns of a `.gitignore` for the assets inside the project: a sync skips them."""
     inside = [a.path for a in assets if paths.is_inside(a.path) and a.path != paths.root]
     below = [os.path.relpath(path, paths.root).replace(os.sep, "/") for path in inside]
     return tuple("/" + re.sub(r"([*?\[\]\\]| (?= *$))", r"\\\1", path) for path in below)
 
 
-def fill(tree: Node, assets: Sequence[Placed]) -> Node:
-    """Return the keys of a job with the place of an asset wherever `{assets.NAME}` names it.
+def substitute_assets(tree: Node, assets: Sequence[Placed]) -> Node:
+    """Return the keys of a job with each `{assets.NAME}` replaced by the path of that asset.
 
-    Raises ConfigError for names that no asset has, and where a key cannot hold a place.
+    Raises ConfigError for unknown names, and for names in keys where they are not replaced.
     """
-    places = {asset.name: str(asset.place) for asset in assets}
+    return _substitute_keys(tree, {asset.name: str(asset.place) for asset in assets})
+
+
+def _substitute_keys(tree: Node, places: Mapping[str, str], block: str = "") -> Node:
     items = []
     for key, value in tree.items:
-        filled = value
-        if key.text in _FILLED:
-            filled = _filled(value, places, is_top=True)
-        elif key.text == "recovery" and value.kind == "map":
-            filled = _in_recovery(value, places)
-        elif key.text not in _OWN:
-            _refuse(key.text, value, places)
-        items.append((key, filled))
-    return _like(tree, tuple(items))
+        name, new = block + key.text, value
+        if name in _REPLACED:
+            new = _substitute(value, places, is_top=True)
+        elif name == "recovery" and value.kind == "map":
+            new = _substitute_keys(value, places, "recovery.")
+        elif name not in _UNCHECKED:
+            _refuse(name, value, places)
+        items.append((key, new))
+    return Node(tree.kind, tree.origin, items=tuple(items), beats=tree.beats)
 
 
-def _in_recovery(block: Node, places: Mapping[str, str]) -> Node:
-    items = []
-    for key, value in block.items:
-        is_words = key.text == "resume_args"
-        items.append((key, _filled(value, places, is_top=True) if is_words else value))
-        if not is_words:
-            _refuse(f"recovery.{key.text}", value, places)
-    return _like(block, tuple(items))
-
-
-def _like(node: Node, items: tuple[object, ...]) -> Node:
-    return Node(node.kind, node.origin, items=items, beats=node.beats)
-
-
-def _filled(node: Node, places: Mapping[str, str], *, is_top: bool = False) -> Node:
+def _substitute(node: Node, places: Mapping[str, str], *, is_top: bool = False) -> Node:
+    items: tuple[object, ...] = ()
+    text = node.text
     if node.kind == "map":
         if not is_top:
             _check_quotes(node)
-        return _like(node, tuple((k, _filled(v, places)) for k, v in node.items))
-    if node.kind == "list":
-        return _like(node, tuple(_filled(item, places) for item in node.items))
-    if "{assets." not in node.text:
-        return node
-    text = _REFERENCE.sub(lambda found: _known(found[1], node, places), node.text)
-    return Node("scalar", node.origin, text=text, plain=node.plain, beats=node.beats)
-
-
-def _known(name: str, node: Node, places: Mapping[str, str]) -> str:
-    if name in places:
-        return places[name]
-    known = ", ".join(f"`{other}`" for other in places)
-    raise ConfigError(
-        f"`{{assets.{shorten(name)}}}`: no asset has that name",
-        where=node.origin,
-        hint=f"the assets of this job: {known}" if known else "this job has no asset left",
-    )
+        items = tuple((key, _substitute(value, places)) for key, value in node.items)
+    elif node.kind == "list":
+        items = tuple(_substitute(item, places) for item in node.items)
+    else:
+        for name in _REFERENCE.findall(text):
+            if name not in places:
+                names = ", ".join(f"`{other}`" for other in places)
+                raise ConfigError(
+                    f"`{{assets.{shorten(name)}}}`: no asset has that name",
+                    where=node.origin,
+                    hint=f"the assets of this job: {names}" if names else "this job has no assets",
+                )
+        text = _REFERENCE.sub(lambda match: places[match[1]], text)
+    return Node(node.kind, node.origin, text=text, plain=node.plain, items=items, beats=node.beats)
 
 
 def _check_quotes(node: Node) -> None:
     """Refuse `{assets.base}` without quotes, which is a mapping in YAML."""
-    if len(node.items) != 1:
-        return
-    key, value = node.items[0]
+    key, value = node.items[0] if len(node.items) == 1 else (node, node)
     if value.is_null and not value.text and _UNQUOTED.fullmatch(key.text):
         raise ConfigError(
             f"`{{{shorten(key.text)}}}` without quotes is a mapping in YAML",
@@ -193,20 +169,14 @@ def _check_quotes(node: Node) -> None:
 
 
 def _refuse(key: str, node: Node, places: Mapping[str, str]) -> None:
-    for leaf in _scalars(node):
-        for name in _REFERENCE.findall(leaf.text):
-            if name in places:
-                raise ConfigError(
-                    f"`{{assets.{name}}}` in `{key}` is not replaced",
-                    where=leaf.origin,
-                    hint="only in args, launcher_args, command, resume_args and env; for others "
-                    f"give the asset a path there, `{name}: {{path: ..., to: ...}}`, and name that",
-                )
-
-
-def _scalars(node: Node) -> Iterator[Node]:
-    if node.kind == "scalar":
-        yield node
+    for name in _REFERENCE.findall(node.text):
+        if name in places:
+            raise ConfigError(
+                f"`{{assets.{name}}}` in `{key}` is not replaced",
+                where=node.origin,
+                hint="only in args, launcher_args, command, resume_args and env; for others "
+                f"give the asset a path there, `{name}: {{path: ..., to: ...}}`, and name that",
+            )
     for item in node.items:
         for child in item if isinstance(item, tuple) else (item,):
-            yield from _scalars(child)
+            _refuse(key, child, places)

@@ -1,4 +1,4 @@
-"""The JSON Schema of each kind of file, for editors, from the declaration in schema.py."""
+"""The JSON Schema of each kind of file, for editors, from the declaration in schema/files.py."""
 
 from __future__ import annotations
 
@@ -26,34 +26,29 @@ def make(name: str) -> Shape:
 def _job() -> Shape:
     shape = JOB.schema()
     keys = shape["properties"]
-    # any text to the declaration: the launcher's and the profile's own readers know which there are
-    known = json_types.nullable(json_types.words(*launchers.NAMES))
-    keys["launcher"] = {**known, "description": keys["launcher"]["description"]}
+    # both are any text to the declaration; their readers know the names
+    described = {"description": keys["launcher"]["description"]}
+    keys["launcher"] = {**json_types.nullable(json_types.words(*launchers.NAMES)), **described}
     keys["profile"] = _with_profiles(keys["profile"])
     return shape
 
 
 def _with_profiles(shape: Shape) -> Shape:
-    """Return the shape of a profile's name with those that there are, which an editor offers."""
-    described = {"description": shape["description"]}
-    other = {key: value for key, value in shape.items() if key not in described}
-    return {**json_types.either(json_types.words(*profiles.names()), other), **described}
+    """Return the shape of a profile's name with the built-in ones, which an editor offers."""
+    description = {"description": shape.pop("description")}
+    return {**json_types.either(json_types.words(*profiles.names()), shape), **description}
 
 
 def _hosts() -> Shape:
     host = HOST.schema()
     host["properties"]["profile"] = _with_profiles(host["properties"]["profile"])
-    name = HOST_NAME.schema()
-    names = {"pattern": name["pattern"]}
-    members = json_types.listed(json_types.text(), minItems=1)
+    names = {"pattern": HOST_NAME.schema()["pattern"]}
     hosts = json_types.mapped(json_types.nullable(host), names)
-    groups = json_types.nullable(json_types.mapped(members, names))
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["hosts"],
-        "properties": {
-            "hosts": {**hosts, "description": "your machines by name"},
-            "groups": {**groups, "description": "names for several of them"},
-        },
+    groups = json_types.nullable(
+        json_types.mapped(json_types.listed(json_types.text(), minItems=1), names)
+    )
+    keys = {
+        "hosts": {**hosts, "description": "your machines by name"},
+        "groups": {**groups, "description": "names for several of them"},
     }
+    return {**json_types.record(keys), "required": ["hosts"]}

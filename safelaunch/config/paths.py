@@ -1,4 +1,4 @@
-"""Where a job's files lie, and where its plan says that they lie."""
+"""Where a job's files are on this machine, and which paths its plan names for them."""
 
 from __future__ import annotations
 
@@ -10,43 +10,42 @@ from safelaunch.config.schema.text_checks import check_text
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.model import Host, Origin, Slot, Word, join_path, text
 
-FOLDER = "~/safelaunch"  # on hosts: for the projects of those that name no `workdir`
-ASSETS = f"{FOLDER}/assets"  # on each host, whatever its `workdir`: what was pushed lies there
+FOLDER = "~/safelaunch"  # on hosts without `workdir`: the parent of the synced projects
+ASSETS = f"{FOLDER}/assets"  # on each host, whatever its `workdir`: the assets that were pushed
 
 
 class Paths(NamedTuple):
-    """Where files lie, and where the plan says that they lie (`--project-root`)."""
+    """Folders of a job on this machine, and the project root that the plan names."""
 
     cwd: str
     job_dir: str  # real folder of the job file
     root: str  # real project root: the nearest .git or pyproject.toml above the job file
-    planned_root: Word  # what the plan names instead of it
+    planned_root: Word  # the same in the plan: `--project-root`, or a slot for the host's folder
 
     @classmethod
     def from_job(
         cls, job_path: str, cwd: str, project_root: str | None = None, *, remote: bool = False
     ) -> Paths:
-        """Return the paths of a job file; `remote`: the project lies in a folder of each host."""
+        """Return the paths of a job file; `remote`: each host has a folder for the project."""
         job_dir = os.path.normpath(os.path.dirname(os.path.abspath(os.path.join(cwd, job_path))))
         check_text(Node("scalar", Origin("the job's folder"), text=job_dir))
         root = _project_root(job_dir)
         if remote:
             return cls(cwd, job_dir, root, text(Slot.PROJECT))
-        # an absolute one may be of a machine with other paths than this one
-        is_posix = project_root is not None and project_root.startswith("/")
-        if project_root:
-            shown = os.path.abspath(os.path.join(cwd, project_root))
-            return cls(cwd, job_dir, root, posixpath.normpath(project_root) if is_posix else shown)
-        return cls(cwd, job_dir, root, root)
+        if not project_root:
+            return cls(cwd, job_dir, root, root)
+        if project_root.startswith("/"):  # perhaps of a machine with other paths than this one
+            return cls(cwd, job_dir, root, posixpath.normpath(project_root))
+        return cls(cwd, job_dir, root, os.path.abspath(os.path.join(cwd, project_root)))
 
     def base(self, origin: Origin) -> str:
-        """Return the real folder that a relative path of that origin starts from."""
-        if not origin.line:  # a flag: relative to the job file, like the key that it replaces
+        """Return the folder that a relative path of that origin starts from."""
+        if not origin.line:  # a flag: relative to the job file, like the key that it overrides
             return self.job_dir
         return os.path.dirname(os.path.abspath(os.path.join(self.cwd, origin.source)))
 
     def real(self, path: str, origin: Origin) -> str:
-        """Return the path on this machine; one that only a host can have stays."""
+        """Return the path on this machine; a path of Linux stays as it is on Windows."""
         if path.startswith("/") and os.sep != "/":
             return posixpath.normpath(path)
         return os.path.normpath(os.path.join(self.base(origin), path))
@@ -56,14 +55,14 @@ class Paths(NamedTuple):
         return self.view(self.real(path, origin))
 
     def view(self, real: str) -> Word:
-        """Return a real path as if the project lay at the planned root."""
+        """Return a path of this machine with the planned root in place of the project's."""
         if not self.is_inside(real):
             return real
         below = os.path.relpath(real, self.root).replace(os.sep, "/")
         return self.planned_root if below == "." else join_path(self.planned_root, below)
 
     def is_inside(self, real: str) -> bool:
-        """Whether a real path is the project root, or lies below it."""
+        """Whether a path of this machine is the project root, or below it."""
         path, root = os.path.normcase(real), os.path.normcase(self.root)
         return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
@@ -80,11 +79,9 @@ def project_on_host(host: Host, root: str) -> Word:
 
 
 def _project_root(folder: str) -> str:
-    at = folder
-    while True:
-        if any(os.path.exists(os.path.join(at, name)) for name in (".git", "pyproject.toml")):
-            return at
-        above = os.path.dirname(at)
-        if above == at:
+    root = folder
+    while not any(os.path.exists(os.path.join(root, name)) for name in (".git", "pyproject.toml")):
+        if root == os.path.dirname(root):
             return folder
-        at = above
+        root = os.path.dirname(root)
+    return root

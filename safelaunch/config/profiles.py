@@ -1,16 +1,18 @@
-"""Finds and reads profiles: built-in ones by name, others by path; `extends` laid below."""
+"""Finds and reads profiles: built-in ones by name, others by path, and those that they extend."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from safelaunch.config.schema.files import PROFILE
-from safelaunch.config.yaml_io.node import Node, overlay
 from safelaunch.config.yaml_io.reader import MAX_DEPTH, read_file
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin, Profile
+
+if TYPE_CHECKING:
+    from safelaunch.config.yaml_io.node import Node
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -20,13 +22,13 @@ def folder() -> str:
 
     Relative to `__file__`: importlib.resources costs 11 ms of a dry-run's 100.
     """
-    inside = os.path.join(_PACKAGE, "profiles")
-    if os.path.isdir(inside):
-        return inside
+    in_wheel = os.path.join(_PACKAGE, "profiles")
+    if os.path.isdir(in_wheel):
+        return in_wheel
     top = os.path.dirname(_PACKAGE)
-    beside = os.path.join(top, "profiles")
-    if os.path.isfile(os.path.join(top, "pyproject.toml")) and os.path.isdir(beside):
-        return beside
+    in_checkout = os.path.join(top, "profiles")
+    if os.path.isfile(os.path.join(top, "pyproject.toml")) and os.path.isdir(in_checkout):
+        return in_checkout
     raise ConfigError("the built-in profiles are missing", hint="install safelaunch again")
 
 
@@ -41,61 +43,45 @@ def load(name: str, where: Origin, base: str) -> Profile:
     `base` is the folder that a relative path starts from. Raises ConfigError.
     """
     files: list[str] = []
-    tree = _tree(name, where, base, files, ())
-    values, _ = PROFILE.read(tree)
-    return Profile(
-        name=os.path.basename(name).removesuffix(".yaml").removesuffix(".yml"),
-        description=values.get("description", ""),
-        accelerator=values.get("accelerator", "cuda"),
-        gpu_names=values.get("gpu_names", ""),
-        facts=values.get("facts", {}),
-        env=values.get("env", ()),
-        site=values.get("site", ()),
-        ladder=tuple(_step(step) for step in values.get("ladder", ())),
-        files=tuple(files),
-    )
-
-
-def _step(variables: Any) -> tuple[tuple[str, str], ...]:
-    for var in variables:
+    fields, _ = PROFILE.read(_tree(name, where, base, files, ()))
+    steps = fields.pop("ladder", ())
+    for var in (var for step in steps for var in step):
         if var.value is None:
-            raise ConfigError(
-                f"a ladder step sets `{var.name}`, null is no value", where=var.origin
-            )
-    return tuple((var.name, str(var.value)) for var in variables)
+            message = f"a ladder step sets `{var.name}`, null is no value"
+            raise ConfigError(message, where=var.origin)
+    ladder = tuple(tuple((var.name, str(var.value)) for var in step) for step in steps)
+    for key in ("extends", "sources"):
+        fields.pop(key, None)
+    stem = os.path.basename(name).removesuffix(".yaml").removesuffix(".yml")
+    return Profile(name=stem, ladder=ladder, files=tuple(files), **fields)
 
 
 def _tree(name: str, where: Origin, base: str, files: list[str], chain: tuple[str, ...]) -> Node:
     path, shown = _find(name, where, base)
     if path in chain or len(chain) >= MAX_DEPTH:
-        raise ConfigError(f"`extends` goes round in a circle: {shown}", where=where)
+        problem = "leads back to" if path in chain else "is nested too deep at"
+        raise ConfigError(f"`extends` {problem} {shown}", where=where)
     tree = read_file(path, shown)
     PROFILE.check_keys(tree)
     files.append(shown)
-    parents = tree.get("extends")
-    if parents is None or parents.is_null:
-        return tree
-    below: Node | None = None
-    key = PROFILE.find("extends")
-    assert key is not None  # noqa: S101 - a constant of this package
-    key.type.read(parents)
-    for parent in parents.items if parents.kind == "list" else (parents,):
-        inherited = _tree(parent.text, parent.origin, os.path.dirname(path), files, (*chain, path))
-        below = overlay(below, inherited)
-    return overlay(below, tree)
+    return PROFILE.with_parents(
+        tree,
+        lambda parent: _tree(
+            parent.text, parent.origin, os.path.dirname(path), files, (*chain, path)
+        ),
+    )
 
 
 def _find(name: str, where: Origin, base: str) -> tuple[str, str]:
-    """Return the path of a profile, and the path to show: relative as the file that names it."""
+    """Return the path of a profile, and the path to show: relative if its parent's is."""
     if os.sep in name or "/" in name or name.endswith((".yaml", ".yml")):
         path = os.path.normpath(os.path.join(base, name))
         if not os.path.exists(path):
             raise ConfigError(f"no profile file `{name}`", where=where)
-        beside = posixpath.dirname(where.source) if where.line else ""
-        return path, posixpath.normpath(posixpath.join(beside, name))
+        parent_dir = posixpath.dirname(where.source) if where.line else ""
+        return path, posixpath.normpath(posixpath.join(parent_dir, name))
     path = os.path.join(folder(), f"{name}.yaml")
     if not os.path.isfile(path):
-        known = names()
-        hint = did_you_mean(name, known) or "known: " + ", ".join(known)
+        hint = did_you_mean(name, names()) or "known: " + ", ".join(names())
         raise ConfigError(f"unknown profile `{name}`", where=where, hint=hint)
     return path, f"profiles/{name}.yaml"

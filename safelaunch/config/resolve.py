@@ -1,4 +1,5 @@
 """Job file, profile, hosts and flags to one Resolved job; every leaf keeps its origin."""
+# ruff: noqa: PLC0415 - config.assets is imported only for jobs that have assets
 
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config import profiles, remote_paths
 from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.hosts_file.reader import Hosts
 from safelaunch.config.paths import Paths, project_on_host
 from safelaunch.config.schema.files import JOB
 from safelaunch.config.schema.interpreter import read_interpreter
-from safelaunch.config.set_option import lay_setting
+from safelaunch.config.set_option import apply_set_option
 from safelaunch.config.supervision import (
+    MAX_NAME,
+    apply_smoke,
     check_ladder,
-    lay_smoke,
     read_supervision,
     resumed_args,
 )
@@ -44,16 +47,15 @@ from safelaunch.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from safelaunch.model import Word
 
 _LOG_FIELDS = ("name", "time", "id")
-_EXTENDS = next(key.type for key in JOB.keys if key.name == "extends")
 
 
 class Flags(NamedTuple):
-    """What the command line says on top of the files."""
+    """What the command line sets on top of the files."""
 
     profile: str | None = None
     sets: tuple[str, ...] = ()
@@ -69,10 +71,10 @@ class Flags(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """Job, profile and hosts after merging; `tree` still knows what each value beat."""
+    """Job, profile and hosts after merging; `tree` still has the values that each one replaced."""
 
     job: Job
-    profile: Profile | None  # of the first host, where they have different ones
+    profile: Profile | None  # of the first host, if they have different ones
     profile_origin: Origin
     hosts: tuple[Host, ...]
     flags: Flags
@@ -83,7 +85,7 @@ class Resolved(NamedTuple):
     project: str = ""  # the project's folder on this machine
 
     def profile_of(self, host: Host) -> Profile | None:
-        """Return the profile that counts on a host."""
+        """Return the profile that applies to a host."""
         return self.profiles.get(host.name, self.profile)
 
 
@@ -93,7 +95,8 @@ def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
     tree = read_job(path, shown, None, ())
     paths = Paths.from_job(path, cwd, flags.project_root, remote=flags.remote)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.path.splitext(os.path.basename(shown))[0])
-    return resolve(tree, flags, paths, default_name=name.strip("-_")[:41] or "job", job_file=shown)
+    default_name = name.strip("-_")[:MAX_NAME] or "job"
+    return resolve(tree, flags, paths, default_name=default_name, job_file=shown)
 
 
 def read_job(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]) -> Node:
@@ -103,65 +106,61 @@ def read_job(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]
     """
     real = os.path.realpath(path) if "\0" not in path else path
     if real in chain or len(chain) >= MAX_DEPTH:
-        raise ConfigError(f"`extends` goes round in a circle: {shown}", where=where)
+        problem = "leads back to" if real in chain else "is nested too deep at"
+        raise ConfigError(f"`extends` {problem} {shown}", where=where)
     if where is not None and not os.path.exists(path):
         raise ConfigError(f"no such file `{shown}`", where=where)
     tree = read_file(path, shown)
     JOB.check_keys(tree)
-    parents = tree.get("extends")
-    if parents is None or parents.is_null:
-        return tree
-    _EXTENDS.read(parents)
-    below: Node | None = None
-    for parent in parents.items if parents.kind == "list" else (parents,):
-        next_path = os.path.normpath(os.path.join(os.path.dirname(path), parent.text))
-        next_shown = os.path.normpath(os.path.join(os.path.dirname(shown), parent.text))
-        below = overlay(below, read_job(next_path, next_shown, parent.origin, (*chain, real)))
-    return overlay(below, tree)
+
+    def read_parent(parent: Node) -> Node:
+        next_path, next_shown = (
+            os.path.normpath(os.path.join(os.path.dirname(file), parent.text))
+            for file in (path, shown)
+        )
+        return read_job(next_path, next_shown, parent.origin, (*chain, real))
+
+    return JOB.with_parents(tree, read_parent)
 
 
 def resolve(
     tree: Node, flags: Flags, paths: Paths, *, default_name: str, job_file: str
 ) -> Resolved:
     """Return the resolved job of a tree of keys."""
-    if flags.smoke:
-        tree = lay_smoke(tree, default_name)
-    for setting in flags.sets:
-        tree = lay_setting(tree, setting)
-    if flags.profile is not None:
-        tree = overlay(
-            tree,
-            mapping({"profile": scalar(flags.profile, Origin("--profile"))}, Origin("--profile")),
-        )
-    if flags.hosts:
-        origin = Origin("--host")
-        named = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
-        tree = overlay(tree, mapping({"hosts": named}, origin))
-    raw = tree
-    tree, assets, outside = _with_assets(tree, flags, paths)
+    raw = _with_flags(tree, flags, default_name)
+    tree, assets, ignored = _with_assets(raw, flags, paths)
     values, origins = JOB.read(tree)
     if flags.remote:
         remote_paths.check(tree, paths)
-    known = hosts_file.Hosts({}, {})
+    hosts = Hosts({}, {})
     if flags.hosts_file is not None:
         path = os.path.join(paths.cwd, flags.hosts_file)
-        known = hosts_file.load(path, flags.hosts_file, _absolute(flags, paths))
+        hosts = hosts_file.load(
+            path,
+            flags.hosts_file,
+            paths.real if flags.remote else lambda path, origin: str(paths.planned(path, origin)),
+        )
     if "hosts" in values:
-        values["hosts"] = hosts_file.expand(known, values["hosts"])
+        values["hosts"] = hosts_file.expand(hosts, values["hosts"])
+    sync: Sync = values.get("sync", Sync())
     job = replace(
         _job(values, origins, paths, default_name, tree),
         supervision=read_supervision(values, tree, paths, smoke=flags.smoke),
         resumed=resumed_args(tree),
-        sync=_sync(values, outside),
+        sync=replace(sync, exclude=(*sync.exclude, *ignored)),
         assets=assets,
         fingerprint=values.get("recovery", {}).get("fingerprint", ()),
         needs=values.get("needs", Needs()),
         inputs=values.get("inputs", ()),
     )
-    machines = _machines(job, known, remote=flags.remote)
-    if not flags.only_checked and _lies_here(values, machines, paths, remote=flags.remote):
+    machines = _machines(job, hosts, remote=flags.remote)
+    if flags.remote:
+        is_local = not remote_paths.is_host_path(values.get("workdir", ""), paths)
+    else:
+        is_local = "workdir" in values or any(host.workdir is None for host in machines)
+    if is_local and not flags.only_checked:
         _check_script(values, origins, paths, remote=flags.remote)
-    profile, profile_origin, several = _profile(values, origins, machines, known, paths)
+    profile, profile_origin, by_host = _profile(values, origins, machines, hosts, paths)
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
     check_ladder(job.supervision.recovery, profile, tree)
@@ -173,63 +172,69 @@ def resolve(
         flags=flags,
         tree=_with_places(raw, assets, machines[0], paths),
         job_file=job_file,
-        profiles=several,
+        profiles=by_host,
         project=paths.root,
     )
 
 
-def _absolute(flags: Flags, paths: Paths) -> Callable[[str, Origin], str]:
-    """Return what resolves a hosts file's paths of this machine."""
-    return paths.real if flags.remote else lambda path, origin: str(paths.planned(path, origin))
+def _with_flags(tree: Node, flags: Flags, default_name: str) -> Node:
+    """Return the keys with those of the command line laid over them."""
+    if flags.smoke:
+        tree = apply_smoke(tree, default_name)
+    for setting in flags.sets:
+        tree = apply_set_option(tree, setting)
+    if flags.profile is not None:
+        origin = Origin("--profile")
+        tree = overlay(tree, mapping({"profile": scalar(flags.profile, origin)}, origin))
+    if flags.hosts:
+        origin = Origin("--host")
+        names = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
+        tree = overlay(tree, mapping({"hosts": names}, origin))
+    return tree
 
 
 def _with_assets(
     tree: Node, flags: Flags, paths: Paths
 ) -> tuple[Node, tuple[Placed, ...], tuple[str, ...]]:
-    """Return the keys with the places of the assets in them, the assets, and what is no project."""
+    """Return the keys with the paths of the assets, the assets, and what a sync ignores."""
     if tree.get("assets") is None:
         return tree, (), ()
-    from safelaunch.config import assets  # noqa: PLC0415 - only jobs that have some
+    from safelaunch.config import assets
 
-    found = assets.placed(tree, paths, remote=flags.remote)
-    outside = assets.patterns(found, paths) if flags.remote else ()
-    return assets.fill(tree, found), found, outside
+    placed = assets.place_assets(tree, paths, remote=flags.remote)
+    ignored = assets.ignore_patterns(placed, paths) if flags.remote else ()
+    return assets.substitute_assets(tree, placed), placed, ignored
 
 
 def _with_places(tree: Node, assets: tuple[Placed, ...], host: Host, paths: Paths) -> Node:
-    """Return the keys with the places of the assets on a host in them, to be shown."""
+    """Return the keys with the paths of the assets on a host, to be shown."""
     if not assets:
         return tree
-    from safelaunch.config.assets import fill  # noqa: PLC0415 - only jobs that have some
+    from safelaunch.config.assets import substitute_assets
 
     facts = {Slot.PROJECT: project_on_host(host, paths.root)}
-    return fill(tree, [replace(asset, place=bind_word(asset.place, facts)) for asset in assets])
+    bound = [replace(asset, place=bind_word(asset.place, facts)) for asset in assets]
+    return substitute_assets(tree, bound)
 
 
-def _sync(values: Mapping[str, Any], outside: tuple[str, ...]) -> Sync:
-    said: Sync = values.get("sync", Sync())
-    return replace(said, exclude=(*said.exclude, *outside)) if outside else said
-
-
-def _machines(job: Job, known: hosts_file.Hosts, *, remote: bool) -> tuple[Host, ...]:
+def _machines(job: Job, hosts: Hosts, *, remote: bool) -> tuple[Host, ...]:
     if remote and not job.hosts:
-        raise ConfigError("which host?", hint="--host NAME; safelaunch hosts lists them")
-    if remote:  # the others are known to ~/.ssh/config, or by address; the path there is mapped
-        return tuple(known.machines.get(name) or Host(name) for name in job.hosts)
+        raise ConfigError("no host named", hint="--host NAME; safelaunch hosts lists them")
+    if remote:  # a name without an entry is one of ~/.ssh/config, or an address
+        return tuple(hosts.machines.get(name) or Host(name) for name in job.hosts)
     if job.hosts:
-        where = job.origin("hosts")
-        return tuple(hosts_file.pick(known, name, where) for name in job.hosts)
-    return (known.machines.get(hosts_file.LOCAL, Host(hosts_file.LOCAL)),)
+        return tuple(hosts_file.select(hosts, name, job.origin("hosts")) for name in job.hosts)
+    return (hosts.machines.get(hosts_file.LOCAL, Host(hosts_file.LOCAL)),)
 
 
 def _profile(
     values: Mapping[str, Any],
     origins: Mapping[str, Origin],
     machines: tuple[Host, ...],
-    known: hosts_file.Hosts,
+    hosts: Hosts,
     paths: Paths,
 ) -> tuple[Profile | None, Origin, Mapping[str, Profile]]:
-    """Return the job's profile, or the hosts' where it names none; and each host's if they differ.
+    """Return the job's profile, or the hosts' if it names none; and each host's if they differ.
 
     Raises ConfigError.
     """
@@ -237,24 +242,24 @@ def _profile(
         origin = origins["profile"]
         base = paths.cwd if origin.source == "--profile" else paths.base(origin)
         return profiles.load(values["profile"], origin, base), origin, {}
-    named = {host.profile: known.profiles[host.name] for host in machines if host.profile}
+    named = {host.profile: hosts.profiles[host.name] for host in machines if host.profile}
     loaded = {name: profiles.load(name, at, paths.base(at)) for name, at in named.items()}
     if not loaded:
         return None, BUILT_IN, {}
     first = next(iter(loaded))
-    if len(loaded) > 1:
-        bare = [host.name for host in machines if host.profile is None]
-        kinds = {profile.accelerator for profile in loaded.values()}
-        if bare or len(kinds) > 1:
-            what = f"{bare[0]} has none" if bare else f"accelerators {', '.join(sorted(kinds))}"
-            raise ConfigError(
-                f"the hosts' profiles do not go together ({', '.join(sorted(loaded))}; {what})",
-                where=origins.get("hosts"),
-                hint="give the job's with --profile",
-            )
-        each = {host.name: loaded[host.profile] for host in machines if host.profile}
-        return loaded[first], named[first], each
-    return loaded[first], named[first], {}
+    if len(loaded) == 1:
+        return loaded[first], named[first], {}
+    without = [host.name for host in machines if host.profile is None]
+    kinds = {profile.accelerator for profile in loaded.values()}
+    if without or len(kinds) > 1:
+        what = f"{without[0]} has none" if without else f"accelerators {', '.join(sorted(kinds))}"
+        raise ConfigError(
+            f"the hosts' profiles do not go together ({', '.join(sorted(loaded))}; {what})",
+            where=origins.get("hosts"),
+            hint="give the job's with --profile",
+        )
+    by_host = {host.name: loaded[host.profile] for host in machines if host.profile}
+    return loaded[first], named[first], by_host
 
 
 def _job(
@@ -262,10 +267,15 @@ def _job(
 ) -> Job:
     launcher = _launcher(values, origins, tree.origin)
     interpreter = read_interpreter(values, origins, paths.planned)
-    workdir_origin = origins.get("workdir", BUILT_IN)
-    workdir = values.get("workdir", ".")
     _check_target(values, origins, launcher, tree.origin)
     gpus, topology = read_topology(values, origins, launcher)
+    for name in re.findall(r"\{([^}]*)\}", values.get("log", "")):
+        if name not in _LOG_FIELDS:
+            raise ConfigError(
+                f"unknown field `{{{name}}}`",
+                where=origins["log"],
+                hint="known: " + ", ".join(f"{{{field}}}" for field in _LOG_FIELDS),
+            )
     job = Job(
         name=values.get("name", default_name),
         launcher=launcher,
@@ -280,13 +290,13 @@ def _job(
         hosts=values.get("hosts", ()),
         mixed_precision=values.get("mixed_precision"),
         interpreter=interpreter or Interpreter(),
-        workdir=paths.planned(workdir, workdir_origin),
+        workdir=paths.planned(values.get("workdir", "."), origins.get("workdir", BUILT_IN)),
         pythonpath=_pythonpath(values, paths, tree),
         env=values.get("env", ()),
         env_from=values.get("env_from", ()),
         inherit=values.get("inherit", "all"),
         setup=values.get("setup", ()),
-        log=_log(values, origins),
+        log=values.get("log"),
         force=values.get("force", ()),
         origins=origins,
     )
@@ -295,45 +305,36 @@ def _job(
 
 
 def _launcher(values: dict[str, Any], origins: dict[str, Origin], where: Origin) -> str:
-    name = values.get("launcher")
+    name: str | None = values.get("launcher")
     if name is None:
         raise ConfigError("no `launcher`", where=where, hint="one of " + ", ".join(LAUNCHERS))
     if name not in LAUNCHERS:
         hint = did_you_mean(name, LAUNCHERS) or "known: " + ", ".join(LAUNCHERS)
         raise ConfigError(f"unknown launcher `{name}`", where=origins["launcher"], hint=hint)
-    return str(name)
+    return name
 
 
 def _check_target(
     values: dict[str, Any], origins: dict[str, Origin], launcher: str, where: Origin
 ) -> None:
-    takes = load_launcher(launcher).TARGETS
-    given = [key for key in ("script", "module", "command") if key in values]
-    wanted = " or ".join(f"`{key}`" for key in takes)
-    if len(given) > 1:
-        extra = next((key for key in given if key not in takes), given[0])
+    supported = load_launcher(launcher).TARGETS
+    keys = [key for key in ("script", "module", "command") if key in values]
+    choice = " or ".join(f"`{key}`" for key in supported)
+    if len(keys) > 1:
+        extra = next((key for key in keys if key not in supported), keys[0])
         raise ConfigError(
-            f"`{given[0]}` and `{given[1]}` together",
-            where=origins[given[1]],
-            hint=f"give {wanted}; `{extra}: null` removes an inherited one",
+            f"`{keys[0]}` and `{keys[1]}` together",
+            where=origins[keys[1]],
+            hint=f"give {choice}; `{extra}: null` removes an inherited one",
         )
-    if not given:
-        raise ConfigError(f"what shall {launcher} run?", where=where, hint=f"give {wanted}")
-    if given[0] not in takes:
+    if not keys:
+        raise ConfigError(f"{launcher} has nothing to run", where=where, hint=f"give {choice}")
+    if keys[0] not in supported:
         raise ConfigError(
-            f"launcher `{launcher}` takes no `{given[0]}`",
-            where=origins[given[0]],
-            hint=f"give {wanted}",
+            f"launcher `{launcher}` takes no `{keys[0]}`",
+            where=origins[keys[0]],
+            hint=f"give {choice}",
         )
-
-
-def _lies_here(
-    values: dict[str, Any], machines: tuple[Host, ...], paths: Paths, *, remote: bool
-) -> bool:
-    """Whether the program lies on this machine; else a host says where, and may alone have it."""
-    if remote:
-        return not remote_paths.is_hosts_own(values.get("workdir", ""), paths)
-    return "workdir" in values or any(host.workdir is None for host in machines)
 
 
 def _check_script(
@@ -358,31 +359,18 @@ def _pythonpath(values: dict[str, Any], paths: Paths, tree: Node) -> tuple[Word,
             raise ConfigError(
                 f"the project folder {paths.planned_root} cannot be part of PYTHONPATH: a colon",
                 where=tree.origin,
-                hint="rename it, or say `pythonpath: []`",
+                hint="rename it, or set `pythonpath: []`",
             )
         return (paths.planned_root,)
     node = tree.get("pythonpath")
     if node is None:
         return ()
     items = node.items if node.kind == "list" else (node,)
-    found = tuple(paths.planned(item.text, item.origin) for item in items)
-    for path, item in zip(found, items, strict=True):
+    entries = tuple(paths.planned(item.text, item.origin) for item in items)
+    for path, item in zip(entries, items, strict=True):
         if ":" in str(path):
             raise ConfigError("a colon cannot be part of a PYTHONPATH entry", where=item.origin)
-    return found
-
-
-def _log(values: dict[str, Any], origins: dict[str, Origin]) -> str | None:
-    log = values.get("log")
-    if log is None:
-        return None
-    for name in re.findall(r"\{([^}]*)\}", log):
-        if name not in _LOG_FIELDS:
-            known = ", ".join(f"{{{f}}}" for f in _LOG_FIELDS)
-            raise ConfigError(
-                f"unknown field `{{{name}}}`", where=origins["log"], hint=f"known: {known}"
-            )
-    return str(log)
+    return entries
 
 
 def _check_names(job: Job, tree: Node) -> None:

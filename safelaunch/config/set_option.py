@@ -9,8 +9,11 @@ from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin
 
+# mappings with any names as keys
+_OPEN = ("args", "launcher_args", "env", "classes", "resume_args", "assets")
 
-def lay_setting(tree: Node, setting: str) -> Node:
+
+def apply_set_option(tree: Node, setting: str) -> Node:
     """Return the tree with one `KEY=VALUE` or `KEY.PART=VALUE` laid over it."""
     path, equals, value = setting.partition("=")
     origin = Origin(f"--set {path}")
@@ -18,31 +21,28 @@ def lay_setting(tree: Node, setting: str) -> Node:
         raise ConfigError("`--set` wants KEY=VALUE", where=f"--set {setting}")
     keys = _keys(path, origin)
     leaf = _flag_value(value, origin)
-    for at, key in enumerate(reversed(keys[1:])):
-        old = _at_path(tree, keys[: len(keys) - 1 - at])
+    for depth in range(len(keys) - 1, 0, -1):
+        old: Node | None = tree
+        for key in keys[:depth]:
+            old = old.get(key) if old is not None and old.kind == "map" else None
         if old is not None and old.kind == "list":
             raise ConfigError(
                 f"`{keys[0]}` is a list in {old.origin}",
                 where=origin,
-                hint=f"--set '{'.'.join(keys[: len(keys) - 1 - at])}=[...]'",
+                hint=f"--set '{'.'.join(keys[:depth])}=[...]'",
             )
-        leaf = mapping({key: leaf}, origin)
+        leaf = mapping({keys[depth]: leaf}, origin)
     return overlay(tree, mapping({keys[0]: leaf}, origin))
-
-
-# any name is a part of these
-_OPEN = ("args", "launcher_args", "env", "classes", "resume_args", "assets")
 
 
 def _keys(path: str, origin: Origin) -> list[str]:
     """Return the key and its parts; a part of an open mapping may hold dots itself."""
     name, dot, rest = path.partition(".")
-    key = JOB.find(name)
-    if key is None:
+    if JOB.find(name) is None:
         hint = did_you_mean(name, (k.name for k in JOB.keys))
         raise ConfigError(f"unknown key `{name}`", where=origin, hint=hint)
     if name in ("extends", "smoke"):
-        raise ConfigError(f"`{name}` belongs into a job file", where=origin)
+        raise ConfigError(f"`{name}` belongs in a job file", where=origin)
     keys = [name]
     if dot and name in BLOCKS:
         part, dot, rest = rest.partition(".")
@@ -51,23 +51,15 @@ def _keys(path: str, origin: Origin) -> list[str]:
             raise ConfigError(f"unknown key `{part}` of `{name}`", where=origin, hint=hint)
         keys.append(part)
     if dot and keys[-1] not in _OPEN:
-        raise ConfigError(
-            f"`{keys[-1]}` has no parts", where=origin, hint=f"--set {'.'.join(keys)}=VALUE"
-        )
+        hint = f"--set {'.'.join(keys)}=VALUE"
+        raise ConfigError(f"`{keys[-1]}` has no parts", where=origin, hint=hint)
     if dot and name == "assets":
         return [name, *rest.split(".", 1)]  # `assets.base`, `assets.base.to`
     return [*keys, rest] if dot else keys
 
 
-def _at_path(tree: Node, keys: list[str]) -> Node | None:
-    node: Node | None = tree
-    for key in keys:
-        node = node.get(key) if node is not None and node.kind == "map" else None
-    return node
-
-
 def _flag_value(value: str, origin: Origin) -> Node:
-    """Read a flag's value: text as it stands, also none; `[...]` and `{...}` as YAML.
+    """Return a flag's value: text as it is, also empty; `[...]` and `{...}` as YAML.
 
     `null` removes, as in a file; nothing after the `=` is the empty text, not a removal.
     """
@@ -79,12 +71,14 @@ def _flag_value(value: str, origin: Origin) -> Node:
         raise ConfigError(e.message, where=origin, hint=e.hint) from None
     if len(items) != 1:
         raise ConfigError("one value at a time", where=origin)
-    return _at(items[0][1], origin)
+    return _with_origin(items[0][1], origin)
 
 
-def _at(node: Node, origin: Origin) -> Node:
-    if node.kind == "scalar":
-        return Node("scalar", origin, text=node.text, plain=node.plain)
-    if node.kind == "list":
-        return Node("list", origin, items=tuple(_at(item, origin) for item in node.items))
-    return Node("map", origin, items=tuple((_at(k, origin), _at(v, origin)) for k, v in node.items))
+def _with_origin(node: Node, origin: Origin) -> Node:
+    items = tuple(
+        tuple(_with_origin(part, origin) for part in item)
+        if isinstance(item, tuple)
+        else _with_origin(item, origin)
+        for item in node.items
+    )
+    return Node(node.kind, origin, text=node.text, plain=node.plain, items=items)

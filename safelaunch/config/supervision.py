@@ -1,4 +1,4 @@
-"""The keys that say how a run is watched, to one Supervision; what they demand of each other."""
+"""The keys about how a run is watched, as one Supervision; what they demand of each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.schema.files import SmokeType
 from safelaunch.config.schema.types import ArgsType
-from safelaunch.config.yaml_io.node import Node, overlay
+from safelaunch.config.yaml_io.node import Node, mapping, overlay
 from safelaunch.errors import ConfigError
 from safelaunch.model import BUILT_IN, Args, Hang, Recovery, Success, Supervision
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from safelaunch.config.paths import Paths
     from safelaunch.model import Profile
 
-MAX_NAME = 41  # characters of a job's name, see schema.NAME
-_OF_ARGS = ("resume_args", "fingerprint")  # about `args`, not about restarts
+MAX_NAME = 41  # characters of a job name: the limit of schema.files.NAME
+_SMOKE = "-smoke"
+_ABOUT_ARGS = ("resume_args", "fingerprint")  # keys of `recovery` that are not about restarts
 _PLAIN = ("capture", "logs", "log_cap", "max_duration", "progress")
 
 
@@ -35,12 +36,11 @@ def read_supervision(
     if hang is not None and hang.action == "restart" and recovery is None:
         raise ConfigError(
             "`action: restart` without `recovery`",
-            where=part_of(tree, "hang", "action").origin,
+            where=block_value(tree, "hang", "action").origin,
             hint="`recovery: {}` allows 3 restarts",
         )
-    success = values.get("success")
     return Supervision(
-        success=Success(**success) if success else None,
+        success=Success(**values["success"]) if values.get("success") else None,
         hang=hang,
         recovery=recovery,
         smoke=smoke,
@@ -48,67 +48,61 @@ def read_supervision(
     )
 
 
-def _recovery(given: Mapping[str, Any] | None, tree: Node) -> Recovery | None:
-    if given is None:
+def _recovery(values: Mapping[str, Any] | None, tree: Node) -> Recovery | None:
+    if values is None:
         return None
-    own = {key: value for key, value in given.items() if key not in _OF_ARGS}
-    if "backoff_max" not in own:  # a pause longer than the default's longest is meant
-        own["backoff_max"] = max(Recovery().backoff_max, own.get("backoff", 0))
-    known = Recovery(**own)
-    if known.backoff > known.backoff_max:
-        raise ConfigError(
-            "`backoff_max` is shorter than `backoff`",
-            where=part_of(tree, "recovery", "backoff_max").origin,
-        )
-    return known
+    fields = {key: value for key, value in values.items() if key not in _ABOUT_ARGS}
+    # a `backoff` above the default maximum raises that
+    fields.setdefault("backoff_max", max(Recovery().backoff_max, values.get("backoff", 0)))
+    recovery = Recovery(**fields)
+    if recovery.backoff > recovery.backoff_max:
+        where = block_value(tree, "recovery", "backoff_max").origin
+        raise ConfigError("`backoff_max` is shorter than `backoff`", where=where)
+    return recovery
 
 
-def part_of(tree: Node, block: str, key: str) -> Node:
-    """Return a value of a block, or the block where it does not say that key."""
+def block_value(tree: Node, block: str, key: str) -> Node:
+    """Return a value of a block, or the block if it does not set that key."""
     node = tree.get(block) or tree
     return node.get(key) or node
 
 
 def _check_artifacts(keys: Node, workdir: Node | None, paths: Paths) -> None:
-    """Refuse globs that lead out of the project: its files alone say how a run went."""
+    """Refuse globs that lead out of the project: only its files count for `success`."""
     success = keys.get("success")
     globs = success.get("artifacts") if success is not None and success.kind == "map" else None
     if globs is None or globs.is_null:
         return
-    text, origin = (
-        (".", BUILT_IN) if workdir is None or workdir.is_null else (workdir.text, workdir.origin)
-    )
-    base = paths.real(text, origin)
+    if workdir is None or workdir.is_null:
+        workdir = Node("scalar", BUILT_IN, text=".")
+    base = paths.real(workdir.text, workdir.origin)
     for item in globs.items if globs.kind == "list" else (globs,):
-        if ".." in item.text.split("/"):
-            _check_inside(item, base, paths)
-
-
-def _check_inside(item: Node, base: str, paths: Paths) -> None:
-    if re.search(r"[*?\[].*/\.\.(/|$)", item.text):
-        raise ConfigError(f"`{item.text}`: `..` behind a wildcard", where=item.origin)
-    meant = os.path.normpath(os.path.join(base, item.text))
-    if not any(meant.startswith(folder.rstrip("/") + "/") for folder in (base, paths.root)):
-        raise ConfigError(
-            f"`{item.text}` leads out of the project",
-            where=item.origin,
-            hint=f"the project is {paths.root}",
-        )
+        if ".." not in item.text.split("/"):
+            continue
+        if re.search(r"[*?\[].*/\.\.(/|$)", item.text):
+            raise ConfigError(f"`{item.text}`: `..` behind a wildcard", where=item.origin)
+        target = os.path.normpath(os.path.join(base, item.text))
+        if not any(target.startswith(folder.rstrip("/") + "/") for folder in (base, paths.root)):
+            raise ConfigError(
+                f"`{item.text}` leads out of the project",
+                where=item.origin,
+                hint=f"the project is {paths.root}",
+            )
 
 
 def check_ladder(recovery: Recovery | None, profile: Profile | None, tree: Node) -> None:
-    """Refuse `ladder: true` where there is no ladder to climb."""
+    """Refuse `ladder: true` where the profile has no ladder."""
     if recovery is None or not recovery.ladder or (profile is not None and profile.ladder):
         return
-    whose = f"profile `{profile.name}` has none" if profile else "the job has no profile"
-    where = part_of(tree, "recovery", "ladder").origin
-    raise ConfigError(f"`ladder: true` needs a profile with a ladder; {whose}", where=where)
+    reason = f"profile `{profile.name}` has none" if profile else "the job has no profile"
+    where = block_value(tree, "recovery", "ladder").origin
+    raise ConfigError(f"`ladder: true` needs a profile with a ladder; {reason}", where=where)
 
 
 def resumed_args(tree: Node) -> Args | None:
-    """Return `args` with `recovery.resume_args` laid over them; None where there are none.
+    """Return `args` with `recovery.resume_args` laid over them; None without `resume_args`.
 
-    A mapping merges key by key, and null takes an argument away; a list is put behind.
+    A mapping merges key by key, and null removes an argument; a list is appended.
     """
     recovery = tree.get("recovery")
     added = recovery.get("resume_args") if recovery is not None else None
@@ -118,24 +112,21 @@ def resumed_args(tree: Node) -> Args | None:
     if args is None or args.is_null or not args.items:
         return ArgsType().read(added)
     if args.kind != added.kind:
+        kinds = {"map": "mapping", "list": "list"}
         raise ConfigError(
-            f"`resume_args` are a {_KINDS[added.kind]}, `args` a {_KINDS[args.kind]}",
+            f"`resume_args` are a {kinds[added.kind]}, `args` a {kinds[args.kind]}",
             where=added.origin,
             hint="write both in the same form",
         )
     if args.kind == "list":
-        both = Node("list", added.origin, items=(*args.items, *added.items))
-        return ArgsType().read(both)
+        return ArgsType().read(Node("list", added.origin, items=(*args.items, *added.items)))
     return ArgsType().read(overlay(args, added))
 
 
-_KINDS = {"map": "mapping", "list": "list"}
-
-
-def lay_smoke(tree: Node, default_name: str) -> Node:
+def apply_smoke(tree: Node, default_name: str) -> Node:
     """Return the job with its `smoke:` block laid over it. Raises ConfigError without one.
 
-    Unless the block gives a name, `-smoke` behind the job's own tells the run apart.
+    Unless the block gives a name, `-smoke` is appended to the job's own to tell the run apart.
     """
     smoke = tree.get("smoke")
     if smoke is None or smoke.is_null:
@@ -145,29 +136,18 @@ def lay_smoke(tree: Node, default_name: str) -> Node:
             hint="for example `smoke: {args: {max_steps: 5}, success: {min_steps: 2}}`",
         )
     if smoke.kind != "map":
-        return tree  # its type says what is wrong with it
+        return tree  # JOB.read refuses it
     SmokeType().read(smoke)
-    kept = tuple(
-        (key, _without_artifacts(value) if key.text == "success" else value)
-        for key, value in tree.items
-        if key.text not in ("smoke", "name")
-    )
-    name = tree.get("name")
+    job = {key.text: value for key, value in tree.items if key.text != "smoke"}
+    name = job.pop("name", None)
     if name is None or name.is_null:
         name = Node("scalar", smoke.origin, text=default_name)
     if name.kind == "scalar":
         short = name.text[: MAX_NAME - len(_SMOKE)].rstrip("-_")
         name = Node("scalar", name.origin, text=short + _SMOKE)
-    kept += ((Node("scalar", name.origin, text="name"), name),)
-    return overlay(Node("map", tree.origin, items=kept), smoke)
-
-
-def _without_artifacts(success: Node) -> Node:
-    """Return `success` without the files that a whole run leaves behind: a few steps do not."""
-    if success.kind != "map":
-        return success
-    kept = tuple((key, value) for key, value in success.items if key.text != "artifacts")
-    return Node("map", success.origin, items=kept)
-
-
-_SMOKE = "-smoke"
+    success = job.get("success")
+    if success is not None and success.kind == "map":
+        # a few steps do not leave the files of a whole run
+        items = tuple(item for item in success.items if item[0].text != "artifacts")
+        job["success"] = Node("map", success.origin, items=items)
+    return overlay(mapping({**job, "name": name}, tree.origin), smoke)

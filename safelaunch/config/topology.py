@@ -1,4 +1,4 @@
-"""How many nodes and processes a job has, from what it says of GPUs, processes and hosts."""
+"""How many nodes and processes a job has, from its `gpus`, `processes`, `nodes` and `hosts`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from safelaunch.model import Topology
 from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from safelaunch.model import Origin
 
 
 def read_topology(
-    values: dict[str, Any], origins: dict[str, Origin], launcher: str
+    values: Mapping[str, Any], origins: Mapping[str, Origin], launcher: str
 ) -> tuple[tuple[str, ...], Topology]:
     """Return the GPUs that a job names, and its nodes and processes. Raises ConfigError."""
     gpus: tuple[str, ...] = values.get("gpus", ())
     processes: int | None = values.get("processes")
-    hosts = values.get("hosts", ())
-    nodes = values.get("nodes", len(hosts) or 1)
+    hosts: tuple[str, ...] = values.get("hosts", ())
+    nodes: int = values.get("nodes", len(hosts) or 1)
     needs = load_launcher(launcher)
     if processes is None and gpus and needs.COUNT_REQUIRED:
         processes = None if gpus == ("auto",) else len(gpus)
@@ -38,30 +40,18 @@ def read_topology(
             where=origins.get("processes"),
             hint="two ranks on one GPU fail in NCCL (duplicate GPU); list more or start fewer",
         )
-    _check_nodes(nodes, hosts, launcher, origins)
-    return (() if gpus == ("auto",) else gpus), Topology(nodes, processes)
-
-
-def _check_nodes(
-    nodes: int, hosts: tuple[str, ...], launcher: str, origins: dict[str, Origin]
-) -> None:
     if nodes > 1 and not hosts:
-        raise ConfigError(
-            f"`nodes: {nodes}` without `hosts`",
-            where=origins["nodes"],
-            hint="hosts: [first, second]",
-        )
+        hint = "hosts: [first, second]"
+        raise ConfigError(f"`nodes: {nodes}` without `hosts`", where=origins["nodes"], hint=hint)
     if hosts and len(hosts) != nodes:
-        named, asked = quantity(len(hosts), "host"), quantity(nodes, "node")
         raise ConfigError(
-            f"{named} for {asked}",
+            f"{quantity(len(hosts), 'host')} for {quantity(nodes, 'node')}",
             where=origins.get("nodes", origins["hosts"]),
             hint=f"--set nodes={len(hosts)}, or one host for each node",
         )
     if len(set(hosts)) != len(hosts):
         raise ConfigError("a host is listed twice", where=origins["hosts"])
-    if nodes > 1 and not load_launcher(launcher).STARTS_RANKS:
-        raise ConfigError(
-            f"launcher `{launcher}` runs on one node",
-            where=origins.get("nodes", origins.get("hosts")),
-        )
+    if nodes > 1 and not needs.STARTS_RANKS:
+        where = origins.get("nodes", origins.get("hosts"))
+        raise ConfigError(f"launcher `{launcher}` runs on one node", where=where)
+    return (() if gpus == ("auto",) else gpus), Topology(nodes, processes)

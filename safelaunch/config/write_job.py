@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from safelaunch.config.schema.files import JOB
@@ -32,50 +33,40 @@ def job_yaml(tree: Node, profile: str | None) -> str:
     for key in _ORDER:
         if key not in keys:
             continue
+        node = keys[key]
         if key == "env":
-            lines += _env(keys[key])
+            lines += ["env:"] if node.items else []
+            lines += [f"  {k.text}: {_scalar(v.text, bare_numbers=True)}" for k, v in node.items]
         elif key in ("args", "launcher_args"):
-            lines += _args(key, keys[key])
+            lines += _args(key, node)
+        elif node.kind == "list":
+            lines.append(f"{key}: [" + ", ".join(_scalar(item.text) for item in node.items) + "]")
         else:
-            lines += _entry(key, keys[key])
+            lines.append(f"{key}: {_scalar(node.text, bare_numbers=True)}")
     if secrets:
         lines.append("env_from: [" + ", ".join(secrets) + "]")
     return "\n".join(lines) + "\n"
 
 
-def _entry(key: str, node: Node) -> list[str]:
-    if node.kind == "list":
-        return [f"{key}: [" + ", ".join(_scalar(item.text) for item in node.items) + "]"]
-    return [f"{key}: {_scalar(node.text, bare_numbers=True)}"]
-
-
 def _without_secrets(tree: Node) -> tuple[Node, list[str]]:
-    """Return the keys with no secret in `env`, and the names of those left out."""
+    """Return the keys without the secrets of `env`, and the names of those variables."""
     env = tree.get("env")
     if env is None:
         return tree, []
     secrets = [k.text for k, v in env.items if is_secret_name(k.text) and holds_secret(v)]
-    kept = tuple((k, v) for k, v in env.items if k.text not in secrets)
-    items = [(k, Node("map", v.origin, items=kept) if v is env else v) for k, v in tree.items]
+    public = tuple((k, v) for k, v in env.items if k.text not in secrets)
+    items = [(k, Node("map", v.origin, items=public) if v is env else v) for k, v in tree.items]
     return Node("map", tree.origin, items=tuple(items)), secrets
-
-
-def _env(node: Node) -> list[str]:
-    lines = [f"  {k.text}: {_scalar(v.text, bare_numbers=True)}" for k, v in node.items]
-    return ["env:", *lines] if lines else []
 
 
 def _args(key: str, node: Node) -> list[str]:
     words = tuple(item.text for item in node.items)
     lines = _as_mapping(words)
     if lines is not None:
-        text = "\n".join(["args:", *lines])
-        try:
-            inner = parse(text, "init").get("args")
+        with contextlib.suppress(ConfigError):  # a word that a mapping cannot hold
+            inner = parse("\n".join(["args:", *lines]), "init").get("args")
             if inner is not None and ArgsType().read(inner).words == words:
                 return [f"{key}:", *lines]
-        except ConfigError:
-            pass  # a word that a mapping cannot hold: the list says it exactly
     return [f"{key}:", *(f"  - {_scalar(word, bare_numbers=True)}" for word in words)]
 
 
@@ -103,13 +94,8 @@ def _scalar(text: str, *, bare_numbers: bool = False) -> str:
     """Return a YAML scalar that reads back as exactly this text."""
     if bare_numbers and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", text):
         return text
-    special = text.lower() in ("null", "~", "true", "false", "yes", "no", "on", "off")
-    if (
-        _SAFE.fullmatch(text)
-        and not special
-        and not text.startswith(("-", ":"))
-        and not text.endswith(":")
-    ):
+    is_typed = text.lower() in ("null", "~", "true", "false", "yes", "no", "on", "off")
+    if _SAFE.fullmatch(text) and not is_typed and text[0] != "-" and text[-1] != ":":
         return text
     if text.isprintable() and "'" not in text and text == text.strip() and text:
         return f"'{text}'"
@@ -120,6 +106,4 @@ def _scalar(text: str, *, bare_numbers: bool = False) -> str:
 def _escape(char: str) -> str:
     short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     code = ord(char)
-    if char in short:
-        return short[char]
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
+    return short.get(char) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")  # noqa: PLR2004

@@ -25,13 +25,18 @@ def from_probe(host: str, probe: Mapping[str, Any], offset: float | None = None)
 
     Missing or malformed parts of the probe are facts that are not known.
     """
-    parts = {name: part for name, part in _dict(probe.get("parts")).items() if _dict(part)}
+    from safelaunch.hostfacts.gpus import as_dict, gpus
+
+    parts = {name: part for name, part in as_dict(probe.get("parts")).items() if as_dict(part)}
     skipped = {name: str(part["skip"]) for name, part in parts.items() if "skip" in part}
 
     def part(name: str) -> dict[str, Any]:
-        return _dict(parts.get(name, {}).get("value"))
+        return as_dict(parts.get(name, {}).get("value"))
 
-    system, limits = part("system"), part("cgroup")
+    system, network = part("system"), part("network")
+    limits = {path: text for path, text in part("cgroup").items() if isinstance(text, str)}
+    packages = as_dict(part("python").get("packages"))
+    training = {name: packages[name] for name in TRAINING if name in packages}
     names = ("home", "cwd", "tmp", "shm")
     return {
         "version": VERSION,
@@ -44,11 +49,17 @@ def from_probe(host: str, probe: Mapping[str, Any], offset: float | None = None)
         "memory": _memory(system, limits),
         "disks": {name: part(f"disk.{name}") for name in names if part(f"disk.{name}")},
         "tools": part("tools"),
-        "network": _network(part("network")),
+        "network": {
+            "addresses": _list(network.get("addresses")),
+            "links": as_dict(network.get("links")),
+            "routes": [r._asdict() for r in machine.routes(str(network.get("routes") or ""))],
+            "infiniband": _list(network.get("infiniband")),
+            "proxies": as_dict(network.get("proxies")),
+        },
         "nccl_conf": part("config"),
         "environ": part("environ"),
         "gpus": gpus(part("cards"), part("other_cards")),
-        "python": _python(part("python")),
+        "python": {**part("python"), "training": training} if part("python") else None,
         "torch": part("torch") or None,
         "names": part("names") or None,
         "deep": part("deep") or None,
@@ -57,15 +68,8 @@ def from_probe(host: str, probe: Mapping[str, Any], offset: float | None = None)
     }
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-# -- the machine -----------------------------------------------------------------------------------
 
 
 def _system(system: dict[str, Any]) -> dict[str, Any]:
@@ -79,8 +83,8 @@ def _system(system: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cores(system: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
-    quota = machine.core_limit(_texts(limits))
+def _cores(system: dict[str, Any], limits: dict[str, str]) -> dict[str, Any]:
+    quota = machine.core_limit(limits)
     return {
         "present": system.get("cores"),
         "allowed": system.get("allowed_cores"),
@@ -90,47 +94,16 @@ def _cores(system: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _memory(system: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
+def _memory(system: dict[str, Any], limits: dict[str, str]) -> dict[str, Any]:
     meminfo = machine.memory(str(system.get("meminfo") or ""))
-    limit, total = machine.memory_limit(_texts(limits)), meminfo.get("total")
-    is_effective = limit is not None and (total is None or limit.value < total)
+    limit, total = machine.memory_limit(limits), meminfo.get("total")
+    if limit is not None and total is not None and limit.value >= total:
+        limit = None
     return {
         "total": total,
         "available": meminfo.get("available"),
         "swap": meminfo.get("swap"),
-        "limit": int(limit.value) if limit is not None and is_effective else None,
-        "limit_from": limit.path if limit is not None and is_effective else None,
-        "used_of_limit": machine.memory_use(_texts(limits)) if is_effective else None,
+        "limit": int(limit.value) if limit else None,
+        "limit_from": limit.path if limit else None,
+        "used_of_limit": machine.memory_use(limits) if limit else None,
     }
-
-
-def _texts(files: Mapping[str, Any]) -> dict[str, str]:
-    return {path: text for path, text in files.items() if isinstance(text, str)}
-
-
-def _network(network: dict[str, Any]) -> dict[str, Any]:
-    routes = machine.routes(str(network.get("routes") or ""))
-    return {
-        "addresses": _list(network.get("addresses")),
-        "links": _dict(network.get("links")),
-        "routes": [route._asdict() for route in routes],
-        "infiniband": _list(network.get("infiniband")),
-        "proxies": _dict(network.get("proxies")),
-    }
-
-
-def _python(python: dict[str, Any]) -> dict[str, Any] | None:
-    if not python:
-        return None
-    packages = _dict(python.get("packages"))
-    return {**python, "training": {name: packages[name] for name in TRAINING if name in packages}}
-
-
-# -- GPUs ------------------------------------------------------------------------------------------
-
-
-def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the GPUs of a host, from the output of nvidia-smi and the driver's files in /proc."""
-    from safelaunch.hostfacts import gpus as hostfacts_gpus
-
-    return hostfacts_gpus.gpus(answers, other_tools)

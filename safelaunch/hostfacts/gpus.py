@@ -5,28 +5,34 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safelaunch.hostfacts import machine
-from safelaunch.hostfacts.tools.report import Card, GpuError, GpuProcess, MigDevice, NvLink, Report
+from safelaunch.hostfacts.tools.report import Card, GpuError, GpuProcess, MigDevice, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from safelaunch.hostfacts.tools.report import Matrix, PeerAccess
 
-def _dict(value: Any) -> dict[str, Any]:
+_Record = TypeVar("_Record", Card, MigDevice)
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return a value that is a dict; an empty one in place of anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str, Any]:
     """Return the GPUs of a host, from the output of nvidia-smi and the driver's files in /proc."""
-    reports = {name: _read_answer(answer) for name, answer in _dict(answers.get("said")).items()}
-    proc = _dict(answers.get("proc"))
+    reports = {name: _read_answer(answer) for name, answer in as_dict(answers.get("said")).items()}
+    proc = as_dict(answers.get("proc"))
     xml, query = reports.get("xml", Report()), reports.get("query", Report())
-    cards = _cards(query, xml, reports.get("list", Report()))
+    listed = reports.get("list", Report())
+    cards = _cards(query, xml, listed)
     source = "nvidia-smi" if cards else None
-    proc_cards = {bus: machine.card(str(text)) for bus, text in _dict(proc.get("cards")).items()}
+    proc_cards = {bus: machine.card(str(text)) for bus, text in as_dict(proc.get("cards")).items()}
     if not cards and proc_cards:
         source = "/proc"
         cards = [
@@ -46,16 +52,16 @@ def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str
         "cuda": xml.cuda,
         "models": _models(cards),
         "cards": [_card(card) for card in cards],
-        "slices": None
-        if xml.cards is None and "list" not in reports
-        else [asdict(answer) for answer in _slices(xml, reports.get("list", Report()))],
-        "processes": _processes(reports, cards, _dict(answers.get("users"))),
-        "topology": _topology(reports.get("topology")),
-        "peers": _peers(reports.get("peers")),
-        "links": [asdict(answer) for answer in _links(reports.get("links"))],
-        "fabric_manager": _dict(answers.get("fabric_manager")) or None,
-        "troubles": [asdict(answer) for answer in _errors(reports)],
-        "late": _unanswered(_dict(answers.get("said"))),
+        "slices": [asdict(device) for device in _slices(xml, listed)]
+        if xml.cards is not None or "list" in reports
+        else None,
+        "processes": _processes(reports, cards, as_dict(answers.get("users"))),
+        "topology": _topology(reports.get("topology", Report()).matrix),
+        "peers": _peers(reports.get("peers", Report()).peers),
+        "links": [asdict(link) for link in reports.get("links", Report()).links or ()],
+        "fabric_manager": as_dict(answers.get("fabric_manager")) or None,
+        "troubles": [asdict(error) for error in _errors(reports)],
+        "late": _unanswered(as_dict(answers.get("said"))),
         "other_tools": {name: path for name, path in other_tools.items() if path},
     }
 
@@ -63,21 +69,22 @@ def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str
 def _read_answer(answer: Any) -> Report:
     from safelaunch.hostfacts.tools.recognise import read_report
 
-    answer = _dict(answer)
+    answer = as_dict(answer)
     return read_report(str(answer.get("text") or ""), str(answer.get("command") or ""))
 
 
 def _cards(query: Report, xml: Report, listed: Report) -> list[Card]:
     """Return the GPUs, each fact from the first output that has it."""
     by_bus = {_bus(card.bus_id): card for card in xml.cards or ()}
-    cards = []
-    for card in query.cards or xml.cards or listed.cards or ():
-        details = by_bus.get(_bus(card.bus_id))
-        if details is not None and details is not card:
-            fields = asdict(details) | {k: v for k, v in asdict(card).items() if v is not None}
-            card = Card(**fields)  # noqa: PLW2901
-        cards.append(card)
-    return cards
+    cards = query.cards or xml.cards or listed.cards or ()
+    return [_merge(by_bus.get(_bus(card.bus_id)), card) for card in cards]
+
+
+def _merge(details: _Record | None, record: _Record) -> _Record:
+    """Return a record, with the fields that it lacks from another one of the same device."""
+    if details is None:
+        return record
+    return replace(details, **{k: v for k, v in asdict(record).items() if v is not None})
 
 
 def _bus(text: str | None) -> str:
@@ -92,7 +99,7 @@ def _models(cards: Sequence[Card]) -> list[str]:
         return []
     from safelaunch.hostfacts.gpu_models import models_of
 
-    return [model for model in models_of([card.name for card in cards]) if model]
+    return list(filter(None, models_of(card.name for card in cards)))
 
 
 def _card(card: Card) -> dict[str, Any]:
@@ -105,17 +112,8 @@ def _slices(xml: Report, listed: Report) -> Sequence[MigDevice]:
     """Return the MIG devices: names from the list, instances and memory from the XML."""
     if not listed.slices or not xml.slices:
         return listed.slices or xml.slices
-    by_position = {
-        (listed_slice.card, listed_slice.device): listed_slice for listed_slice in xml.slices
-    }
-    merged = []
-    for listed_slice in listed.slices:
-        details = by_position.get((listed_slice.card, listed_slice.device))
-        fields = asdict(details) if details else {}
-        merged.append(
-            MigDevice(**(fields | {k: v for k, v in asdict(listed_slice).items() if v is not None}))
-        )
-    return merged
+    by_position = {(device.card, device.device): device for device in xml.slices}
+    return [_merge(by_position.get((d.card, d.device)), d) for d in listed.slices]
 
 
 def _processes(
@@ -140,16 +138,13 @@ def _processes(
             "kind": process.kind,
             "used_mib": process.used_mib,
         }
-        for (pid, card), process in sorted(processes.items(), key=lambda item: _sort_key(item[0]))
+        for (pid, card), process in sorted(
+            processes.items(), key=lambda item: (-1 if item[0][1] is None else item[0][1], item[0])
+        )
     ]
 
 
-def _sort_key(key: tuple[int, int | None]) -> tuple[int, int]:
-    return -1 if key[1] is None else key[1], key[0]
-
-
-def _topology(report: Report | None) -> dict[str, Any] | None:
-    matrix = report.matrix if report else None
+def _topology(matrix: Matrix | None) -> dict[str, Any] | None:
     if matrix is None:
         return None
     nearest = {card: matrix.nearest(card) for card in range(matrix.size)}
@@ -163,8 +158,7 @@ def _topology(report: Report | None) -> dict[str, Any] | None:
     }
 
 
-def _peers(report: Report | None) -> dict[str, Any] | None:
-    peers = report.peers if report else None
+def _peers(peers: PeerAccess | None) -> dict[str, Any] | None:
     if peers is None:
         return None
     return {
@@ -172,10 +166,6 @@ def _peers(report: Report | None) -> dict[str, Any] | None:
         "of": peers.size * (peers.size - 1) // 2,
         "pairs": [[i, j, status] for (i, j), status in peers.pairs.items()],
     }
-
-
-def _links(report: Report | None) -> Sequence[NvLink]:
-    return (report.links if report else None) or ()
 
 
 def _errors(reports: Mapping[str, Report]) -> list[GpuError]:
@@ -190,13 +180,9 @@ def _errors(reports: Mapping[str, Report]) -> list[GpuError]:
 
 def _unanswered(answers: Mapping[str, Any]) -> dict[str, str]:
     """Return {question: reason} for the questions without an answer."""
-    reasons = {}
-    for name, answer in answers.items():
-        why = _dict(answer).get("why")
-        code = _dict(answer).get("exit")
-        if why:
-            reasons[name] = str(why)
-        elif name == "query" and code not in (0, 14, None):  # 14: a warning, the table is valid
-            words = " ".join(str(answer.get("text") or "").split())[:200]
-            reasons[name] = f"exit code {code}: {words}"
+    reasons = {n: str(a["why"]) for n, a in answers.items() if as_dict(a).get("why")}
+    query = as_dict(answers.get("query"))
+    if query.get("exit") not in (0, 14, None):  # 14: a warning, the table is valid
+        words = " ".join(str(query.get("text") or "").split())[:200]
+        reasons.setdefault("query", f"exit code {query['exit']}: {words}")
     return reasons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,10 +52,8 @@ def memory_limit(files: Mapping[str, str]) -> Limit | None:
 
 def memory_use(files: Mapping[str, str]) -> int | None:
     """Return the memory use of the innermost cgroup, in bytes."""
-    for _, text in _files_named(files, "memory.current", "memory.usage_in_bytes"):
-        if re.fullmatch(r"\d{1,19}", text):
-            return int(text)
-    return None
+    uses = _files_named(files, "memory.current", "memory.usage_in_bytes")
+    return next((int(text) for _, text in uses if re.fullmatch(r"\d{1,19}", text)), None)
 
 
 def core_limit(files: Mapping[str, str]) -> Limit | None:
@@ -102,27 +101,16 @@ def distribution(os_release: str) -> str | None:
 
 def routes(table: str) -> tuple[Route, ...]:
     """Return the active routes of /proc/net/route."""
-    routes_up = []
+    active = []
     for line in table.splitlines()[1:]:
-        cells = line.split()
-        try:
-            interface, destination, gateway, flags, mask = (
-                cells[0],
-                cells[1],
-                cells[2],
-                cells[3],
-                cells[7],
-            )
-            if not int(flags, 16) & _UP:
-                continue
-            bits = int(mask, 16).bit_count()
-            target = "default" if not bits else f"{_address(destination)}/{bits}"
-            routes_up.append(
-                Route(interface, target, _address(gateway) if int(gateway, 16) else None)
-            )
-        except (IndexError, ValueError, struct.error):
-            continue  # a truncated line
-    return tuple(routes_up)
+        with contextlib.suppress(ValueError, struct.error):  # a truncated line
+            interface, destination, gateway, flags, _, _, _, mask, *_ = line.split()
+            if int(flags, 16) & _UP:
+                bits = int(mask, 16).bit_count()
+                target = "default" if not bits else f"{_address(destination)}/{bits}"
+                via = _address(gateway) if int(gateway, 16) else None
+                active.append(Route(interface, target, via))
+    return tuple(active)
 
 
 def _address(text: str) -> str:

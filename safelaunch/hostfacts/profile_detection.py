@@ -32,12 +32,14 @@ def match_profile(facts: Mapping[str, Any], profiles: Iterable[Profile]) -> Prof
     if not names:
         other_tools = ", ".join(sorted(gpus.get("other_tools") or ()))
         if other_tools:
-            return ProfileMatch(
-                None, (), {}, f"GPUs of another vendor ({other_tools}): no profile matches"
-            )
+            why = f"GPUs of another vendor ({other_tools}): no profile matches"
+            return ProfileMatch(None, (), {}, why)
         if gpus.get("count") == 0 and not gpus.get("troubles"):
             return ProfileMatch("cpu", (), {}, "there is no NVIDIA GPU")
-        return ProfileMatch(None, (), {}, _unknown_reason(gpus))
+        errors = [str(error["text"]) for error in gpus.get("troubles") or ()]
+        reasons = ((gpus.get("late") or {}).get("query"), *errors, "nvidia-smi gave no information")
+        why = f"the GPUs are not known: {next(filter(None, reasons))}"
+        return ProfileMatch(None, (), {}, why)
     all_profiles = tuple(profiles)
     by_name = {name: profile_for_gpu(name, all_profiles) for name in names}
     profile_names = set(by_name.values())
@@ -46,12 +48,6 @@ def match_profile(facts: Mapping[str, Any], profiles: Iterable[Profile]) -> Prof
     if profile_names == {None}:
         return ProfileMatch(None, names, by_name, "no built-in profile matches these GPUs")
     return ProfileMatch(None, names, by_name, "the GPUs are of different models")
-
-
-def _unknown_reason(gpus: Mapping[str, Any]) -> str:
-    reason = (gpus.get("late") or {}).get("query")
-    reason = reason or next((str(error["text"]) for error in gpus.get("troubles") or ()), None)
-    return f"the GPUs are not known: {reason or 'nvidia-smi gave no information'}"
 
 
 def profile_for_gpu(name: str, profiles: Sequence[Profile]) -> str | None:

@@ -36,20 +36,23 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Host, Interpreter, Job, Placed, Profile, Word
 
-_DEBUG = (
-    ("NCCL_DEBUG", "INFO", "shows transports, versions and the failing call", "a longer log"),
-    (
-        "TORCH_DISTRIBUTED_DEBUG",
-        "DETAIL",
-        "checks that all ranks run the same collectives",
-        "every collective is verified first: clearly slower",
-    ),
-    (
-        "CUDA_LAUNCH_BLOCKING",
-        "1",
-        "an error is reported at the kernel that made it",
-        "no overlap of kernels: slow; breaks CUDA graph capture",
-    ),
+_DEBUG = tuple(
+    EnvVar(name, value, Origin("--debug"), why=why, cost=cost)
+    for name, value, why, cost in (
+        ("NCCL_DEBUG", "INFO", "shows transports, versions and the failing call", "a longer log"),
+        (
+            "TORCH_DISTRIBUTED_DEBUG",
+            "DETAIL",
+            "checks that all ranks run the same collectives",
+            "every collective is verified first: clearly slower",
+        ),
+        (
+            "CUDA_LAUNCH_BLOCKING",
+            "1",
+            "an error is reported at the kernel that made it",
+            "no overlap of kernels: slow; breaks CUDA graph capture",
+        ),
+    )
 )
 
 
@@ -58,26 +61,24 @@ def make_plan(resolved: Resolved) -> Plan:
     job = resolved.job
     launcher = load_launcher(job.launcher)
     if job.version is not None and not launcher.VERSIONS:
-        raise ConfigError(
-            f"launcher `{job.launcher}` takes no `version`", where=job.origin("version")
-        )
+        where = job.origin("version")
+        raise ConfigError(f"launcher `{job.launcher}` takes no `version`", where=where)
     warnings: list[PlanWarning] = [*plan_warnings.unexpanded(job)]
     if resolved.flags.remote:
-        warnings += plan_warnings.of_the_laptop(job)
-    found = [resolved.profile_of(host) for host in resolved.hosts]
-    names = dict.fromkeys(profile.name for profile in found if profile is not None)
+        warnings += plan_warnings.windows_paths(job)
     notes: list[str] = []
     nodes = []
     for rank, host in enumerate(resolved.hosts):
-        node, said, noted = _node(resolved, host, rank)
+        node, node_warnings, node_notes = _node(resolved, host, rank)
         nodes.append(node)
-        warnings += [w for w in said if w not in warnings]
-        notes += [n for n in noted if n not in notes]
-    warnings += plan_warnings.of_nodes(nodes)
+        warnings += [w for w in node_warnings if w not in warnings]
+        notes += [n for n in node_notes if n not in notes]
+    warnings += plan_warnings.differing_variables(nodes)
+    profiles = [profile for host in resolved.hosts if (profile := resolved.profile_of(host))]
     return Plan(
         name=job.name,
         launcher=job.launcher,
-        profile=", ".join(names) or None,
+        profile=", ".join(dict.fromkeys(profile.name for profile in profiles)) or None,
         job_file=resolved.job_file,
         log=job.log,
         topology=job.topology,
@@ -93,9 +94,9 @@ def make_plan(resolved: Resolved) -> Plan:
 def resume(
     plan: Plan, run_id: str | None = None, expected: Mapping[str, str] | None = None
 ) -> Plan:
-    """Return the plan of a start that goes on from a checkpoint: `resume_args` from the first try.
+    """Return the plan of a start that continues from a checkpoint, with `resume_args`.
 
-    `run_id` names the run that it goes on from, `expected` is that run's fingerprint.
+    `run_id` names the run that it continues, `expected` is that run's fingerprint.
     """
     nodes = []
     for node in plan.nodes:
@@ -111,25 +112,21 @@ def resume(
 
 def bind(plan: Plan, facts: Facts) -> Plan:
     """Return the plan with its slots filled from the facts; nothing else changes."""
-    return replace(
-        plan,
-        nodes=tuple(_bind_node(node, facts) for node in plan.nodes),
-        fingerprint={name: bind_word(word, facts) for name, word in plan.fingerprint.items()},
-    )
-
-
-def _bind_node(node: NodePlan, facts: Facts) -> NodePlan:
-    interpreter = _bind_interpreter(node.interpreter, facts)
-    if interpreter.path is None and Slot.PYTHON in facts:
-        interpreter = replace(
-            interpreter, path=facts[Slot.PYTHON], prefix=facts.get(Slot.PREFIX, interpreter.prefix)
+    nodes = []
+    for node in plan.nodes:
+        interpreter = _bind_interpreter(node.interpreter, facts)
+        if interpreter.path is None and Slot.PYTHON in facts:
+            prefix = facts.get(Slot.PREFIX, interpreter.prefix)
+            interpreter = replace(interpreter, path=facts[Slot.PYTHON], prefix=prefix)
+        bound = replace(
+            _map_words(node, lambda word: bind_word(word, facts)),
+            cwd=bind_word(node.cwd, facts),
+            interpreter=interpreter,
+            assets=_bind_assets(node.assets, facts),
         )
-    return replace(
-        _map_words(node, lambda word: bind_word(word, facts)),
-        cwd=bind_word(node.cwd, facts),
-        interpreter=interpreter,
-        assets=_bind_assets(node.assets, facts),
-    )
+        nodes.append(bound)
+    fingerprint = {name: bind_word(word, facts) for name, word in plan.fingerprint.items()}
+    return replace(plan, nodes=tuple(nodes), fingerprint=fingerprint)
 
 
 def bind_job(job: Job, facts: Facts) -> Job:
@@ -156,35 +153,34 @@ def _bind_assets(assets: tuple[Placed, ...], facts: Facts) -> tuple[Placed, ...]
     return tuple(replace(asset, place=bind_word(asset.place, facts)) for asset in assets)
 
 
-def _map_words(node: NodePlan, change: Callable[[Word], Word]) -> NodePlan:
-    """Return a node with each word of its commands, variables and files changed."""
+def _map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
+    """Return a node with a function applied to each word of its commands, variables and files."""
     resumed = node.resume_argv
     return replace(
         node,
-        argv=tuple(map(change, node.argv)),
-        env={name: _map_variable(var, change) for name, var in node.env.items()},
-        files=tuple((name, change(body)) for name, body in node.files),
-        resume_argv=None if resumed is None else tuple(map(change, resumed)),
+        argv=tuple(map(function, node.argv)),
+        env={name: _map_variable(var, function) for name, var in node.env.items()},
+        files=tuple((name, function(body)) for name, body in node.files),
+        resume_argv=None if resumed is None else tuple(map(function, resumed)),
     )
 
 
-def _map_variable(var: EnvVar, change: Callable[[Word], Word]) -> EnvVar:
-    beats = tuple(_map_variable(beaten, change) for beaten in var.beats)
-    return replace(var, value=None if var.value is None else change(var.value), beats=beats)
+def _map_variable(var: EnvVar, function: Callable[[Word], Word]) -> EnvVar:
+    beats = tuple(_map_variable(beaten, function) for beaten in var.beats)
+    return replace(var, value=None if var.value is None else function(var.value), beats=beats)
 
 
 def _place_assets(word: Word, places: Mapping[str, Word]) -> Word:
-    """Return a word with {printed place of an asset: its place} put into its text."""
+    """Return a word with each printed path of an asset replaced by its path on the host."""
     for printed, place in places.items():
         parts = word.parts if isinstance(word, Template) else (word,)
         if any(isinstance(part, str) and printed in part for part in parts):
-            pieces = (_replace(part, printed, place) for part in parts)
+            pieces = [
+                text(part) if isinstance(part, Slot) else join_words(place, part.split(printed))
+                for part in parts
+            ]
             word = join_words("", pieces)
     return word
-
-
-def _replace(part: str | Slot, printed: str, place: Word) -> Word:
-    return join_words(place, part.split(printed)) if isinstance(part, str) else text(part)
 
 
 def _node(
@@ -196,35 +192,39 @@ def _node(
     command, resumed = launcher.command(launch), None
     if job.resumed is not None:
         resumed = launcher.command(launch._replace(job=replace(job, args=job.resumed))).argv
-    chosen = _select(resolved, profile, host) if profile else None
+    selection = _select(resolved, profile, host) if profile else None
     required, forced = _required(job, command)
+    gpus = [EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))]
     env = environ.merge(
         (
             _built_in(job, command, resolved),
-            chosen.env if chosen else (),
+            selection.env if selection else (),
             _host_env(host, resolved),
             command.env,
-            _gpus(job),
+            gpus if job.gpus else (),
             job.env,
             _secrets(job),
-            chosen.ladder if chosen else (),
-            _debug(resolved.flags.debug),
+            selection.ladder if selection else (),
+            _DEBUG if resolved.flags.debug else (),
             required,
         )
     )
     warnings = [*command.warnings, *forced]
     notes: list[str] = []
-    if chosen is not None and profile is not None:
-        warnings += plan_warnings.of_profile(profile, chosen, env, host)
-        notes = list(plan_warnings.workarounds(resolved, profile, chosen, env))
-    warnings += plan_warnings.of_variables(job, profile, chosen, env, host)
-    rungs = gates.rungs(chosen, env, required) if chosen and chosen.rungs else ()
+    if selection is not None and profile is not None:
+        warnings += plan_warnings.profile_variables(profile, selection, env, host)
+        notes = list(plan_warnings.workarounds(resolved, profile, selection, env))
+    warnings += plan_warnings.job_variables(job, profile, selection, env, host)
+    rungs = gates.rungs(selection, env, required) if selection and selection.rungs else ()
     if rungs:
         later = ", ".join(var.name for rung in rungs for var in rung)
         notes.append(
             f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
             "time, each with a restart after an illegal memory access"
         )
+    inherit: tuple[str, ...] | None = None
+    if job.inherit != "all":
+        inherit = () if job.inherit == "none" else tuple(job.inherit)
     node = NodePlan(
         host=host.name,
         node_rank=rank,
@@ -233,7 +233,7 @@ def _node(
         program=command.program,
         env=env,
         unset=environ.SCRUBBED,
-        keep=_keep(job),
+        keep=inherit,
         setup=(*host.setup, *job.setup),
         secrets=tuple(name for name in job.env_from if env[name].computed),
         interpreter=job.interpreter,
@@ -246,24 +246,18 @@ def _node(
         assets=job.assets,
     )
     if resolved.flags.remote and job.assets:
-        node = _map_words(node, lambda word: _place_assets(word, _places(resolved, job)))
+        # the path of an asset as the job's text has it -> the one on this host
+        pairs = zip(resolved.job.assets, job.assets, strict=True)
+        places = {str(asset.place): on_host.place for asset, on_host in pairs}
+        # the longest first: one may begin another
+        names = sorted((name for name in places if name != places[name]), key=len, reverse=True)
+        places = {name: places[name] for name in names}
+        node = _map_words(node, lambda word: _place_assets(word, places))
     return node, warnings, notes
 
 
-def _places(resolved: Resolved, job: Job) -> dict[str, Word]:
-    """Return {the place of an asset as the job's text has it: the one on a host}."""
-    pairs = zip(resolved.job.assets, job.assets, strict=True)
-    # the longest first: one may begin another
-    found = sorted(((str(asset.place), on_host.place) for asset, on_host in pairs), key=_length)
-    return {printed: place for printed, place in found if printed != place}
-
-
-def _length(pair: tuple[str, Word]) -> int:
-    return -len(pair[0])
-
-
 def _on_host(resolved: Resolved, host: Host) -> Job:
-    """Return the job with the host's interpreter and workdir where the job names none."""
+    """Return the job with the host's interpreter and workdir if the job names none."""
     job = resolved.job
     if job.interpreter.path is None and host.interpreter is not None:
         job = replace(job, interpreter=host.interpreter)
@@ -273,7 +267,7 @@ def _on_host(resolved: Resolved, host: Host) -> Job:
             raise ConfigError(
                 f"the project folder {place} cannot be part of PYTHONPATH: a colon",
                 where=host.name,
-                hint="rename it, or say `pythonpath: []`",
+                hint="rename it, or set `pythonpath: []`",
             )
         return bind_job(job, {Slot.PROJECT: place})
     if host.workdir is not None and "workdir" not in job.origins:
@@ -281,23 +275,13 @@ def _on_host(resolved: Resolved, host: Host) -> Job:
     return job
 
 
-def _keep(job: Job) -> tuple[str, ...] | None:
-    if job.inherit == "all":
-        return None
-    return () if job.inherit == "none" else tuple(job.inherit)
-
-
-def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection:
+def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.SelectedVariables:
     flags, job = resolved.flags, resolved.job
-    known = gates.Known(
-        gpus=len(job.gpus) or job.topology.processes,
-        nodes=job.topology.nodes,
-        facts=host.facts,
-    )
+    gpus = len(job.gpus) or job.topology.processes
     recovery = job.supervision.recovery
     return gates.select(
         profile,
-        known,
+        gates.DeclaredFacts(gpus, job.topology.nodes, host.facts),
         ladder=flags.ladder,
         workarounds=flags.workarounds,
         climb=recovery is not None and recovery.ladder,
@@ -306,7 +290,7 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.Selection
 
 def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar]:
     if job.topology.nodes > 1:
-        yield from _on_route(text(Slot.INTERFACE), BUILT_IN, "the card on the way to the others")
+        yield from _interfaces(text(Slot.INTERFACE), BUILT_IN, "the card on the way to the others")
     yield EnvVar(
         "PYTHONUNBUFFERED", "1", BUILT_IN, why="output reaches the log at once, also at a crash"
     )
@@ -361,28 +345,23 @@ def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
 
 
 def _direct(hosts: tuple[Host, ...]) -> tuple[str, ...]:
-    """Return the names that no proxy may stand between: loopback and the job's nodes."""
+    """Return the names that ranks reach without a proxy: loopback and the job's nodes."""
     nodes = [host.name for host in hosts] if len(hosts) > 1 else []
     return tuple(dict.fromkeys(["localhost", "127.0.0.1", "::1", *nodes]))
 
 
 def _host_env(host: Host, resolved: Resolved) -> Iterable[EnvVar]:
     if host.interface is not None and resolved.job.topology.nodes > 1:
-        yield from _on_route(host.interface, Origin(f"host {host.name}"), "the host's interface")
+        yield from _interfaces(host.interface, Origin(f"host {host.name}"), "the host's interface")
     yield from host.env
 
 
-def _on_route(interface: Word, origin: Origin, why: str) -> Iterable[EnvVar]:
+def _interfaces(interface: Word, origin: Origin, why: str) -> Iterable[EnvVar]:
     # NCCL takes prefixes, so `=` asks for the exact name; gloo takes exact names only, and without
-    # one the address that the host name stands for: 127.0.1.1 on Debian
+    # one it uses the address that the host name resolves to: 127.0.1.1 on Debian
     exact = f"={interface}" if isinstance(interface, str) else text("=", *interface.parts)
     yield EnvVar("NCCL_SOCKET_IFNAME", exact, origin, why=why)
     yield EnvVar("GLOO_SOCKET_IFNAME", interface, origin, why=why)
-
-
-def _gpus(job: Job) -> Iterable[EnvVar]:
-    if job.gpus:
-        yield EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))
 
 
 def _secrets(job: Job) -> Iterable[EnvVar]:
@@ -391,36 +370,26 @@ def _secrets(job: Job) -> Iterable[EnvVar]:
         yield EnvVar(name, None, job.origin("env_from"), computed=how)
 
 
-def _debug(on: bool) -> Iterable[EnvVar]:
-    if on:
-        for name, value, why, cost in _DEBUG:
-            yield EnvVar(name, value, Origin("--debug"), why=why, cost=cost)
-
-
 def _required(job: Job, command: Command) -> tuple[list[EnvVar], list[PlanWarning]]:
-    """Return the launcher's requirements that stand, and warnings for those forced off."""
+    """Return the launcher's requirements that apply, and warnings about conflicts with the job."""
     own = {var.name: var for var in (*job.env, *_secrets(job))}
-    stand, warnings = [], []
+    required, warnings = [], []
     for var in command.required:
         mine = own.get(var.name)
-        if mine is None or (mine.value == var.value and not mine.computed):
-            stand.append(var)
-        elif var.name in job.force:
-            message = f"{_said(mine)} is forced; {job.launcher} {_needs(var)}: {var.why}"
+        conflicts = mine is not None and (mine.value != var.value or bool(mine.computed))
+        if not conflicts or var.name not in job.force:
+            required.append(var)
+        if mine is None or not conflicts:
+            continue
+        setting = f"{var.name} of env_from" if mine.computed else f"{var.name}={mine.value}"
+        needs = f"needs {var.value}" if var.value is not None else "must not have it"
+        if var.name in job.force:
+            message = f"{setting} is forced; {job.launcher} {needs}: {var.why}"
             warnings.append(PlanWarning("forced-requirement", message, str(mine.origin)))
         else:
-            stand.append(var)
             message = (
-                f"{_said(mine)} is overridden: {job.launcher} {_needs(var)} "
+                f"{setting} is overridden: {job.launcher} {needs} "
                 f"({var.why}); to insist: force: [{var.name}]"
             )
             warnings.append(PlanWarning("overridden-by-launcher", message, str(mine.origin)))
-    return stand, warnings
-
-
-def _needs(var: EnvVar) -> str:
-    return f"needs {var.value}" if var.value is not None else "must not have it"
-
-
-def _said(var: EnvVar) -> str:
-    return f"{var.name} of env_from" if var.computed else f"{var.name}={var.value}"
+    return required, warnings

@@ -1,7 +1,7 @@
-"""What a resumed run must have in common with the run that it goes on from.
+"""What a resumed run must have in common with the run that it continues.
 
 Names, batch, group, nodes and world size: AReaL refuses a recovery in which one of them changed,
-and elsewhere a changed one silently makes another experiment of it.
+and elsewhere a change silently makes it another experiment.
 """
 
 from __future__ import annotations
@@ -13,71 +13,48 @@ from safelaunch.model import Args, Slot, text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.model import Job, Topology, Word
+    from safelaunch.model import Job, Word
 
 # Arguments by their last part: `--per-device-train-batch-size`, `train_dataset.batch_size`.
 _NAMES = frozenset(
-    {
+    (
         # transformers TrainingArguments, and trl's GRPOConfig on top of it; ms-swift takes both
-        "per_device_train_batch_size",
-        "gradient_accumulation_steps",
-        "num_generations",
-        "generation_batch_size",
-        "steps_per_generation",
-        "global_batch_size",  # ms-swift with Megatron, with micro_batch_size
-        "micro_batch_size",
+        "per_device_train_batch_size", "gradient_accumulation_steps", "num_generations",
+        "generation_batch_size", "steps_per_generation",
+        # ms-swift with Megatron
+        "global_batch_size", "micro_batch_size",
         # AReaL 0.2 to 1.x: docs/reference of its command lines
-        "experiment_name",
-        "trial_name",
-        "n_nodes",
-        "n_gpus_per_node",
-        "allocation_mode",
-        "train_bs_n_seqs",
-        "group_size",
-        "n_samples",
-        "batch_size",
+        "experiment_name", "trial_name", "n_nodes", "n_gpus_per_node", "allocation_mode",
+        "train_bs_n_seqs", "group_size", "n_samples", "batch_size",
         # verl: data.train_batch_size, trainer.nnodes, trainer.project_name
-        "train_batch_size",
-        "ppo_mini_batch_size",
-        "nnodes",
-        "project_name",
+        "train_batch_size", "ppo_mini_batch_size", "nnodes", "project_name",
         # OpenRLHF and LightRFT
-        "micro_train_batch_size",
-        "rollout_batch_size",
-        "n_samples_per_prompt",
-    }
-)
-# arguments whose last part alone says too little
+        "micro_train_batch_size", "rollout_batch_size", "n_samples_per_prompt",
+    )
+)  # fmt: skip
+# arguments whose last part alone is ambiguous
 _WHOLE = frozenset({"actor_rollout_ref.rollout.n"})
 
 
 def fingerprint(job: Job, more: tuple[str, ...] = ()) -> dict[str, Word]:
     """Return {name: value} of the job; `more` are the arguments of `recovery.fingerprint`."""
+    topology = job.topology
+    world_size: Word = str(topology.world_size)
+    if topology.world_size is None:
+        nodes = "" if topology.nodes == 1 else f"{topology.nodes} x "
+        world_size = text(nodes, Slot.GPUS)
+    whole = {*_WHOLE, *(name.lstrip("-").replace("-", "_") for name in more)}
+    arguments = ((name.replace("-", "_"), value) for name, value in _arguments(job.args))
     return {
         "name": job.name,
-        "nodes": str(job.topology.nodes),
-        "world size": _world_size(job.topology),
-        **{
-            name: value
-            for given, value in _arguments(job.args)
-            if _counts(name := given.replace("-", "_"), more)
-        },
+        "nodes": str(topology.nodes),
+        "world size": world_size,
+        **{n: v for n, v in arguments if n.rpartition(".")[2] in _NAMES or n in whole},
     }
 
 
-def _world_size(topology: Topology) -> Word:
-    if topology.world_size is not None:
-        return str(topology.world_size)
-    return text(Slot.GPUS) if topology.nodes == 1 else text(f"{topology.nodes} x ", Slot.GPUS)
-
-
-def _counts(name: str, more: tuple[str, ...]) -> bool:
-    wanted = {extra.lstrip("-").replace("-", "_") for extra in more}
-    return name.rpartition(".")[2] in _NAMES or name in _WHOLE or name in wanted
-
-
 def _arguments(args: Args) -> Iterator[tuple[str, str]]:
-    """Return the arguments of either form by name: `--k v`, `--k=v`, `k=v`, `+k=v`."""
+    """Yield name and value of the arguments of either form: `--k v`, `--k=v`, `k=v`, `+k=v`."""
     if args.is_mapping:
         for key, values in args.options:
             shown = str(values).lower() if isinstance(values, bool) else " ".join(values)

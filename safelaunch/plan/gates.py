@@ -1,11 +1,13 @@
-"""Which variables of a profile apply here: gates, workarounds and the NCCL ladder.
+"""Which variables of a profile apply: gates, workarounds and the NCCL ladder.
 
-Judged only on what the plan knows: the topology, and the facts that the host entry declares. An
-undeclared fact counts as "applies", and the plan says so.
+Gates are evaluated on the topology, and on the facts that the host entry declares. An undeclared
+fact counts as "applies", and the plan warns about it.
 """
+# ruff: noqa: PLC0415 - packaging takes 15 ms, and few gates compare versions
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,19 +20,31 @@ if TYPE_CHECKING:
     from safelaunch.model import Gate, Profile, ProfileVar
 
 
-class Selection(NamedTuple):
-    """The variables that apply, and what is to be said about them."""
+_CLIMBED = Origin("recovery ladder")
+_OPERATORS = {
+    "": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class SelectedVariables(NamedTuple):
+    """The variables that apply, and those that the plan warns about."""
 
     env: tuple[EnvVar, ...]
     ladder: tuple[EnvVar, ...]  # laid over the job by --nccl-ladder
     rungs: tuple[tuple[EnvVar, ...], ...]  # what `recovery: {ladder: true}` may still add, in order
-    undeclared: Mapping[str, tuple[str, ...]]  # fact -> variables that it keeps on
+    undeclared: Mapping[str, list[str]]  # fact -> variables that are set for want of it
     workarounds: tuple[str, ...]
     missing: tuple[ProfileVar, ...]  # site variables that nobody set
 
 
-class Known(NamedTuple):
-    """What gates are judged on. `gpus` None: not counted yet."""
+class DeclaredFacts(NamedTuple):
+    """What gates are evaluated on. `gpus` None: not counted yet."""
 
     gpus: int | None
     nodes: int
@@ -38,40 +52,42 @@ class Known(NamedTuple):
 
 
 def select(
-    profile: Profile, known: Known, *, ladder: int | None, workarounds: bool, climb: bool = False
-) -> Selection:
+    profile: Profile,
+    declared: DeclaredFacts,
+    *,
+    ladder: int | None,
+    workarounds: bool,
+    climb: bool = False,
+) -> SelectedVariables:
     """Return the variables of the profile for this topology and these facts.
 
-    `climb`: the start is below the ladder, so what its steps name is left out and becomes rungs.
+    `climb`: the start is below the ladder, so variables of its steps are left out and become rungs.
     """
-    named = {name for step in profile.ladder for name, _ in step} if climb else set()
-    chosen: list[EnvVar] = []
+    on_ladder = {name for step in profile.ladder for name, _ in step} if climb else set()
+    selected: list[EnvVar] = []
     undeclared: dict[str, list[str]] = {}
     for entry in profile.env:
-        if entry.var.workaround and (not workarounds or ladder is not None):
+        var = entry.var
+        if var.workaround and (not workarounds or ladder is not None or var.name in on_ladder):
             continue
-        if entry.var.workaround and entry.var.name in named:
-            continue
-        open_facts = _judge(entry.gates, known)
-        if open_facts is None:
-            continue
-        chosen.append(entry.var)
-        for fact in open_facts:
-            undeclared.setdefault(fact, []).append(entry.var.name)
-    steps = _ladder(profile, known, ladder) if ladder is not None else ()
+        facts = _undeclared_facts(entry.gates, declared)
+        if facts is not None:
+            selected.append(var)
+            for fact in facts:
+                undeclared.setdefault(fact, []).append(var.name)
     above = profile.ladder[ladder or 0 :] if climb else ()
-    return Selection(
-        env=tuple(chosen),
-        ladder=steps,
-        rungs=tuple(_step(profile, known, step, _CLIMBED) for step in above),
-        undeclared={fact: tuple(names) for fact, names in undeclared.items()},
-        workarounds=tuple(var.name for var in chosen if var.workaround),
-        missing=tuple(e for e in profile.site if _judge(e.gates, known) == []),
+    return SelectedVariables(
+        env=tuple(selected),
+        ladder=_ladder(profile, declared, ladder) if ladder is not None else (),
+        rungs=tuple(_step(profile, declared, step, _CLIMBED) for step in above),
+        undeclared=undeclared,
+        workarounds=tuple(var.name for var in selected if var.workaround),
+        missing=tuple(e for e in profile.site if _undeclared_facts(e.gates, declared) == []),
     )
 
 
 def rungs(
-    chosen: Selection, env: Mapping[str, EnvVar], required: Iterable[EnvVar]
+    selection: SelectedVariables, env: Mapping[str, EnvVar], required: Iterable[EnvVar]
 ) -> tuple[tuple[EnvVar, ...], ...]:
     """Return what each rung adds to the environment below it; the top has NCCL_DEBUG=INFO.
 
@@ -79,29 +95,25 @@ def rungs(
     """
     fixed = {var.name for var in required}
     values = {name: var.value for name, var in env.items()}
-    found = []
-    for step in chosen.rungs:
+    added = []
+    for step in selection.rungs:
         new = tuple(v for v in step if v.name not in fixed and values.get(v.name) != v.value)
         values.update((var.name, var.value) for var in new)
         if new:
-            found.append(new)
+            added.append(new)
     if values.get("NCCL_DEBUG") not in ("INFO", "TRACE"):
-        found.append((EnvVar("NCCL_DEBUG", "INFO", _CLIMBED, why="shows what NCCL chose"),))
-    return tuple(found)
+        added.append((EnvVar("NCCL_DEBUG", "INFO", _CLIMBED, why="shows what NCCL chose"),))
+    return tuple(added)
 
 
-def _judge(gates: tuple[Gate, ...], known: Known) -> list[str] | None:
+def _undeclared_facts(gates: tuple[Gate, ...], declared: DeclaredFacts) -> list[str] | None:
     """Return the undeclared facts among the gates, or None where a gate is closed."""
+    counts = {"nodes": str(declared.nodes), "gpus": str(declared.gpus or "")}
     undeclared = []
     for gate in gates:
-        if gate.key == "nodes":
-            value: str | None = str(known.nodes)
-        elif gate.key == "gpus":
-            value = None if known.gpus is None else str(known.gpus)
-        else:
-            value = known.facts.get(gate.key)
+        value = counts.get(gate.key) or declared.facts.get(gate.key)
         if value is None:
-            if gate.key not in ("gpus", "nodes"):  # those are counted, not declared
+            if gate.key not in counts:
                 undeclared.append(gate.key)
         elif not holds(value, gate.condition, gate.origin):
             return None
@@ -116,7 +128,7 @@ def holds(value: str, condition: str, where: Origin) -> bool:
     """
     if value.isdigit() and condition.lstrip("<>=! ").isdigit():
         return _compare(int(value), condition)
-    from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - 15 ms, rarely needed
+    from packaging.version import InvalidVersion, Version
 
     try:
         version = Version(Version(value).public)
@@ -126,21 +138,12 @@ def holds(value: str, condition: str, where: Origin) -> bool:
 
 
 def _compare(value: Any, condition: str, kind: Any = int) -> bool:
-    operator = condition.rstrip("0123456789.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    other = kind(condition[len(operator) :].strip())
-    checks: dict[str, Callable[[], bool]] = {
-        "": lambda: value == other,
-        "==": lambda: value == other,
-        "!=": lambda: value != other,
-        "<": lambda: value < other,
-        "<=": lambda: value <= other,
-        ">": lambda: value > other,
-        ">=": lambda: value >= other,
-    }
-    return checks[operator.strip()]()
+    bound = condition.lstrip("<>=! ")
+    compare: Callable[[Any, Any], bool] = _OPERATORS[condition.removesuffix(bound).strip()]
+    return compare(value, kind(bound.strip()))
 
 
-def _ladder(profile: Profile, known: Known, steps: int) -> tuple[EnvVar, ...]:
+def _ladder(profile: Profile, declared: DeclaredFacts, steps: int) -> tuple[EnvVar, ...]:
     origin = Origin(f"--nccl-ladder {steps}")
     if not profile.ladder:
         raise ConfigError(f"profile `{profile.name}` has no ladder", where="--nccl-ladder")
@@ -148,26 +151,26 @@ def _ladder(profile: Profile, known: Known, steps: int) -> tuple[EnvVar, ...]:
         raise ConfigError(
             f"the ladder of `{profile.name}` ends at {len(profile.ladder)}", where="--nccl-ladder"
         )
-    chosen = (_step(profile, known, step, origin) for step in profile.ladder[:steps])
-    return tuple(var for step in chosen for var in step)
-
-
-_CLIMBED = Origin("recovery ladder")
+    climbed = (_step(profile, declared, step, origin) for step in profile.ladder[:steps])
+    return tuple(var for step in climbed for var in step)
 
 
 def _step(
-    profile: Profile, known: Known, step: tuple[tuple[str, str], ...], origin: Origin
+    profile: Profile,
+    declared: DeclaredFacts,
+    step: tuple[tuple[str, str], ...],
+    origin: Origin,
 ) -> tuple[EnvVar, ...]:
     """Return the variables of one step of the ladder for this topology."""
-    records = {entry.var.name: entry for entry in profile.env}
-    chosen = []
+    entries = {entry.var.name: entry for entry in profile.env}
+    variables = []
     for name, value in step:
-        record = records.get(name)
-        if record is None:
-            chosen.append(EnvVar(name, value, origin, why=f"step of the {profile.name} ladder"))
+        entry = entries.get(name)
+        if entry is None:
+            variables.append(EnvVar(name, value, origin, why=f"step of the {profile.name} ladder"))
             continue
-        # asked for by hand: only the topology can still close the gate
-        topology = tuple(g for g in record.gates if g.key in ("gpus", "nodes"))
-        if _judge(topology, known) is not None:
-            chosen.append(replace(record.var, value=value, origin=origin))
-    return tuple(chosen)
+        # a step is requested explicitly: only gates on the topology still count
+        topology = tuple(g for g in entry.gates if g.key in ("gpus", "nodes"))
+        if _undeclared_facts(topology, declared) is not None:
+            variables.append(replace(entry.var, value=value, origin=origin))
+    return tuple(variables)

@@ -1,7 +1,7 @@
 """One pasted launch line -> a job: variables, then a launcher with its flags, python, a command.
 
-Literal words only: whoever pastes a line has already let the shell expand it. Launcher flags that
-have a job key (processes, precision, GPUs) become that key; every other launcher flag is kept.
+Literal words only: nothing is expanded as a shell would. Launcher flags that have a job key
+(processes, precision, GPUs) become that key; every other launcher flag becomes `launcher_args`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from safelaunch import launchers
 from safelaunch.config.schema.types import expand_option
 from safelaunch.config.yaml_io.node import Node, mapping, scalar
 from safelaunch.environ import check_name
-from safelaunch.errors import ConfigError
+from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers.flag_table import PASTED_LINE
 
 if TYPE_CHECKING:
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from safelaunch.launchers.flag_table import FlagTable
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-# what a shell quotes; what is left of a line without it is the shell's to interpret
+# quoted text: operators outside of it are the shell's
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _CONTINUED = re.compile(r"""('[^']*')|\\\r?\n""")
 _OPERATOR = re.compile(r"[|&;<>()`\n]+")
-# a dash that a text processor has made of `-` or `--`
+# a dash that a text processor put in place of `-` or `--`
 _WRONG_DASH = re.compile(r"[\u2010-\u2015\u2212]+[A-Za-z]")
 _AUTO = "auto"
 
-# what people type before a launch and safelaunch does itself; `env` only stands before variables
+# words before a launch whose work safelaunch does itself; `env` only precedes variables
 _WRAPPER = re.compile(r"nohup|time|exec|env")
 
 
 def parse_line(words: Sequence[str]) -> Node:
     """Return the keys of a job that runs this line. Raises ConfigError where it is not literal.
 
-    Values of variables that hold secrets are kept; whoever runs or writes the job refuses them.
+    Values of variables that hold secrets stay; resolving or writing the job refuses them.
     """
     line = list(words)
     if len(line) == 1 and re.search(r"\s", line[0]):
@@ -53,29 +53,20 @@ def parse_line(words: Sequence[str]) -> Node:
             )
     env: dict[str, str] = {}
     while line and (match := _ASSIGNMENT.fullmatch(line[0]) or _WRAPPER.fullmatch(line[0])):
-        if match.re is _WRAPPER:
-            line.pop(0)
-            continue
-        check_name(match[1], PASTED_LINE)
-        env[match[1]] = match[2]
+        if match.re is _ASSIGNMENT:
+            check_name(match[1], PASTED_LINE)
+            env[match[1]] = match[2]
         line.pop(0)
     if not line:
         raise ConfigError("no command in the line", where=PASTED_LINE)
     keys = _command(line)
-    _visible(keys, env)
+    if "gpus" in keys and keys["gpus"].text != _AUTO:  # accelerate's --gpu_ids overrides it
+        env.pop("CUDA_VISIBLE_DEVICES", None)
+    elif re.fullmatch(r"\d+(,\d+)*", env.get("CUDA_VISIBLE_DEVICES", "")):
+        keys["gpus"] = _list(env.pop("CUDA_VISIBLE_DEVICES").split(","))
     if env:
         keys["env"] = mapping({k: _word(v) for k, v in env.items()}, PASTED_LINE)
     return mapping(keys, PASTED_LINE)
-
-
-def _visible(keys: dict[str, Node], env: dict[str, str]) -> None:
-    """Turn CUDA_VISIBLE_DEVICES into `gpus:`; accelerate's --gpu_ids beats it."""
-    name = "CUDA_VISIBLE_DEVICES"
-    stated = keys.get("gpus")
-    if stated is not None and stated.text != _AUTO:
-        env.pop(name, None)
-    elif re.fullmatch(r"\d+(,\d+)*", env.get(name, "")):
-        keys["gpus"] = _list(env.pop(name).split(","))
 
 
 def _shell_words(line: str) -> list[str]:
@@ -110,14 +101,10 @@ def _command(line: list[str]) -> dict[str, Node]:
             where=PASTED_LINE,
             hint=f"did you mean `{program}`?",
         )
-    return {**_python_beside(line[0]), **_launcher(launchers.programs()[program], flags, rest)}
-
-
-def _python_beside(program: str) -> dict[str, Node]:
-    """`/env/bin/accelerate` means the interpreter of that environment."""
-    if "/" not in program:
-        return {}
-    return {"python": _word(os.path.join(os.path.dirname(program), "python"))}
+    python = {}
+    if "/" in line[0]:  # `/env/bin/accelerate` means the interpreter of that environment
+        python = {"python": _word(os.path.join(os.path.dirname(line[0]), "python"))}
+    return {**python, **_launcher(launchers.programs()[program], flags, rest)}
 
 
 def _python(line: list[str]) -> dict[str, Node]:
@@ -151,7 +138,7 @@ def _python(line: list[str]) -> dict[str, Node]:
 def _launcher(name: str, table: FlagTable, words: list[str]) -> dict[str, Node]:
     flags, rest = _split(name, words, table)
     values: dict[str, str] = {}
-    kept: list[tuple[str, tuple[str, ...]]] = []
+    others: list[tuple[str, tuple[str, ...]]] = []
     is_module = False
     for flag, value in flags:
         if flag == "module":
@@ -159,26 +146,22 @@ def _launcher(name: str, table: FlagTable, words: list[str]) -> dict[str, Node]:
         elif flag in table.keys:
             values[table.keys[flag]] = value[0]
         elif flag not in table.implied:
-            kept.append((flag, expand_option(flag, value)))
+            others.append((flag, expand_option(flag, value)))
     if not rest:
         raise ConfigError(f"the line names no program for {name}", where=PASTED_LINE)
-    counts = table.count_processes(_plain_counts(values), {flag for flag, _ in kept})
+    if values.get("nodes") == "1":
+        del values["nodes"]
+    if values.get("processes") in ("gpu", _AUTO):  # one per GPU
+        del values["processes"]
+        values.setdefault("gpus", _AUTO)
+    counts = table.count_processes(values, {flag for flag, _ in others})
     keys = {key: _gpus(text) if key == "gpus" else _word(text) for key, text in counts.items()}
     keys = {"launcher": scalar(name, PASTED_LINE), **keys}
     keys["module" if is_module else "script"] = _word(rest[0])
     keys.update(_args(rest[1:]))
-    if kept:
-        keys["launcher_args"] = _list([word for _, option in kept for word in option])
+    if others:
+        keys["launcher_args"] = _list([word for _, option in others for word in option])
     return keys
-
-
-def _plain_counts(values: dict[str, str]) -> dict[str, str]:
-    """Return counts without a single node, and with `gpus: auto` for one process per GPU."""
-    counts = {key: text for key, text in values.items() if (key, text) != ("nodes", "1")}
-    if counts.get("processes") in ("gpu", _AUTO):
-        del counts["processes"]
-        counts.setdefault("gpus", _AUTO)
-    return counts
 
 
 def _split(
@@ -206,14 +189,12 @@ def _split(
 
 
 def _unknown(name: str, word: str, flag: str, table: FlagTable) -> ConfigError:
-    from safelaunch.errors import did_you_mean  # noqa: PLC0415
-
     near = [other for other in table.names if other.startswith(flag)]
     hint = f"did you mean `--{near[0]}`?" if len(near) == 1 else did_you_mean(flag, table.names)
     return ConfigError(
-        f"{name} is not known to take `{word}`: does a value follow?",
+        f"`{word}` is not a known option of {name}: does a value follow?",
         where=PASTED_LINE,
-        hint=hint or f"`{word}=VALUE` says so; or put it under launcher_args in a job file",
+        hint=hint or f"write `{word}=VALUE` if so; or put it under launcher_args in a job file",
     )
 
 
@@ -226,12 +207,8 @@ def _args(words: list[str]) -> dict[str, Node]:
 
 
 def _word(text: str) -> Node:
-    return Node("scalar", PASTED_LINE, text=text, plain=_looks_plain(text))
-
-
-def _looks_plain(text: str) -> bool:
-    """Numbers are plain scalars, as in a file; everything else is text, `null` and `true` too."""
-    return bool(re.fullmatch(r"[0-9]+", text))
+    # numbers are plain scalars, as in a file; everything else is text, `null` and `true` too
+    return Node("scalar", PASTED_LINE, text=text, plain=bool(re.fullmatch(r"[0-9]+", text)))
 
 
 def _list(words: list[str]) -> Node:

@@ -11,15 +11,11 @@ from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Supervis
 from safelaunch.script import launch_script
 
 VERSION = 1
-_NOUNS: dict[str, Any] = {
-    name: kind
-    for name, kind in vars(model).items()
-    if isinstance(kind, type) and is_dataclass(kind)
-}
+_CLASSES: dict[str, Any] = {n: c for n, c in vars(model).items() if is_dataclass(c)}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan in the shape that others build on; unbound slots read `<port>`."""
+    """Return the plan as `run --dry-run --json` prints it; unbound slots read `<port>`."""
     return {
         "version": VERSION,
         "name": plan.name,
@@ -33,7 +29,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def supervision_json(supervision: Supervision) -> dict[str, Any]:
-    """Return how a run is watched: times in seconds, sizes in bytes; the form of run.json too."""
+    """Return how a run is watched, as in run.json too: times in seconds, sizes in bytes."""
     return {f.name: _plain(getattr(supervision, f.name)) for f in fields(supervision)}
 
 
@@ -68,30 +64,23 @@ def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:
         "setup": list(node.setup),
         "files": {name: str(body) for name, body in node.files},
         "script": script_of(plan, node),
-        **_later(node),
-        **_assets(node),
+        **_optional(node),
     }
 
 
-def _later(node: NodePlan) -> dict[str, Any]:
-    """Return what later attempts may run instead, where the job says so."""
-    found: dict[str, Any] = {}
+def _optional(node: NodePlan) -> dict[str, Any]:
+    """Return the words of later attempts and the assets, of jobs that have them."""
+    optional: dict[str, Any] = {}
     if node.resume_argv is not None:
-        found["resume_argv"] = [str(word) for word in node.resume_argv]
+        optional["resume_argv"] = [str(word) for word in node.resume_argv]
     if node.rungs:
-        found["rungs"] = [{var.name: str(var.value) for var in rung} for rung in node.rungs]
-    return found
-
-
-def _assets(node: NodePlan) -> dict[str, Any]:
-    """Return where the assets lie here and there, where the job has some."""
-    if not node.assets:
-        return {}
-    shown = [
-        {"name": a.name, "path": a.path, "place": str(a.place), "origin": str(a.origin)}
-        for a in node.assets
-    ]
-    return {"assets": shown}
+        optional["rungs"] = [{var.name: str(var.value) for var in rung} for rung in node.rungs]
+    if node.assets:
+        optional["assets"] = [
+            {"name": a.name, "path": a.path, "place": str(a.place), "origin": str(a.origin)}
+            for a in node.assets
+        ]
+    return optional
 
 
 def script_of(plan: Plan, node: NodePlan) -> str:
@@ -101,17 +90,12 @@ def script_of(plan: Plan, node: NodePlan) -> str:
 
 
 def _variable(var: EnvVar) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    keys = ("why", "cost", "source", "computed", "workaround", "prepend")
+    return {
         "value": None if var.computed else str(var.value),
         "origin": str(var.origin),
+        **{key: getattr(var, key) for key in keys if getattr(var, key)},
     }
-    for key in ("why", "cost", "source", "computed"):
-        if getattr(var, key):
-            shown[key] = getattr(var, key)
-    for key in ("workaround", "prepend"):
-        if getattr(var, key):
-            shown[key] = True
-    return shown
 
 
 def freeze(value: object) -> Any:
@@ -131,7 +115,7 @@ def freeze(value: object) -> Any:
 
 
 def thaw(data: Any) -> Any:
-    """Return what `freeze` was given. Raises RunError where the data is not of that kind."""
+    """Return the plan that `freeze` turned into data. Raises RunError for other data."""
     if not isinstance(data, dict):
         return data
     try:
@@ -143,7 +127,7 @@ def thaw(data: Any) -> Any:
             return tuple(thaw(item) for item in data["tuple"])
         if "map" in data:
             return {key: thaw(item) for key, item in data["map"]}
-        kind = _NOUNS[data["type"]]
-        return kind(**{key: thaw(item) for key, item in data.items() if key != "type"})
+        values = {key: thaw(item) for key, item in data.items() if key != "type"}
+        return _CLASSES[data["type"]](**values)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise RunError("the recorded plan cannot be read", hint=f"{type(e).__name__}: {e}") from e

@@ -117,7 +117,7 @@ class HostResolver:
 def known_hosts(home: str, path: str | None) -> hosts_file.Hosts:
     """Return the hosts of a file, or of safelaunch's own. Raises ConfigError."""
     if path is None:
-        return hosts_file.load_own(home)
+        return hosts_file.load_default(home)
     real = os.path.abspath(path)
     folder = os.path.dirname(real)
     return hosts_file.load(real, path, lambda said, _: os.path.normpath(os.path.join(folder, said)))

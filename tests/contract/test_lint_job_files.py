@@ -100,7 +100,7 @@ def test_a_part_that_the_other_file_completes_is_right(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extends", "said"), [("gone.yaml", "no such file"), ("job.yaml", "goes round in a circle")]
+    ("extends", "said"), [("gone.yaml", "no such file"), ("job.yaml", "leads back to")]
 )
 def test_a_chain_that_leads_nowhere_is_found(extends: str, said: str, project: Path) -> None:
     write(project, job=f"extends: {extends}\nargs: {{a: 1}}\nenv: {{NCCL_TIMEOUT: 5}}\n")

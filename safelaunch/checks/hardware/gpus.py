@@ -223,10 +223,10 @@ def _no_profile(host: HostContext, gpus: Sequence[Gpu]) -> Answer | None:
 
 def _select(
     host: HostContext, profile: Profile, facts: dict[str, str], count: int
-) -> gates.Selection:
+) -> gates.SelectedVariables:
     """Return what a profile sets for the job if these facts are declared."""
     gpus = len(host.job.gpus) or host.job.topology.processes or count
-    conditions = gates.Known(gpus, host.job.topology.nodes, facts)
+    conditions = gates.DeclaredFacts(gpus, host.job.topology.nodes, facts)
     return gates.select(profile, conditions, ladder=None, workarounds=True)
 
 

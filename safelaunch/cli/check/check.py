@@ -120,7 +120,7 @@ def _context(
     )
     resolved = None if names else resolve_target(files, line, flags)
     if resolved is None or resolved.job.hosts not in ((), (hosts_file.LOCAL,)):
-        hosts_path = options["hosts_path"] or hosts_file.own(home)
+        hosts_path = options["hosts_path"] or hosts_file.default_path(home)
         flags = flags._replace(remote=True, hosts=names, hosts_file=hosts_path)
         resolved = resolve_target(files, line, flags)
     return machines.for_plan(resolved, make_plan(resolved), os.environ)
@@ -134,7 +134,7 @@ def _save(
     from safelaunch.config.hosts_file.update_file import change
     from safelaunch.hostfacts.profile_detection import gate_facts
 
-    file = hosts_file.file_of(home, path)
+    file = hosts_file.hosts_file_path(home, path)
     versions = {}
     for host, answer in zip(context.hosts, answers, strict=True):
         facts = gate_facts(answer.facts) if isinstance(answer, HostReply) else {}

@@ -11,7 +11,7 @@ import click
 
 from safelaunch.cli.output import print_json, say, terminal_width, warn, wrap
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config.hosts_file.reader import file_of
+from safelaunch.config.hosts_file.reader import hosts_file_path
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.runs import store
 from safelaunch.ssh.config import reader as ssh_config
@@ -33,7 +33,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def complete_host(_context: click.Context, _argument: click.Parameter, prefix: str) -> list[str]:
     """Return the hosts and groups of the user's file."""
     try:
-        hosts = hosts_file.load_own(store.home(os.environ))
+        hosts = hosts_file.load_default(store.home(os.environ))
     except ConfigError:
         return []
     return [name for name in (*hosts.machines, *hosts.groups) if name.startswith(prefix)]
@@ -174,7 +174,7 @@ class _HostRow(NamedTuple):
 
 def _list(hosts_path: str | None, as_json: bool) -> int:
     local = current_user(os.environ)
-    path = file_of(store.home(os.environ), hosts_path)
+    path = hosts_file_path(store.home(os.environ), hosts_path)
     shown = local.shown(path)
     has_file = hosts_path is not None or os.path.lexists(path)
     hosts = hosts_file.load_file(path, shown) if has_file else hosts_file.Hosts({}, {})

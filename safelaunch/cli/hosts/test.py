@@ -9,7 +9,7 @@ import click
 
 from safelaunch.cli.output import print_check, print_json, say
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config.hosts_file.reader import file_of
+from safelaunch.config.hosts_file.reader import hosts_file_path
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.hosts.host_probes import FAIL, OK, WARN
@@ -36,7 +36,7 @@ def run(names: Sequence[str], hosts_path: str | None, *, as_json: bool, timeout:
     home, user = store.home(os.environ), local_user.current_user(os.environ)
     ask = one_at_a_time(terminal_prompter())
     resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
-    agent_files, file = agent_bootstrap.bundle(), file_of(home, hosts_path)
+    agent_files, file = agent_bootstrap.bundle(), hosts_file_path(home, hosts_path)
     tests = [
         HostTest(resolver, name, agent_files, file, user) for name in _names(names, resolver.hosts)
     ]

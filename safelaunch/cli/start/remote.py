@@ -53,7 +53,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files", hint="start them one after another")
     home = store.home(os.environ)
-    own = hosts_file.own(home)
+    own = hosts_file.default_path(home)
     flags = shared.read_flags(options)
     flags = flags._replace(remote=True, hosts=options["hosts"], hosts_file=flags.hosts_file or own)
     if shared.is_print_only(options):

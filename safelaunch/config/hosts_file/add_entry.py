@@ -1,4 +1,4 @@
-"""Adds an entry to a hosts file as a person would: at the end of `hosts:`, the rest untouched."""
+"""Adds an entry at the end of `hosts:` in a hosts file; the rest of the text stays as it is."""
 
 from __future__ import annotations
 
@@ -15,55 +15,52 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9_./~@:%-]*(?<!:)")
 _NULLS = ("~", "null", "Null", "NULL")
 
-
 Value = str | Sequence[str] | Mapping[str, str]
 
 
 def with_entry(text: str, shown: str, name: str, fields: Mapping[str, Value]) -> str:
     """Return the text of a hosts file with one more entry; comments and order stay.
 
-    `shown` names the file in messages. Raises ConfigError where the entry is there already, or
+    `shown` names the file in messages. Raises ConfigError where the entry exists already, or
     where the file is written in a way that only its author should change.
     """
-    if not any(line.split("#")[0].strip() for line in text.splitlines()):
-        return _joined(text, "hosts:\n" + "".join(_entry(name, fields, "  ")))
-    root = parse(text, shown)
-    entries = root.get("hosts")
-    if entries is None:
-        return _joined(text, "hosts:\n" + "".join(_entry(name, fields, "  ")))
+    is_blank = not any(line.split("#")[0].strip() for line in text.splitlines())
+    root = None if is_blank else parse(text, shown)
+    entries = None if root is None else root.get("hosts")
+    if root is None or entries is None:
+        return _join(text, "hosts:\n" + _entry(name, fields, "  "))
     for key, _ in entries.items if entries.kind == "map" else ():
         if key.text == name:
             raise ConfigError(f"`{name}` is there already", where=key.origin)
     indent = _indent(entries, text)
     if indent is None:
-        line = ", ".join(f"{key}: {_value(said)}" for key, said in fields.items())
+        line = ", ".join(f"{key}: {_value(value)}" for key, value in fields.items())
         raise ConfigError(
             f"`{name}` cannot be added to `hosts` as it is written there",
             where=entries.origin,
             hint=f"add it by hand: {_scalar(name)}: {{{line}}}",
         )
-    added = _entry(name, fields, indent)
     lines = text.splitlines(keepends=True)
-    at = _end(root, entries, lines)
-    new = _joined("".join(lines[:at]), "".join(added)) + "".join(lines[at:])
+    end = _end(root, entries, lines)
+    new = _join("".join(lines[:end]), _entry(name, fields, indent)) + "".join(lines[end:])
     return new.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else new
 
 
-def _entry(name: str, fields: Mapping[str, Value], indent: str) -> list[str]:
-    first = f"{indent}{_scalar(name)}:\n"
-    return [first, *(f"{indent}{indent}{key}: {_value(said)}\n" for key, said in fields.items())]
+def _entry(name: str, fields: Mapping[str, Value], indent: str) -> str:
+    lines = [f"{indent}{indent}{key}: {_value(value)}\n" for key, value in fields.items()]
+    return f"{indent}{_scalar(name)}:\n" + "".join(lines)
 
 
-def _value(said: Value) -> str:
-    if isinstance(said, str):
-        return _scalar(said)
-    if isinstance(said, Mapping):
-        return flow(said)
-    return "[" + ", ".join(_scalar(item) for item in said) + "]"
+def _value(value: Value) -> str:
+    if isinstance(value, str):
+        return _scalar(value)
+    if isinstance(value, Mapping):
+        return flow(value)
+    return "[" + ", ".join(_scalar(item) for item in value) + "]"
 
 
 def flow(versions: Mapping[str, str]) -> str:
-    """Return a mapping of versions in one line; quoted, for no reader takes 12.10 for a number."""
+    """Return a mapping of versions in one line; quoted, so that 12.10 is not read as a number."""
     return "{" + ", ".join(f'{key}: "{version}"' for key, version in versions.items()) + "}"
 
 
@@ -74,25 +71,25 @@ def _scalar(text: str) -> str:
 
 
 def _indent(entries: Node, text: str) -> str | None:
-    """Return what the entries begin with, or None where they are not one to a line."""
+    """Return the indentation of the entries, or None where they are not one to a line."""
     if entries.is_null:
         return "  "
     if entries.kind != "map" or not entries.items:
         return None
-    before = text.splitlines()[entries.items[0][0].origin.line - 1]
-    indent = before[: entries.items[0][0].origin.column - 1]
+    first = entries.items[0][0].origin
+    indent = text.splitlines()[first.line - 1][: first.column - 1]
     return indent if indent and not indent.strip(" ") else None
 
 
 def _end(root: Node, entries: Node, lines: list[str]) -> int:
-    """Return the line behind the last one of `hosts`, less blank lines and comments."""
-    begins = [key.origin.line - 1 for key, _ in root.items]
-    own = next(key.origin.line - 1 for key, value in root.items if value is entries)
-    at = min((line for line in begins if line > own), default=len(lines))
-    while at > own + 1 and not lines[at - 1].split("#")[0].strip():
-        at -= 1
-    return at
+    """Return the index behind the last line of `hosts`, without blank lines and comments."""
+    starts = [key.origin.line - 1 for key, _ in root.items]
+    start = next(key.origin.line - 1 for key, value in root.items if value is entries)
+    end = min((line for line in starts if line > start), default=len(lines))
+    while end > start + 1 and not lines[end - 1].split("#")[0].strip():
+        end -= 1
+    return end
 
 
-def _joined(before: str, after: str) -> str:
+def _join(before: str, after: str) -> str:
     return before + ("\n" if before and not before.endswith("\n") else "") + after

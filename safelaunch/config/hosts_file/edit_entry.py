@@ -1,4 +1,4 @@
-"""Changes an entry of a hosts file as a person would: its lines alone, the rest untouched."""
+"""Changes the lines of one entry of a hosts file; the rest of the text stays as it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _INTERPRETERS = ("python", "venv", "conda", "conda_root")  # `python` stands for all of them
 
-# a value that ends in its line, and the comment behind it
+# a value that ends in its line, and the comment after it
 _SIMPLE = re.compile(
     r"""(\s*[\w-]+\s*:)\s*('(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|\[[^\[\]#'"]*\]|[^\s#'"\[{&*!|>][^#]*?)"""
     r"""?(\s+\#.*)?\s*"""
@@ -32,57 +32,49 @@ def with_changes(text: str, shown: str, name: str, changes: Mapping[str, str | N
     """
     root = parse(text, shown)
     key, values = entry(root, name)
-    wanted = plain(root)
-    said = wanted["hosts"][name] = {} if values.is_null else wanted["hosts"][name]
-    for each, value in changes.items():
-        for other in _INTERPRETERS if each == "python" else (each,):
-            said.pop(other, None)
+    expected = plain(root)
+    fields = expected["hosts"][name] = {} if values.is_null else expected["hosts"][name]
+    for field, value in changes.items():
+        for replaced in _INTERPRETERS if field == "python" else (field,):
+            fields.pop(replaced, None)
         if value is not None:
-            said[each] = value
-    new = _edited(text, key, values, changes)
+            fields[field] = value
+    new = _edit(text, key, values, changes)
     with contextlib.suppress(ConfigError):
-        if plain(parse(new, shown)) == wanted:
+        if plain(parse(new, shown)) == expected:
             return new
-    lines = "; ".join(
-        f"{each}: {value}" if value else f"no {each}" for each, value in changes.items()
-    )
+    lines = (f"{field}: {value}" if value else f"no {field}" for field, value in changes.items())
     raise ConfigError(
         f"`{name}` cannot be changed as it is written there",
         where=key.origin,
-        hint=f"change it by hand: {lines}",
+        hint=f"change it by hand: {'; '.join(lines)}",
     )
 
 
-def _edited(text: str, key: Node, values: Node, changes: Mapping[str, str | None]) -> str:
+def _edit(text: str, key: Node, values: Node, changes: Mapping[str, str | None]) -> str:
     lines: list[str | None] = [*text.splitlines()]
     items = values.items if values.kind == "map" else ()
-    at = {each.text: each.origin.line - 1 for each, _ in items}
+    line_of = {field.text: field.origin.line - 1 for field, _ in items}
     indent = " " * (items[0][0].origin.column - 1 if items else 2 * (key.origin.column - 1))
     added = []
-    for each, value in changes.items():
-        for other in _INTERPRETERS if each == "python" else (each,):
-            if other != each and other in at:
-                lines[at[other]] = None
-        if each in at:
-            lines[at[each]] = _with_value(lines[at[each]] or "", indent, each, value)
-        elif value is not None:
-            added.append(indent + _as_line(each, value))
-    begin = key.origin.line
-    new = [line for line in (*lines[:begin], *added, *lines[begin:]) if line is not None]
+    for field, value in changes.items():
+        for replaced in _INTERPRETERS if field == "python" else ():
+            if replaced != field and replaced in line_of:
+                lines[line_of[replaced]] = None
+        if field not in line_of:
+            added += [] if value is None else [indent + _as_line(field, value)]
+        elif value is None:
+            lines[line_of[field]] = None
+        elif match := _SIMPLE.fullmatch(lines[line_of[field]] or ""):
+            lines[line_of[field]] = indent + _as_line(field, value) + (match[3] or "")
+    start = key.origin.line
+    new = [line for line in (*lines[:start], *added, *lines[start:]) if line is not None]
     end = "\r\n" if "\r\n" in text else "\n"
     return end.join(new) + end
 
 
-def _with_value(line: str, indent: str, key: str, value: str | None) -> str | None:
-    """Return a line with another value, its comment kept; as it was where that is not simple."""
-    found = _SIMPLE.fullmatch(line)
-    if value is None or found is None:
-        return None if value is None else line
-    return indent + _as_line(key, value) + (found[3] or "")
-
-
 def _as_line(key: str, value: str) -> str:
-    """Return `key: value` as with_entry writes it, which knows what to quote."""
+    """Return `key: value` as with_entry writes it, quoted where YAML needs it."""
     return with_entry("", "", "x", {key: value}).splitlines()[-1].strip()
 
 
@@ -94,7 +86,7 @@ def entry(root: Node, name: str) -> tuple[Node, Node]:
 
 
 def plain(node: Node) -> Any:
-    """Return a node as plain data, without its place."""
+    """Return a node as plain data, without origins."""
     if node.kind == "map":
         return {key.text: plain(value) for key, value in node.items}
     if node.kind == "list":

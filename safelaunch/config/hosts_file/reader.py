@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.config.schema.files import HOST, HOST_NAME
 from safelaunch.config.schema.host_types import INSTEAD, check_no_password
 from safelaunch.config.schema.interpreter import read_interpreter
-from safelaunch.config.schema.text_checks import check_text, wrong
+from safelaunch.config.schema.text_checks import check_kind, check_text, wrong
 from safelaunch.config.yaml_io.reader import read_file
 from safelaunch.environ import check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LOCAL = "localhost"
 FILE = "hosts.yaml"  # in safelaunch's folder
 
-_REACHED = ("ssh", "address", "user", "port", "identity")
+_CONNECTION = ("ssh", "address", "user", "port", "identity")
 _PASSWORDS = ("pass", "pw", "pwd", "sshpass", "password", "passphrase")
 _OTHER_NAMES = {
     "key": "identity", "keyfile": "identity", "privatekey": "identity", "sshkey": "identity",
@@ -34,29 +34,28 @@ _OTHER_NAMES = {
     "username": "user", "mirror": "hub",
 }  # fmt: skip
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
-_ENDPOINT = "HF_ENDPOINT"
+_FACTS = ("nccl", "driver", "torch", "cuda")
+_VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)+(\+[0-9A-Za-z.]+)?")
 
 
 class Hosts(NamedTuple):
-    """The machines of a file by name, where each says its profile, and groups of machines."""
+    """The machines of a file by name, the origin of each one's profile, and groups of machines."""
 
     machines: dict[str, Host]
     profiles: dict[str, Origin]
     groups: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-def own(home: str) -> str | None:
+def default_path(home: str) -> str | None:
     """Return the path of the user's hosts file; None where there is none."""
     path = os.path.join(home, FILE)
     return path if os.path.lexists(path) else None
 
 
-def load_own(home: str) -> Hosts:
+def load_default(home: str) -> Hosts:
     """Return the hosts of safelaunch's folder; none where it has no such file."""
-    path = own(home)
-    if path is None:
-        return Hosts({}, {})
-    return load(path, path, lambda said, _: os.path.normpath(os.path.join(home, said)))
+    path = default_path(home)
+    return Hosts({}, {}) if path is None else load_file(path, path)
 
 
 def load(path: str, shown: str, absolute: Callable[[str, Origin], str]) -> Hosts:
@@ -65,7 +64,7 @@ def load(path: str, shown: str, absolute: Callable[[str, Origin], str]) -> Hosts
     for key, _ in root.items:
         if key.text not in ("hosts", "groups"):
             _check_key(key, "NAME")
-            hint = did_you_mean(key.text, ("hosts", "groups")) or "known here: `hosts`, `groups`"
+            hint = did_you_mean(key.text, ("hosts", "groups")) or "known: `hosts`, `groups`"
             raise ConfigError(f"unknown key `{key.text}`", where=key.origin, hint=hint)
     entries = root.get("hosts")
     if entries is None or entries.kind != "map":
@@ -82,6 +81,12 @@ def load(path: str, shown: str, absolute: Callable[[str, Origin], str]) -> Hosts
     return hosts._replace(groups=_groups(root.get("groups"), hosts.machines))
 
 
+def load_file(path: str, shown: str) -> Hosts:
+    """Return the hosts of a file, whose paths are relative to its folder. Raises ConfigError."""
+    folder = os.path.dirname(path)
+    return load(path, shown, lambda path, _: os.path.normpath(os.path.join(folder, path)))
+
+
 def _host(key: Node, node: Node, absolute: Callable[[str, Origin], str]) -> Host:
     check_no_password(key)
     name = HOST_NAME.read(key)
@@ -91,34 +96,26 @@ def _host(key: Node, node: Node, absolute: Callable[[str, Origin], str]) -> Host
         raise ConfigError(f"expected a mapping for host `{name}`", where=node.origin)
     for entry, _ in node.items:
         _check_key(entry, name)
-    values, origins = HOST.read(node)
-    _check_reached(name, origins)
+    fields, origins = HOST.read(node)
+    _check_connection(name, origins)
     _check_facts(node.get("facts"))
-    env: tuple[EnvVar, ...] = values.get("env", ())
-    for var in env:
+    for var in fields.get("env", ()):
         check_rank_name(var)
-    on_host = absolute if name == LOCAL else _on_host
-    workdir, identity, hub = (values.get(key) for key in ("workdir", "identity", "hub"))
-    return Host(
-        name=name,
-        profile=values.get("profile"),
-        interpreter=read_interpreter(values, origins, on_host),
-        workdir=None if workdir is None else _workdir(workdir, origins["workdir"], on_host),
-        env=(*_hub(hub, origins["hub"]), *env) if hub is not None else env,
-        setup=values.get("setup", ()),
-        interface=values.get("interface"),
-        facts=values.get("facts", {}),
-        ssh=values.get("ssh"),
-        addresses=values.get("address", ()),
-        user=values.get("user"),
-        port=values.get("port"),
-        identity=None if identity is None else _own(identity, origins["identity"], absolute),
-        hub=hub,
-    )
+    on_host = absolute if name == LOCAL else _absolute_on_host
+    fields["interpreter"] = read_interpreter(fields, origins, on_host)
+    for key_name in ("python", "venv", "conda", "conda_root"):
+        fields.pop(key_name, None)
+    if "workdir" in fields:
+        fields["workdir"] = _workdir(fields["workdir"], origins["workdir"], on_host)
+    if "identity" in fields:
+        fields["identity"] = _identity(fields["identity"], origins["identity"], absolute)
+    if "hub" in fields:
+        fields["env"] = (*_hub(fields["hub"], origins["hub"]), *fields.get("env", ()))
+    return Host(name=name, addresses=fields.pop("address", ()), **fields)
 
 
 def _check_key(key: Node, name: str) -> None:
-    """Refuse a password or a token by its key, and name the key that is called otherwise here."""
+    """Refuse a password or a token by its key, and hint at the right name of another."""
     if HOST.find(key.text) is not None:
         return
     word = re.sub(r"[^a-z]", "", key.text.lower())
@@ -126,55 +123,52 @@ def _check_key(key: Node, name: str) -> None:
         raise ConfigError(
             f"unknown key `{key.text}`",
             where=key.origin,
-            hint=f"it is called `{_OTHER_NAMES[word]}`",
+            hint=f"did you mean `{_OTHER_NAMES[word]}`?",
         )
     misspelt = did_you_mean(word, _PASSWORDS[-2:]) is not None
     if is_secret_name(key.text) or word in _PASSWORDS or misspelt:
         raise ConfigError(
-            f"`{key.text}`: a secret does not belong into a file",
+            f"`{key.text}`: a secret does not belong in a file",
             where=key.origin,
             hint=f"remove it; {INSTEAD.format(name=name)}. A token goes under `env_from` of a job",
         )
 
 
-def _check_reached(name: str, origins: Mapping[str, Origin]) -> None:
-    given = [key for key in _REACHED if key in origins]
-    if name == LOCAL and given:
+def _check_connection(name: str, origins: Mapping[str, Origin]) -> None:
+    keys = [key for key in _CONNECTION if key in origins]
+    if name == LOCAL and keys:
         raise ConfigError(
-            f"`{given[0]}` of `{LOCAL}`, which is this machine",
-            where=origins[given[0]],
+            f"`{keys[0]}` of `{LOCAL}`, which is this machine",
+            where=origins[keys[0]],
             hint="give the entry another name",
         )
-    if "ssh" in given and "address" in given:
+    if "ssh" in keys and "address" in keys:
         raise ConfigError(
             "`ssh` and `address` together",
             where=origins["address"],
-            hint="`ssh` names an entry of ~/.ssh/config, which says the address",
+            hint="`ssh` names an entry of ~/.ssh/config, which has the address",
         )
 
 
-# -- paths -----------------------------------------------------------------------------------------
-
-
-def _on_host(path: str, origin: Origin) -> str:
-    """Return a path of the host itself: nothing here can say what it would be relative to."""
+def _absolute_on_host(path: str, origin: Origin) -> str:
+    """Return a path of the host; a relative one is refused, as nothing here is its base."""
     if path.startswith("/"):
         return posixpath.normpath(path)
-    hint = "it lies on the host: write it whole, such as /home/me/llm"
+    hint = "it is a path on the host: write it whole, such as /home/me/llm"
     if path.startswith("~"):
-        hint = "`~/` stands in `workdir` and `identity` only; write it whole, such as /home/me/env"
+        hint = "`~/` works in `workdir` and `identity` only; write it whole, such as /home/me/env"
     raise ConfigError(f"`{path}` is not absolute", where=origin, hint=hint)
 
 
 def _workdir(path: str, origin: Origin, on_host: Callable[[str, Origin], str]) -> str:
-    """Return the working directory; `~/` stays, the host itself knows where that is."""
-    if on_host is _on_host and (path == "~" or path.startswith("~/")):
+    """Return the working directory; the host expands `~/`."""
+    if on_host is _absolute_on_host and (path == "~" or path.startswith("~/")):
         return posixpath.normpath(path)
     return on_host(path, origin)
 
 
-def _own(path: str, origin: Origin, absolute: Callable[[str, Origin], str]) -> str:
-    """Return a path of this machine as written, or relative to the file; `~/` stays."""
+def _identity(path: str, origin: Origin, absolute: Callable[[str, Origin], str]) -> str:
+    """Return the path of a key file on this machine, absolute or with `~/`."""
     if path.startswith(("~/", "~\\", "/")) or re.match(r"[A-Za-z]:[\\/]|\\\\", path):
         return path
     if path.startswith("~"):
@@ -182,36 +176,26 @@ def _own(path: str, origin: Origin, absolute: Callable[[str, Origin], str]) -> s
     return absolute(path, origin)
 
 
-# -- hub -------------------------------------------------------------------------------------------
-
-
-def _hub(said: str, origin: Origin) -> Iterator[EnvVar]:
+def _hub(hub: str, origin: Origin) -> Iterator[EnvVar]:
     """Yield what `hub` sets, and removes of what the machine may have set before."""
-    if said == "offline":
+    if hub == "offline":
         for name in _OFFLINE:
             yield EnvVar(name, "1", origin, why="no hub there: what is missing fails at once")
         return
     for name in _OFFLINE:
-        yield EnvVar(name, None, origin, why=f"the hub is to be used ({said})")
-    mirror = None if said == "online" else said
+        yield EnvVar(name, None, origin, why=f"the hub is to be used ({hub})")
+    mirror = None if hub == "online" else hub
     why = "the hub itself is to be used" if mirror is None else "the hub's mirror for this host"
-    yield EnvVar(_ENDPOINT, mirror, origin, why=why)
-
-
-# -- facts -----------------------------------------------------------------------------------------
-
-_FACTS = ("nccl", "driver", "torch", "cuda")
+    yield EnvVar("HF_ENDPOINT", mirror, origin, why=why)
 
 
 def _check_facts(facts: Node | None) -> None:
-    """Facts are what gates are judged on: a name nobody asks for, or no version, is a mistake."""
+    """Refuse facts that no gate is evaluated on, and those that are no version."""
     for key, value in facts.items if facts is not None and facts.kind == "map" else ():
         if key.text not in _FACTS:
             hint = did_you_mean(key.text, _FACTS) or "known: " + ", ".join(_FACTS)
             raise ConfigError(f"unknown fact `{key.text}`", where=key.origin, hint=hint)
-        if not value.is_null and not re.fullmatch(
-            r"[0-9]+(\.[0-9A-Za-z]+)+(\+[0-9A-Za-z.]+)?", value.text
-        ):
+        if not value.is_null and not _VERSION.fullmatch(value.text):
             raise ConfigError(
                 f"`{value.text}` is no version of {key.text}",
                 where=value.origin,
@@ -219,34 +203,29 @@ def _check_facts(facts: Node | None) -> None:
             )
 
 
-# -- groups and names ------------------------------------------------------------------------------
-
-
 def _groups(node: Node | None, machines: Mapping[str, Host]) -> dict[str, tuple[str, ...]]:
     if node is None or node.is_null:
         return {}
-    if node.kind != "map":
-        raise wrong(node, "a mapping such as {lab: [gpu1, gpu2]}")
-    found = {}
+    check_kind(node, "map", "a mapping such as {lab: [gpu1, gpu2]}")
+    groups = {}
     for key, members in node.items:
         name = HOST_NAME.read(key)
         if name in machines:
             raise ConfigError(f"`{name}` is a host already", where=key.origin)
         if members.kind != "list" or not members.items:
             raise wrong(members, "a list of hosts")
-        found[name] = tuple(_member(member, machines) for member in members.items)
-        if len(set(found[name])) != len(found[name]):
+        groups[name] = tuple(_member(member, machines) for member in members.items)
+        if len(set(groups[name])) != len(groups[name]):
             raise ConfigError("a host is listed twice", where=members.origin)
-    return found
+    return groups
 
 
 def _member(node: Node, machines: Mapping[str, Host]) -> str:
-    if node.kind != "scalar":
-        raise wrong(node, "the name of a host")
+    check_kind(node, "scalar", "the name of a host")
     check_text(node)
     if node.text not in machines:
         hint = did_you_mean(node.text, machines)
-        hint = hint or f"an entry `{node.text}:` under `hosts` may be empty: ~/.ssh/config says it"
+        hint = hint or f"add an entry `{node.text}:` under `hosts`; it may be empty"
         raise ConfigError(f"unknown host `{node.text}`", where=node.origin, hint=hint)
     return node.text
 
@@ -256,23 +235,14 @@ def expand(hosts: Hosts, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(member for name in names for member in hosts.groups.get(name, (name,)))
 
 
-def pick(hosts: Hosts, name: str, where: Origin) -> Host:
-    """Return the host of that name; an entry is only demanded where a hosts file was given."""
-    machines = hosts.machines
-    if name in machines:
-        return machines[name]
-    if machines:
-        known = (*machines, *hosts.groups)
-        raise ConfigError(f"unknown host `{name}`", where=where, hint=did_you_mean(name, known))
-    return Host(name)
+def select(hosts: Hosts, name: str, where: Origin) -> Host:
+    """Return the host of that name; it needs an entry only if there is a hosts file."""
+    if hosts.machines and name not in hosts.machines:
+        hint = did_you_mean(name, (*hosts.machines, *hosts.groups))
+        raise ConfigError(f"unknown host `{name}`", where=where, hint=hint)
+    return hosts.machines.get(name) or Host(name)
 
 
-def file_of(home: str, hosts_path: str | None) -> str:
-    """Return the whole path of the hosts file, whether it is there or not."""
+def hosts_file_path(home: str, hosts_path: str | None) -> str:
+    """Return the whole path of the hosts file, whether it exists or not."""
     return os.path.abspath(hosts_path or os.path.join(home, FILE))
-
-
-def load_file(path: str, shown: str) -> Hosts:
-    """Return the hosts of a file, whose paths begin at its folder. Raises ConfigError."""
-    folder = os.path.dirname(path)
-    return load(path, shown, lambda said, _: os.path.normpath(os.path.join(folder, said)))

@@ -1,4 +1,5 @@
-"""Lets one command at a time change a hosts file: who reads it first, and writes later, loses."""
+"""Lets one command at a time change a hosts file, so that no change is overwritten."""
+# ruff: noqa: PLC0415 - msvcrt exists on Windows only, fcntl elsewhere only
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ LIMIT = 10.0  # seconds to wait for another command: a change takes milliseconds
 _PAUSE = 0.02  # seconds
 
 
-def change(path: str, work: Callable[[str], str]) -> None:
-    """Put in a hosts file what `work` makes of its text, with nobody else changing it meanwhile.
+def change(path: str, edit: Callable[[str], str]) -> None:
+    """Write what `edit` returns for the text of a hosts file, under a lock.
 
-    A file that is missing has no text. Raises ConfigError, also where it cannot be written.
+    The text of a missing file is empty. Raises ConfigError, also where it cannot be written.
     """
     try:
-        with alone(path):
+        with lock(path):
             before = read_text(path, path) if os.path.lexists(path) else ""
-            after = work(before)
+            after = edit(before)
             if after != before:
                 write(path, after)
     except OSError as e:
@@ -35,57 +36,57 @@ def change(path: str, work: Callable[[str], str]) -> None:
 
 
 @contextlib.contextmanager
-def alone(path: str) -> Iterator[None]:
-    """Keep others from changing a hosts file. Raises ConfigError after `LIMIT`, and OSError.
+def lock(path: str) -> Iterator[None]:
+    """Keep other commands from changing a hosts file. Raises ConfigError after `LIMIT`, OSError.
 
-    Where the file system knows no locks, nobody is kept from it.
+    Does nothing on a file system without locks.
     """
     real = os.path.realpath(path)
     folder = os.path.dirname(real)
     os.makedirs(folder, 0o700, exist_ok=True)
-    # the folder, not the file: that is replaced, and may not be there yet. Windows opens none.
-    lock = f"{real}.lock" if os.name == "nt" else folder
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT if os.name == "nt" else os.O_RDONLY)
+    # the folder, not the file: that is replaced, and may not exist yet. Windows opens no folder.
+    lock_path = f"{real}.lock" if os.name == "nt" else folder
+    fd = os.open(lock_path, os.O_RDWR | os.O_CREAT if os.name == "nt" else os.O_RDONLY)
     try:
-        until = time.monotonic() + LIMIT
-        while not _taken(fd):
-            if time.monotonic() > until:
+        deadline = time.monotonic() + LIMIT
+        while not _try_lock(fd):
+            if time.monotonic() > deadline:
                 raise ConfigError(
                     f"another safelaunch has been changing it for {LIMIT:g} s",
                     where=path,
-                    hint="let that one end, then try again",
+                    hint="wait until that one ends, then try again",
                 )
             time.sleep(_PAUSE)
         yield
     finally:
         os.close(fd)
-        if lock != folder:
+        if lock_path != folder:
             with contextlib.suppress(OSError):  # Windows removes no file that another has open
-                os.unlink(lock)
+                os.unlink(lock_path)
 
 
-def _taken(fd: int) -> bool:
-    """Take the lock of an open file; False where another holds it. It ends when that is closed."""
+def _try_lock(fd: int) -> bool:
+    """Lock an open file until it is closed; return False where another process holds the lock."""
     try:
         if sys.platform == "win32":
-            import msvcrt  # noqa: PLC0415 - Windows alone has it
+            import msvcrt
 
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         else:
-            import fcntl  # noqa: PLC0415 - Windows has none
+            import fcntl
 
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     except (OSError, ImportError):
-        return True  # no locks here: then nobody has one
+        pass  # the file system has no locks
     return True
 
 
 def write(path: str, text: str) -> None:
-    """Put a text in a hosts file's place at once; a new one is only for its owner. Raises OSError.
+    """Replace a hosts file atomically; only its owner can read a new one. Raises OSError.
 
-    A link stays one: it may lead into a folder of dotfiles.
+    A symbolic link stays one: it may lead into a folder of dotfiles.
     """
     real = os.path.realpath(path)
     part = f"{real}.{os.getpid()}"

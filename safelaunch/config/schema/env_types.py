@@ -1,4 +1,5 @@
 """How variables are written: in jobs and hosts, and in profiles with their reasons and gates."""
+# ruff: noqa: D102 - types.Type describes `read` and `schema`
 
 from __future__ import annotations
 
@@ -6,7 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
-from safelaunch.config.schema.text_checks import MAX_WORD, check_secret, read_words, wrong
+from safelaunch.config.schema.text_checks import (
+    MAX_WORD,
+    check_kind,
+    check_secret,
+    read_words,
+    wrong,
+)
 from safelaunch.config.schema.types import Choice, ListOf, Text
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.environ import check_name
@@ -16,8 +23,12 @@ from safelaunch.model import EnvVar, Gate, ProfileVar
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
 
-_NAME = "^[A-Za-z_][A-Za-z0-9_]*$"
-_RECORD = ("value", "why", "cost", "source", "workaround", "when", "example")
+_NAME = {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}
+_FIELDS = ("value", "why", "cost", "source", "workaround", "when", "example")
+_GATES = ("gpus", "nodes", "nccl", "driver", "torch", "cuda")
+_PART = r"(==|!=|<=|>=|<|>)?\s*[0-9]+(\.[0-9]+)*(\.post[0-9]+|rc[0-9]+)?"
+_CONDITION = rf"\s*{_PART}(\s*,\s*{_PART})*\s*"
+_PATHS = ListOf(Text(), "paths", single=True)
 
 
 class EnvType:
@@ -26,22 +37,14 @@ class EnvType:
     wants = "a mapping of variables"
 
     def read(self, node: Node) -> tuple[EnvVar, ...]:
-        """Return the variables in file order."""
-        if node.kind != "map":
-            raise wrong(node, self.wants)
+        check_kind(node, "map", self.wants)
         return tuple(self._variable(key, value) for key, value in node.items)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
-        paths = ListOf(Text(), "paths", single=True).schema()
-        before = {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["prepend"],
-            "properties": {"prepend": {**paths, "description": "put before the target's own"}},
-        }
-        value = json_types.either(json_types.nullable(json_types.text()), before)
-        return json_types.mapped(value, {"pattern": _NAME})
+        paths = {**_PATHS.schema(), "description": "put before the target's own"}
+        prepend = {**json_types.record({"prepend": paths}), "required": ["prepend"]}
+        value = json_types.either(json_types.nullable(json_types.text()), prepend)
+        return json_types.mapped(value, _NAME)
 
     def _variable(self, key: Node, value: Node) -> EnvVar:
         check_name(key.text, key.origin)
@@ -50,8 +53,7 @@ class EnvType:
             return EnvVar(key.text, None, value.origin)
         if value.kind == "map":
             return self._prepend(key, value)
-        if value.kind == "list":
-            raise wrong(value, "a single value, null or {prepend: ...}")
+        check_kind(value, "scalar", "a single value, null or {prepend: ...}")
         return EnvVar(key.text, env_text(key.text, value), value.origin)
 
     def _prepend(self, key: Node, value: Node) -> EnvVar:
@@ -64,7 +66,7 @@ class EnvType:
         if paths is None:
             raise wrong(value, "a single value, null or {prepend: ...}")
         check_secret(key.text, paths)
-        words = ListOf(Text(), "paths", single=True).read(paths)
+        words = _PATHS.read(paths)
         if not any(words):
             raise ConfigError("nothing to prepend", where=paths.origin)
         joined = Node("scalar", paths.origin, text=":".join(words))
@@ -83,7 +85,10 @@ def env_text(name: str, node: Node) -> str:
 
 
 class ProfileEnvType:
-    """Variables of a profile: a value, or {value, why, cost, source, workaround, when, example}."""
+    """Variables of a profile: a value, or {value, why, cost, source, workaround, when, example}.
+
+    A null removes an inherited one. `valued`: a mapping must give a value.
+    """
 
     wants = "a mapping of variables"
 
@@ -91,29 +96,20 @@ class ProfileEnvType:
         self.valued = valued
 
     def read(self, node: Node) -> tuple[ProfileVar, ...]:
-        """Return the variables with their gates; a null removes an inherited one."""
-        if node.kind != "map":
-            raise wrong(node, self.wants)
-        found = (self._variable(key, value) for key, value in node.items)
-        return tuple(var for var in found if var is not None)
+        check_kind(node, "map", self.wants)
+        variables = (self._variable(key, value) for key, value in node.items)
+        return tuple(var for var in variables if var is not None)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         note = json_types.nullable(json_types.text())
-        condition = json_types.nullable(
-            json_types.text(_CONDITION, 'expected a condition such as ">1"')
-        )
-        known: dict[str, Shape] = {
-            **dict.fromkeys(_RECORD, note),
+        condition = json_types.text(_CONDITION, 'expected a condition such as ">1"')
+        gates = json_types.record(dict.fromkeys(_GATES, json_types.nullable(condition)))
+        fields = {
+            **dict.fromkeys(_FIELDS, note),
             "workaround": json_types.words("true", "false"),
-            "when": {
-                "type": ["object", "null"],
-                "additionalProperties": False,
-                "properties": dict.fromkeys(_GATES, condition),
-            },
+            "when": json_types.nullable(gates),
         }
-        record = {"type": "object", "additionalProperties": False, "properties": known}
-        return json_types.mapped(json_types.either(note, record), {"pattern": _NAME})
+        return json_types.mapped(json_types.either(note, json_types.record(fields)), _NAME)
 
     def _variable(self, key: Node, value: Node) -> ProfileVar | None:
         check_name(key.text, key.origin)
@@ -121,60 +117,47 @@ class ProfileEnvType:
             return None
         if value.kind == "scalar":
             return ProfileVar(EnvVar(key.text, env_text(key.text, value), value.origin))
-        if value.kind != "map":
-            raise wrong(value, "a value or a mapping")
+        check_kind(value, "map", "a value or a mapping")
         for entry, _ in value.items:
-            if entry.text not in _RECORD:
-                raise ConfigError(
-                    f"unknown key `{entry.text}`",
-                    where=entry.origin,
-                    hint=did_you_mean(entry.text, _RECORD),
-                )
-        return self._record(key, value)
+            if entry.text not in _FIELDS:
+                hint = did_you_mean(entry.text, _FIELDS)
+                raise ConfigError(f"unknown key `{entry.text}`", where=entry.origin, hint=hint)
+        return self._from_fields(key, value)
 
-    def _record(self, key: Node, record: Node) -> ProfileVar:
-        value = record.get("value")
+    def _from_fields(self, key: Node, fields: Node) -> ProfileVar:
+        value = fields.get("value")
         if self.valued and (value is None or value.is_null):
             raise ConfigError(f"`{key.text}` has no `value`", where=key.origin)
-        workaround = record.get("workaround")
-        when = record.get("when")
+        workaround = fields.get("workaround")
         var = EnvVar(
             key.text,
             env_text(key.text, value) if value is not None else None,
             key.origin,
-            why=_note(record, "why"),
-            cost=_note(record, "cost"),
-            source=_note(record, "source"),
+            why=_note(fields, "why"),
+            cost=_note(fields, "cost"),
+            source=_note(fields, "source"),
             workaround=workaround is not None
             and Choice(("true", "false")).read(workaround) == "true",
         )
-        gates = _gates(when) if when is not None and not when.is_null else ()
-        return ProfileVar(var, gates, _note(record, "example"))
+        return ProfileVar(var, _gates(fields.get("when")), _note(fields, "example"))
 
 
-def _note(record: Node, key: str) -> str:
-    node = record.get(key)
+def _note(fields: Node, key: str) -> str:
+    node = fields.get(key)
     return "" if node is None or node.is_null else " ".join(read_words(node).split())
 
 
-_GATES = ("gpus", "nodes", "nccl", "driver", "torch", "cuda")
-_ONE = r"(==|!=|<=|>=|<|>)?\s*[0-9]+(\.[0-9]+)*(\.post[0-9]+|rc[0-9]+)?"
-_CONDITION = rf"\s*{_ONE}(\s*,\s*{_ONE})*\s*"
-
-
-def _gates(when: Node) -> tuple[Gate, ...]:
-    if when.kind != "map":
-        raise wrong(when, 'conditions such as {gpus: ">1", nccl: "<2.26.5"}')
+def _gates(when: Node | None) -> tuple[Gate, ...]:
+    if when is None or when.is_null:
+        return ()
+    check_kind(when, "map", 'conditions such as {gpus: ">1", nccl: "<2.26.5"}')
     gates = []
     for key, value in when.items:
         if value.is_null:
-            continue  # lifts an inherited gate
+            continue  # removes an inherited gate
         if key.text not in _GATES:
-            raise ConfigError(
-                f"unknown condition `{key.text}`",
-                where=key.origin,
-                hint=did_you_mean(key.text, _GATES),
-            )
+            hint = did_you_mean(key.text, _GATES)
+            raise ConfigError(f"unknown condition `{key.text}`", where=key.origin, hint=hint)
         condition = read_words(value)
         if not re.fullmatch(_CONDITION, condition):
             raise wrong(value, 'a condition such as ">1" or "<2.26.5,!=2.26.2.post1"')

@@ -1,16 +1,18 @@
 """The one declaration of job, profile and hosts files. Help and JSON Schema derive from it."""
+# ruff: noqa: D102 - types.Type describes `read` and `schema`
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
-from safelaunch.config.schema.blocks import RECOVERY, SUCCESS, HangType, InputsType, NeedsType
+from safelaunch.config.schema import json_types
+from safelaunch.config.schema.blocks import NEEDS, RECOVERY, SUCCESS, HangType, InputsType
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
-from safelaunch.config.schema.host_types import Addresses, Hub, Port, SshName, User
+from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
-from safelaunch.config.schema.sync import AssetsType, SyncType
-from safelaunch.config.schema.text_checks import wrong
+from safelaunch.config.schema.sync import SYNC, AssetsType
+from safelaunch.config.schema.text_checks import check_kind
 from safelaunch.config.schema.types import (
     ArgsType,
     Choice,
@@ -26,6 +28,7 @@ from safelaunch.config.schema.types import (
 )
 from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
 from safelaunch.errors import ConfigError
+from safelaunch.model import Needs, Sync
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
@@ -38,9 +41,7 @@ class SmokeType:
     wants = "a mapping of job keys"
 
     def read(self, node: Node) -> dict[str, Any]:
-        """Return the values by key."""
-        if node.kind != "map":
-            raise wrong(node, self.wants)
+        check_kind(node, "map", self.wants)
         for key, _ in node.items:
             if key.text in ("extends", "smoke"):
                 raise ConfigError(
@@ -51,10 +52,8 @@ class SmokeType:
         return JOB.read(node)[0]
 
     def schema(self) -> Shape:
-        """Return the shape for editors: the keys of the job that it is a part of."""
         names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke")]
-        keys = {name: {"$ref": f"#/properties/{name}"} for name in names}
-        return {"type": "object", "additionalProperties": False, "properties": keys}
+        return json_types.record({name: {"$ref": f"#/properties/{name}"} for name in names})
 
 
 NAME = Text(
@@ -73,7 +72,11 @@ _MODULE = Text(
 _ENVIRONMENT = Text("a name", r"[^\s/:]+", "is no environment name; a path goes under `venv:`")
 _PATHS = ListOf(PathText(), "paths", single=True)
 _NAMES = ListOf(Text("a name"), "names")
-_SMALLEST_LOG = 64 << 20  # a head and a tail that still tell how a run began and ended
+_SMALLEST_LOG = 64 << 20  # bytes: a head and a tail that still show how a run began and ended
+_SUCCESS = Block(SUCCESS, "a mapping such as {artifacts: model.safetensors}")
+_RECOVERY = Block(RECOVERY, "a mapping such as {max_restarts: 3}")
+_SYNC = Block(SYNC, "a mapping such as {exclude: [data/]}", Sync)
+_NEEDS = Block(NEEDS, "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}", Needs)
 _INTERPRETER = (
     Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
     Key("venv", PathText(), "a virtual environment; its bin/python runs the job"),
@@ -119,13 +122,13 @@ JOB = Schema(
             ListOf(Pattern(groups=("step", "total", "loss", "eta")), "patterns", single=True),
             "regular expressions that find step, total, loss and eta in the log",
         ),
-        Key("success", Block(SUCCESS, "what a good run leaves behind"), "beyond exit code 0"),
+        Key("success", _SUCCESS, "what a run must leave behind, beyond exit code 0"),
         Key("hang", HangType(), "off, or when no progress is a hang and what then happens"),
-        Key("recovery", Block(RECOVERY, "restart settings"), "restart a failed run, by class"),
-        Key("sync", SyncType(), "what of the project travels to a host"),
-        Key("assets", AssetsType(), "models and data by name: what travels beside the project"),
-        Key("needs", NeedsType(), "what each machine must have: gpu_memory, ram, disk, shm"),
-        Key("inputs", InputsType(), "paths that must be there; a glob must match exactly one"),
+        Key("recovery", _RECOVERY, "restart a failed run, by failure class"),
+        Key("sync", _SYNC, "which files of the project are copied to a host"),
+        Key("assets", AssetsType(), "models and data by name, copied beside the project"),
+        Key("needs", _NEEDS, "what each machine must have: gpu_memory, ram, disk, shm"),
+        Key("inputs", InputsType(), "paths that must exist; a glob must match exactly one"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` lays over this job"),
     ),
 )
@@ -133,7 +136,7 @@ JOB = Schema(
 PROFILE = Schema(
     "profile",
     (
-        Key("extends", ListOf(Text("a profile"), "profiles", single=True), "profiles laid below"),
+        Key("extends", ListOf(Text("a profile"), "profiles", single=True), "profiles to build on"),
         Key("description", Text(), "one line"),
         Key("accelerator", Choice(("cuda", "cpu")), "what the ranks compute on"),
         Key("gpu_names", Text("a regular expression"), "whole names as nvidia-smi prints them"),
@@ -148,9 +151,9 @@ PROFILE = Schema(
 HOST = Schema(
     "host",
     (
-        Key("ssh", SshName(), "its name in ~/.ssh/config, where that is another one"),
-        Key("address", Addresses(), "or where it is: one address, or several of the same machine"),
-        Key("user", User(), "account on the machine"),
+        Key("ssh", SSH_NAME, "its name in ~/.ssh/config, if that is another"),
+        Key("address", Addresses(), "or one address, or several of the same machine"),
+        Key("user", USER, "account on the machine"),
         Key("port", Port(), "port of its SSH server"),
         Key("identity", PathText(), "key file on this machine; ~/ is your home folder"),
         Key("profile", Text("a profile"), "hardware profile of this machine"),
@@ -159,7 +162,7 @@ HOST = Schema(
         Key("env", EnvType(), "variables on this machine"),
         Key("setup", SetupType(), "shell lines run first on this machine"),
         Key("interface", Text("an interface"), "network interface towards the other nodes"),
-        Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda: what gates are judged on"),
+        Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda: gates are evaluated on"),
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )

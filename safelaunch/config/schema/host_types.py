@@ -1,4 +1,5 @@
-"""The value types of a hosts file: where a machine is, and what it can fetch."""
+"""The value types of a hosts file: how a machine is reached, and where its models come from."""
+# ruff: noqa: D102 - types.Type describes `read` and `schema`
 
 from __future__ import annotations
 
@@ -25,69 +26,55 @@ _ADDRESS += r"|\[[0-9A-Fa-f:.]+(%[\w.-]+)?\](:[0-9]+)?"
 
 def check_no_password(node: Node, user: str | None = None) -> None:
     """Refuse `user:password`, by default in front of an `@`. Raises ConfigError."""
-    said = node.text.removeprefix("ssh://").rpartition("@")[0] if user is None else user
-    if ":" in said:
+    if ":" in (node.text.removeprefix("ssh://").rpartition("@")[0] if user is None else user):
         raise ConfigError(
-            "a password does not belong into a file",
+            "a password does not belong in a file",
             where=node.origin,
-            hint=f"leave it out; {INSTEAD.format(name='NAME')}",
+            hint=f"remove it; {INSTEAD.format(name='NAME')}",
         )
 
 
-class Address(Text):
-    """A name or a number under which a machine is reached, with a port or without."""
-
-    def __init__(self) -> None:
-        super().__init__("an address", _ADDRESS, "is no address: a name or a number, and `:port`")
-
-    def read(self, node: Node) -> str:
-        """Return the address; a user has a key of its own."""
-        if node.kind == "scalar" and "@" in node.text:
-            check_no_password(node)
-            user, _, host = node.text.rpartition("@")
-            raise ConfigError(
-                "a user in an address",
-                where=node.origin,
-                hint=f"write `address: {host}` and `user: {user}`",
-            )
-        return super().read(node)
+def _check_no_user(node: Node) -> None:
+    if "@" in node.text:
+        check_no_password(node)
+        user, _, host = node.text.rpartition("@")
+        hint = f"write `address: {host}` and `user: {user}`"
+        raise ConfigError("a user in an address", where=node.origin, hint=hint)
 
 
 class Addresses(ListOf):
     """One address, or several of the same machine in the order in which they are tried."""
 
     def __init__(self) -> None:
-        super().__init__(Address(), "addresses", single=True)
+        rule = "is no address: a name or a number, and `:port`"
+        item = Text("an address", _ADDRESS, rule, _check_no_user)
+        super().__init__(item, "addresses", single=True)
 
     def read(self, node: Node) -> tuple[str, ...]:
-        """Return the addresses; at least one."""
-        found = super().read(node)
-        if not found:
+        addresses = super().read(node)
+        if not addresses:
             raise wrong(node, self.wants)
-        if len(set(found)) != len(found):
+        if len(set(addresses)) != len(addresses):
             raise ConfigError("an address is listed twice", where=node.origin)
-        return found
+        return addresses
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
-        one = self.item.schema()
-        several = json_types.listed(one, minItems=1)
-        return json_types.either(one, several)
+        address = self.item.schema()
+        return json_types.either(address, json_types.listed(address, minItems=1))
 
 
-class SshName(Text):
-    """A name in ~/.ssh/config, as one types it behind `ssh`."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a name", r"[^\s-]\S*", "is no name of ~/.ssh/config: no blanks, no `-` first"
-        )
-
-    def read(self, node: Node) -> str:
-        """Return the name."""
-        if node.kind == "scalar":
-            check_no_password(node)
-        return super().read(node)
+SSH_NAME = Text(
+    "a name",
+    r"[^\s-]\S*",
+    "is no name of ~/.ssh/config: no blanks, no `-` first",
+    check_no_password,
+)
+USER = Text(
+    "a user",
+    r"[A-Za-z0-9_][^\s:/'\x22`;&<>|(){}$]*\$?(?<!\\)",
+    "is no user name: no blank, `:` or sign that a shell reads",
+    lambda node: check_no_password(node, node.text),
+)
 
 
 class Port:
@@ -96,35 +83,15 @@ class Port:
     wants = "a port from 1 to 65535"
 
     def read(self, node: Node) -> int:
-        """Return the number."""
-        if node.kind != "scalar" or not re.fullmatch(_PORT, node.text):
-            raise wrong(node, self.wants)
-        if int(node.text) > _MAX_PORT:
+        is_number = node.kind == "scalar" and re.fullmatch(_PORT, node.text)
+        if not is_number or int(node.text) > _MAX_PORT:
             raise wrong(node, self.wants)
         return int(node.text)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         number = {"type": "integer", "minimum": 1, "maximum": _MAX_PORT}
         quoted = {"type": "string", "pattern": f"^{_PORT}$"}
         return json_types.either(number, quoted)
-
-
-class User(Text):
-    """The name of an account on the machine."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a user",
-            r"[A-Za-z0-9_][^\s:/'\x22`;&<>|(){}$]*\$?(?<!\\)",
-            "is no user name: no blank, `:` or sign that a shell reads",
-        )
-
-    def read(self, node: Node) -> str:
-        """Return the name; a password behind it is refused."""
-        if node.kind == "scalar":
-            check_no_password(node, node.text)
-        return super().read(node)
 
 
 class Hub:
@@ -133,18 +100,14 @@ class Hub:
     wants = "online, offline or the address of a mirror such as https://hub.example"
 
     def read(self, node: Node) -> str:
-        """Return the word or the address."""
-        said = Text(self.wants).read(node)
-        if said in ("online", "offline") or re.fullmatch(_MIRROR, said):
-            return said
+        hub = Text(self.wants).read(node)
+        if hub in ("online", "offline") or re.fullmatch(_MIRROR, hub):
+            return hub
         error = wrong(node, self.wants)
-        if re.fullmatch(r"[\w-]+(\.[\w-]+)+(/\S*)?", said):
-            error.hint = f"did you mean `https://{said}`?"
+        if re.fullmatch(r"[\w-]+(\.[\w-]+)+(/\S*)?", hub):
+            error.hint = f"did you mean `https://{hub}`?"
         raise error
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
-        return json_types.either(
-            json_types.words("online", "offline"),
-            json_types.text(_MIRROR, f"expected {self.wants}"),
-        )
+        mirror = json_types.text(_MIRROR, f"expected {self.wants}")
+        return json_types.either(json_types.words("online", "offline"), mirror)

@@ -17,42 +17,32 @@ def read_interpreter(
     absolute: Callable[[str, Origin], Word],
 ) -> Interpreter | None:
     """Return the interpreter that the keys name, or None. `absolute` resolves a path of a file."""
-    given = [key for key in ("python", "venv", "conda") if key in values]
-    if len(given) > 1:
-        raise ConfigError(
-            f"`{given[0]}` and `{given[1]}` together",
-            where=origins[given[1]],
-            hint=f"give one; `{given[0]}: null` removes an inherited one",
-        )
-    if not given:
+    keys = [key for key in ("python", "venv", "conda") if key in values]
+    if not keys:
         return None
-    key = given[0]
+    if len(keys) > 1:
+        raise ConfigError(
+            f"`{keys[0]}` and `{keys[1]}` together",
+            where=origins[keys[1]],
+            hint=f"give one; `{keys[0]}: null` removes an inherited one",
+        )
+    key = keys[0]
     origin, value = origins[key], str(values[key])
     if key == "python":
         if "/" not in value:
-            raise ConfigError(
-                f"`python: {value}` is no path",
-                where=origin,
-                hint="write it absolute, or ./relative",
-            )
+            hint = "write it absolute, or ./relative"
+            raise ConfigError(f"`python: {value}` is no path", where=origin, hint=hint)
         path = absolute(value, origin)
         return Interpreter(path, "python", parent_path(parent_path(path)), origin)
-    prefix = absolute(value, origin) if key == "venv" else _conda(value, values, origins, absolute)
-    return Interpreter(join_path(prefix, "bin", "python"), key, prefix, origin)
-
-
-def _conda(
-    name: str,
-    values: Mapping[str, Any],
-    origins: Mapping[str, Origin],
-    absolute: Callable[[str, Origin], Word],
-) -> Word:
-    root = values.get("conda_root")
-    if root is None:
+    if key == "venv":
+        prefix = absolute(value, origin)
+    elif "conda_root" not in values:
         raise ConfigError(
             "`conda` needs `conda_root`, where conda is installed",
-            where=origins["conda"],
+            where=origin,
             hint="for example `conda_root: /opt/conda`; or give `python:` with the whole path",
         )
-    base = absolute(str(root), origins["conda_root"])
-    return base if name == "base" else join_path(base, "envs", name)
+    else:
+        prefix = absolute(str(values["conda_root"]), origins["conda_root"])
+        prefix = prefix if value == "base" else join_path(prefix, "envs", value)
+    return Interpreter(join_path(prefix, "bin", "python"), key, prefix, origin)

@@ -1,7 +1,7 @@
-"""Pieces of JSON Schema (draft-07) for editors: our values as they look once YAML 1.2 typed them.
+"""Pieces of JSON Schema (draft-07) for editors, which type values as YAML 1.2 does.
 
 An editor sees a plain `1` as a number and `true` as a boolean where our reader takes the text. A
-schema accepts whatever the reader accepts; where draft-07 cannot say it exactly, it accepts more.
+schema accepts whatever the reader accepts; where draft-07 cannot express it, it accepts more.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 Shape = dict[str, Any]
 
-# values that YAML 1.2 types, by the type that editors give them
+# examples of values to which YAML 1.2 gives another type than string
 _TYPED = {"number": ("0", "7", "12", "1.5", "1e3"), "boolean": ("true", "false")}
-# Python's \w takes letters of all scripts, ECMAScript's those of ASCII: here by what they leave out
+# Python's \w matches letters of all scripts, ECMAScript's those of ASCII; a complement is portable
 _CLASSES = {
     r"[^\W\d]": r"[^\x00-@\[-^`{-\x7f]",
     r"[\w-]": r"[^\x00-,./:-@\[-^`{-\x7f]",
@@ -21,22 +21,20 @@ _CLASSES = {
 }
 
 
-def text(pattern: str | None = None, said: str = "") -> Shape:
+def text(pattern: str | None = None, message: str = "") -> Shape:
     """Return the shape of a single value, whose text a pattern matches as a whole.
 
-    `said` is what editors of the VS Code family show, in the place of a pattern that does not fit.
+    Editors of the VS Code family show `message` where the pattern does not match.
     """
     if pattern is None:
         return {"type": ["string", *_TYPED]}
-    typed = [
-        name for name, each in _TYPED.items() if any(re.fullmatch(pattern, one) for one in each)
-    ]
+    typed = [name for name, texts in _TYPED.items() if any(re.fullmatch(pattern, t) for t in texts)]
     shape: Shape = {"type": ["string", *typed] if typed else "string"}
     for python, ecma in _CLASSES.items():
         pattern = pattern.replace(python, ecma)
-    if not re.search(r"\\[wWdDbB]", pattern):  # what the two languages read otherwise is left out
+    if not re.search(r"\\[wWdDbB]", pattern):  # the two languages read these differently
         shape["pattern"] = f"^(?:{pattern})$"
-        shape["patternErrorMessage"] = said
+        shape["patternErrorMessage"] = message
     return shape
 
 
@@ -47,7 +45,7 @@ def words(*names: str) -> Shape:
 
 
 def either(*shapes: Shape) -> Shape:
-    """Return the shape of what one of several shapes fits."""
+    """Return the shape of a value that fits any of several shapes."""
     return {"anyOf": list(shapes)}
 
 
@@ -62,8 +60,13 @@ def mapped(value: Shape, names: Shape | None = None) -> Shape:
     return shape if names is None else {**shape, "propertyNames": names}
 
 
+def record(properties: Shape) -> Shape:
+    """Return the shape of a mapping that takes these keys only."""
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
 def nullable(shape: Shape) -> Shape:
-    """Return the shape with null, which takes an inherited value away."""
+    """Return the shape with null, which removes an inherited value."""
     if "enum" in shape:
         return {**shape, "enum": [*shape["enum"], None]}
     if "anyOf" in shape:

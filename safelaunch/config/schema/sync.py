@@ -1,40 +1,41 @@
-"""The keys of a job that say what travels to its hosts: `sync` and `assets`."""
+"""The keys of a job that choose what is copied to its hosts: `sync` and `assets`."""
+# ruff: noqa: D102 - types.Type describes `read` and `schema`
 
 from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
-from safelaunch.config.schema.keys import Block, Key, Schema
+from safelaunch.config.schema.keys import Key, Schema
 from safelaunch.config.schema.text_checks import read_words, shorten, wrong
 from safelaunch.config.schema.types import ListOf, PathText
 from safelaunch.errors import ConfigError
-from safelaunch.model import Asset, Sync
+from safelaunch.model import Asset
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
     from safelaunch.config.yaml_io.node import Node
+    from safelaunch.model import Origin
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
 class IgnorePattern:
-    """A pattern as in a `.gitignore`, without negation: the two lists say what is meant."""
+    """A pattern as in a `.gitignore`, without negation: there are two lists instead."""
 
     wants = "a pattern as in a .gitignore, such as data/*.bin"
 
     def read(self, node: Node) -> str:
-        """Return the pattern."""
         text = read_words(node)
         if node.is_null or not text.strip() or "\n" in text:
             raise wrong(node, self.wants)
         shown = shorten(text)
         if text.startswith("!"):
             raise ConfigError(
-                f"`{shown}`: no negation here",
+                f"`{shown}`: negation is not supported",
                 where=node.origin,
                 hint=f"write `{shorten(text[1:])}` under the other of `include` and `exclude`",
             )
@@ -53,7 +54,6 @@ class IgnorePattern:
         return text
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         return json_types.text(r"(?![!#~]|[A-Za-z]:[\\/]|\\\\)[^\n]+", f"expected {self.wants}")
 
 
@@ -61,8 +61,8 @@ _PATTERNS = ListOf(IgnorePattern(), "patterns", single=True)
 SYNC = Schema(
     "sync",
     (
-        Key("include", _PATTERNS, "files that travel although a rule skips them"),
-        Key("exclude", _PATTERNS, "files that stay here, beyond .gitignore and .safelaunchignore"),
+        Key("include", _PATTERNS, "files to copy although a rule ignores them"),
+        Key("exclude", _PATTERNS, "files not to copy, beyond .gitignore and .safelaunchignore"),
     ),
 )
 _ASSET = Schema(
@@ -74,33 +74,20 @@ _ASSET = Schema(
 )
 
 
-class SyncType(Block):
-    """The block `sync`."""
-
-    def __init__(self) -> None:
-        super().__init__(SYNC, "what of the project travels")
-
-    def read(self, node: Node) -> Sync:  # type: ignore[override]
-        """Return what it says."""
-        return Sync(**super().read(node))
-
-
 class AssetsType:
     """Names and paths: `{base: models/Qwen2-7B, data: {path: /data/c4.bin, to: /data/c4.bin}}`."""
 
     wants = "a mapping of names to paths, such as {base: models/Qwen2-7B}"
 
     def read(self, node: Node) -> tuple[Asset, ...]:
-        """Return the assets in file order; a null takes an inherited one away."""
+        """Return the assets in file order; a null removes an inherited one."""
         if node.kind != "map":
             error = wrong(node, self.wants)
-            if node.kind in ("list", "scalar"):
-                error.hint = "a name for each lets `args` and `env` say where it is on the host"
+            error.hint = "`args` and `env` refer to an asset by its name: `{assets.NAME}`"
             raise error
         return tuple(_asset(key, value) for key, value in node.items if not value.is_null)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         path = json_types.text(r"[^~\n][^\n]*", "expected a path; `~` is never expanded")
         asset = json_types.nullable(json_types.either(path, _ASSET.schema()))
         return json_types.mapped(asset, {"pattern": f"^{_NAME.pattern}$"})
@@ -113,54 +100,48 @@ def _asset(key: Node, value: Node) -> Asset:
             where=key.origin,
             hint="letters, digits, `_` and `-`, at most 41, beginning with a letter",
         )
-    known: dict[str, Any]
-    origin = value.origin
     if value.kind == "map":
-        known, _ = _ASSET.read(value)
-        if "path" not in known:
+        fields, origins = _ASSET.read(value)
+        if "path" not in fields:
             raise ConfigError(
                 f"the asset `{key.text}` has no path",
                 where=value.origin,
-                hint=f"{key.text}: {{path: models/base, to: /data/base}}; a path that stood alone "
-                "before is replaced, not kept",
+                hint=f"{key.text}: {{path: models/base, to: /data/base}}; a path that an extended "
+                "file gives without `path:` is replaced, not kept",
             )
-        path = value.get("path")
-        origin = path.origin if path is not None else origin  # the file that says it
     else:
-        known = {"path": PathText().read(value)}
-    if known["path"].startswith("~"):
+        fields, origins = {"path": PathText().read(value)}, {"path": value.origin}
+    origin = origins["path"]  # of the file that sets it: the path is relative to that
+    if fields["path"].startswith("~"):
         raise ConfigError(
-            f"`{shorten(known['path'])}`: `~` is never expanded",
+            f"`{shorten(fields['path'])}`: `~` is never expanded",
             where=origin,
             hint="write it absolute, or relative to this file",
         )
-    to = value.get("to") if value.kind == "map" else None
-    if to is not None and not to.is_null:
-        _check_place(to, known["path"])
-    return Asset(key.text, known["path"], known.get("to"), origin)
+    if "to" in fields:
+        _check_host_path(fields["to"], fields["path"], origins["to"])
+    return Asset(key.text, origin=origin, **fields)
 
 
-def _check_place(node: Node, path: str) -> None:
-    shown = shorten(node.text)
-    if _DRIVE.match(node.text):
-        raise ConfigError(f"`{shown}` is a Windows path; jobs run on Linux", where=node.origin)
-    if node.text.startswith("~"):
+def _check_host_path(to: str, path: str, where: Origin) -> None:
+    shown = shorten(to)
+    if _DRIVE.match(to):
+        raise ConfigError(f"`{shown}` is a Windows path; jobs run on Linux", where=where)
+    if to.startswith("~"):
         raise ConfigError(
             f"`{shown}`: `~` is never expanded",
-            where=node.origin,
+            where=where,
             hint="write it relative to the working directory, or absolute",
         )
-    if ".." in node.text.split("/"):
-        raise ConfigError(f"`{shown}`: `..` in a path on the host", where=node.origin)
-    if "\\" in node.text:
-        raise ConfigError(
-            f"`{shown}` has a backslash; hosts separate folders by `/`", where=node.origin
-        )
-    if node.text.endswith("/") or node.text.split("/")[-1] == ".":
+    if ".." in to.split("/"):
+        raise ConfigError(f"`{shown}`: `..` in a path on the host", where=where)
+    if "\\" in to:
+        raise ConfigError(f"`{shown}` has a backslash; hosts separate folders by `/`", where=where)
+    if to.endswith("/") or to.rsplit("/", maxsplit=1)[-1] == ".":
         name = re.split(r"[\\/]", path.rstrip("\\/"))[-1]
-        whole = posixpath.normpath(posixpath.join(node.text, name))
+        whole = posixpath.normpath(posixpath.join(to, name))
         raise ConfigError(
-            f"`{shown}`: the folder for it, or its own path?",
-            where=node.origin,
-            hint=f"`to` is its own path there: `{whole}`",
+            f"`{shown}` names a folder to put the asset in",
+            where=where,
+            hint=f"`to` is the asset's own path there: `{whole}`",
         )

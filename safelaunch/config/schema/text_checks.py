@@ -1,24 +1,20 @@
-"""What a word may hold: text that a command line and a script can carry, and no secret."""
+"""Checks of a word: a command line and a script can carry it, and it holds no secret."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
 from safelaunch.runtime.plain_text import printable
 from safelaunch.secrets_in_text import PASSWORD_IN_ADDRESS, is_secret_name, tokens
 
-if TYPE_CHECKING:
-    from safelaunch.model import Origin
-
 # Linux: MAX_ARG_STRLEN, the longest single argument or NAME=value that execve takes, less the NUL
 # (include/uapi/linux/binfmts.h: 32 pages)
 MAX_WORD = 128 * 1024 - 1
 
-_HARMLESS = frozenset(
-    {"", "EMPTY", "empty", "dummy", "none", "None", "null"} | {"True", "true", "False", "false"}
+_PLACEHOLDERS = frozenset(
+    ("", "EMPTY", "empty", "dummy", "none", "None", "null", "True", "true", "False", "false")
 )
 INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 
@@ -28,30 +24,34 @@ def wrong(node: Node, wants: str) -> ConfigError:
     if node.kind == "scalar":
         got = "nothing" if node.is_null else f"`{shorten(node.text)}`"
     else:
-        got = ("an empty " if not node.items else "a ") + {"map": "mapping", "list": "list"}[
-            node.kind
-        ]
+        kind = "mapping" if node.kind == "map" else "list"
+        got = f"a {kind}" if node.items else f"an empty {kind}"
     quoted = "number" in wants and node.kind == "scalar" and not node.plain
     hint = "without the quotes" if quoted and INT.fullmatch(node.text) else None
     return ConfigError(f"expected {wants}, got {got}", where=node.origin, hint=hint)
 
 
-def shorten(text: str, most: int = 40) -> str:
-    """Return the text for a message: one line, at most `most` characters."""
+def check_kind(node: Node, kind: str, wants: str) -> None:
+    """Refuse a node that is no `scalar`, `list` or `map`. Raises ConfigError."""
+    if node.kind != kind:
+        raise wrong(node, wants)
+
+
+def shorten(text: str, length: int = 40) -> str:
+    """Return the text for a message: one line of at most `length` characters."""
     line = printable(text)
-    return line if len(line) <= most else line[: most - 3] + "..."
+    return line if len(line) <= length else line[: length - 3] + "..."
 
 
 def read_words(node: Node) -> str:
     """Return a scalar as it will stand on a command line or in the environment."""
-    if node.kind != "scalar":
-        raise wrong(node, "a single value")
+    check_kind(node, "scalar", "a single value")
     check_text(node)
     return node.text
 
 
 def check_text(node: Node) -> None:
-    """Refuse what no command line or script can carry unharmed, and secrets."""
+    """Refuse what a command line or a script cannot carry, and secrets."""
     text = node.text
     if "\0" in text:
         raise ConfigError("a NUL byte cannot be part of a value", where=node.origin)
@@ -91,41 +91,38 @@ def _is_utf8(text: str) -> bool:
 
 
 def check_secret(key: str, node: Node) -> None:
-    """Refuse a password, token or key written into a file under a name that says so."""
+    """Refuse a password, token or key that a file holds under such a name."""
     if is_secret_name(key) and holds_secret(node):
-        raise _secret(key, node.origin)
+        name = re.sub(r"[^A-Z0-9]+", "_", key.upper())
+        raise ConfigError(
+            f"`{key}`: a secret does not belong in a file",
+            where=node.origin,
+            hint=f"write `env_from: [{name}]`; its value is taken from your environment at the "
+            "start",
+        )
 
 
 def holds_secret(node: Node) -> bool:
-    """Whether a value would be a secret under a name that says so; `$NAME` and `EMPTY` are none."""
+    """Whether a value under the name of a secret is one; `$NAME` and `EMPTY` are not."""
     if node.kind == "list":
         return any(holds_secret(item) for item in node.items)
     if node.kind == "map" or node.is_null:
         return False
-    return node.text not in _HARMLESS and not node.text.startswith("$")
-
-
-def _secret(key: str, where: Origin) -> ConfigError:
-    name = re.sub(r"[^A-Z0-9]+", "_", key.upper())
-    return ConfigError(
-        f"`{key}`: a secret does not belong into a file",
-        where=where,
-        hint=f"write `env_from: [{name}]`; its value is taken from your environment at the start",
-    )
+    return node.text not in _PLACEHOLDERS and not node.text.startswith("$")
 
 
 def read_command_words(node: Node) -> tuple[str, ...]:
     """Return the words of a list form. Refuses empty items, and secrets in any usual spelling."""
+    words = []
     for item in node.items:
         if item.is_null:
-            raise ConfigError(
-                "expected a word, got nothing", where=item.origin, hint='quote it: "", "null"'
-            )
-    words = tuple(read_words(item) for item in node.items)
+            hint = 'quote it: "", "null"'
+            raise ConfigError("expected a word, got nothing", where=item.origin, hint=hint)
+        words.append(read_words(item))
     for item, after in zip(node.items, (*node.items[1:], None), strict=False):
         name, equals, value = item.text.lstrip("-").partition("=")  # --key=v, a.key=v
         if equals:
             check_secret(name, Node("scalar", item.origin, text=value))
         elif item.text.startswith("-") and after is not None and not after.text.startswith("--"):
             check_secret(name, after)  # --key v
-    return words
+    return tuple(words)

@@ -1,4 +1,5 @@
-"""The value types of a schema. Each reads one node and says in a word what it wants."""
+"""The value types of a schema. Each reads one node, and says in `wants` what it expects."""
+# ruff: noqa: D102 - Type describes `read` and `schema`
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from safelaunch.config.schema import json_types
 from safelaunch.config.schema.text_checks import (
     INT,
+    check_kind,
     check_secret,
     check_text,
     read_command_words,
@@ -20,6 +22,8 @@ from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Args
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from safelaunch.config.schema.json_types import Shape
 
 _GPU = r"0|[1-9][0-9]*|(GPU|MIG)-[A-Za-z0-9/-]+"
@@ -32,30 +36,41 @@ class Type(Protocol):
 
     wants: str
 
-    def read(self, node: Node) -> Any: ...  # noqa: D102
+    def read(self, node: Node) -> Any:
+        """Return the value of a node. Raises ConfigError."""
+        ...
 
-    def schema(self) -> Shape: ...  # noqa: D102
+    def schema(self) -> Shape:
+        """Return the JSON Schema of what `read` accepts, for editors."""
+        ...
 
 
 class Text:
-    """A single value as text, in the file's own spelling."""
+    """A single value as text, in the file's own spelling; `check` refuses more than the pattern."""
 
-    def __init__(self, wants: str = "text", pattern: str | None = None, rule: str = "") -> None:
+    def __init__(
+        self,
+        wants: str = "text",
+        pattern: str | None = None,
+        rule: str = "",
+        check: Callable[[Node], None] | None = None,
+    ) -> None:
         self.wants = wants
         self.pattern = pattern
         self.rule = rule
+        self.check = check
 
     def read(self, node: Node) -> str:
-        """Return the text."""
         if node.kind != "scalar" or node.is_null:
             raise wrong(node, self.wants)
+        if self.check is not None:
+            self.check(node)
         check_text(node)
         if self.pattern and not re.fullmatch(self.pattern, node.text):
             raise ConfigError(f"`{shorten(node.text)}` {self.rule}", where=node.origin)
         return node.text
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         return json_types.text(self.pattern, f"this {self.rule}")
 
 
@@ -66,7 +81,6 @@ class PathText(Text):
         super().__init__("a path")
 
     def read(self, node: Node) -> str:
-        """Return the path as written."""
         path = super().read(node)
         if not path:
             raise ConfigError("an empty path", where=node.origin)
@@ -75,7 +89,6 @@ class PathText(Text):
         return path
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         return json_types.text(r"[^\n]+", f"expected {self.wants}")
 
 
@@ -87,7 +100,6 @@ class Count:
         self.wants = f"a whole number of at least {least}"
 
     def read(self, node: Node) -> int:
-        """Return the number."""
         if node.kind != "scalar" or not node.plain or not INT.fullmatch(node.text):
             raise wrong(node, self.wants)
         if len(node.text) > 9 or int(node.text) < self.least:  # noqa: PLR2004 - no such machine
@@ -95,7 +107,6 @@ class Count:
         return int(node.text)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         return {"type": "integer", "minimum": self.least}
 
 
@@ -107,7 +118,6 @@ class Choice:
         self.wants = "one of " + ", ".join(words)
 
     def read(self, node: Node) -> str:
-        """Return the word."""
         if node.kind != "scalar" or node.text not in self.words:
             error = wrong(node, self.wants)
             error.hint = did_you_mean(node.text, self.words) if node.kind == "scalar" else None
@@ -115,7 +125,6 @@ class Choice:
         return node.text
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         return json_types.words(*self.words)
 
 
@@ -128,15 +137,12 @@ class ListOf:
         self.wants = f"a list of {what}"
 
     def read(self, node: Node) -> tuple[Any, ...]:
-        """Return the items."""
         if node.kind == "scalar" and self.single and not node.is_null:
             return (self.item.read(node),)
-        if node.kind != "list":
-            raise wrong(node, self.wants)
+        check_kind(node, "list", self.wants)
         return tuple(self.item.read(item) for item in node.items)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         item = self.item.schema()
         items = json_types.listed(item)
         return json_types.either(items, item) if self.single else items
@@ -148,51 +154,41 @@ class WordsType:
     wants = "a list of words"
 
     def read(self, node: Node) -> tuple[str, ...]:
-        """Return the words."""
-        if node.kind != "list":
-            raise wrong(node, self.wants)
+        check_kind(node, "list", self.wants)
         return read_command_words(node)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         return json_types.listed(json_types.text())
 
 
-class SetupType:
-    """Shell lines, taken verbatim."""
+class SetupType(ListOf):
+    """Shell lines, taken verbatim. A secret that one assigns literally is refused."""
 
-    wants = "a list of shell lines"
+    def __init__(self) -> None:
+        super().__init__(Text(), "shell lines", single=True)
 
     def read(self, node: Node) -> tuple[str, ...]:
-        """Return the lines; a secret that one assigns literally is refused."""
-        lines: tuple[str, ...] = ListOf(Text(), "shell lines", single=True).read(node)
+        lines = super().read(node)
         for line, item in zip(lines, node.items or (node,), strict=False):
             for name, value in re.findall(_ASSIGNED, line) if "=" in line else ():
-                said = value.strip("\"'")
-                if not said.startswith("`"):
-                    check_secret(name, Node("scalar", item.origin, text=said))
+                literal = value.strip("\"'")
+                if not literal.startswith("`"):
+                    check_secret(name, Node("scalar", item.origin, text=literal))
         return lines
-
-    def schema(self) -> Shape:
-        """Return the shape for editors."""
-        return ListOf(Text(), "shell lines", single=True).schema()
 
 
 class MapOf:
-    """A map from names to values of one type."""
+    """A map from names to values of one type; nulls are left out."""
 
     def __init__(self, value: Type, what: str) -> None:
         self.value = value
         self.wants = f"a mapping of {what}"
 
     def read(self, node: Node) -> dict[str, Any]:
-        """Return the entries; nulls are left out."""
-        if node.kind != "map":
-            raise wrong(node, self.wants)
+        check_kind(node, "map", self.wants)
         return {key.text: self.value.read(value) for key, value in node.items if not value.is_null}
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         return json_types.mapped(json_types.nullable(self.value.schema()))
 
 
@@ -205,51 +201,49 @@ class WordOrList:
         self.wants = " or ".join((*(f"`{w}`" for w in words), other.wants))
 
     def read(self, node: Node) -> Any:
-        """Return the word, or what the list type reads."""
-        if node.kind == "scalar" and node.text in self.words:
-            return node.text
-        if node.kind == "scalar":
+        if node.kind != "scalar":
+            return self.other.read(node)
+        if node.text not in self.words:
             raise wrong(node, self.wants)
-        return self.other.read(node)
+        return node.text
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         other = json_types.listed(self.other.item.schema())
         return json_types.either(json_types.words(*self.words), other)
 
 
 class GpuSet:
-    """`auto`, a count (the first n), or a list of indices or UUIDs without repeats."""
+    """`auto`, a count (the first n), or a list of indices or UUIDs without repeats.
+
+    Reads as GPU names; ("auto",) for all that the machine shows.
+    """
 
     wants = "`auto`, a number (the first n GPUs) or a list such as [0, 1]"
 
     def read(self, node: Node) -> tuple[str, ...]:
-        """Return the GPUs by name; ("auto",) for all that the machine shows."""
-        if node.kind == "scalar" and node.text == "auto":
-            return ("auto",)
         if node.kind == "scalar":
+            if node.text == "auto":
+                return ("auto",)
             if not node.plain or not re.fullmatch(r"[1-9][0-9]{0,2}", node.text):
                 raise wrong(node, self.wants)
             return tuple(str(i) for i in range(int(node.text)))
         if node.kind != "list" or not node.items:
             raise wrong(node, self.wants)
-        seen: dict[str, int] = {}
+        names: list[str] = []
         for item in node.items:
             name = read_words(item)
             if not re.fullmatch(_GPU, name):
                 raise wrong(item, "a GPU index or UUID")
-            if name in seen:
+            if name in names:
                 raise ConfigError(f"GPU {name} is listed twice", where=item.origin)
-            seen[name] = 1
-        return tuple(seen)
+            names.append(name)
+        return tuple(names)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         first = {"type": "integer", "minimum": 1, "maximum": 999}
-        each = json_types.listed(
-            json_types.text(_GPU, "expected a GPU index or UUID"), minItems=1, uniqueItems=True
-        )
-        return json_types.either(json_types.words("auto"), first, each)
+        gpu = json_types.text(_GPU, "expected a GPU index or UUID")
+        gpus = json_types.listed(gpu, minItems=1, uniqueItems=True)
+        return json_types.either(json_types.words("auto"), first, gpus)
 
 
 class ArgsType:
@@ -265,22 +259,17 @@ class ArgsType:
         """
         if node.kind == "list":
             return Args(words=read_command_words(node))
-        if node.kind != "map":
-            raise wrong(node, self.wants)
-        options = []
-        for key, value in node.items:
-            option = self._option(key, value)
-            if option is not None:
-                options.append((key.text, option))
+        check_kind(node, "map", self.wants)
+        read = ((key.text, self._option(key, value)) for key, value in node.items)
+        options = tuple((key, option) for key, option in read if option is not None)
         words = tuple(word for key, values in options for word in expand_option(key, values))
-        return Args(options=tuple(options), words=words, is_mapping=True)
+        return Args(options, words, is_mapping=True)
 
     def _option(self, key: Node, value: Node) -> tuple[str, ...] | bool | None:
         if not key.text or key.text.startswith("-") or re.search(r"[\s=]", key.text):
             hint = "leave the dashes out" if key.text.startswith("-") else None
-            raise ConfigError(
-                f"`{shorten(key.text)}` is no option name", where=key.origin, hint=hint
-            )
+            shown = shorten(key.text)
+            raise ConfigError(f"`{shown}` is no option name", where=key.origin, hint=hint)
         check_text(key)
         check_secret(key.text, value)
         if value.kind == "map":
@@ -294,7 +283,6 @@ class ArgsType:
         return (read_words(value),)
 
     def schema(self) -> Shape:
-        """Return the shape for editors."""
         words = json_types.listed(json_types.text())
         value = json_types.either(json_types.nullable(json_types.text()), words)
         return json_types.either(json_types.mapped(value, {"pattern": _OPTION}), words)

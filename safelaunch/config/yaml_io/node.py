@@ -1,40 +1,30 @@
-"""A YAML value with the place where it stands, and how one is laid over another."""
+"""A YAML value with its origin, and how one is laid over another."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from safelaunch.model import Origin
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """One YAML value: `kind` is scalar, map or list. `beats` are the values that it replaced."""
 
-    __slots__ = ("beats", "depth", "items", "kind", "origin", "plain", "size", "text")
-
-    def __init__(
-        self,
-        kind: str,
-        origin: Origin,
-        *,
-        text: str = "",
-        plain: bool = False,
-        items: tuple[Any, ...] = (),
-        beats: tuple[Node, ...] = (),
-    ) -> None:
-        self.kind = kind
-        self.origin = origin
-        self.text = text
-        self.plain = plain
-        self.items = items  # list: nodes; map: (key node, value node)
-        self.beats = beats
-        self.size = 1
-        self.depth = 0  # levels below this node, aliases expanded
+    kind: str
+    origin: Origin
+    text: str = ""
+    plain: bool = False
+    items: tuple[Any, ...] = ()  # list: nodes; map: (key node, value node)
+    beats: tuple[Node, ...] = ()
+    size: int = 1
+    depth: int = 0  # levels below this node, aliases expanded
 
     @property
     def is_null(self) -> bool:
-        """A plain `null`, `~` or nothing at all: it removes an inherited value."""
+        """Whether this is a plain `null`, `~` or nothing at all: it removes an inherited value."""
         return self.kind == "scalar" and self.plain and self.text in _NULLS
 
     def get(self, key: str) -> Node | None:
@@ -47,33 +37,25 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 
 def scalar(text: str, origin: Origin) -> Node:
     """Return a plain scalar that did not come from a file (a flag, a default)."""
-    return Node("scalar", origin, text=text, plain=True)
+    return Node("scalar", origin, text, plain=True)
 
 
 def mapping(entries: dict[str, Node], origin: Origin) -> Node:
     """Return a map node with text keys."""
-    items = tuple((Node("scalar", node.origin, text=key), node) for key, node in entries.items())
+    items = tuple((Node("scalar", node.origin, key), node) for key, node in entries.items())
     return Node("map", origin, items=items)
 
 
 def overlay(base: Node | None, over: Node) -> Node:
     """Return `over` laid upon `base`: maps merge key by key, everything else replaces.
 
-    A null stays in the tree: whoever reads it decides what removal means there. The whole keeps the
-    place of the file where one of the two is a flag.
+    A null stays in the tree: its reader decides what removal means. The result keeps the origin of
+    the file where one of the two is a flag.
     """
     if base is None or base is over:
         return over
     if base.kind != "map" or over.kind != "map":
-        beaten = (base, *base.beats)
-        return Node(
-            over.kind,
-            over.origin,
-            text=over.text,
-            plain=over.plain,
-            items=over.items,
-            beats=(*over.beats, *beaten),
-        )
+        return replace(over, beats=(*over.beats, base, *base.beats))
     merged = {k.text: (k, v) for k, v in base.items}
     for key, value in over.items:
         old = merged.get(key.text)

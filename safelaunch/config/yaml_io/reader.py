@@ -1,8 +1,8 @@
 """Reads a YAML file into nodes that know their line and column. Strict, never ambiguous.
 
 Built from PyYAML's event stream, not its composer: the C composer recurses on deep nesting until
-the stack is gone, and neither composer limits aliases. No YAML 1.1 types are resolved here; the
-schema types a plain scalar when it knows what is wanted.
+the stack overflows, and neither composer limits aliases. No YAML 1.1 types are resolved here; the
+schema types a plain scalar by the type of its key.
 """
 
 from __future__ import annotations
@@ -35,17 +35,22 @@ def read_file(path: str, shown: str) -> Node:
 def read_text(path: str, shown: str) -> str:
     """Return the text of a regular file of at most 1 MiB, decoded as UTF-8."""
     try:
-        # O_NONBLOCK: opening a FIFO for reading must not wait for a writer that never comes
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        if os.path.isdir(path):
+            raise ConfigError("a directory, not a YAML file", where=shown)
+        # opening a FIFO for reading must not wait for a writer
+        flag = getattr(os, "O_NONBLOCK", 0)
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | flag)) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                raise ConfigError("not a regular file", where=shown)
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError("no such file", where=shown) from None
     except (OSError, ValueError) as e:
         raise ConfigError(f"cannot read: {getattr(e, 'strerror', None) or e}", where=shown) from e
-    try:
-        _check_kind(os.fstat(fd), shown)
-        data = _read_at_most(fd, shown)
-    finally:
-        os.close(fd)
+    if len(data) > MAX_BYTES:
+        size = max(info.st_size, len(data))  # it may have grown since fstat
+        raise ConfigError(f"{size:,} bytes: a file of this kind has at most 1 MiB", where=shown)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -58,41 +63,18 @@ def read_text(path: str, shown: str) -> str:
         ) from None
 
 
-def _check_kind(info: os.stat_result, shown: str) -> None:
-    if not stat.S_ISREG(info.st_mode):
-        directory = stat.S_ISDIR(info.st_mode)
-        what = "a directory, not a YAML file" if directory else "not a regular file"
-        raise ConfigError(what, where=shown)
-    if info.st_size > MAX_BYTES:
-        raise ConfigError(
-            f"{info.st_size:,} bytes: a file of this kind has at most 1 MiB", where=shown
-        )
-
-
-def _read_at_most(fd: int, shown: str) -> bytes:
-    chunks, total = [], 0
-    try:
-        while chunk := os.read(fd, 1 << 16):
-            chunks.append(chunk)
-            total += len(chunk)
-            if total > MAX_BYTES:  # it grew since fstat
-                raise ConfigError("a file of this kind has at most 1 MiB", where=shown)
-    except OSError as e:
-        raise ConfigError(f"cannot read: {e.strerror}", where=shown) from e
-    return b"".join(chunks)
-
-
 def parse(text: str, shown: str) -> Node:
     """Return the map that the YAML text holds."""
+    builder = _Builder(shown)
     try:
-        root = _Builder(shown).build(yaml.parse(text, Loader=_LOADER))
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.add_event(event)
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
         where = Origin(shown, mark.line + 1, mark.column + 1) if mark else shown
         problem = e.problem or e.context or "not YAML"
-        raise ConfigError(
-            _plain(problem), where=where, hint=_yaml_hint(problem, text, mark)
-        ) from None
+        message = problem.replace("'\\t'", "a tab").replace("'", "`")
+        raise ConfigError(message, where=where, hint=_yaml_hint(problem, text, mark)) from None
     except UnicodeEncodeError:
         raise ConfigError("not valid Unicode text", where=shown) from None
     except yaml.reader.ReaderError as e:
@@ -100,9 +82,9 @@ def parse(text: str, shown: str) -> Node:
         # the C reader counts bytes, Python's characters; both only matter for the line
         before = text.encode()[:position].decode("utf-8", "ignore")
         line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-        raise ConfigError(
-            "a control character is not allowed", where=Origin(shown, line, column)
-        ) from None
+        where = Origin(shown, line, column)
+        raise ConfigError("a control character is not allowed", where=where) from None
+    root = builder.root
     if root is None:
         raise ConfigError("the file is empty", where=Origin(shown, 1, 1))
     if root.kind != "map":
@@ -110,17 +92,12 @@ def parse(text: str, shown: str) -> Node:
     return root
 
 
-def _plain(problem: str) -> str:
-    return problem.replace("'\\t'", "a tab").replace("'", "`")
-
-
 def _yaml_hint(problem: str, text: str, mark: Any) -> str | None:
-    if mark is not None:
-        lines = text.split("\n")
-        if mark.line < len(lines) and "\t" in lines[mark.line]:
-            return "YAML does not allow tabs for indentation; use spaces"
-        if mark.line < len(lines) and "{assets." in lines[mark.line]:
-            return 'quote a value that holds `{assets.NAME}`: "{assets.NAME}/part"'
+    line = "".join(text.split("\n")[mark.line :][:1]) if mark is not None else ""
+    if "\t" in line:
+        return "YAML does not allow tabs for indentation; use spaces"
+    if "{assets." in line:
+        return 'quote a value that holds `{assets.NAME}`: "{assets.NAME}/part"'
     if "mapping values are not allowed" in problem:
         return "quote a value that contains `: `, or indent this key like the one above"
     if "cannot start any token" in problem:
@@ -138,12 +115,7 @@ class _Builder:
         self.root: Node | None = None
         self.documents = 0
 
-    def build(self, events: Any) -> Node | None:
-        for event in events:
-            self._event(event)
-        return self.root
-
-    def _event(self, event: Any) -> None:
+    def add_event(self, event: Any) -> None:
         origin = Origin(self.shown, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.ScalarEvent):
             self._check_tag(event, origin)
@@ -157,7 +129,9 @@ class _Builder:
             kind = "map" if isinstance(event, yaml.MappingStartEvent) else "list"
             self.open.append((Node(kind, origin), [], event.anchor))
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            self._close()
+            node, children, anchor = self.open.pop()
+            node.items = tuple(children) if node.kind == "list" else _pairs(children)
+            self._add(node, anchor)
         elif isinstance(event, yaml.AliasEvent):
             target = self.anchors.get(str(event.anchor))
             if target is None:
@@ -175,43 +149,33 @@ class _Builder:
     def _add(self, node: Node, anchor: str | None) -> None:
         if anchor is not None:
             self.anchors[anchor] = node
-        if self.open:
-            parent, children, _ = self.open[-1]
-            children.append(node)
-            parent.size += node.size
-            parent.depth = max(parent.depth, node.depth + 1)
-            if len(self.open) + node.depth > MAX_DEPTH:  # only an alias gets here
-                raise ConfigError(
-                    f"nested deeper than {MAX_DEPTH} levels once aliases are expanded",
-                    where=node.origin,
-                )
-            if parent.size > MAX_NODES:
-                raise ConfigError(
-                    f"more than {MAX_NODES:,} values once aliases are expanded", where=node.origin
-                )
-        else:
+        if not self.open:
             self.root = node
-
-    def _close(self) -> None:
-        node, children, anchor = self.open.pop()
-        node.items = tuple(children) if node.kind == "list" else _pairs(children)
-        self._add(node, anchor)
+            return
+        parent, children, _ = self.open[-1]
+        children.append(node)
+        parent.size += node.size
+        parent.depth = max(parent.depth, node.depth + 1)
+        limit = None
+        if len(self.open) + node.depth > MAX_DEPTH:  # only an alias gets here
+            limit = f"nested deeper than {MAX_DEPTH} levels"
+        elif parent.size > MAX_NODES:
+            limit = f"more than {MAX_NODES:,} values"
+        if limit is not None:
+            raise ConfigError(f"{limit} once aliases are expanded", where=node.origin)
 
 
 def _pairs(children: list[Node]) -> tuple[tuple[Node, Node], ...]:
     pairs = tuple(zip(children[::2], children[1::2], strict=True))
-    seen: dict[str, Origin] = {}
+    lines: dict[str, int] = {}
     for key, _ in pairs:
         if key.kind != "scalar":
             raise ConfigError("a key must be plain text", where=key.origin)
         if key.plain and key.text == "<<":
-            raise ConfigError(
-                "merge keys (`<<`) are not supported", where=key.origin, hint="use `extends:`"
-            )
-        if key.text in seen:
-            first = seen[key.text].line
-            raise ConfigError(
-                f"duplicate key `{key.text}`", where=key.origin, hint=f"first given in line {first}"
-            )
-        seen[key.text] = key.origin
+            hint = "use `extends:`"
+            raise ConfigError("merge keys (`<<`) are not supported", where=key.origin, hint=hint)
+        if key.text in lines:
+            hint = f"first given in line {lines[key.text]}"
+            raise ConfigError(f"duplicate key `{key.text}`", where=key.origin, hint=hint)
+        lines[key.text] = key.origin.line
     return pairs

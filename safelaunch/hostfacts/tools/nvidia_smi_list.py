@@ -53,21 +53,17 @@ def read_version(text: str) -> Report | None:
 
 def read_links(text: str) -> Report | None:
     """Return the NVLinks of `nvidia-smi nvlink -s`; None if it names no GPU."""
-    cards: list[Card] = []
-    lines_by_card: list[list[str]] = []
+    cards: list[tuple[Card, list[str]]] = []
     for line in text.splitlines():
         card = _GPU.match(line)
         if card is not None:
-            cards.append(Card(int(card[1]), cell_text(card[2]), card[3]))
-            lines_by_card.append([])
-        elif lines_by_card:
-            lines_by_card[-1].append(line)
+            cards.append((Card(int(card[1]), cell_text(card[2]), card[3]), []))
+        elif cards:
+            cards[-1][1].append(line)
     if not cards:
         return None
-    links = tuple(
-        _links(card.index, lines) for card, lines in zip(cards, lines_by_card, strict=True)
-    )
-    return Report(vendor="nvidia", cards=tuple(cards), links=links)
+    links = tuple(_links(card.index, lines) for card, lines in cards)
+    return Report(vendor="nvidia", cards=tuple(card for card, _ in cards), links=links)
 
 
 def _links(card: int, lines: list[str]) -> NvLink:

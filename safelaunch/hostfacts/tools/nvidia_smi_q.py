@@ -1,4 +1,7 @@
-"""Parses the output of `nvidia-smi -q`, as text and as XML (`-x`)."""
+"""Parses the output of `nvidia-smi -q`, as text and as XML (`-x`).
+
+Both forms are read into the paths that the XML has, such as `fb_memory_usage/total`.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,17 @@ from safelaunch.hostfacts.tools.cells import cell_text, parse_mib, parse_number,
 from safelaunch.hostfacts.tools.report import Card, GpuProcess, MigDevice, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _KEY = re.compile(r"^(\s*)([^:\n]+?)\s*:\s(.*)$")
 _GPU = re.compile(r"^\W*GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s*$")
 
 
-# -- text ------------------------------------------------------------------------------------------
-
-
-class _Field(NamedTuple):
-    path: tuple[str, ...]
-    value: str
+class _Gpu(NamedTuple):
+    bus_id: str | None
+    fields: dict[str, str]
+    mig_devices: list[dict[str, str]]
+    processes: list[dict[str, str]]
 
 
 def is_text(text: str) -> bool:
@@ -32,126 +34,56 @@ def is_text(text: str) -> bool:
     )
 
 
+def is_xml(text: str) -> bool:
+    """Whether a text is the output of `nvidia-smi -q -x`."""
+    return "<nvidia_smi_log" in text
+
+
 def read_text(text: str) -> Report:
     """Return the contents of `nvidia-smi -q`."""
-    blocks: list[tuple[str, list[str]]] = [("", [])]
+    head: list[str] = []
+    blocks: list[tuple[str, list[str]]] = [("", head)]
     for line in text.splitlines():
         start = _GPU.match(line)
         if start is not None:
             blocks.append((start[1], []))
         else:
             blocks[-1][1].append(line)
-    head = _fields(blocks[0][1])
-    cards, slices, processes = [], [], []
-    for index, (bus, lines) in enumerate(blocks[1:]):
-        rows = _rows(lines)
-        cards.append(_card(index, bus, rows))
-        slices += _slices(index, rows)
-        processes += _processes(index, bus, rows)
-    return Report(
-        vendor="nvidia",
-        driver=parse_version(head.get("KMD Version")) or parse_version(head.get("Driver Version")),
-        cuda=parse_version(head.get("CUDA UMD Version")) or parse_version(head.get("CUDA Version")),
-        attached=parse_number(head.get("Attached GPUs")),
-        cards=tuple(cards),
-        slices=tuple(slices),
-        processes=tuple(processes),
-    )
+    fields = {path.rpartition("/")[2]: value for path, value in reversed(_rows(head))}
+    return _report(fields, [_text_gpu(bus, _rows(lines)) for bus, lines in blocks[1:]])
 
 
-def _fields(lines: list[str]) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for line in lines:
-        match = _KEY.match(line)
-        if match is not None:
-            fields.setdefault(match[2].strip(), match[3].strip())
-    return fields
-
-
-def _rows(lines: list[str]) -> list[_Field]:
-    """Return each value with the titles above it, by indentation."""
+def _rows(lines: list[str]) -> list[tuple[str, str]]:
+    """Return each value with its path: the titles above it, by indentation, and its name."""
     above: list[tuple[int, str]] = []
     rows = []
-    for line in lines:
-        if not line.strip():
-            continue
+    for line in filter(str.strip, lines):
         match = _KEY.match(line)
         indent = len(line.expandtabs(8)) - len(line.expandtabs(8).lstrip())
         while above and above[-1][0] >= indent:
             above.pop()
         name = match[2].strip() if match else line.strip().rstrip(":").strip()
-        above.append((indent, name))
-        rows.append(_Field(tuple(title for _, title in above), match[3].strip() if match else ""))
+        above.append((indent, name.lower().replace(" ", "_")))
+        rows.append(("/".join(title for _, title in above), match[3].strip() if match else ""))
     return rows
 
 
-def _card(index: int, bus: str, rows: list[_Field]) -> Card:
-    values: dict[tuple[str, ...], str] = {}
-    for row in rows:
-        values.setdefault(row.path, row.value)
-    return Card(
-        index,
-        cell_text(values.get(("Product Name",))),
-        cell_text(values.get(("GPU UUID",))),
-        bus,
-        memory_mib=parse_mib(values.get(("FB Memory Usage", "Total"))),
-        used_mib=parse_mib(values.get(("FB Memory Usage", "Used"))),
-        mig_mode=values.get(("MIG Mode", "Current")),
-        fabric_state=cell_text(values.get(("Fabric", "State"))),
-        fabric_status=cell_text(values.get(("Fabric", "Status"))),
-    )
-
-
-def _slices(card: int, rows: list[_Field]) -> list[MigDevice]:
-    devices: list[dict[str, str]] = []
-    for row in rows:
-        if row.path[0] != "MIG Device":
-            continue
-        if row.path == ("MIG Device",):
-            devices.append({})
-        elif devices:
-            devices[-1].setdefault("/".join(row.path[1:]), row.value)
-    return [
-        MigDevice(
-            card,
-            parse_number(device.get("Index")),
-            gpu_instance=parse_number(device.get("GPU Instance ID")),
-            compute_instance=parse_number(device.get("Compute Instance ID")),
-            memory_mib=parse_mib(device.get("FB Memory Usage/Total")),
-        )
-        for device in devices
-    ]
-
-
-def _processes(card: int, bus: str, rows: list[_Field]) -> list[GpuProcess]:
-    processes: list[dict[str, str]] = []
-    for row in rows:
-        if row.path[0] != "Processes":
-            continue
-        if row.path[-1] == "Process ID":
-            processes.append({"pid": row.value})
-        elif processes:
-            processes[-1].setdefault(row.path[-1], row.value)
-    return [
-        GpuProcess(
-            int(process["pid"]),
-            card,
-            bus,
-            name=cell_text(process.get("Name")),
-            kind=cell_text(process.get("Type")),
-            used_mib=parse_mib(process.get("Used GPU Memory")),
-        )
-        for process in processes
-        if parse_number(process["pid"]) is not None
-    ]
-
-
-# -- XML -------------------------------------------------------------------------------------------
-
-
-def is_xml(text: str) -> bool:
-    """Whether a text is the output of `nvidia-smi -q -x`."""
-    return "<nvidia_smi_log" in text
+def _text_gpu(bus: str, rows: list[tuple[str, str]]) -> _Gpu:
+    gpu = _Gpu(bus, {}, [], [])
+    for path, value in rows:
+        title, _, below = path.partition("/")
+        name = path.rpartition("/")[2]
+        if path == "mig_device":
+            gpu.mig_devices.append({})
+        elif title == "mig_device" and gpu.mig_devices:
+            gpu.mig_devices[-1].setdefault(below, value)
+        elif title == "processes" and name == "process_id":
+            gpu.processes.append({"pid": value})
+        elif title == "processes" and gpu.processes and not name.endswith("_instance_id"):
+            gpu.processes[-1].setdefault(name, value)  # the instances are above the process id
+        else:
+            gpu.fields.setdefault(path, value)
+    return gpu
 
 
 def read_xml(text: str) -> Report:
@@ -159,7 +91,7 @@ def read_xml(text: str) -> Report:
     starts = [at for at in (text.find("<?xml"), text.find("<nvidia_smi_log")) if at >= 0]
     parser: ET.XMLPullParser[ET.Element] = ET.XMLPullParser(("start", "end"))
     head: dict[str, str] = {}
-    gpus: list[ET.Element] = []
+    gpus: list[_Gpu] = []
     depth = 0
     try:
         parser.feed(text[min(starts) :])
@@ -169,70 +101,70 @@ def read_xml(text: str) -> Report:
             if event == "end" and depth == 1:
                 head[str(element.tag)] = (element.text or "").strip()
                 if element.tag == "gpu":
-                    gpus.append(element)
+                    slices = map(_flatten, element.findall("mig_devices/mig_device"))
+                    processes = map(_flatten, element.findall("processes/process_info"))
+                    gpus.append(_Gpu(element.get("id"), _flatten(element), [*slices], [*processes]))
     except ET.ParseError:
         pass
-    cards = tuple(_xml_card(index, gpu) for index, gpu in enumerate(gpus))
+    return _report(head, gpus)
+
+
+def _flatten(element: ET.Element, prefix: str = "") -> dict[str, str]:
+    """Return {path: text} of what is in an element, the first of each path."""
+    fields: dict[str, str] = {}
+    for child in element:
+        path = f"{prefix}{child.tag}"
+        for below, text in {path: child.text or "", **_flatten(child, f"{path}/")}.items():
+            fields.setdefault(below, text.strip())
+    return fields
+
+
+def _report(head: dict[str, str], gpus: Sequence[_Gpu]) -> Report:
     return Report(
         vendor="nvidia",
         driver=parse_version(head.get("kmd_version")) or parse_version(head.get("driver_version")),
         cuda=parse_version(head.get("cuda_umd_version")) or parse_version(head.get("cuda_version")),
         attached=parse_number(head.get("attached_gpus")),
-        cards=cards,
-        slices=tuple(item for index, gpu in enumerate(gpus) for item in _xml_slices(index, gpu)),
+        cards=tuple(_card(index, gpu) for index, gpu in enumerate(gpus)),
+        slices=tuple(
+            MigDevice(
+                index,
+                parse_number(device.get("index")),
+                gpu_instance=parse_number(device.get("gpu_instance_id")),
+                compute_instance=parse_number(device.get("compute_instance_id")),
+                memory_mib=parse_mib(device.get("fb_memory_usage/total")),
+            )
+            for index, gpu in enumerate(gpus)
+            for device in gpu.mig_devices
+        ),
         processes=tuple(
-            item for index, gpu in enumerate(gpus) for item in _xml_processes(index, gpu)
+            GpuProcess(
+                int(process["pid"]),
+                index,
+                gpu.bus_id,
+                cell_text(gpu.fields.get("uuid")),
+                name=cell_text(process.get("process_name") or process.get("name")),
+                kind=cell_text(process.get("type")),
+                used_mib=parse_mib(process.get("used_memory") or process.get("used_gpu_memory")),
+                gpu_instance=parse_number(process.get("gpu_instance_id")),
+            )
+            for index, gpu in enumerate(gpus)
+            for process in gpu.processes
+            if parse_number(process.get("pid")) is not None
         ),
     )
 
 
-def _text(element: ET.Element, path: str) -> str | None:
-    child = element.find(path)
-    return None if child is None else (child.text or "").strip()
-
-
-def _xml_card(index: int, gpu: ET.Element) -> Card:
+def _card(index: int, gpu: _Gpu) -> Card:
+    fields = gpu.fields
     return Card(
         index,
-        cell_text(_text(gpu, "product_name")),
-        cell_text(_text(gpu, "uuid")),
-        gpu.get("id"),
-        memory_mib=parse_mib(_text(gpu, "fb_memory_usage/total")),
-        used_mib=parse_mib(_text(gpu, "fb_memory_usage/used")),
-        mig_mode=_text(gpu, "mig_mode/current_mig"),
-        fabric_state=cell_text(_text(gpu, "fabric/state")),
-        fabric_status=cell_text(_text(gpu, "fabric/status")),
+        cell_text(fields.get("product_name")),
+        cell_text(fields.get("uuid") or fields.get("gpu_uuid")),
+        gpu.bus_id,
+        memory_mib=parse_mib(fields.get("fb_memory_usage/total")),
+        used_mib=parse_mib(fields.get("fb_memory_usage/used")),
+        mig_mode=fields.get("mig_mode/current_mig", fields.get("mig_mode/current")),
+        fabric_state=cell_text(fields.get("fabric/state")),
+        fabric_status=cell_text(fields.get("fabric/status")),
     )
-
-
-def _xml_slices(card: int, gpu: ET.Element) -> list[MigDevice]:
-    return [
-        MigDevice(
-            card,
-            parse_number(_text(device, "index")),
-            gpu_instance=parse_number(_text(device, "gpu_instance_id")),
-            compute_instance=parse_number(_text(device, "compute_instance_id")),
-            memory_mib=parse_mib(_text(device, "fb_memory_usage/total")),
-        )
-        for device in gpu.findall("mig_devices/mig_device")
-    ]
-
-
-def _xml_processes(card: int, gpu: ET.Element) -> list[GpuProcess]:
-    processes = []
-    for process in gpu.findall("processes/process_info"):
-        pid = parse_number(_text(process, "pid"))
-        if pid is not None:
-            processes.append(
-                GpuProcess(
-                    pid,
-                    card,
-                    gpu.get("id"),
-                    cell_text(_text(gpu, "uuid")),
-                    name=cell_text(_text(process, "process_name")),
-                    kind=cell_text(_text(process, "type")),
-                    used_mib=parse_mib(_text(process, "used_memory")),
-                    gpu_instance=parse_number(_text(process, "gpu_instance_id")),
-                )
-            )
-    return processes

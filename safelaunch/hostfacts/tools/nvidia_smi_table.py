@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import NamedTuple
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_number, parse_version
 from safelaunch.hostfacts.tools.report import Card, GpuProcess, MigDevice, Report
@@ -27,14 +26,8 @@ _PROCESS = re.compile(
 _OLD_PROCESS = re.compile(
     r"\|\s*(?P<card>\d{1,3})\s+(?P<pid>\d{2,})\s+(?P<name>\S.*?)\s+(?P<used>\d+)\s*MiB\s*\|?\s*$"
 )
-_TITLES = (("mig", "MIG devices:"), ("process", "Processes:"))
+_TITLES = ("MIG devices:", "Processes:")
 _WARNING = re.compile(r"^\s*WARNING:\s*(.+?)\s*$", re.MULTILINE)
-
-
-class _Sections(NamedTuple):
-    card: list[str]
-    mig: list[str]
-    process: list[str]
 
 
 def is_table(text: str) -> bool:
@@ -46,38 +39,26 @@ def is_table(text: str) -> bool:
 
 def read(text: str) -> Report:
     """Return the contents of the table; parts that were cut off are None."""
-    parts = _sections(text)
-    cards = _cards(parts.card)
-    slices = tuple(filter(None, map(_slice, parts.mig)))
-    processes = _processes(parts.process) if parts.process else None
-    return Report(
-        vendor="nvidia",
-        tool=_first_group(_HEADER, text),
-        driver=parse_version(_first_group(_DRIVER, text)),
-        cuda=parse_version(_first_group(_CUDA, text)),
-        cards=tuple(cards) if cards else None,
-        slices=slices,
-        processes=processes,
-        warnings=tuple(_WARNING.findall(text)),
-    )
-
-
-def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
-    match = pattern.search(text)
-    return match[1] if match else None
-
-
-def _sections(text: str) -> _Sections:
-    parts = _Sections([], [], [])
-    current = parts.card
+    gpu_lines: list[str] = []
+    sections: dict[str, list[str]] = {title: [] for title in _TITLES}
+    current = gpu_lines
     for line in text.splitlines():
-        for name, title in _TITLES:
-            if title in line:
-                current = getattr(parts, name)
-        if _HEADER.search(line) and parts.process:
+        for title, lines in sections.items():
+            current = lines if title in line else current
+        if _HEADER.search(line) and sections["Processes:"]:
             break  # a second table follows: `-l`, or two captures in one text
         current.append(line)
-    return parts
+    tool, driver, cuda = (pattern.search(text) for pattern in (_HEADER, _DRIVER, _CUDA))
+    return Report(
+        vendor="nvidia",
+        tool=tool[1] if tool else None,
+        driver=parse_version(driver[1]) if driver else None,
+        cuda=parse_version(cuda[1]) if cuda else None,
+        cards=tuple(_cards(gpu_lines)) or None,
+        slices=tuple(filter(None, map(_slice, sections["MIG devices:"]))),
+        processes=_processes(sections["Processes:"]) if sections["Processes:"] else None,
+        warnings=tuple(_WARNING.findall(text)),
+    )
 
 
 def _cards(lines: list[str]) -> list[Card]:
@@ -116,22 +97,16 @@ def _slice(line: str) -> MigDevice | None:
 def _processes(lines: list[str]) -> tuple[GpuProcess, ...]:
     processes = []
     for line in lines:
-        match = _PROCESS.search(line)
+        match = _PROCESS.search(line) or _OLD_PROCESS.search(line)
         if match is not None:
+            fields = match.groupdict()
             process = GpuProcess(
                 int(match["pid"]),
                 int(match["card"]),
                 name=match["name"].strip() or None,
-                kind=match["kind"],
+                kind=fields.get("kind"),
                 used_mib=parse_number(match["used"]),
-                gpu_instance=parse_number(match["gi"]),
+                gpu_instance=parse_number(fields.get("gi")),
             )
             processes.append(process)
-            continue
-        old = _OLD_PROCESS.search(line)
-        if old is not None:
-            used = parse_number(old["used"])
-            processes.append(
-                GpuProcess(int(old["pid"]), int(old["card"]), name=old["name"], used_mib=used)
-            )
     return tuple(processes)

@@ -38,22 +38,16 @@ def read(text: str, vendor: str) -> Report:
     """Return the contents of the output of another vendor's tool."""
     # rocm-smi prints tables of weights and hops before the table of links
     matrix = read_matrix(text[max(0, text.find("Link Type between")) :])
-    versions = {}
-    for name, pattern in (
-        ("rocm", r"ROCm version:\s*(\d[\w.]*)"),
-        ("npu_smi", r"npu-smi\s+(\d[\w.]*)"),
-    ):
-        match = re.search(pattern, text)
-        if match is not None:
-            versions[name] = match[1]
-    driver = re.search(r"amdgpu version:\s*(\d[\w.]*)", text)
+    names = {"rocm": "ROCm version:", "npu_smi": "npu-smi ", "driver": "amdgpu version:"}
+    matches = {name: re.search(rf"{label}\s*(\d[\w.]*)", text) for name, label in names.items()}
+    versions = {name: match[1] for name, match in matches.items() if match}
     cards = {"amd": _amd, "huawei": _huawei}.get(vendor, lambda _: [])(text)
     if not cards and matrix is not None:
         cards = [Card(index) for index in range(matrix.size)]
     return Report(
         vendor=vendor,
-        driver=driver[1] if driver else None,
-        cards=tuple(cards) if cards else None,
+        driver=versions.pop("driver", None),
+        cards=tuple(cards) or None,
         matrix=matrix,
         versions=versions,
     )
@@ -100,19 +94,13 @@ def _amd_fields(text: str) -> list[Card]:
         Card(
             index,
             cell_text(values.get("card series")) or cell_text(values.get("card model")),
-            device_id=_hex(values.get("device id") or values.get("gpu id")),
-            memory_mib=_bytes(values.get("vram total memory (b)")),
+            device_id=device if re.fullmatch(r"0x[0-9a-fA-F]{4}", device) else None,
+            memory_mib=int(memory) >> 20 if memory.isdigit() else None,
         )
         for index, values in sorted(fields.items())
+        for device in (values.get("device id") or values.get("gpu id") or "",)
+        for memory in (values.get("vram total memory (b)", ""),)
     ]
-
-
-def _hex(text: str | None) -> str | None:
-    return text if text and re.fullmatch(r"0x[0-9a-fA-F]{4}", text) else None
-
-
-def _bytes(text: str | None) -> int | None:
-    return int(text) >> 20 if text and text.isdigit() else None
 
 
 def _rocm_rows(text: str) -> list[Card]:
@@ -142,22 +130,14 @@ def _rocm_rows(text: str) -> list[Card]:
 def _huawei(text: str) -> list[Card]:
     """Return the devices of `npu-smi info`: two rows each, memory (HBM) in the second."""
     cards: list[Card] = []
-    name: tuple[int, str] | None = None
-    for line in text.splitlines():
-        if "Process" in line:
-            break  # the rest is the table of processes
+    name: str | None = None
+    for line in text.partition("Process")[0].splitlines():  # the rest is the table of processes
         match = _NPU_CARD.match(line)
-        if match is not None and not re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:", line):
-            name = int(match[1]), match[2]
-        elif name is not None and re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:", line):
-            sizes = [int(size) for size in re.findall(r"\d+\s*/\s*(\d+)", line)]
-            bus = re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f.]+", line)
-            cards.append(
-                Card(
-                    len(cards),
-                    name[1],
-                    bus_id=bus[0] if bus else None,
-                    memory_mib=max(sizes) if sizes else None,
-                )
-            )
+        bus = re.search(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f.]*", line)
+        if match is not None and bus is None:
+            name = match[2]
+        elif name is not None and bus is not None:
+            sizes = map(int, re.findall(r"\d+\s*/\s*(\d+)", line))
+            memory = max(sizes, default=None)
+            cards.append(Card(len(cards), name, bus_id=bus[0], memory_mib=memory))
     return cards

@@ -26,27 +26,23 @@ def read_report(text: str, command: str = "") -> Report:
     """
     text = clean(text)
     report = _read_tool(text, command)
-    troubles = (
-        gpu_errors.read_errors(text) if report.matrix is None and report.peers is None else ()
-    )
-    if troubles:
-        cards = report.cards
-        if any(error.kind == "no-devices" for error in troubles):
-            cards = cards or ()
-        nvml = re.search(r"NVML library version:\s*(\d[\d.]*)", text)
-        report = replace(
-            report, troubles=troubles, cards=cards, nvml=nvml[1] if nvml else report.nvml
-        )
-    return report
+    if report.matrix is not None or report.peers is not None:
+        return report
+    errors = gpu_errors.read_errors(text)
+    if any(error.kind == "no-devices" for error in errors):
+        report = replace(report, cards=report.cards or ())
+    nvml = re.search(r"NVML library version:\s*(\d[\d.]*)", text) if errors else None
+    return replace(report, troubles=errors, nvml=nvml[1] if nvml else report.nvml)
 
 
 def _read_tool(text: str, command: str) -> Report:
-    vendor = None if env_reports.is_report(text) else other_vendors.vendor_of(text)
+    is_env_report = env_reports.is_report(text)
+    vendor = None if is_env_report else other_vendors.vendor_of(text)
     if vendor is not None and "NVIDIA-SMI" not in text:
         return other_vendors.read(text, vendor)
     if nvidia_smi_q.is_xml(text):
         return nvidia_smi_q.read_xml(text)
-    if env_reports.is_report(text):
+    if is_env_report:
         return env_reports.read(text)
     if nvidia_smi_q.is_text(text):
         return nvidia_smi_q.read_text(text)
@@ -57,25 +53,20 @@ def _read_tool(text: str, command: str) -> Report:
 
 def _read_lines(text: str, command: str) -> Report:
     matrix = read_matrix(text)
-    if matrix is not None:
-        return _with_cards(matrix.size, Report(vendor="nvidia", matrix=matrix))
-    peers = read_peers(text, command)
-    if peers is not None:
-        return _with_cards(peers.size, Report(vendor="nvidia", peers=peers))
+    peers = read_peers(text, command) if matrix is None else None
+    table = matrix or peers
+    if table is not None:
+        cards = tuple(map(Card, range(table.size)))
+        return Report(vendor="nvidia", cards=cards, matrix=matrix, peers=peers)
     links = nvidia_smi_list.read_links(text)
-    if links is not None:
-        has_links = any(
-            link.state != "unknown" or link.active is not None for link in links.links or ()
-        )
-        if has_links or "nvlink" in (command + text).lower():
-            return links
+    if links is not None and (
+        any(link.state != "unknown" for link in links.links or ())
+        or "nvlink" in (command + text).lower()
+    ):
+        return links
     return (
         nvidia_smi_list.read_list(text)
         or nvidia_smi_list.read_version(text)
         or nvidia_smi_query.read(text, command)
         or Report()
     )
-
-
-def _with_cards(size: int, report: Report) -> Report:
-    return replace(report, cards=tuple(Card(index) for index in range(size)))

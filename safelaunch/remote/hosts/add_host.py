@@ -45,7 +45,7 @@ def add_host(
     _, host = file.planned()
     KeyInstaller(host, local, ask, say, warn).ensure_login()
     try:
-        with update_file.alone(file.path):
+        with update_file.lock(file.path):
             text, _ = file.planned()  # again: it may have been edited during the prompts
             if text is not None:
                 file.write(text)

@@ -12,7 +12,7 @@ from safelaunch.config import profiles
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.add_entry import with_entry
 from safelaunch.config.hosts_file.edit_entry import entry, with_changes
-from safelaunch.config.hosts_file.reader import file_of
+from safelaunch.config.hosts_file.reader import hosts_file_path
 from safelaunch.config.hosts_file.update_file import write
 from safelaunch.config.schema.files import HOST_NAME
 from safelaunch.config.yaml_io.node import scalar
@@ -63,7 +63,7 @@ class HostsFileEdit:
     def __init__(self, request: HostRequest, local: LocalUser, home: str) -> None:
         self.request = request
         self.local = local
-        self.path = file_of(home, request.hosts_path)
+        self.path = hosts_file_path(home, request.hosts_path)
         self.shown = local.shown(self.path)
         self.fields = _fields(request, local)
         _check_name(request.name)

@@ -135,10 +135,10 @@ def test_a_windows_machine_brings_what_its_paths_say(
     monkeypatch.setattr(assets_module, "os", windows)
     paths = Paths("C:\\llm", "C:\\llm", "C:\\llm", text(Slot.PROJECT))
     tree = parse(f"assets: {{a: '{said}'}}", "job.yaml")
-    (found,) = assets_module.placed(tree, paths, remote=True)
+    (found,) = assets_module.place_assets(tree, paths, remote=True)
     assert (found.path, str(found.place)) == (path, f"<home>/safelaunch/assets/{name}")
     inside = said.startswith("models")
-    assert assets_module.patterns([found], paths) == (("/models/Qwen",) if inside else ())
+    assert assets_module.ignore_patterns([found], paths) == (("/models/Qwen",) if inside else ())
 
 
 # -- the words that name them
@@ -205,7 +205,7 @@ def test_a_name_that_no_asset_has_is_refused_where_it_stands(project: Project) -
 def test_the_name_of_an_asset_that_was_taken_away_is_refused(project: Project, taken: str) -> None:
     text = f'{SCRIPT}assets: {{base: a}}\nargs: {{m: "{{assets.base}}"}}\n'
     error = project.refused(text, AWAY._replace(sets=(taken,)))
-    assert (error.where, error.hint) == ("job.yaml:5:11", "this job has no asset left")
+    assert (error.where, error.hint) == ("job.yaml:5:11", "this job has no assets")
 
 
 @pytest.mark.parametrize(
@@ -245,10 +245,10 @@ def test_a_name_in_a_key_that_cannot_hold_it_is_refused(project: Project) -> Non
         ("{a: [x]}", "expected a path", 13),
         ("{a: ''}", "an empty path", 13),
         ("{a: ~/m}", "never expanded", 13),
-        ("{a: {path: x, to: /d/}}", "the folder for it, or its own path?", 27),
-        ("{a: {path: x, to: .}}", "the folder for it, or its own path?", 27),
+        ("{a: {path: x, to: /d/}}", "names a folder to put the asset in", 27),
+        ("{a: {path: x, to: .}}", "names a folder to put the asset in", 27),
         ("{a: {path: x, to: 'd\\x'}}", "a backslash", 27),
-        ("{a: 'D:\\m\\q'}", "is a path of a Windows machine", 13),
+        ("{a: 'D:\\m\\q'}", "is a Windows path", 13),
         ("{a: 'm\\q'}", "has a backslash", 13),
         ("{a: /}", "has no name", 13),
     ],

@@ -105,7 +105,7 @@ BAD = {
     "nothing to run": (
         "launcher: python\n",
         "job.yaml:1:1",
-        "what shall python run?",
+        "python has nothing to run",
         "give `script` or `module`",
     ),
     "script and module": (
@@ -224,13 +224,13 @@ BAD = {
         TORCHRUN + "env: {RANK: 0}\n",
         "job.yaml:4:13",
         "`RANK` is set by torchrun for each rank",
-        "say `processes:` and `nodes:`",
+        "set `processes:` and `nodes:`",
     ),
     "RANK from the environment for torchrun": (
         TORCHRUN + "env_from: [HF_TOKEN, RANK]\n",
         "job.yaml:4:22",
         "`RANK` is set by torchrun for each rank",
-        "say `processes:` and `nodes:`",
+        "set `processes:` and `nodes:`",
     ),
     "bad name in env_from": (PYTHON + "env_from: [A-B]\n", "job.yaml:3:12", "no variable name", ""),
     "bad name in inherit": (PYTHON + "inherit: [A, '*']\n", "job.yaml:3:14", "variable name", ""),
@@ -325,7 +325,7 @@ BAD = {
     "extends itself": (
         "extends: job.yaml\n" + PYTHON,
         "job.yaml:1:10",
-        "`extends` goes round in a circle",
+        "`extends` leads back to",
         "",
     ),
     "long word": (

@@ -67,16 +67,16 @@ def select(
     ladder: int | None = None,
     workarounds: bool = True,
     **facts: str,
-) -> gates.Selection:
-    known = gates.Known(gpus=gpus, nodes=nodes, facts=facts)
+) -> gates.SelectedVariables:
+    known = gates.DeclaredFacts(gpus=gpus, nodes=nodes, facts=facts)
     return gates.select(load(name), known, ladder=ladder, workarounds=workarounds)
 
 
-def chosen(selection: gates.Selection) -> list[str]:
+def chosen(selection: gates.SelectedVariables) -> list[str]:
     return [var.name for var in selection.env]
 
 
-def missing(selection: gates.Selection) -> list[str]:
+def missing(selection: gates.SelectedVariables) -> list[str]:
     return [entry.var.name for entry in selection.missing]
 
 
@@ -155,7 +155,7 @@ def test_rtx5090_sets_all_switches_while_nccl_is_not_declared() -> None:
 
 
 def test_rtx5090_says_which_undeclared_fact_keeps_switches_on() -> None:
-    assert select("rtx5090").undeclared == {"nccl": tuple(RTX5090_SWITCHES)}
+    assert select("rtx5090").undeclared == {"nccl": list(RTX5090_SWITCHES)}
 
 
 def test_rtx5090_variables_are_all_workarounds() -> None:

@@ -49,7 +49,7 @@ def test_a_backslash_is_refused_with_the_path_to_write(
 def test_a_windows_path_is_refused(project: Project, key: str, path: str) -> None:
     text = f"{JOB}{key}: {path}\n" if key == "script" else f"{SCRIPT}{key}: {path}\n"
     error = project.refused(text, AWAY)
-    assert f"`{path}` in `{key}` is a path of a Windows machine" in error.message
+    assert f"`{path}` in `{key}` is a Windows path" in error.message
 
 
 @pytest.mark.parametrize("line", ["pythonpath: [src, ../other]", "workdir: ..", "venv: ../env"])
@@ -89,10 +89,10 @@ def test_a_whole_path_into_the_project_is_mapped(project: Project) -> None:
 @pytest.mark.parametrize(
     ("path", "what"),
     [
-        (r"C:\data", "is a path of a Windows machine"),
-        ("D:/data", "is a path of a Windows machine"),
-        ("/mnt/c/data", "is where WSL shows a drive of Windows"),
-        ("--data=/mnt/d/x", "is where WSL shows a drive of Windows"),
+        (r"C:\data", "is a Windows path"),
+        ("D:/data", "is a Windows path"),
+        ("/mnt/c/data", "is where WSL mounts a Windows drive"),
+        ("--data=/mnt/d/x", "is where WSL mounts a Windows drive"),
     ],
 )
 def test_a_path_of_the_laptop_in_args_and_env_is_warned_of(
@@ -108,7 +108,7 @@ def test_a_path_of_the_laptop_in_args_and_env_is_warned_of(
 @pytest.mark.parametrize("key", ["workdir", "python", "pythonpath"])
 def test_a_drive_of_wsl_out_of_the_project_is_warned_of(project: Project, key: str) -> None:
     (said,) = warned(project, f"{SCRIPT}{key}: /mnt/c/llm/x\n")
-    assert "is where WSL shows a drive of Windows" in said
+    assert "is where WSL mounts a Windows drive" in said
 
 
 @pytest.mark.parametrize(

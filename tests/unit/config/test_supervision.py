@@ -162,7 +162,7 @@ BAD = {
     "recovery as a word": (
         "recovery: true\n",
         "job.yaml:3:11",
-        "expected a mapping (restart settings), got `true`",
+        "expected a mapping such as {max_restarts: 3}, got `true`",
         "",
     ),
     "negative restarts": (
@@ -309,7 +309,7 @@ BAD = {
     "a secret in resume_args": (
         "recovery: {resume_args: {api_key: abc}}\n",
         "job.yaml:3:35",
-        "a secret does not belong into a file",
+        "a secret does not belong in a file",
         "env_from",
     ),
     "unknown key in smoke": (

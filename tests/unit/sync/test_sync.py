@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.config.schema.sync import AssetsType, SyncType
+from safelaunch.config.schema.files import JOB
+from safelaunch.config.schema.sync import AssetsType
 from safelaunch.config.yaml_io import node as yaml_io_node
 from safelaunch.config.yaml_io import reader
 from safelaunch.errors import ConfigError
@@ -336,15 +337,21 @@ def node(text: str) -> yaml_io_node.Node:
     return reader.parse(text, "job.yaml")
 
 
+def read_sync(text: str) -> object:
+    key = JOB.find("sync")
+    assert key is not None
+    return key.type.read(node(text))
+
+
 def test_sync_reads_patterns() -> None:
-    read = SyncType().read(node("include: checkpoints/base/**\nexclude: [data/, '*.bin']\n"))
+    read = read_sync("include: checkpoints/base/**\nexclude: [data/, '*.bin']\n")
     assert read == Sync(("checkpoints/base/**",), ("data/", "*.bin"))
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("exclude: ['!a']", "no negation"),
+        ("exclude: ['!a']", "negation is not supported"),
         ("exclude: ['#a']", "a comment"),
         ("exclude: [../a]", "below the project"),
         ("include: ['C:\\data']", "below the project"),
@@ -354,7 +361,7 @@ def test_sync_reads_patterns() -> None:
 )
 def test_sync_refuses_what_no_pattern_means(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        SyncType().read(node(text))
+        read_sync(text)
 
 
 def test_assets_read_names_paths_and_places() -> None:
@@ -386,4 +393,4 @@ def test_assets_without_names_say_what_a_name_is_for() -> None:
     assert listed is not None
     with pytest.raises(ConfigError, match="mapping of names") as raised:
         AssetsType().read(listed)
-    assert "where it is on the host" in str(raised.value.hint)
+    assert "{assets.NAME}" in str(raised.value.hint)

@@ -64,7 +64,7 @@ def test_who_waits_too_long_is_told_and_writes_nothing(
 ) -> None:
     monkeypatch.setattr(update_file, "LIMIT", 0.1)
     with (
-        update_file.alone(str(path)),
+        update_file.lock(str(path)),
         pytest.raises(ConfigError, match="another safelaunch has been changing it"),
     ):
         update_file.change(str(path), lambda _: "hosts: {}\n")

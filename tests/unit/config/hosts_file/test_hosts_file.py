@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Path:
 
 def read(home: Path, text: str) -> Hosts:
     (home / "hosts.yaml").write_text(text, encoding="utf-8")
-    return hosts_file.load_own(str(home))
+    return hosts_file.load_default(str(home))
 
 
 def entry(home: Path, text: str, name: str = "gpu1") -> Host:
@@ -49,13 +49,13 @@ def refused(home: Path, text: str) -> ConfigError:
 
 
 def test_no_file_means_no_hosts(home: Path) -> None:
-    assert hosts_file.load_own(str(home)) == hosts_file.Hosts({}, {})
+    assert hosts_file.load_default(str(home)) == hosts_file.Hosts({}, {})
 
 
 def test_a_link_to_nowhere_is_no_missing_file(home: Path) -> None:
     (home / "hosts.yaml").symlink_to(home / "gone.yaml")
     with pytest.raises(ConfigError, match="no such file"):
-        hosts_file.load_own(str(home))
+        hosts_file.load_default(str(home))
 
 
 def test_an_entry_says_how_the_machine_is_reached(home: Path) -> None:
@@ -117,7 +117,7 @@ def test_paths_of_this_machine_are_relative_to_the_file(home: Path) -> None:
 # -- mistakes --------------------------------------------------------------------------------------
 
 BAD = {
-    "{ssh: a, address: b}": ("b}", "`ssh` and `address` together", "says the address"),
+    "{ssh: a, address: b}": ("b}", "`ssh` and `address` together", "has the address"),
     "{address: me@b}": ("me@", "a user in an address", "`address: b` and `user: me`"),
     "{address: a b}": ("a b", "`a b` is no address", ""),
     "{address: -oProxyCommand=x}": ("-o", "is no address", ""),
@@ -126,13 +126,13 @@ BAD = {
     "{port: 70000}": ("7", "expected a port", ""),
     "{port: 022}": ("0", "expected a port", ""),
     "{user: 'a;b'}": ("'a", "is no user name", ""),
-    "{hostname: a}": ("host", "unknown key `hostname`", "it is called `address`"),
-    "{private_key: ~/.ssh/id}": ("priv", "unknown key `private_key`", "it is called `identity`"),
+    "{hostname: a}": ("host", "unknown key `hostname`", "did you mean `address`"),
+    "{private_key: ~/.ssh/id}": ("priv", "unknown key `private_key`", "did you mean `identity`"),
     "{adress: a}": ("adr", "unknown key `adress`", "did you mean `address`?"),
     "{workdir: work}": ("work}", "`work` is not absolute", "such as /home/me/llm"),
     "{workdir: ~you/work}": ("~", "`~you/work` is not absolute", ""),
     "{python: ~/env/bin/python}": ("~", "is not absolute", "`workdir` and `identity` only"),
-    "{venv: ./env}": ("./", "`./env` is not absolute", "it lies on the host"),
+    "{venv: ./env}": ("./", "`./env` is not absolute", "it is a path on the host"),
     "{identity: ~you/key}": ("~", "`~/` is the only form", ""),
     "{hub: hf-mirror.example}": ("hf", "expected online", "`https://hf-mirror.example`?"),
     "{hub: ofline}": ("of", "expected online, offline", ""),
@@ -269,7 +269,7 @@ def test_other_keys_at_the_top_are_refused(home: Path) -> None:
 def test_a_group_is_among_the_names_that_a_typo_may_have_meant(home: Path) -> None:
     hosts = read(home, LAB + "  cluster: [gpu2]\n")
     with pytest.raises(ConfigError) as caught:
-        hosts_file.pick(hosts, "clutser", Origin("job.yaml", 1, 1))
+        hosts_file.select(hosts, "clutser", Origin("job.yaml", 1, 1))
     assert caught.value.hint == "did you mean `cluster`?"
 
 
@@ -316,7 +316,7 @@ def test_an_entry_is_added_and_the_rest_stays(text: str, home: Path) -> None:
     new = with_entry(text, "hosts.yaml", "gpu1", FIELDS)
     assert new == FILES[text]
     (home / "hosts.yaml").write_bytes(new.encode())
-    host = hosts_file.load_own(str(home)).machines["gpu1"]
+    host = hosts_file.load_default(str(home)).machines["gpu1"]
     assert host == Host(
         "gpu1", addresses=("10.0.0.5", "[fe80::1]:24"), user="me", identity="~/.ssh/it's"
     )

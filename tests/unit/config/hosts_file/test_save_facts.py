@@ -80,7 +80,7 @@ def test_an_entry_that_says_nothing_gets_its_first_line() -> None:
 def test_an_entry_that_is_missing_is_added(text: str, tmp_path: Path) -> None:
     path = tmp_path / "hosts.yaml"
     path.write_text(save(text, "hosts.yaml", "localhost", FACTS))
-    assert hosts_file.load_own(str(tmp_path)).machines["localhost"].facts == FACTS
+    assert hosts_file.load_default(str(tmp_path)).machines["localhost"].facts == FACTS
     assert path.read_text().startswith(text.rstrip("\n"))
 
 
@@ -91,9 +91,9 @@ def test_a_saved_file_reads_as_before_but_for_the_facts(
 ) -> None:
     text = TEXT.replace("FACTS", WRITTEN[what][0])
     (tmp_path / "hosts.yaml").write_text(text)
-    before = hosts_file.load_own(str(tmp_path))
+    before = hosts_file.load_default(str(tmp_path))
     (tmp_path / "hosts.yaml").write_text(save(text, "hosts.yaml", name, FACTS))
-    after = hosts_file.load_own(str(tmp_path))
+    after = hosts_file.load_default(str(tmp_path))
     assert after.machines.pop(name).facts == FACTS
     before.machines.pop(name, None)
     assert (after.machines, after.groups) == (before.machines, before.groups)

@@ -19,6 +19,7 @@ from support.python_versions import interpreter
 from support.workspace import DEADLINE
 
 from safelaunch.hostfacts import assemble as host
+from safelaunch.hostfacts.gpus import gpus
 from safelaunch.runtime import processes
 from safelaunch.runtime.facts import child, elf_strings, probe
 from safelaunch.runtime.facts import interpreter as facts_interpreter
@@ -235,7 +236,7 @@ def test_cards_are_known_by_the_driver_where_nvidia_smi_hangs() -> None:
             "cards": {"0000:1b:00.0": "Model: \t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-a\n"},
         },
     }
-    found = host.gpus(told, {})
+    found = gpus(told, {})
     assert (found["count"], found["source"], found["driver"]) == (1, "/proc", "550.90.07")
     assert found["models"] == ["h100-sxm"]
 
