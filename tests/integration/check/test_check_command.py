@@ -203,7 +203,7 @@ def test_names_that_the_terminal_cannot_show_are_no_error(place: Place) -> None:
             pass
     place.env["PYTHONIOENCODING"] = "utf-8:strict"
     job = place.job("print('up')\n", inputs=["*.bin"])
-    assert "2 paths fit *.bin: a\\n.bin, \\udcff.bin" in place.cli("run", job, code=3).stderr
+    assert "2 paths match *.bin: a\\n.bin, \\udcff.bin" in place.cli("run", job, code=3).stderr
     assert "a\\n.bin" in " ".join(place.cli("check", job, code=3).stdout.split())
 
 
