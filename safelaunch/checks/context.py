@@ -47,9 +47,8 @@ class CheckContext:
 
     @cached_property
     def project_files(self) -> ProjectFiles:
-        """The job's program and settings files on this machine."""
-        job = self.resolved.job if self.resolved is not None else None
-        return ProjectFiles(job, self.local_path, is_quick=self.is_quick)
+        """The job's program and settings files on this machine. Only for checks with a job."""
+        return ProjectFiles(self.job, self.local_path, is_quick=self.is_quick)
 
     @property
     def job(self) -> Job:
@@ -144,7 +143,7 @@ class HostContext:
         """Return the host's answer to a question that the check declares. Raises NotKnown."""
         answer = self.answers.get(question)
         if answer is None:
-            raise NotKnown("it was not asked")
+            raise NotKnown("the machine was not asked")
         if "skip" in answer:
             raise NotKnown(str(answer["skip"]))
         return answer["value"]

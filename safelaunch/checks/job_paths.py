@@ -18,8 +18,9 @@ from safelaunch.checks import job_options
 from safelaunch.checks.answers import NotKnown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from safelaunch.analysis.option_roles import NamedArgument
     from safelaunch.checks.context import HostContext
     from safelaunch.model import Args, Job
 
@@ -33,21 +34,14 @@ _ALIKE = 0.6  # ratio of difflib
 def output_folders(host: HostContext) -> list[str]:
     """Return the folders that the job's arguments or environment name for its output."""
     env = {name: var.value for name, var in host.plan.env.items() if isinstance(var.value, str)}
-    return _paths(
-        _folder(output.value)
-        for args in job_options.program_args(host.job)
-        for output in option_roles.output_folders(args, env)
-    )
+    arguments = job_options.program_args(host.job)
+    return _paths(_folder(o.value) for a in arguments for o in option_roles.output_folders(a, env))
 
 
 def result_folders(arguments: Iterable[Args]) -> list[str]:
     """Return the folders of results that no two runs should share."""
-    return _paths(
-        _folder(output.value)
-        for args in arguments
-        for output in option_roles.output_folders(args, {})
-        if not output.option.endswith(_SHARED)
-    )
+    outputs = (o for args in arguments for o in option_roles.output_folders(args, {}))
+    return _paths(_folder(o.value) for o in outputs if not o.option.endswith(_SHARED))
 
 
 def _folder(path: str) -> str:
@@ -55,47 +49,39 @@ def _folder(path: str) -> str:
     return posixpath.dirname(path) or "." if _FILE.search(path) else path
 
 
+def _select(job: Job, role: Callable[[Args], Iterable[NamedArgument]]) -> list[NamedArgument]:
+    """Return the arguments of the job's program with a role."""
+    return [arg for args in job_options.program_args(job) for arg in role(args)]
+
+
 def model_args(job: Job) -> list[str]:
     """Return the models in the job's arguments: paths, and ids of a hub; no tokenizers."""
-    return _paths(arg.value for arg in _models(job) if not arg.option.startswith("tokenizer"))
+    models = _select(job, option_roles.model_paths)
+    return _paths(arg.value for arg in models if not arg.option.startswith("tokenizer"))
 
 
 def has_tokenizer(job: Job) -> bool:
     """Whether the arguments name a tokenizer apart from the model."""
-    return any(arg.option.startswith("tokenizer") for arg in _models(job))
-
-
-def _models(job: Job) -> list[option_roles.NamedArgument]:
-    return [m for args in job_options.program_args(job) for m in option_roles.model_paths(args)]
+    models = _select(job, option_roles.model_paths)
+    return any(arg.option.startswith("tokenizer") for arg in models)
 
 
 def hub_ids(job: Job) -> list[tuple[str, str]]:
     """Return (kind, id) of each model and data set in the arguments that looks like a hub id."""
-    named = [("models", arg.value) for arg in _models(job)]
-    for args in job_options.program_args(job):
-        named += [("datasets", arg.value) for arg in option_roles.dataset_paths(args)]
-    return [
-        (kind, id_) for kind, id_ in dict.fromkeys(named) if option_roles.looks_like_hub_id(id_)
-    ]
+    named = [("models", arg.value) for arg in _select(job, option_roles.model_paths)]
+    named += [("datasets", arg.value) for arg in _select(job, option_roles.dataset_paths)]
+    return [pair for pair in dict.fromkeys(named) if option_roles.looks_like_hub_id(pair[1])]
 
 
 def checkpoints(job: Job) -> list[str]:
     """Return the checkpoints that the job's arguments resume from."""
-    return _paths(
-        arg.value
-        for args in job_options.program_args(job)
-        for arg in option_roles.resume_paths(args)
-        if arg.value.lower() not in ("latest", "last", "best")
-    )
+    paths = _paths(arg.value for arg in _select(job, option_roles.resume_paths))
+    return [path for path in paths if path.lower() not in ("latest", "last", "best")]
 
 
 def config_files(job: Job) -> list[str]:
     """Return the configuration files in the job's arguments."""
-    return _paths(
-        arg.value
-        for args in job_options.program_args(job)
-        for arg in option_roles.config_files(args)
-    )
+    return _paths(arg.value for arg in _select(job, option_roles.config_files))
 
 
 def _paths(values: Iterable[str]) -> list[str]:
@@ -112,9 +98,6 @@ def is_path(text: str) -> bool:
 def is_glob(text: str) -> bool:
     """Whether a path has glob characters."""
     return _MAGIC.search(text) is not None
-
-
-# -- where paths are -------------------------------------------------------------------------------
 
 
 def absolute(host: HostContext, path: str) -> str:

@@ -27,18 +27,12 @@ class ProjectFiles:
     """The project's text on this machine. Nothing of it is run."""
 
     def __init__(
-        self, job: Job | None, local_path: Callable[[str], str | None], *, is_quick: bool
+        self, job: Job, local_path: Callable[[str], str | None], *, is_quick: bool
     ) -> None:
-        self._optional_job = job
+        self._job = job
         self._local_path = local_path
         self._is_quick = is_quick
         self._trees: Any = None
-
-    @property
-    def _job(self) -> Job:
-        if self._optional_job is None:
-            raise NotKnown("there is no job")
-        return self._optional_job
 
     @cached_property
     def script(self) -> str | None:

@@ -57,7 +57,7 @@ def attach_answers(context: CheckContext, replies: Sequence[HostReply]) -> Check
     hosts = []
     for host, (facts, parts, questions) in zip(context.hosts, replies, strict=True):
         answers = {
-            question: parts.get(f"ask.{index}", {"skip": "the machine did not say"})
+            question: parts.get(f"ask.{index}", {"skip": "the machine did not answer"})
             for index, question in enumerate(questions)
         }
         hosts.append(replace(host, facts=facts, answers=answers))

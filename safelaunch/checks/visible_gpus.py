@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch import environ, launchers
+from safelaunch import environ
 from safelaunch.checks.answers import NotKnown
 from safelaunch.checks.job_options import inherited_environ
 
@@ -125,11 +125,6 @@ def is_other_vendor(host: HostContext) -> bool:
     """Whether the host computes on GPUs of another vendor than NVIDIA."""
     others = host.get("gpus", "other_tools") and not host.get("gpus", "cards")
     return bool(host.get("torch", "hip") or others)
-
-
-def one_per_rank(host: HostContext) -> bool:
-    """Whether the launcher starts ranks of which each takes the GPU of its local rank."""
-    return launchers.load(host.job.launcher).binds_gpus(host.job)
 
 
 def ranks(host: HostContext, visible: VisibleGpus) -> int:

@@ -7,13 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
-from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
+from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from safelaunch.checks.context import CheckContext, HostContext
 
 # why the probe (runtime/facts.py) got no answer from an interpreter; other reasons may be a slow
@@ -121,11 +119,7 @@ def _modules(host: HostContext) -> dict[str, str]:
     return launchers.load(host.job.launcher).imports(host.job) if host.runs_python else {}
 
 
-def _launcher_questions(host: HostContext) -> Iterator[Question]:
-    return (("module", name) for name in _modules(host))
-
-
-@check("launcher", asks=_launcher_questions, quick=True)
+@check("launcher", asks=lambda host: [("module", name) for name in _modules(host)], quick=True)
 def launcher(host: HostContext) -> Answer | None:
     """Whether the interpreter finds the launcher."""
     packages = _modules(host)

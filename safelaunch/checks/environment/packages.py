@@ -30,9 +30,6 @@ _ENVIRONMENTS = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml
 _SPECIFIED = "https://packaging.python.org/en/latest/specifications/dependency-specifiers/"
 
 
-# -- the project's pins ----------------------------------------------------------------------------
-
-
 @check("requirements", needs=("python",), source=_SPECIFIED)
 def project_pins(host: HostContext) -> Answer | None:
     """Whether the installed packages meet the project's own pins."""
@@ -155,8 +152,6 @@ def _marker_environment(host: HostContext) -> dict[str, str]:
     }
 
 
-# -- what the job's options need -------------------------------------------------------------------
-
 # option, value (a regular expression; empty: a switch that is not off), module (empty: the value)
 _OPTIONS = (
     ("report_to", "wandb|tensorboard|mlflow|swanlab|comet_ml", ""),
@@ -206,11 +201,7 @@ def _wandb_mode(host: HostContext) -> str:
     return (job_options.variable(host, "WANDB_MODE") or "").lower()
 
 
-def _module_questions(host: HostContext) -> Iterator[Question]:
-    return (("module", name) for name in _needed_modules(host))
-
-
-@check("asked-packages", asks=_module_questions)
+@check("asked-packages", asks=lambda host: [("module", name) for name in _needed_modules(host)])
 def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
     """Whether the packages that the job's options need are installed."""
     needed = _needed_modules(host)

@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
 INDEX = "https://download.pytorch.org/whl/"
 SOURCE = "https://pytorch.org/get-started; pytorch issue 172352, PR 175253"
-# modules whose package has another name
-PROJECTS = {"swift": "ms-swift", "flash_attn": "flash-attn", "liger_kernel": "liger-kernel",
-            "transformer_engine": "transformer-engine[pytorch]", "comet_ml": "comet-ml",
-            "realhf": "areal"}  # fmt: skip
+# module -> what to install, where PyPI has another name for it or another package under it
+PROJECTS = {
+    "PIL": "pillow", "Levenshtein": "python-Levenshtein", "attr": "attrs",
+    "bs4": "beautifulsoup4", "comet_ml": "comet-ml", "cv2": "opencv-python",
+    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "flash_attn": "flash-attn",
+    "google": "protobuf", "hydra": "hydra-core", "liger_kernel": "liger-kernel",
+    "pytorch_lightning": "pytorch-lightning", "realhf": "areal", "rouge_score": "rouge-score",
+    "sentence_transformers": "sentence-transformers", "serial": "pyserial",
+    "skimage": "scikit-image", "sklearn": "scikit-learn", "swift": "ms-swift",
+    "transformer_engine": "transformer-engine[pytorch]", "yaml": "pyyaml",
+}  # fmt: skip
 _OLDEST_GLIBC = 17  # manylinux2014 is manylinux_2_17
 _REINSTALL = "--force-reinstall"  # else pip leaves another build of the same version in place
 _SYSTEM = ("/usr", "/usr/local")

@@ -9,12 +9,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import job_options, visible_gpus
-from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
+from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.environment import cuda_compat, pip_commands
 from safelaunch.checks.registry import check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from safelaunch.checks.context import HostContext
     from safelaunch.checks.visible_gpus import Gpu
@@ -36,9 +36,6 @@ def _may_use_torch(host: HostContext) -> bool:
 def _fail_or_warn(host: HostContext) -> Callable[..., Answer]:
     """Return `fail` where the job certainly needs CUDA, else `warn`."""
     return fail if host.node is not None and visible_gpus.needs_gpu(host) else warn
-
-
-# -- torch -----------------------------------------------------------------------------------------
 
 
 @check("torch-build", job=False, source=pip_commands.SOURCE)
@@ -113,11 +110,7 @@ def _capability(host: HostContext, gpu: Gpu) -> tuple[int, int]:
     return capability
 
 
-def _compat_questions(_: HostContext) -> Iterator[Question]:
-    yield ("path", _COMPAT)
-
-
-@check("torch-driver", job=False, asks=_compat_questions, source=cuda_compat.DRIVERS)
+@check("torch-driver", job=False, asks=lambda _: [("path", _COMPAT)], source=cuda_compat.DRIVERS)
 def torch_driver(host: HostContext) -> Answer | None:
     """Whether the driver is new enough for the CUDA that torch was built with."""
     if not _may_use_torch(host) or not (host.get("gpus", "driver") or host.get("gpus", "cards")):
@@ -147,9 +140,6 @@ def _has_compat(host: HostContext) -> bool:
         return "compat" in (path or "") or host.answer("path", _COMPAT)["kind"] is not None
     except NotKnown:
         return True  # it cannot be ruled out
-
-
-# -- NCCL ------------------------------------------------------------------------------------------
 
 
 @check("nccl-build", job=False, source=cuda_compat.NCCL)

@@ -130,8 +130,6 @@ def _missing_fields(gpus: Sequence[Gpu]) -> Iterator[Answer]:
             return
 
 
-# -- other users of the GPUs -----------------------------------------------------------------------
-
 _SHOWN = 4  # processes
 
 
@@ -175,10 +173,7 @@ def _unused_gpus(host: HostContext, used: set[str], needed: int) -> str | None:
 
 
 @check(
-    "gpu-sets",
-    asks=lambda _: [("runs",)],
-    quick=True,
-    source="AReaL and ms-swift documentation",
+    "gpu-sets", asks=lambda _: [("runs",)], quick=True, source="AReaL and ms-swift documentation"
 )
 def sets(host: HostContext) -> Answer | None:
     """Whether no live run of safelaunch uses GPUs of this job: a trainer and its server, say."""

@@ -7,8 +7,9 @@ that the job needs.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.registry import check
@@ -35,9 +36,6 @@ def _devices(_: HostContext) -> list[Question]:
     return [("path", device) for device in _DEVICES]
 
 
-# -- number ----------------------------------------------------------------------------------------
-
-
 @check("gpu-count", asks=_devices, needs=("gpus",), quick=True, source=_CUDA_GUIDE)
 def count(host: HostContext) -> Answer | None:
     """Whether each rank that needs a GPU has one."""
@@ -48,8 +46,8 @@ def count(host: HostContext) -> Answer | None:
     if not total:
         return _no_gpus(host) if is_needed else None
     visible = visible_gpus.visible(host)
-    ranks = visible_gpus.ranks(host, visible) if visible_gpus.one_per_rank(host) else 1
-    needed = max(ranks, 1)
+    one_per_rank = launchers.load(host.job.launcher).binds_gpus(host.job)
+    needed = max(visible_gpus.ranks(host, visible), 1) if one_per_rank else 1
     if is_needed is None and not visible.gpus:
         return None
     if len(visible.gpus) < needed:
@@ -58,7 +56,7 @@ def count(host: HostContext) -> Answer | None:
     if visible.missing:
         hint = _selection(host, visible, max(len(visible.gpus), 1))
         return warn(_missing(host, visible), hint)
-    who = f"{needed} rank{'s' * (needed > 1)}" if visible_gpus.one_per_rank(host) else "the job"
+    who = f"{needed} rank{'s' * (needed > 1)}" if one_per_rank else "the job"
     return ok(f"{len(visible.gpus)} of {total} GPUs for {who}")
 
 
@@ -163,9 +161,6 @@ def slices(host: HostContext) -> Answer | None:
     )
 
 
-# -- profile ---------------------------------------------------------------------------------------
-
-
 @check("profile-fits", job=False, needs=("gpus",), quick=True)
 def profile_fits(host: HostContext) -> Answer | None:
     """Whether the profile is for the GPUs that the job uses; else names the right one."""
@@ -262,22 +257,14 @@ def profile_facts(host: HostContext) -> Answer | None:
     )
 
 
-# -- precision -------------------------------------------------------------------------------------
-
-
-class _Precision(NamedTuple):
-    least: tuple[int, int]  # compute capability
-    below: str  # what happens below it
-    source: str
-
-
+# least compute capability, what happens below it, source
 _PRECISIONS = {
-    "bf16": _Precision(
+    "bf16": (
         (8, 0),
         "bf16 is refused there, or emulated and slow",
         "NVIDIA CUDA programming guide, compute capabilities; accelerate, is_bf16_available",
     ),
-    "fp8": _Precision(
+    "fp8": (
         (8, 9),
         "FP8 is refused there, or ignored",
         "Transformer Engine documentation; accelerate, check_cuda_fp8_capability",
@@ -299,17 +286,17 @@ def precision(host: HostContext) -> Answer | None:
     ]
     if not capabilities:
         raise NotKnown("the compute capability of the GPUs is not known")
-    rule = _PRECISIONS[name]
+    least, problem, source = _PRECISIONS[name]
     lowest = min(capability for capability, _ in capabilities)
-    old = [gpu for capability, gpu in capabilities if capability < rule.least]
+    old = [gpu for capability, gpu in capabilities if capability < least]
     if not old:
         return ok(f"compute capability {lowest[0]}.{lowest[1]} has {name}")
-    other = "bf16" if name == "fp8" and lowest >= _PRECISIONS["bf16"].least else "fp16"
+    other = "bf16" if name == "fp8" and lowest >= _PRECISIONS["bf16"][0] else "fp16"
     return warn(
         f"`{words}`, and {visible_gpus.names(old)} has compute capability "
-        f"{old[0]['compute_capability']}: {rule.below}",
+        f"{old[0]['compute_capability']}: {problem}",
         _other_precision(host, key, words, other),
-        rule.source,
+        source,
     )
 
 

@@ -170,9 +170,6 @@ def _enlarge(host: HostContext, size: int) -> str:
     return f"`sudo mount -o remount,size={gib}G /dev/shm`; in a container `--shm-size={gib}g`"
 
 
-# -- disks -----------------------------------------------------------------------------------------
-
-
 def _outputs(host: HostContext) -> list[tuple[str, str]]:
     """Return what the job writes, and where."""
     job, outputs = host.job, [("the working directory", host.cwd)]
@@ -241,9 +238,6 @@ def disks_full(host: HostContext) -> Iterator[Answer]:
             f"`du -xh --max-depth=2 {disk.get('path')} | sort -h | tail` shows what fills it; "
             "remove what you do not need",
         )
-
-
-# -- cores and limits ------------------------------------------------------------------------------
 
 
 @check("cores", needs=("cores",), quick=True)

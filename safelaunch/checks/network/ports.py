@@ -176,11 +176,7 @@ def servers_of(job: Job) -> list[Server]:
     return list(dict.fromkeys(servers))
 
 
-def _port_questions(host: HostContext) -> Iterable[Question]:
-    return [("port", entry.port) for entry in fixed_ports(host)]
-
-
-@check("ports", asks=_port_questions, quick=True)
+@check("ports", asks=lambda host: [("port", p.port) for p in fixed_ports(host)], quick=True)
 def ports(host: HostContext) -> Iterator[Answer]:
     """Whether fixed ports that the job, its launcher or its engines bind are free."""
     free = []

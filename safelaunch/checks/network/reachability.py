@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch import launchers
 from safelaunch.checks import job_options
-from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
+from safelaunch.checks.answers import Answer, fail, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.network.ports import servers_of
 from safelaunch.checks.registry import check
@@ -26,11 +26,7 @@ def _master_addresses(host: HostContext) -> Iterable[tuple[str, str]]:
     return launchers.load(host.job.launcher).rendezvous(host.job, host.plan.env).addresses
 
 
-def _name_questions(host: HostContext) -> Iterable[Question]:
-    return [("name", name) for name, _ in _master_addresses(host)]
-
-
-@check("master-address", asks=_name_questions)
+@check("master-address", asks=lambda host: [("name", n) for n, _ in _master_addresses(host)])
 def master_address(host: HostContext) -> Iterator[Answer]:
     """Whether the job's own address of node 0 is that machine on every node."""
     for name, setting in _master_addresses(host):
@@ -57,11 +53,7 @@ def _is_loopback(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
-def _hostname_questions(host: HostContext) -> Iterable[Question]:
-    return [("hostname",)] if host.job.topology.nodes > 1 else []
-
-
-@check("own-name", asks=_hostname_questions)
+@check("own-name", asks=lambda host: [("hostname",)] if host.job.topology.nodes > 1 else [])
 def own_name(host: HostContext) -> Answer | None:
     """Whether the machine's own name is no loopback address if other nodes use it."""
     job, env = host.job, host.plan.env

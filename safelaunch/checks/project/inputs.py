@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 _SHOWN = 5  # of several paths
 
 
-# -- the program -----------------------------------------------------------------------------------
-
-
 @check("workdir", asks=lambda _: [("path", ".")])
 def workdir(host: HostContext) -> Answer | None:
     """Whether the folder that the job runs in exists: a start refuses without it.
@@ -132,9 +129,6 @@ def _is_in_project(host: HostContext, package: str, where: str) -> bool:
     return any(where.startswith(posixpath.join(folder, package) + "/") for folder in folders)
 
 
-# -- configurations and inputs ---------------------------------------------------------------------
-
-
 def _configs(host: HostContext) -> list[tuple[str, bool]]:
     """Return the configuration files that a job names, and whether its launcher reads them."""
     options = job_options.parse(host.job.launcher_args)
@@ -143,11 +137,7 @@ def _configs(host: HostContext) -> list[tuple[str, bool]]:
     return [*((path, True) for path in own), *((path, False) for path in files)]
 
 
-def _config_questions(host: HostContext) -> Iterable[Question]:
-    return [("path", path) for path, _ in _configs(host)]
-
-
-@check("configs", asks=_config_questions, quick=True)
+@check("configs", asks=lambda host: [("path", path) for path, _ in _configs(host)], quick=True)
 def configs(host: HostContext) -> Iterator[Answer]:
     """Whether the configuration files that the arguments name exist."""
     existing = []
@@ -206,9 +196,6 @@ def _wrong_matches(host: HostContext, entry: Input, count: int, matches: list[st
         f"{what} {count} paths match {path}: {', '.join(matches[:_SHOWN])}{more}",
         f"write {matches[0]} instead, at {entry.origin}, or another of them",
     )
-
-
-# -- checkpoints -----------------------------------------------------------------------------------
 
 
 def _checkpoint_questions(host: HostContext) -> Iterator[Question]:

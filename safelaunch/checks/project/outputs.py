@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 _FEW_INODES = 1000
 
 
-# -- space and permission --------------------------------------------------------------------------
-
-
-def _output_questions(host: HostContext) -> Iterable[Question]:
-    return [("room", path) for path in job_paths.output_folders(host)]
-
-
-@check("outputs", asks=_output_questions)
+@check("outputs", asks=lambda host: [("room", p) for p in job_paths.output_folders(host)])
 def outputs(host: HostContext) -> Iterator[Answer]:
     """Whether the folders of the results are writable, and have space."""
     writable = []
@@ -112,9 +105,6 @@ def log(host: HostContext) -> Answer | None:
     return ok(f"{path} can be created")
 
 
-# -- earlier results -------------------------------------------------------------------------------
-
-
 def _protected_output(host: HostContext) -> str | None:
     """Return the output folder of a script that refuses one that is not empty."""
     job = host.job
@@ -173,11 +163,7 @@ def _leftovers(host: HostContext) -> list[tuple[str, str, str]]:
     return [entry for entry in leftovers if not job_paths.is_glob(entry[0].replace("*", ""))]
 
 
-def _leftover_questions(host: HostContext) -> Iterable[Question]:
-    return [("glob", pattern) for pattern, _, _ in _leftovers(host)]
-
-
-@check("leftovers", asks=_leftover_questions)
+@check("leftovers", asks=lambda host: [("glob", glob) for glob, _, _ in _leftovers(host)])
 def leftovers(host: HostContext) -> Iterator[Answer]:
     """Whether no results of an earlier evaluation are where this one's are collected."""
     for pattern, what, hint in _leftovers(host):
@@ -187,8 +173,6 @@ def leftovers(host: HostContext) -> Iterator[Answer]:
         else:
             yield ok(f"nothing matches {pattern}")
 
-
-# -- other runs ------------------------------------------------------------------------------------
 
 _NAMES = ("experiment_name", "trial_name", "trainer.experiment_name", "trainer.project_name")
 
@@ -230,9 +214,6 @@ def _clash(host: HostContext, run: Mapping[str, Any]) -> str:
     if run.get("name") == host.job.name and is_same and cwd == host.cwd:
         return "is the same job with the same arguments"
     return ""
-
-
-# -- several machines ------------------------------------------------------------------------------
 
 
 def shared_folders(context: CheckContext) -> list[str]:

@@ -8,9 +8,9 @@ import os
 from typing import TYPE_CHECKING
 
 from safelaunch.checks import job_paths
-from safelaunch.checks.answers import Answer, NotKnown, Question, ok, skip, warn
+from safelaunch.checks.answers import Answer, NotKnown, ok, skip, warn
+from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.registry import check
-from safelaunch.script import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,52 +34,23 @@ _PROJECT_NAMES = frozenset(
     }
 )
 
-# import name -> what to install, where PyPI has another name for it or another package under it
-_PACKAGES = {
-    "cv2": "opencv-python",
-    "yaml": "pyyaml",
-    "PIL": "pillow",
-    "sklearn": "scikit-learn",
-    "skimage": "scikit-image",
-    "bs4": "beautifulsoup4",
-    "dotenv": "python-dotenv",
-    "flash_attn": "flash-attn",
-    "swift": "ms-swift",
-    "Levenshtein": "python-Levenshtein",
-    "google": "protobuf",
-    "hydra": "hydra-core",
-    "attr": "attrs",
-    "dateutil": "python-dateutil",
-    "serial": "pyserial",
-    "sentence_transformers": "sentence-transformers",
-    "pytorch_lightning": "pytorch-lightning",
-    "rouge_score": "rouge-score",
-}
 
-
-# -- imports ---------------------------------------------------------------------------------------
-
-
-def _import_questions(host: HostContext) -> Iterable[Question]:
-    return [("module", module.name) for module in _required(host.context)]
-
-
-def _required(context: CheckContext) -> list[ImportedModule]:
+def _required(host: HostContext) -> list[ImportedModule]:
     """Return the modules that the program cannot start without. Raises NotKnown."""
-    imports = context.project_files.imports
+    imports = host.context.project_files.imports
     if imports.path_changed is not None:
         raise NotKnown(f"{imports.path_changed} changes where modules are searched")
     modules = [m for m in (*imports.third_party, *imports.standard) if m.is_required]
     return modules[:_MAX_MODULES]
 
 
-@check("imports", asks=_import_questions, quick=True)
+@check("imports", asks=lambda host: [("module", m.name) for m in _required(host)], quick=True)
 def imports(host: HostContext) -> Answer | None:
     """Whether the interpreter finds the modules that the program always imports."""
     context = host.context
     if context.project_files.script is None:
         return None
-    modules = _required(context)
+    modules = _required(host)
     missing = [m for m in modules if not host.answer("module", m.name)["found"]]
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -108,10 +79,9 @@ def _provide_modules(host: HostContext, names: Sequence[str]) -> str:
     lost = ", ".join(f"`{name}`" for name in names if name in _PROJECT_NAMES)
     if lost:
         hints.append(f"add the project's {lost}, or name its folder: `pythonpath:`")
-    packages = [_PACKAGES.get(name, name) for name in names if name not in _PROJECT_NAMES]
-    if packages:
-        python = quote(host.get("python", "executable") or host.interpreter or "python3")
-        install = f"`{python} -m pip install {' '.join(packages)}`"
+    external = [name for name in names if name not in _PROJECT_NAMES]
+    if external:
+        install = pip_commands.install(host, external)
         hints.append(f"{install}; or name an interpreter that has them with `python:`")
     return "; ".join(hints)
 
@@ -191,9 +161,6 @@ def _as_module(context: CheckContext) -> str:
         return "`module: package.name`"
     path = "" if folder == root else f" with `pythonpath: {_search_path(context, [folder])}`"
     return f"`module: {name}`{path}"
-
-
-# -- options and settings --------------------------------------------------------------------------
 
 
 @check("flags", once=True, quick=True)

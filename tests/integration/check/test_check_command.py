@@ -28,11 +28,11 @@ def far(place: Place, server: Sshd) -> Place:
     return place
 
 
-def results(place: Place, *words: str, code: int = 0) -> dict[str, dict[str, Any]]:
+def check_results(place: Place, *words: str, code: int = 0) -> dict[str, dict[str, Any]]:
     """Return what `check --json` says, the last result of each check."""
-    found = place.json("check", *words, code=code)
-    assert found["version"] == 1
-    return {one["id"]: one for one in found["results"]}
+    results = place.json("check", *words, code=code)
+    assert results["version"] == 1
+    return {each["id"]: each for each in results["results"]}
 
 
 def bare_python(place: Place) -> Path:
@@ -54,13 +54,13 @@ def without_torch(place: Place) -> str:
 
 
 def test_a_machine_without_a_job_is_checked(place: Place) -> None:
-    found = place.json("check")["results"]
-    assert found
-    assert {one["family"] for one in found} <= {"environment", "hardware", "network", "project"}
-    assert set(found[0]) == {"id", "family", "host", "status", "evidence", "hint", "source"}
+    results = place.json("check")["results"]
+    assert results
+    assert {each["family"] for each in results} <= {"environment", "hardware", "network", "project"}
+    assert set(results[0]) == {"id", "family", "host", "status", "evidence", "hint", "source"}
 
 
-def test_a_job_that_can_start_is_told_in_one_line(place: Place) -> None:
+def test_a_job_that_can_start_is_reported_in_one_line(place: Place) -> None:
     done = place.cli("check", place.job("print('up')\n"))
     assert done.stdout.count("\n") == 1
     assert "passed" in done.stdout
@@ -68,16 +68,16 @@ def test_a_job_that_can_start_is_told_in_one_line(place: Place) -> None:
 
 def test_a_job_without_its_launcher_is_refused_with_what_to_install(place: Place) -> None:
     job = without_torch(place)
-    found = results(place, job, code=3)
-    assert found["launcher"]["status"] == "fail"
-    assert "-m pip install torch" in found["launcher"]["hint"]
+    results = check_results(place, job, code=3)
+    assert results["launcher"]["status"] == "fail"
+    assert "-m pip install torch" in results["launcher"]["hint"]
 
 
 def test_what_matters_most_stands_first(place: Place) -> None:
     program = "import nothing_of_this_name\n"
     python = str(bare_python(place))
     job = place.job(program, launcher="torchrun", processes=1, python=python)
-    statuses = [one["status"] for one in place.json("check", job, code=3)["results"]]
+    statuses = [each["status"] for each in place.json("check", job, code=3)["results"]]
     order = ["fail", "warn", "skip", "ok"]
     assert statuses == sorted(statuses, key=order.index)
     assert {"fail", "warn"} <= set(statuses)
@@ -115,9 +115,9 @@ def test_a_check_changes_nothing_in_the_project(place: Place) -> None:
 def test_a_script_that_is_missing_is_found_beside_all_else(place: Place) -> None:
     job = place.job("", script="trian.py", inputs=["data/train.jsonl"])
     place.write("train.py", "")
-    found = results(place, job, code=3)
-    assert {found[one]["status"] for one in ("script", "inputs")} == {"fail"}
-    assert "did you mean `train.py`?" in found["script"]["hint"]
+    results = check_results(place, job, code=3)
+    assert {results[each]["status"] for each in ("script", "inputs")} == {"fail"}
+    assert "did you mean `train.py`?" in results["script"]["hint"]
     assert "trian.py" in place.cli("run", job, code=2).stderr
 
 
@@ -127,31 +127,31 @@ def test_a_job_that_is_no_job_is_a_wrong_use(place: Place) -> None:
 
 
 def test_a_job_for_this_machine_by_name_is_checked_here(place: Place) -> None:
-    assert results(place, place.job("print('up')\n", hosts=["localhost"]))["script"]
+    assert check_results(place, place.job("print('up')\n", hosts=["localhost"]))["script"]
     refused = place.cli("check", "--host", "localhost", code=2)
     assert "hint: leave out `--host`" in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "hint"),
     [
         ("gpu7.invalid", "did you mean `gpu1.invalid`? else `safelaunch hosts add gpu7.invalid "),
         ("some-workstation.lab.invalid", "known are gpu1.invalid; `safelaunch hosts add some-"),
         ("gpu1.invalid", "correct `address:` of `gpu1.invalid` in hosts.yaml"),
     ],
 )
-def test_a_host_that_nobody_knows_is_named_with_what_cures_it(
-    name: str, said: str, place: Place
+def test_a_host_that_is_unknown_is_named_with_what_cures_it(
+    name: str, hint: str, place: Place
 ) -> None:
     place.write("hosts.yaml", "hosts: {gpu1.invalid: {address: nowhere.invalid}}\n")
-    found = results(place, "--hosts", "hosts.yaml", "--host", name, code=4)
-    assert found["reached"]["hint"].startswith(said)
+    results = check_results(place, "--hosts", "hosts.yaml", "--host", name, code=4)
+    assert results["reached"]["hint"].startswith(hint)
 
 
 def test_an_nvidia_smi_that_hangs_does_not_hold_up_a_check(place: Place) -> None:
     place.hanging("nvidia-smi")
-    found = place.json("check", code=None)["results"]  # within its deadline
-    assert any("did not end within 10 s" in one["evidence"] for one in found)
+    results = place.json("check", code=None)["results"]  # within its deadline
+    assert any("did not end within 10 s" in each["evidence"] for each in results)
 
 
 # -- before a start --------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_names_that_the_terminal_cannot_show_are_no_error(place: Place) -> None:
             pass
     place.env["PYTHONIOENCODING"] = "utf-8:strict"
     job = place.job("print('up')\n", inputs=["*.bin"])
-    assert "2 paths fit *.bin: a\\n.bin, \\udcff.bin" in place.cli("run", job, code=3).stderr
+    assert "2 paths match *.bin: a\\n.bin, \\udcff.bin" in place.cli("run", job, code=3).stderr
     assert "a\\n.bin" in " ".join(place.cli("check", job, code=3).stdout.split())
 
 
@@ -218,26 +218,26 @@ def test_a_dry_run_checks_nothing(place: Place) -> None:
 @needs_sshd
 def test_a_host_is_checked_for_a_job_of_this_machine(far: Place) -> None:
     job = far.job("print('up')\n", python=None)
-    found = results(far, "--host", "gpu1", job)
-    assert {one["host"] for one in found.values()} <= {"gpu1", None}
-    assert found["script"]["status"] == "ok"
+    result = check_results(far, "--host", "gpu1", job)
+    assert {each["host"] for each in result.values()} <= {"gpu1", None}
+    assert result["script"]["status"] == "ok"
 
 
 @needs_sshd
 def test_a_script_that_is_missing_is_found_for_a_host_too(far: Place) -> None:
     job = far.job("", python=None, script="trian.py")
     far.write("train.py", "")
-    found = results(far, "--host", "gpu1", job, code=3)
-    assert found["script"]["status"] == "fail"
-    assert "did you mean `train.py`?" in found["script"]["hint"]
+    results = check_results(far, "--host", "gpu1", job, code=3)
+    assert results["script"]["status"] == "fail"
+    assert "did you mean `train.py`?" in results["script"]["hint"]
 
 
 @needs_sshd
 def test_a_host_that_does_not_answer_does_not_hide_the_others(far: Place) -> None:
-    found = far.json("check", "--host", "gpu1", "--host", "gone", code=4)["results"]
-    assert found[0]["host"] == "gone"
-    assert found[0]["status"] == "fail"
-    assert any(one["host"] == "gpu1" and one["status"] == "ok" for one in found)
+    results = far.json("check", "--host", "gpu1", "--host", "gone", code=4)["results"]
+    assert results[0]["host"] == "gone"
+    assert results[0]["status"] == "fail"
+    assert any(each["host"] == "gpu1" and each["status"] == "ok" for each in results)
 
 
 @needs_sshd

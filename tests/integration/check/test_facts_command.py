@@ -52,8 +52,8 @@ def far(place: Place, servers: tuple[Sshd, Sshd]) -> Place:
 
 
 def hosts(place: Place, *words: str, code: int = 0) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = place.json("facts", *words, code=code)["hosts"]
-    return found
+    results: list[dict[str, Any]] = place.json("facts", *words, code=code)["hosts"]
+    return results
 
 
 # -- here ------------------------------------------------------------------------------------------
@@ -68,20 +68,20 @@ def test_this_machine_is_shown_within_80_columns(place: Place) -> None:
 
 
 def test_facts_of_this_machine_are_kept_for_this_user_alone(place: Place) -> None:
-    (found,) = hosts(place)
-    assert (found["host"], found["age"]) == ("localhost", 0.0)
-    kept = place.home / "facts" / "localhost.json"
-    assert json.loads(kept.read_text())["facts"]["cores"] == found["cores"]
-    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    (results,) = hosts(place)
+    assert (results["host"], results["age"]) == ("localhost", 0.0)
+    saved = place.home / "facts" / "localhost.json"
+    assert json.loads(saved.read_text())["facts"]["cores"] == results["cores"]
+    assert stat.S_IMODE(saved.parent.stat().st_mode) == 0o700
 
 
-def test_an_interpreter_that_does_not_exist_is_told_and_no_failure(place: Place) -> None:
-    (found,) = hosts(place, "--python", "/no/such/python")
-    assert found["skipped"]["python"] == "/no/such/python: No such file or directory"
-    assert found["memory"]["total"]
+def test_an_interpreter_that_does_not_exist_is_reported_and_no_failure(place: Place) -> None:
+    (results,) = hosts(place, "--python", "/no/such/python")
+    assert results["skipped"]["python"] == "/no/such/python: No such file or directory"
+    assert results["memory"]["total"]
 
 
-def test_a_machine_whose_nvidia_smi_hangs_is_told_in_time(place: Place) -> None:
+def test_a_machine_whose_nvidia_smi_hangs_is_reported_in_time(place: Place) -> None:
     place.hanging("nvidia-smi")
     done = subprocess.run(
         [sys.executable, "-c", HURRIED, "facts"],
@@ -96,20 +96,20 @@ def test_a_machine_whose_nvidia_smi_hangs_is_told_in_time(place: Place) -> None:
 
 @needs_sshd
 def test_a_host_tells_its_facts(far: Place) -> None:
-    (found,) = hosts(far, "--host", "gpu1")
-    assert (found["host"], found["system"]["kernel"]) == ("gpu1", os.uname().release)
-    assert abs(found["clock_offset"]) < DEADLINE  # it grows with the time that an answer takes
-    assert found["python"]["version"]
+    (results,) = hosts(far, "--host", "gpu1")
+    assert (results["host"], results["system"]["kernel"]) == ("gpu1", os.uname().release)
+    assert abs(results["clock_offset"]) < DEADLINE  # it grows with the time that an answer takes
+    assert results["python"]["version"]
     if USER:
-        assert found["system"]["user"] == USER
+        assert results["system"]["user"] == USER
 
 
 @needs_sshd
 def test_what_was_asked_lately_is_shown_with_its_age_and_refreshed_on_demand(far: Place) -> None:
     hosts(far, "--host", "gpu1")
-    kept = far.home / "facts" / "gpu1.json"
-    told = json.loads(kept.read_text())
-    kept.write_text(json.dumps({**told, "at": time.time() - 300}))
+    saved = far.home / "facts" / "gpu1.json"
+    answers = json.loads(saved.read_text())
+    saved.write_text(json.dumps({**answers, "at": time.time() - 300}))
     assert "probed 5 min ago; --refresh probes again" in far.cli("facts", "--host", "gpu1").stdout
     assert hosts(far, "--host", "gpu1")[0]["age"] == pytest.approx(300, abs=60)
     assert hosts(far, "--host", "gpu1", "--refresh")[0]["age"] == 0.0
@@ -127,9 +127,9 @@ def test_a_spoilt_file_of_facts_is_asked_anew(far: Place, spoilt: str) -> None:
 @needs_sshd
 def test_facts_that_are_old_are_asked_anew(far: Place) -> None:
     hosts(far, "--host", "gpu1")
-    kept = far.home / "facts" / "gpu1.json"
-    told = json.loads(kept.read_text())
-    kept.write_text(json.dumps({**told, "at": time.time() - 3600}))
+    saved = far.home / "facts" / "gpu1.json"
+    answers = json.loads(saved.read_text())
+    saved.write_text(json.dumps({**answers, "at": time.time() - 3600}))
     assert hosts(far, "--host", "gpu1")[0]["age"] == 0.0
 
 
@@ -168,8 +168,8 @@ def together() -> Iterator[str]:
 
 @needs_sshd
 def test_several_hosts_are_asked_beside_each_other(far: Place, together: str) -> None:
-    found = hosts(far, "--host", "gpu1", "--host", "gpu2", "--python", together)
-    assert [bool(host["python"]["version"]) for host in found] == [True, True]
+    results = hosts(far, "--host", "gpu1", "--host", "gpu2", "--python", together)
+    assert [bool(host["python"]["version"]) for host in results] == [True, True]
 
 
 @needs_sshd

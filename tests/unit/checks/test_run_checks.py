@@ -29,15 +29,14 @@ JOB = "launcher: python\nscript: train.py\n"
 
 def declare(work: Any, **changes: Any) -> Check:
     """Return a check that is in no table."""
-    made = Check("made-up", "project", work, None, (), False, False, False, "a source")
-    return made._replace(**changes)
+    check = Check("made-up", "project", work, None, (), False, False, False, "a source")
+    return check._replace(**changes)
 
 
-def answers(work: Any, given: Any = None, **changes: Any) -> list[tuple[str, str]]:
+def answers(work: Any, context: Any = None, **changes: Any) -> list[tuple[str, str]]:
     """Return status and evidence of what a check says of a machine."""
-    case = given or make_context(None, None)
-    found = run.run_check(declare(work, **changes), case)
-    return [(one.status, one.evidence) for one in found]
+    results = run.run_check(declare(work, **changes), context or make_context(None, None))
+    return [(each.status, each.evidence) for each in results]
 
 
 @pytest.fixture
@@ -100,39 +99,40 @@ def test_a_source_of_an_answer_comes_before_that_of_its_check() -> None:
         yield checks_answers.warn("one", "do", "its own")
         yield checks_answers.warn("two", "do")
 
-    found = run.run_check(declare(work), make_context(None, None))
-    assert [one.source for one in found] == ["its own", "a source"]
+    results = run.run_check(declare(work), make_context(None, None))
+    assert [each.source for each in results] == ["its own", "a source"]
 
 
 def test_without_a_job_only_machines_are_judged() -> None:
-    jobs = {one.id for one in registry.declared() if one.job}
-    assert {one.id for one in results_of(make_context(None, None))} & jobs == set()
+    jobs = {each.id for each in registry.declared() if each.job}
+    assert {each.id for each in results_of(make_context(None, None))} & jobs == set()
 
 
 def test_what_matters_most_stands_first(project: Project) -> None:
     job = JOB + "inputs: [no-such-file]\nargs: {output_dir: out}\n"
-    found = [
-        checks_answers.STATUSES.index(one.status) for one in results_of(make_context(project, job))
+    results = [
+        checks_answers.STATUSES.index(each.status)
+        for each in results_of(make_context(project, job))
     ]
-    assert found == sorted(found)
-    assert found[0] == 0
+    assert results == sorted(results)
+    assert results[0] == 0
 
 
 def test_before_a_start_only_quick_checks_are_made(project: Project) -> None:
-    quick = {one.id for one in registry.declared() if one.quick}
-    assert {one.id for one in results_of(make_context(project, JOB, is_quick=True))} <= quick
+    quick = {each.id for each in registry.declared() if each.quick}
+    assert {each.id for each in results_of(make_context(project, JOB, is_quick=True))} <= quick
 
 
 def test_quick_checks_stand_in_the_modules_that_a_start_loads() -> None:
-    modules = {one.function.__module__ for one in registry.declared() if one.quick}
+    modules = {each.function.__module__ for each in registry.declared() if each.quick}
     assert modules == {f"safelaunch.checks.{name}" for name in registry.QUICK}
 
 
 def test_a_question_is_asked_once(project: Project) -> None:
     case = make_context(project, JOB + "inputs: [train.py]\n")
-    wanted = run.questions(case.hosts[0])
-    assert len(wanted) == len(set(wanted))
-    assert ("path", "train.py") in wanted
+    expected = run.questions(case.hosts[0])
+    assert len(expected) == len(set(expected))
+    assert ("path", "train.py") in expected
 
 
 def test_a_check_that_cannot_say_what_it_asks_keeps_no_other_from_asking(
@@ -167,8 +167,8 @@ def test_names_of_any_kind_are_shown_in_one_line() -> None:
 
 def test_machines_that_all_told_nothing_are_not_judged(project: Project) -> None:
     case = make_context(project, JOB)
-    found = machines.results(case, [HostError("it is off")])
-    assert [(one.id, one.status, one.evidence) for one in found] == [
+    results = machines.results(case, [HostError("it is off")])
+    assert [(each.id, each.status, each.evidence) for each in results] == [
         ("reached", "fail", "it is off")
     ]
 
@@ -182,9 +182,9 @@ def test_a_host_is_asked_for_paths_below_its_home_folder(project: Project) -> No
 
 def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> None:
     far = make_context(project, JOB, flags=Flags(remote=True, hosts=("gpu1",)))
-    there = f"~/safelaunch/{project.folder.name}"
+    remote = f"~/safelaunch/{project.folder.name}"
     assert far.local_path("train.py") == str(project.folder / "train.py")
-    assert far.local_path(f"{there}/train.py") == str(project.folder / "train.py")
+    assert far.local_path(f"{remote}/train.py") == str(project.folder / "train.py")
     assert far.local_path("~/data") is None
     assert far.local_path("/data") is None
 
@@ -203,5 +203,5 @@ def test_a_path_of_the_project_on_a_host_is_the_one_here(project: Project) -> No
     ],
 )
 def test_the_last_line_counts_what_passed_and_what_did_not(statuses: list[str], says: str) -> None:
-    found = [CheckResult("x", "project", None, status, "") for status in statuses]
-    assert summary(found, CheckContext()) == f"this machine: {says}"
+    results = [CheckResult("x", "project", None, status, "") for status in statuses]
+    assert summary(results, CheckContext()) == f"this machine: {says}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ACCELERATE = "launcher: accelerate\nscript: train.py\nprocesses: 2\nprofile: cpu\n"
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\nprofile: cpu\n"
 PYTHON = "launcher: python\nscript: train.py\nprofile: cpu\n"
-GONE = {"found": False, "where": None}
+MISSING = {"found": False, "where": None}
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Project:
     return project_at(tmp_path)
 
 
-def found(name: str) -> dict[str, Any]:
+def module_found(name: str) -> dict[str, Any]:
     return {"found": True, "where": f"/envs/rl/lib/python3.10/site-packages/{name}/__init__.py"}
 
 
@@ -84,7 +84,7 @@ def test_an_interpreter_that_does_not_run(
     assert (result.status, words in result.evidence) == (status, True), result
 
 
-def test_an_interpreter_that_does_not_run_is_told(project: Project) -> None:
+def test_an_interpreter_that_does_not_run_is_reported(project: Project) -> None:
     facts = without("/x/bin/python: No such file or directory")
     result = judged(project, PYTHON + "python: /x/bin/python\n", facts)
     assert (result.status, "`python:`" in result.hint) == ("fail", True)
@@ -120,11 +120,11 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize(("job", "told", "status", "words"), MEANT.values(), ids=MEANT)
+@pytest.mark.parametrize(("job", "facts", "status", "words"), MEANT.values(), ids=MEANT)
 def test_whether_it_is_the_one_that_was_meant(
-    project: Project, job: str, told: dict[str, Any], status: str, words: str
+    project: Project, job: str, facts: dict[str, Any], status: str, words: str
 ) -> None:
-    result = judged(project, PYTHON + job, box(python=told))
+    result = judged(project, PYTHON + job, box(python=facts))
     assert (result.status, words in result.evidence) == (status, True), result
 
 
@@ -158,14 +158,14 @@ def test_a_machine_alone_is_judged_too() -> None:
 def launcher(
     project: Project, job: str, answers: dict[str, Any], facts: dict[str, Any], **more: Any
 ) -> CheckResult:
-    told = Known({("module", name): one for name, one in answers.items()})
-    return result_of(make_context(project, job, facts=facts, answers=told, **more), "launcher")
+    replies = Known({("module", name): each for name, each in answers.items()})
+    return result_of(make_context(project, job, facts=facts, answers=replies, **more), "launcher")
 
 
 def test_a_launcher_that_is_there(project: Project) -> None:
-    told = {"accelerate": found("accelerate"), "torch": found("torch")}
+    answers = {"accelerate": module_found("accelerate"), "torch": module_found("torch")}
     facts = box(python=python({"accelerate": "1.2.1", "torch": "2.8.0"}))
-    result = launcher(project, ACCELERATE, told, facts)
+    result = launcher(project, ACCELERATE, answers, facts)
     assert result.status == "ok"
     assert result.evidence == f"{PATH} has accelerate 1.2.1, torch 2.8.0"
 
@@ -173,40 +173,44 @@ def test_a_launcher_that_is_there(project: Project) -> None:
 def test_a_launcher_that_is_missing_fails_with_the_command_that_installs_it(
     project: Project,
 ) -> None:
-    told = {"accelerate": GONE, "torch": found("torch")}
-    result = launcher(project, ACCELERATE, told, box(python=python()))
+    answers = {"accelerate": MISSING, "torch": module_found("torch")}
+    result = launcher(project, ACCELERATE, answers, box(python=python()))
     assert result.status == "fail"
     assert f"`{PATH} -m pip install accelerate`" in result.hint
 
 
 def test_an_environment_that_has_the_launcher_is_named_first(project: Project) -> None:
-    told = {"accelerate": GONE, "torch": GONE}
-    there = other("/opt/conda/envs/a/bin/python", accelerate="1.2.1", torch="2.8.0")
-    facts = box(python=python(), environments=[other("/opt/b/bin/python", torch="2.1"), there])
-    result = launcher(project, ACCELERATE, told, facts)
+    answers = {"accelerate": MISSING, "torch": MISSING}
+    remote = other("/opt/conda/envs/a/bin/python", accelerate="1.2.1", torch="2.8.0")
+    facts = box(python=python(), environments=[other("/opt/b/bin/python", torch="2.1"), remote])
+    result = launcher(project, ACCELERATE, answers, facts)
     assert result.hint.startswith("`python: /opt/conda/envs/a/bin/python`, which has accelerate")
 
 
 def test_a_folder_of_that_name_is_no_launcher(project: Project) -> None:
-    told = {"torch": {"found": True, "where": "a namespace"}}
-    assert launcher(project, TORCHRUN, told, box(python=python())).status == "fail"
+    answers = {"torch": {"found": True, "where": "a namespace"}}
+    assert launcher(project, TORCHRUN, answers, box(python=python())).status == "fail"
 
 
 def test_a_file_of_the_project_in_the_launchers_place(project: Project) -> None:
-    told = {"torch": {"found": True, "where": "/work/torch.py"}}
-    result = launcher(project, TORCHRUN, told, box(python=python()))
+    answers = {"torch": {"found": True, "where": "/work/torch.py"}}
+    result = launcher(project, TORCHRUN, answers, box(python=python()))
     assert (result.status, result.hint) == ("warn", "rename /work/torch.py")
 
 
 def test_deepspeed_is_part_of_the_launcher_where_it_is_asked_for(project: Project) -> None:
-    told = {"accelerate": found("accelerate"), "torch": found("torch"), "deepspeed": GONE}
+    answers = {
+        "accelerate": module_found("accelerate"),
+        "torch": module_found("torch"),
+        "deepspeed": MISSING,
+    }
     job = ACCELERATE + "launcher_args: {use_deepspeed: true}\n"
-    result = launcher(project, job, told, box(python=python()))
+    result = launcher(project, job, answers, box(python=python()))
     assert (result.status, "`deepspeed`" in result.evidence) == ("fail", True)
 
 
-def test_a_missing_launcher_is_told_before_each_start(project: Project) -> None:
-    result = launcher(project, TORCHRUN, {"torch": GONE}, {}, is_quick=True)
+def test_a_missing_launcher_is_reported_before_each_start(project: Project) -> None:
+    result = launcher(project, TORCHRUN, {"torch": MISSING}, {}, is_quick=True)
     assert (result.status, "-m pip install torch" in result.hint) == ("fail", True)
 
 
@@ -217,42 +221,44 @@ def test_what_needs_no_launcher(project: Project, job: str) -> None:
 
 def test_swift_is_not_the_package_of_that_name(project: Project) -> None:
     job = "launcher: swift\ncommand: [sft]\nprofile: cpu\n"
-    result = launcher(project, job, {"swift": GONE}, box(python=python()))
+    result = launcher(project, job, {"swift": MISSING}, box(python=python()))
     assert "pip install ms-swift" in result.hint
 
 
 # -- commands --------------------------------------------------------------------------------------
 
 
-def site(facts: dict[str, Any], *, is_local: bool = True) -> HostContext:
+def host_context(facts: dict[str, Any], *, is_local: bool = True) -> HostContext:
     case = CheckContext(is_local=is_local, hosts=(HostContext(Host("gpu1"), facts=facts),))
     return run.with_hosts(case, [replace(case.hosts[0], context=case)]).hosts[0]
 
 
 def test_pip_of_the_interpreter_itself() -> None:
-    assert pip_commands.install(site(box(python=python())), ["trl>=0.17"]) == (
+    assert pip_commands.install(host_context(box(python=python())), ["trl>=0.17"]) == (
         f"`{PATH} -m pip install 'trl>=0.17'`"
     )
 
 
 def test_an_environment_without_pip_gets_it_first() -> None:
-    told = python()
-    told["packages"] = {}
-    assert "ensurepip && " in pip_commands.install(site(box(python=told)), ["x"])
-    by_uv = site(box(python=told, tools={"uv": {"path": "/usr/bin/uv", "version": "0.5"}}))
+    answers = python()
+    answers["packages"] = {}
+    assert "ensurepip && " in pip_commands.install(host_context(box(python=answers)), ["x"])
+    by_uv = host_context(
+        box(python=answers, tools={"uv": {"path": "/usr/bin/uv", "version": "0.5"}})
+    )
     assert pip_commands.install(by_uv, ["x"]) == f"`uv pip install --python {PATH} x`"
 
 
 def test_the_systems_python_is_left_alone() -> None:
-    told = python(path="/usr/bin/python3", kind="system")
-    hint = pip_commands.install(site(box(python=told, system=SYSTEM)), ["accelerate"])
+    answers = python(path="/usr/bin/python3", kind="system")
+    hint = pip_commands.install(host_context(box(python=answers, system=SYSTEM)), ["accelerate"])
     assert "`/usr/bin/python3 -m venv /home/me/envs/train && " in hint
     assert hint.endswith("`venv: /home/me/envs/train`")
 
 
 def test_wheels_for_another_machine_have_its_tags() -> None:
     hint = pip_commands.install(
-        site(box(python=python(), system=SYSTEM), is_local=False), ["accelerate"]
+        host_context(box(python=python(), system=SYSTEM), is_local=False), ["accelerate"]
     )
     assert hint.startswith(f"`{PATH} -m pip install accelerate` on gpu1; without internet there")
     assert (
@@ -263,7 +269,7 @@ def test_wheels_for_another_machine_have_its_tags() -> None:
 
 def test_wheels_for_musl() -> None:
     facts = box(python=python(), system={**SYSTEM, "libc": "musl 1.2"})
-    hint = pip_commands.install(site(facts, is_local=False), ["x"])
+    hint = pip_commands.install(host_context(facts, is_local=False), ["x"])
     assert "--platform=musllinux_1_{0..2}_x86_64" in hint
 
 
@@ -279,16 +285,16 @@ TORCHES = {
 }
 
 
-@pytest.mark.parametrize(("driver", "newest", "cards", "wanted"), TORCHES.values(), ids=TORCHES)
-def test_the_torch_for_cards_and_driver(
-    driver: str | None, newest: str | None, cards: list[tuple[int, int]], wanted: tuple[str, str]
+@pytest.mark.parametrize(("driver", "newest", "cards", "expected"), TORCHES.values(), ids=TORCHES)
+def test_the_torch_for_gpus_and_driver(
+    driver: str | None, newest: str | None, cards: list[tuple[int, int]], expected: tuple[str, str]
 ) -> None:
-    assert pip_commands.torch_for(driver, newest, cards) == wanted
+    assert pip_commands.torch_for(driver, newest, cards) == expected
 
 
 def test_another_build_of_the_same_version_is_forced() -> None:
     facts = box(RTX5090, python=python(), torch=torch("2.7.0+cu126"))
-    hint = pip_commands.torch(site(facts))
+    hint = pip_commands.torch(host_context(facts))
     assert hint == (
         f"`{PATH} -m pip install torch --force-reinstall "
         "--index-url https://download.pytorch.org/whl/cu128`"

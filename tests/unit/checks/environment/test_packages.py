@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from support.project import Project
 
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 4\nprofile: cpu\n"
-GONE = {"found": False, "where": None}
-THERE = {"found": True, "where": "/x/__init__.py"}
+MISSING = {"found": False, "where": None}
+PRESENT = {"found": True, "where": "/x/__init__.py"}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Project:
     return project_at(tmp_path)
 
 
-def results(
+def run_checks(
     project: Project,
     id: str,  # noqa: A002
     installed: dict[str, str] | None = None,
@@ -85,14 +85,14 @@ def test_the_pins_of_a_requirements_file(
     project: Project, text: str, installed: dict[str, str], status: str | None, words: str
 ) -> None:
     project.write(text, "requirements.txt")
-    found = results(project, "requirements", installed)
-    assert [one.status for one in found] == ([status] if status else [])
-    assert all(words in one.evidence for one in found)
+    results = run_checks(project, "requirements", installed)
+    assert [each.status for each in results] == ([status] if status else [])
+    assert all(words in each.evidence for each in results)
 
 
 def test_the_hint_installs_the_file_itself(project: Project) -> None:
     project.write("torch==2.6.0+cu118\n", "requirements.txt")
-    (result,) = results(project, "requirements", {"torch": "2.8.0+cu128"})
+    (result,) = run_checks(project, "requirements", {"torch": "2.8.0+cu128"})
     assert f"{PATH} -m pip install -r {project.folder}/requirements.txt" in result.hint
     assert "--extra-index-url https://download.pytorch.org/whl/cu118" in result.hint
 
@@ -100,7 +100,7 @@ def test_the_hint_installs_the_file_itself(project: Project) -> None:
 def test_what_matters_to_training_comes_first_and_five_are_shown(project: Project) -> None:
     lines = [f"p{at}==1\n" for at in range(9)]
     project.write("".join([*lines, "torch==2.6\n"]), "requirements.txt")
-    (result,) = results(project, "requirements", {"torch": "2.8"})
+    (result,) = run_checks(project, "requirements", {"torch": "2.8"})
     assert result.evidence.startswith("torch 2.8 ")
     assert result.evidence.endswith("and 5 more")
 
@@ -109,7 +109,7 @@ def test_files_that_are_included_count(project: Project) -> None:
     project.write("-r sub/base.txt\n-r requirements.txt\n", "requirements.txt")
     project.write("-r ../other.txt\n", "sub/base.txt")
     project.write("trl==1\n", "other.txt")
-    (result,) = results(project, "requirements", {"trl": "2"})
+    (result,) = run_checks(project, "requirements", {"trl": "2"})
     assert "other.txt:1" in result.evidence
 
 
@@ -129,15 +129,15 @@ OTHERS = {
 def test_other_files_with_pins(project: Project, files: dict[str, str], status: str | None) -> None:
     for name, text in files.items():
         project.write(text, name)
-    found = results(project, "requirements", {"trl": "2"})
-    assert [one.status for one in found] == ([status] if status else [])
+    results = run_checks(project, "requirements", {"trl": "2"})
+    assert [each.status for each in results] == ([status] if status else [])
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
 def test_pyproject_and_its_python(project: Project) -> None:
     text = '[project]\nrequires-python = ">=3.11"\ndependencies = ["trl>=3", "x"]\n'
     project.write(text, "pyproject.toml")
-    (result,) = results(project, "requirements", {"trl": "2"})
+    (result,) = run_checks(project, "requirements", {"trl": "2"})
     assert result.status == "warn"
     assert result.evidence.startswith("python 3.10.14 (pyproject.toml:2: ")
     assert "trl 2 (pyproject.toml:3" in result.evidence
@@ -146,14 +146,14 @@ def test_pyproject_and_its_python(project: Project) -> None:
 @pytest.mark.parametrize("text", ["[project", "project = 3\n", "[project]\ndependencies = 4\n"])
 def test_a_pyproject_that_says_nothing(project: Project, text: str) -> None:
     project.write(text, "pyproject.toml")
-    assert results(project, "requirements") == []
+    assert run_checks(project, "requirements") == []
 
 
 def test_the_jobs_own_folder_counts_too(project: Project) -> None:
     project.write("trl==1\n", "examples/requirements.txt")
     (project.folder / "examples/train.py").touch()
     job = TORCHRUN + "workdir: examples\n"
-    (result,) = results(project, "requirements", {"trl": "2"}, job)
+    (result,) = run_checks(project, "requirements", {"trl": "2"}, job)
     assert "examples/requirements.txt:1" in result.evidence
 
 
@@ -166,7 +166,7 @@ def test_a_comment_in_an_address_is_none() -> None:
 
 # -- what the words ask for ------------------------------------------------------------------------
 
-ASKED = {
+NEEDED = {
     "wandb": ("args: {report_to: wandb}\n", "wandb"),
     "one of several": ("args: {report_to: [tensorboard, wandb]}\n", "wandb"),
     "in Hydra's words": ("args: [report_to=wandb]\n", "wandb"),
@@ -179,18 +179,18 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("job", "module"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("job", "module"), NEEDED.values(), ids=NEEDED)
 def test_what_the_words_ask_for_and_is_missing(project: Project, job: str, module: str) -> None:
-    answers: dict[Any, Any] = {("module", name): THERE for name in ("tensorboard", "wandb")}
-    answers[("module", module)] = GONE
-    (result,) = results(project, "asked-packages", {}, TORCHRUN + job, answers)
+    answers: dict[Any, Any] = {("module", name): PRESENT for name in ("tensorboard", "wandb")}
+    answers[("module", module)] = MISSING
+    (result,) = run_checks(project, "asked-packages", {}, TORCHRUN + job, answers)
     assert (result.status, "-m pip install" in result.hint) == ("warn", True)
 
 
-@pytest.mark.parametrize(("job", "module"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("job", "module"), NEEDED.values(), ids=NEEDED)
 def test_what_the_words_ask_for_and_is_there(project: Project, job: str, module: str) -> None:
-    answers = {("module", name): THERE for name in ("tensorboard", module)}
-    (result,) = results(project, "asked-packages", {}, TORCHRUN + job, answers)
+    answers = {("module", name): PRESENT for name in ("tensorboard", module)}
+    (result,) = run_checks(project, "asked-packages", {}, TORCHRUN + job, answers)
     assert (result.status, module in result.evidence) == ("ok", True)
 
 
@@ -208,12 +208,12 @@ SILENT = {
 @pytest.mark.parametrize("job", SILENT.values(), ids=SILENT)
 def test_words_that_ask_for_nothing(project: Project, job: str) -> None:
     for id in ("asked-packages", "wandb-login"):  # noqa: A001 - the field's name
-        assert results(project, id, {}, TORCHRUN + job) == []
+        assert run_checks(project, id, {}, TORCHRUN + job) == []
 
 
 def test_a_shell_with_wandb_asks_for_nothing(project: Project) -> None:
     environ = {"WANDB_PROJECT": "x", "WANDB_API_KEY": "y"}
-    assert results(project, "asked-packages", {}, environ=environ) == []
+    assert run_checks(project, "asked-packages", {}, environ=environ) == []
 
 
 WANDB = TORCHRUN + "args: {report_to: wandb}\n"
@@ -239,24 +239,24 @@ def test_whether_wandb_finds_a_key(
     answers: dict[Any, Any],
     status: str,
 ) -> None:
-    told = {("module", "wandb"): THERE, **answers}
-    (result,) = results(project, "wandb-login", {}, WANDB + job, told, environ=environ)
+    replies = {("module", "wandb"): PRESENT, **answers}
+    (result,) = run_checks(project, "wandb-login", {}, WANDB + job, replies, environ=environ)
     assert result.status == status
 
 
 def test_a_wandb_that_is_missing_needs_no_key(project: Project) -> None:
-    assert results(project, "wandb-login", {}, WANDB, {("module", "wandb"): GONE}) == []
+    assert run_checks(project, "wandb-login", {}, WANDB, {("module", "wandb"): MISSING}) == []
 
 
 @pytest.mark.parametrize("id", ["requirements", "asked-packages"])
 def test_another_programs_packages_are_not_known(project: Project, id: str) -> None:  # noqa: A002
     project.write("trl==1\n", "requirements.txt")
     job = "launcher: command\ncommand: [bash, x.sh, --report_to, wandb]\nprofile: cpu\n"
-    assert results(project, id, {"trl": "2"}, job) == []
+    assert run_checks(project, id, {"trl": "2"}, job) == []
 
 
 def test_torchs_own_version_counts_where_the_metadata_is_short(project: Project) -> None:
     project.write("torch==2.8.0+cu128\n", "requirements.txt")
     parts = {"torch": torch("2.8.0+cu128")}
-    (result,) = results(project, "requirements", {"torch": "2.8.0"}, parts=parts)
+    (result,) = run_checks(project, "requirements", {"torch": "2.8.0"}, parts=parts)
     assert result.status == "ok"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from support.project import Project
 
 TWO = "launcher: torchrun\nscript: train.py\nprocesses: 2\nhosts: [a, b]\nprofile: a100-sxm\n"
-ONE = "launcher: accelerate\nscript: train.py\nprocesses: 2\nprofile: a100-sxm\n"
+SINGLE = "launcher: accelerate\nscript: train.py\nprocesses: 2\nprofile: a100-sxm\n"
 TOOLKITS = ("glob", "/usr/local/cuda-*/bin/nvcc")
 NONE = {TOOLKITS: {"count": 0, "found": []}}
 
@@ -33,9 +33,9 @@ def project(tmp_path: Path) -> Project:
 
 def machine(installed: dict[str, str] | None = None, version: str = "3.10.14",
             driver: str = "570.86.10", **of_torch: Any) -> dict[str, Any]:  # fmt: skip
-    found = box(A100, A100, python=python(installed, version=version), torch=torch(**of_torch))
-    found["gpus"]["driver"] = driver
-    return found
+    results = box(A100, A100, python=python(installed, version=version), torch=torch(**of_torch))
+    results["gpus"]["driver"] = driver
+    return results
 
 
 def compared(project: Project, *machines: dict[str, Any], job: str = TWO) -> list[Any]:
@@ -96,14 +96,14 @@ def test_what_differs_is_mended_on_the_second(project: Project) -> None:
 
 def test_one_machine_differs_from_nobody(project: Project) -> None:
     assert (
-        results_of(make_context(project, ONE, facts=machine(), answers=Known()), "same-versions")
+        results_of(make_context(project, SINGLE, facts=machine(), answers=Known()), "same-versions")
         == []
     )
 
 
 # -- compilers -------------------------------------------------------------------------------------
 
-DEEPSPEED = ONE + "launcher_args: {use_deepspeed: true, offload_optimizer_device: cpu}\n"
+DEEPSPEED = SINGLE + "launcher_args: {use_deepspeed: true, offload_optimizer_device: cpu}\n"
 
 
 def tools(nvcc: str | None, home: str | None = None) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def tools(nvcc: str | None, home: str | None = None) -> dict[str, Any]:
     }
 
 
-def built(project: Project, job: str, told: dict[str, Any], answers: dict[Any, Any]) -> list[Any]:
-    facts = box(A100, A100, python=python(), torch=torch(), tools=told)
+def built(project: Project, job: str, nvcc: dict[str, Any], answers: dict[Any, Any]) -> list[Any]:
+    facts = box(A100, A100, python=python(), torch=torch(), tools=nvcc)
     return results_of(
         make_context(project, job, facts=facts, answers=Known(answers)), "cuda-compiler"
     )
@@ -129,18 +129,18 @@ COMPILERS = {
 }
 
 
-@pytest.mark.parametrize(("told", "status", "words"), COMPILERS.values(), ids=COMPILERS)
+@pytest.mark.parametrize(("nvcc", "status", "words"), COMPILERS.values(), ids=COMPILERS)
 def test_nvcc_for_deepspeeds_operators(
-    project: Project, told: dict[str, Any], status: str, words: str
+    project: Project, nvcc: dict[str, Any], status: str, words: str
 ) -> None:
-    (result,) = built(project, DEEPSPEED, told, NONE)
+    (result,) = built(project, DEEPSPEED, nvcc, NONE)
     assert (result.status, words in result.evidence) == (status, True), result
 
 
 def test_a_toolkit_that_is_there_is_named(project: Project) -> None:
-    found = {TOOLKITS: {"count": 2, "found": ["/usr/local/cuda-11.8/bin/nvcc",
-                                              "/usr/local/cuda-12.6/bin/nvcc"]}}  # fmt: skip
-    (result,) = built(project, DEEPSPEED, tools("11.8"), found)
+    paths = [f"/usr/local/cuda-{version}/bin/nvcc" for version in ("11.8", "12.6")]
+    answers = {TOOLKITS: {"count": 2, "found": paths}}
+    (result,) = built(project, DEEPSPEED, tools("11.8"), answers)
     assert result.hint == "`env: {CUDA_HOME: /usr/local/cuda-12.6}`"
 
 
@@ -149,7 +149,7 @@ def test_a_cuda_home_of_the_jobs_own_is_taken_at_its_word(project: Project) -> N
     assert built(project, job, tools("11.8"), NONE) == []
 
 
-@pytest.mark.parametrize("job", [ONE, ONE + "args: {deepspeed: none}\n"])
+@pytest.mark.parametrize("job", [SINGLE, SINGLE + "args: {deepspeed: none}\n"])
 def test_no_compiler_is_needed_without_deepspeed(project: Project, job: str) -> None:
     assert built(project, job, tools(None), NONE) == []
 
@@ -169,16 +169,16 @@ def test_a_compiler_is_needed_for_operators_of_deepspeeds_own(
     project: Project, settings: Any, is_needed: bool
 ) -> None:
     (project.folder / "ds.json").write_text(json.dumps(settings))
-    found = built(project, ONE + "args: {deepspeed: ds.json}\n", tools(None), NONE)
-    assert bool(found) == is_needed
+    results = built(project, SINGLE + "args: {deepspeed: ds.json}\n", tools(None), NONE)
+    assert bool(results) == is_needed
 
 
 @pytest.mark.parametrize(("name", "is_needed"), [("zero2", False), ("zero3_offload", True)])
 def test_settings_that_a_framework_has_by_name_say_so(
     project: Project, name: str, is_needed: bool
 ) -> None:
-    found = built(project, ONE + f"args: {{deepspeed: {name}}}\n", tools(None), NONE)
-    assert bool(found) == is_needed
+    results = built(project, SINGLE + f"args: {{deepspeed: {name}}}\n", tools(None), NONE)
+    assert bool(results) == is_needed
 
 
 @pytest.mark.parametrize(

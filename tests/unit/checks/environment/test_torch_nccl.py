@@ -30,10 +30,10 @@ def project(tmp_path: Path) -> Project:
     return project_at(tmp_path)
 
 
-def results(project: Project | None, job: str | None, facts: dict[str, Any], *ids: str,
+def run_checks(project: Project | None, job: str | None, facts: dict[str, Any], *ids: str,
             answers: dict[Any, Any] | None = None) -> list[Any]:  # fmt: skip
-    told = Known(NO_COMPAT if answers is None else answers)
-    return results_of(make_context(project, job, facts=facts, answers=told), *ids)
+    replies = Known(NO_COMPAT if answers is None else answers)
+    return results_of(make_context(project, job, facts=facts, answers=replies), *ids)
 
 
 # -- architectures ---------------------------------------------------------------------------------
@@ -56,11 +56,11 @@ CODE = {
 }
 
 
-@pytest.mark.parametrize(("archs", "card", "wanted"), CODE.values(), ids=CODE)
-def test_which_code_a_card_runs(
-    archs: list[str], card: tuple[int, int], wanted: str | None
+@pytest.mark.parametrize(("archs", "card", "expected"), CODE.values(), ids=CODE)
+def test_which_code_a_gpu_runs(
+    archs: list[str], card: tuple[int, int], expected: str | None
 ) -> None:
-    assert cuda_compat.code_for(archs, card) == wanted
+    assert cuda_compat.code_for(archs, card) == expected
 
 
 ARCHS = {
@@ -107,41 +107,41 @@ ARCHS = {
 
 
 @pytest.mark.parametrize(("job", "facts", "status", "words"), ARCHS.values(), ids=ARCHS)
-def test_whether_torch_has_code_for_the_cards(
+def test_whether_torch_has_code_for_the_gpus(
     project: Project, job: str, facts: dict[str, Any], status: str, words: str
 ) -> None:
-    (result,) = results(project, job, facts, "torch-archs")
+    (result,) = run_checks(project, job, facts, "torch-archs")
     assert (result.status, words in result.evidence) == (status, True), result
 
 
-def test_ptx_is_well_where_the_driver_knows_that_cuda(project: Project) -> None:
+def test_ptx_passes_where_the_driver_knows_that_cuda(project: Project) -> None:
     facts = box(RTX5090, torch=torch("2.6", "12.4", ["sm_90", "compute_90"]))
     facts["gpus"]["cuda"] = "12.8"
-    (result,) = results(project, CUDA, facts, "torch-archs")
+    (result,) = run_checks(project, CUDA, facts, "torch-archs")
     assert (result.status, "compute_90" in result.evidence) == ("ok", True)
 
 
 def test_the_build_that_has_the_code_is_named(project: Project) -> None:
     facts = box(RTX5090, python=python(), torch=torch("2.7.0+cu126", "12.6", CU126))
-    (result,) = results(project, CUDA, facts, "torch-archs")
+    (result,) = run_checks(project, CUDA, facts, "torch-archs")
     assert "--index-url https://download.pytorch.org/whl/cu128`" in result.hint
 
 
-def test_a_card_for_the_screen_stops_nothing(project: Project) -> None:
+def test_a_gpu_for_the_screen_stops_nothing(project: Project) -> None:
     facts = box(GT1030, A100, A100, torch=torch("2.11", "12.8", CU128))
-    (result,) = results(project, TORCHRUN + "profile: a100\n", facts, "torch-archs")
+    (result,) = run_checks(project, TORCHRUN + "profile: a100\n", facts, "torch-archs")
     assert (result.status, "`gpus: [1, 2]`" in result.hint) == ("warn", True)
 
 
-def test_only_the_jobs_own_cards_count(project: Project) -> None:
+def test_only_the_jobs_own_gpus_count(project: Project) -> None:
     facts = box(GT1030, A100, A100, torch=torch("2.11", "12.8", CU128))
-    (result,) = results(project, TORCHRUN + "gpus: [1, 2]\n", facts, "torch-archs")
+    (result,) = run_checks(project, TORCHRUN + "gpus: [1, 2]\n", facts, "torch-archs")
     assert result.status == "ok"
 
 
 def test_a_machine_alone_is_warned_about_at_most() -> None:
     facts = box(RTX5090, torch=torch("2.7.0+cu126", "12.6", CU126))
-    assert [one.status for one in results(None, None, facts, "torch-archs")] == ["warn"]
+    assert [each.status for each in run_checks(None, None, facts, "torch-archs")] == ["warn"]
 
 
 QUIET = {
@@ -151,10 +151,10 @@ QUIET = {
 
 
 @pytest.mark.parametrize("job", QUIET.values(), ids=QUIET)
-def test_who_has_nothing_to_do_with_torch_and_cards(project: Project, job: str) -> None:
+def test_who_has_nothing_to_do_with_torch_and_gpus(project: Project, job: str) -> None:
     facts = box(RTX5090, RTX5090, torch=torch("2.7.0+cu126", "12.6", CU126, "2.26.2", "12.2"))
     ids = ("torch-build", "torch-archs", "torch-driver", "nccl-build", "nccl-several")
-    assert results(project, job, facts, *ids) == []
+    assert run_checks(project, job, facts, *ids) == []
 
 
 # -- builds ----------------------------------------------------------------------------------------
@@ -168,17 +168,17 @@ BUILDS = {
 }
 
 
-@pytest.mark.parametrize(("job", "told", "status"), BUILDS.values(), ids=BUILDS)
+@pytest.mark.parametrize(("job", "facts", "status"), BUILDS.values(), ids=BUILDS)
 def test_what_torch_is_built_for(
-    project: Project, job: str, told: dict[str, Any], status: str
+    project: Project, job: str, facts: dict[str, Any], status: str
 ) -> None:
-    (result,) = results(project, job, box(RTX5090, torch=told), "torch-build")
+    (result,) = run_checks(project, job, box(RTX5090, torch=facts), "torch-build")
     assert result.status == status
 
 
-def test_torch_for_the_cpu_is_well_without_cards(project: Project) -> None:
+def test_torch_for_the_cpu_passes_without_gpus(project: Project) -> None:
     facts = box(torch=torch("2.8.0+cpu", None, None, None))
-    assert results(project, TORCHRUN, facts, "torch-build") == []
+    assert run_checks(project, TORCHRUN, facts, "torch-build") == []
 
 
 # -- drivers ---------------------------------------------------------------------------------------
@@ -199,16 +199,16 @@ def test_the_driver_for_a_cuda(project: Project, driver: str, built: str, status
     facts = box(A100, torch=torch("2.9", built))
     facts["gpus"] |= {"driver": driver, "cuda": None}
     job = TORCHRUN + "profile: a100-sxm\n"
-    (result,) = results(project, job, facts, "torch-driver")
+    (result,) = run_checks(project, job, facts, "torch-driver")
     assert result.status == status, result
 
 
 def test_nvidias_containers_run_newer_cuda_on_older_drivers(project: Project) -> None:
     facts = box(A100, torch=torch("1.14.0a0", "12.0"))
     facts["gpus"] |= {"driver": "470.57.02", "cuda": None}
-    told = {COMPAT: {"kind": "file"}}
+    answers = {COMPAT: {"kind": "file"}}
     job = TORCHRUN + "profile: a100-sxm\n"
-    (result,) = results(project, job, facts, "torch-driver", answers=told)
+    (result,) = run_checks(project, job, facts, "torch-driver", answers=answers)
     assert result.status == "warn"
 
 
@@ -216,7 +216,7 @@ def test_what_nvidia_smi_says_of_its_libcuda_counts(project: Project) -> None:
     facts = box(A100, torch=torch("1.14.0a0", "12.0"))
     facts["gpus"] |= {"driver": "470.57.02", "cuda": "12.0"}
     job = TORCHRUN + "profile: a100-sxm\n"
-    (result,) = results(project, job, facts, "torch-driver")
+    (result,) = run_checks(project, job, facts, "torch-driver")
     assert result.status == "ok"
 
 
@@ -227,17 +227,17 @@ def test_recorded_machines_whose_torch_ran(project: Project) -> None:
     job = TORCHRUN + "profile: a100\n"
     judged = []
     for record in RECORDS.values():
-        told = record["expected"]
-        if record["kind"] != "collect-env" or not told.get("torch_cuda") or not told["names"]:
+        replies = record["expected"]
+        if record["kind"] != "collect-env" or not replies.get("torch_cuda") or not replies["names"]:
             continue
         report = read_report(record["text"], record["command"])
-        facts = box(A100, torch=torch(told["torch"], told["torch_cuda"]))
+        facts = box(A100, torch=torch(replies["torch"], replies["torch_cuda"]))
         facts["gpus"] |= {"driver": report.driver, "cuda": None}
         answers = {COMPAT: {"kind": "file" if "container" in record["id"] else None}}
-        judged += results(project, job, facts, "torch-driver", answers=answers)
+        judged += run_checks(project, job, facts, "torch-driver", answers=answers)
     assert len(judged) > 4
-    assert {one.status for one in judged} <= {"ok", "warn"}
-    assert [one.status for one in judged].count("warn") == 1
+    assert {each.status for each in judged} <= {"ok", "warn"}
+    assert [each.status for each in judged].count("warn") == 1
 
 
 # -- NCCL ------------------------------------------------------------------------------------------
@@ -258,42 +258,42 @@ def test_nccl_for_blackwell(
     project: Project, version: str, built: str | None, wheel: str | None, status: str
 ) -> None:
     facts = box(RTX5090, RTX5090, torch=torch(nccl=version, built=built, wheel=wheel))
-    (result,) = results(project, CUDA, facts, "nccl-build")
+    (result,) = run_checks(project, CUDA, facts, "nccl-build")
     assert result.status == status, result
     assert status == "ok" or "'nvidia-nccl-cu12>=2.26.5' --no-deps" in result.hint
 
 
-def test_any_nccl_is_well_on_older_cards(project: Project) -> None:
+def test_any_nccl_passes_on_older_gpus(project: Project) -> None:
     facts = box(A100, A100, torch=torch(nccl="2.26.2", built="12.2"))
-    (result,) = results(project, TORCHRUN + "profile: a100-sxm\n", facts, "nccl-build")
+    (result,) = run_checks(project, TORCHRUN + "profile: a100-sxm\n", facts, "nccl-build")
     assert result.status == "ok"
 
 
 def test_the_oldest_nccl_of_a_profile(project: Project) -> None:
     facts = box(H100, H100, torch=torch(nccl="2.18.1", built="12.1"))
-    (result,) = results(project, TORCHRUN + "profile: h800\n", facts, "nccl-build")
+    (result,) = run_checks(project, TORCHRUN + "profile: h800\n", facts, "nccl-build")
     assert (result.status, "2.19.3 or newer" in result.evidence) == ("warn", True)
 
 
 def test_one_rank_needs_no_nccl(project: Project) -> None:
     job = "launcher: torchrun\nscript: train.py\nprocesses: 1\nprofile: rtx5090\n"
     facts = box(RTX5090, torch=torch(nccl="2.26.2", built="12.2"))
-    assert results(project, job, facts, "nccl-build") == []
+    assert run_checks(project, job, facts, "nccl-build") == []
 
 
 def test_two_nccl_wheels_are_one_too_many(project: Project) -> None:
     installed = {"nvidia-nccl-cu12": "2.27.3", "nvidia-nccl-cu11": "2.14.3"}
     facts = box(A100, A100, python=python(installed), torch=torch())
     job = TORCHRUN + "profile: a100-sxm\n"
-    (result,) = results(project, job, facts, "nccl-several")
+    (result,) = run_checks(project, job, facts, "nccl-several")
     assert result.status == "warn"
     assert "uninstall -y nvidia-nccl-cu11`, then" in result.hint
     assert "nvidia-nccl-cu12==2.27.3 --no-deps --force-reinstall" in result.hint
 
 
-def test_one_nccl_wheel_is_well(project: Project) -> None:
+def test_one_nccl_wheel_passes(project: Project) -> None:
     facts = box(A100, A100, python=python({"nvidia-nccl-cu12": "2.27.3"}), torch=torch())
-    assert results(project, TORCHRUN + "profile: a100-sxm\n", facts, "nccl-several") == []
+    assert run_checks(project, TORCHRUN + "profile: a100-sxm\n", facts, "nccl-several") == []
 
 
 CONFIGS = {
@@ -311,8 +311,8 @@ def test_what_a_configuration_file_of_nccl_adds(
     project: Project, text: str, job: str, status: str | None
 ) -> None:
     facts = box(A100, A100, torch=torch(), config={"/home/me/.nccl.conf": text})
-    found = results(project, TORCHRUN + "profile: a100-sxm\n" + job, facts, "nccl-config")
-    assert [one.status for one in found] == ([status] if status else [])
+    results = run_checks(project, TORCHRUN + "profile: a100-sxm\n" + job, facts, "nccl-config")
+    assert [each.status for each in results] == ([status] if status else [])
 
 
 # -- a machine that tells little -------------------------------------------------------------------
@@ -321,12 +321,12 @@ def test_what_a_configuration_file_of_nccl_adds(
 def test_a_machine_whose_nvidia_smi_hangs_gives_no_failure(project: Project) -> None:
     facts = recorded()
     facts["skipped"] = {"torch": "nothing within 10.0 s", "python": "nothing within 10.0 s"}
-    found = results(project, CUDA, facts)
-    failed = [one for one in found if one.family == "environment" and one.status == "fail"]
+    results = run_checks(project, CUDA, facts)
+    failed = [each for each in results if each.family == "environment" and each.status == "fail"]
     assert failed == []
 
 
-def test_a_card_of_the_screen_is_told_by_index(project: Project) -> None:
+def test_a_gpu_of_the_screen_is_reported_by_index(project: Project) -> None:
     facts = box(A100, T4, torch=torch("2.9", "12.8", ["sm_80"]))
     result = result_of(
         make_context(project, TORCHRUN + "profile: a100\n", facts=facts, answers=Known()),

@@ -40,14 +40,18 @@ def project(tmp_path: Path) -> Project:
     return project_at(tmp_path)
 
 
-def results(project: Project, job: str, facts: dict[str, Any], *ids: str, **more: Any) -> list[Any]:
+def run_checks(
+    project: Project, job: str, facts: dict[str, Any], *ids: str, **more: Any
+) -> list[Any]:
     answers = Known({**NONE, **more.pop("answers", {})})
     return results_of(make_context(project, job, facts=facts, answers=answers, **more), *ids)
 
 
-def one(project: Project, job: str, facts: dict[str, Any], id: str, **more: Any) -> CheckResult:  # noqa: A002
+def run_check(
+    project: Project, job: str, facts: dict[str, Any], check_id: str, **more: Any
+) -> CheckResult:
     answers = Known({**NONE, **more.pop("answers", {})})
-    return result_of(make_context(project, job, facts=facts, answers=answers, **more), id)
+    return result_of(make_context(project, job, facts=facts, answers=answers, **more), check_id)
 
 
 # -- gpu-count -------------------------------------------------------------------------------------
@@ -91,68 +95,68 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("what", COUNTS)
-def test_each_rank_needs_a_card(what: str, project: Project) -> None:
+def test_each_rank_needs_a_gpu(what: str, project: Project) -> None:
     job, facts, status, hint = COUNTS[what]
-    found = one(project, TORCHRUN + job, facts, "gpu-count")
-    assert found.status == status
-    assert hint in found.hint
+    result = run_check(project, TORCHRUN + job, facts, "gpu-count")
+    assert result.status == status
+    assert hint in result.hint
 
 
 @pytest.mark.parametrize("reported", [{}, {"query": ""}, {"query": "no such field"}, {"list": ""}])
-def test_a_tool_that_reports_nothing_is_no_proof_that_there_is_no_card(
+def test_a_tool_that_reports_nothing_is_no_proof_that_there_is_no_gpu(
     reported: dict[str, str], project: Project
 ) -> None:
     facts = box(said=reported)
     facts["gpus"]["nvidia_smi"] = "/usr/bin/nvidia-smi"
     assert facts["gpus"]["troubles"] == []
-    found = one(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
-    assert found.status == "skip"
+    result = run_check(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
+    assert result.status == "skip"
     if not reported:
-        assert found.evidence.endswith("reports no GPU, and no error either")
+        assert result.evidence.endswith("reports no GPU, and no error either")
 
 
 def test_a_tool_that_says_there_is_none_is_proof(project: Project) -> None:
     facts = box(said={"query": "No devices were found\n"})
-    found = one(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
-    assert (found.status, "there is no NVIDIA GPU" in found.evidence) == ("fail", True)
+    result = run_check(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
+    assert (result.status, "there is no NVIDIA GPU" in result.evidence) == ("fail", True)
 
 
 @pytest.mark.parametrize("what", [w for w in COUNTS if COUNTS[w][2] == "fail"])
 def test_what_the_hint_sets_cures_the_count(what: str, project: Project) -> None:
     job, facts, _, _ = COUNTS[what]
-    hint = one(project, TORCHRUN + job, facts, "gpu-count").hint
+    hint = run_check(project, TORCHRUN + job, facts, "gpu-count").hint
     sets = [w.strip("'`\"") for w in hint.replace("'gpus=", "gpus=").split("--set ")[1:]]
     sets = [w.split("`")[0].strip().rstrip("'") for w in sets]
     profile = "cpu" if "--profile cpu" in hint else None
     if not sets and profile is None:
         return  # words for a person
     flags = Flags(profile=profile, sets=tuple(sets))
-    found = results(project, TORCHRUN + job, facts, "gpu-count", flags=flags)
-    assert [f.status for f in found] in (["ok"], [])
+    results = run_checks(project, TORCHRUN + job, facts, "gpu-count", flags=flags)
+    assert [f.status for f in results] in (["ok"], [])
 
 
-def test_an_answer_that_was_cut_off_is_no_machine_without_cards(project: Project) -> None:
+def test_an_answer_that_was_cut_off_is_no_machine_without_gpus(project: Project) -> None:
     facts = box(said={"query": f"{query()}0, NVIDIA A100-SXM4-80GB, GPU-0"})
     job = TORCHRUN + "profile: a100-sxm\nprocesses: 1\n"
-    assert one(project, job, facts, "gpu-count").status == "skip"
+    assert run_check(project, job, facts, "gpu-count").status == "skip"
 
 
-def test_an_inherited_variable_that_hides_cards_is_named(project: Project) -> None:
+def test_an_inherited_variable_that_hides_gpus_is_named(project: Project) -> None:
     job = TORCHRUN + "profile: a100-sxm\nprocesses: 2\n"
     environ = {"CUDA_VISIBLE_DEVICES": "3"}
-    found = one(project, job, box(A100, A100), "gpu-count", environ=environ)
-    assert found.status == "fail"
-    assert "CUDA_VISIBLE_DEVICES (your environment) names 3" in found.evidence
-    assert "`unset CUDA_VISIBLE_DEVICES`" in found.hint
+    result = run_check(project, job, box(A100, A100), "gpu-count", environ=environ)
+    assert result.status == "fail"
+    assert "CUDA_VISIBLE_DEVICES (your environment) names 3" in result.evidence
+    assert "`unset CUDA_VISIBLE_DEVICES`" in result.hint
     job += "inherit: none\n"
-    assert one(project, job, box(A100, A100), "gpu-count", environ=environ).status == "ok"
+    assert run_check(project, job, box(A100, A100), "gpu-count", environ=environ).status == "ok"
 
 
-def test_cards_behind_one_that_is_not_there_are_not_seen(project: Project) -> None:
+def test_gpus_behind_one_that_is_not_there_are_not_seen(project: Project) -> None:
     job = TORCHRUN + "gpus: [0, 7, 1]\nprocesses: 2\n"
-    found = one(project, job, box(A100, A100), "gpu-count")
-    assert found.status == "fail"
-    assert found.hint == "`--set 'gpus=[0, 1]'`"
+    result = run_check(project, job, box(A100, A100), "gpu-count")
+    assert result.status == "fail"
+    assert result.hint == "`--set 'gpus=[0, 1]'`"
 
 
 @pytest.mark.parametrize("name", ["MIG-a", "GPU-00000001"])
@@ -160,8 +164,8 @@ def test_a_name_that_cannot_be_looked_up_is_not_denied(name: str, project: Proje
     facts = box(H100, H100, proc=True)
     for card in facts["gpus"]["cards"]:
         card["uuid"] = None
-    found = results(project, TORCHRUN + f"gpus: [{name}]\n", facts, "gpu-count")
-    assert [f.status for f in found] == ["skip"]
+    results = run_checks(project, TORCHRUN + f"gpus: [{name}]\n", facts, "gpu-count")
+    assert [f.status for f in results] == ["skip"]
 
 
 @pytest.mark.parametrize(
@@ -173,47 +177,47 @@ def test_a_name_that_cannot_be_looked_up_is_not_denied(name: str, project: Proje
         ("profile: a100\nprocesses: 4\n", box(others={"rocm-smi": "/opt/rocm/bin/rocm-smi"})),
     ],
 )
-def test_a_job_without_cuda_needs_no_cards(
+def test_a_job_without_cuda_needs_no_gpus(
     job: str, facts: dict[str, Any], project: Project
 ) -> None:
-    assert results(project, TORCHRUN + job, facts, "gpu-count") == []
+    assert run_checks(project, TORCHRUN + job, facts, "gpu-count") == []
 
 
-def test_cards_that_nvidia_does_not_show_are_not_denied(project: Project) -> None:
+def test_gpus_that_nvidia_does_not_show_are_not_denied(project: Project) -> None:
     answers = {("path", "/dev/kfd"): {"kind": "other"}}
     job = TORCHRUN + "profile: a100\nprocesses: 1\n"
-    found = one(project, job, box(), "gpu-count", answers=answers)
-    assert (found.status, found.evidence) == ("skip", "no GPU is visible, but /dev/kfd exists")
+    result = run_check(project, job, box(), "gpu-count", answers=answers)
+    assert (result.status, result.evidence) == ("skip", "no GPU is visible, but /dev/kfd exists")
 
 
 def test_a_quick_look_counts_by_proc_and_says_nothing_where_it_cannot(project: Project) -> None:
     job = TORCHRUN + "profile: a100-sxm\nprocesses: 4\n"
-    few = results(project, job, box(A100, proc=True), "gpu-count", is_quick=True)
+    few = run_checks(project, job, box(A100, proc=True), "gpu-count", is_quick=True)
     assert [f.status for f in few] == ["fail"]
     unknown = box(said={"query": {"text": "", "why": "it did not end"}})
-    assert results(project, job, unknown, "gpu-count", is_quick=True) == []
+    assert run_checks(project, job, unknown, "gpu-count", is_quick=True) == []
 
 
 # -- gpu-order, gpu-slices -------------------------------------------------------------------------
 
 
-def test_numbers_of_different_cards_want_an_order(project: Project) -> None:
+def test_numbers_of_different_gpus_want_an_order(project: Project) -> None:
     facts = box(RTX5090, A100, A100)
     job = TORCHRUN + "gpus: [1, 2]\n"
-    found = one(project, job, facts, "gpu-order")
-    assert (found.status, found.hint) == ("warn", "`env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}`")
-    cured = one(project, job + "env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}\n", facts, "gpu-order")
+    result = run_check(project, job, facts, "gpu-order")
+    assert (result.status, result.hint) == ("warn", "`env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}`")
+    cured = run_check(project, job + "env: {CUDA_DEVICE_ORDER: PCI_BUS_ID}\n", facts, "gpu-order")
     assert cured.status == "ok"
-    assert results(project, job, box(A100, A100, A100), "gpu-order") == []
+    assert run_checks(project, job, box(A100, A100, A100), "gpu-order") == []
 
 
-def test_several_ranks_on_slices_are_told(project: Project) -> None:
+def test_several_ranks_on_slices_are_reported(project: Project) -> None:
     facts = box(H100, H100, mig=(0,))
-    found = one(project, TORCHRUN + "profile: h100\nprocesses: 2\n", facts, "gpu-slices")
-    assert found.status == "warn"
-    assert "gpus=[1]" in found.hint
-    assert one(project, TORCHRUN + "processes: 1\n", facts, "gpu-slices").status == "ok"
-    assert results(project, TORCHRUN + "processes: 2\n", box(H100, H100), "gpu-slices") == []
+    result = run_check(project, TORCHRUN + "profile: h100\nprocesses: 2\n", facts, "gpu-slices")
+    assert result.status == "warn"
+    assert "gpus=[1]" in result.hint
+    assert run_check(project, TORCHRUN + "processes: 1\n", facts, "gpu-slices").status == "ok"
+    assert run_checks(project, TORCHRUN + "processes: 2\n", box(H100, H100), "gpu-slices") == []
 
 
 # -- profile-fits ----------------------------------------------------------------------------------
@@ -252,15 +256,15 @@ FITS = {
 def test_the_right_profile_is_named(what: str, project: Project) -> None:
     job, facts, status, hint = FITS[what]
     job += "" if "gpus" in job else "processes: 1\n"
-    found = one(project, TORCHRUN + job, facts, "profile-fits")
-    assert found.status == status
-    assert hint in found.hint
+    result = run_check(project, TORCHRUN + job, facts, "profile-fits")
+    assert result.status == status
+    assert hint in result.hint
 
 
 def test_the_profile_that_is_named_cures_it(project: Project) -> None:
     job = TORCHRUN + "profile: rtx5090\nprocesses: 1\n"
-    found = one(project, job, box(A100), "profile-fits", flags=Flags(profile="a100-sxm"))
-    assert found.status == "ok"
+    result = run_check(project, job, box(A100), "profile-fits", flags=Flags(profile="a100-sxm"))
+    assert result.status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -274,15 +278,15 @@ def test_the_profile_that_is_named_cures_it(project: Project) -> None:
 def test_no_profile_is_asked_for_where_none_matters(
     job: str, facts: dict[str, Any], project: Project
 ) -> None:
-    assert results(project, TORCHRUN + job + "processes: 1\n", facts, "profile-fits") == []
+    assert run_checks(project, TORCHRUN + job + "processes: 1\n", facts, "profile-fits") == []
 
 
-def test_a_machine_alone_is_told_its_profile() -> None:
+def test_a_machine_alone_is_reported_its_profile() -> None:
     case = make_context(None, None, facts=box(L40S), answers=Known())
     assert results_of(case, "profile-fits") == []
     case = make_context(None, None, facts=box(A100, A100), answers=Known())
-    found = result_of(case, "profile-fits")
-    assert found.evidence == "2 x NVIDIA A100-SXM4-80GB: profile a100-sxm is for them"
+    result = result_of(case, "profile-fits")
+    assert result.evidence == "2 x NVIDIA A100-SXM4-80GB: profile a100-sxm is for them"
 
 
 # -- profile-facts ---------------------------------------------------------------------------------
@@ -298,14 +302,14 @@ def facts_of(project: Project, more: dict[str, Any], text: str = HOSTS) -> Check
     project.write(text, "hosts.yaml")
     flags = Flags(hosts_file="hosts.yaml")
     facts = box(RTX5090, RTX5090, parts=more)
-    return one(project, TORCHRUN + "processes: 2\n", facts, "profile-facts", flags=flags)
+    return run_check(project, TORCHRUN + "processes: 2\n", facts, "profile-facts", flags=flags)
 
 
 def test_facts_that_would_lift_variables_are_asked_for(project: Project) -> None:
-    found = facts_of(project, NEW)
-    assert found.status == "warn"
-    assert "NCCL_SHM_DISABLE" in found.evidence
-    assert "nccl is 2.27.3, which does not need them" in found.evidence
+    result = facts_of(project, NEW)
+    assert result.status == "warn"
+    assert "NCCL_SHM_DISABLE" in result.evidence
+    assert "nccl is 2.27.3, which does not need them" in result.evidence
 
 
 def test_what_saves_facts_names_the_job_whose_interpreter_has_them(project: Project) -> None:
@@ -319,7 +323,7 @@ def test_saved_facts_lift_them(project: Project) -> None:
 
 def test_facts_that_are_not_known_are_not_asked_for(project: Project) -> None:
     job = TORCHRUN + "profile: rtx5090\nprocesses: 2\n"
-    assert results(project, job, box(RTX5090, RTX5090), "profile-facts") == []
+    assert run_checks(project, job, box(RTX5090, RTX5090), "profile-facts") == []
 
 
 def test_facts_that_change_nothing_are_not_asked_for(project: Project) -> None:

@@ -23,20 +23,20 @@ def project(tmp_path: Path) -> Project:
     return project_at(tmp_path)
 
 
-def results(project: Project, job: str, facts: Any, *ids: str, **more: Any) -> list[Any]:
+def run_checks(project: Project, job: str, facts: Any, *ids: str, **more: Any) -> list[Any]:
     answers = Known(more.pop("answers", {}))
     return results_of(
         make_context(project, TORCHRUN + job, facts=facts, answers=answers, **more), *ids
     )
 
 
-def one(project: Project, job: str, facts: Any, id: str) -> Any:  # noqa: A002
-    (found,) = results(project, job, facts, id)
-    return found
+def run_check(project: Project, job: str, facts: Any, id: str) -> Any:  # noqa: A002
+    (results,) = run_checks(project, job, facts, id)
+    return results
 
 
 def statuses(project: Project, job: str, facts: Any, *ids: str, **more: Any) -> list[str]:
-    return [found.status for found in results(project, job, facts, *ids, **more)]
+    return [result.status for result in run_checks(project, job, facts, *ids, **more)]
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -60,21 +60,21 @@ def memory(total: int, available: int, limit: int | None = None) -> dict[str, An
 def test_the_machine_or_its_container_has_the_memory(
     facts: dict[str, Any], status: str, hint: str, project: Project
 ) -> None:
-    (found,) = results(project, "processes: 1\nneeds: {ram: 64GiB}\n", facts, "memory")
-    assert found.status == status
-    assert hint in found.hint
+    (result,) = run_checks(project, "processes: 1\nneeds: {ram: 64GiB}\n", facts, "memory")
+    assert result.status == status
+    assert hint in result.hint
 
 
-def test_a_job_that_needs_nothing_is_told_nothing(project: Project) -> None:
-    assert results(project, "processes: 1\n", memory(1, 1), "memory", "gpu-memory", "disk") == []
+def test_a_job_that_needs_nothing_is_reported_nothing(project: Project) -> None:
+    assert run_checks(project, "processes: 1\n", memory(1, 1), "memory", "gpu-memory", "disk") == []
 
 
 # -- /dev/shm --------------------------------------------------------------------------------------
 
 
 def shm(total: int, free: int | None = None, container: str | None = None) -> dict[str, Any]:
-    told = {"path": "/dev/shm", "total": total, "free": total if free is None else free}
-    return box(A100, A100, system={"container": container}, parts={"disk.shm": told})
+    answers = {"path": "/dev/shm", "total": total, "free": total if free is None else free}
+    return box(A100, A100, system={"container": container}, parts={"disk.shm": answers})
 
 
 SHM = {
@@ -96,7 +96,7 @@ def test_shared_memory_is_looked_at(what: str, project: Project) -> None:
 
 
 def test_one_process_shares_nothing(project: Project) -> None:
-    assert results(project, "processes: 1\n", shm(64 * MIB), "shared-memory") == []
+    assert run_checks(project, "processes: 1\n", shm(64 * MIB), "shared-memory") == []
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_the_hint_is_for_where_the_job_runs(
     container: str | None, hint: str, project: Project
 ) -> None:
     facts = shm(64 * MIB, container=container)
-    (found,) = results(project, "processes: 2\nneeds: {shm: 8GiB}\n", facts, "shared-memory")
-    assert hint in found.hint
+    (result,) = run_checks(project, "processes: 2\nneeds: {shm: 8GiB}\n", facts, "shared-memory")
+    assert hint in result.hint
 
 
 # -- disks -----------------------------------------------------------------------------------------
@@ -123,12 +123,12 @@ def room(free: int, device: int = 1, folder: str = "/data") -> dict[str, Any]:
 
 def test_each_disk_that_is_written_to_has_the_room(project: Project) -> None:
     job = "processes: 1\nargs: {output_dir: /big/out, lr: 1}\nneeds: {disk: 200GiB}\n"
-    here = ("room", str(project.folder))
-    answers = {here: room(300 * GIB), ("room", "/big/out"): room(100 * GIB, 2, "/big")}
-    found = results(project, job, box(), "disk", answers=answers)
-    assert [f.status for f in found] == ["fail", "ok"]
-    assert found[0].evidence == "100GiB free in /big (output_dir), and `needs.disk` is 200GiB"
-    same = {here: room(300 * GIB), ("room", "/big/out"): room(300 * GIB)}
+    workdir = ("room", str(project.folder))
+    answers = {workdir: room(300 * GIB), ("room", "/big/out"): room(100 * GIB, 2, "/big")}
+    results = run_checks(project, job, box(), "disk", answers=answers)
+    assert [f.status for f in results] == ["fail", "ok"]
+    assert results[0].evidence == "100GiB free in /big (output_dir), and `needs.disk` is 200GiB"
+    same = {workdir: room(300 * GIB), ("room", "/big/out"): room(300 * GIB)}
     assert statuses(project, job, box(), "disk", answers=same) == ["ok"]
 
 
@@ -161,7 +161,9 @@ def disks(**free: int | None) -> dict[str, Any]:
     (disks(tmp=-1), ["warn"]),
     (disks(tmp=None), []),
 ])  # fmt: skip
-def test_full_disks_are_told(facts: dict[str, Any], expected: list[str], project: Project) -> None:
+def test_full_disks_are_reported(
+    facts: dict[str, Any], expected: list[str], project: Project
+) -> None:
     assert statuses(project, "processes: 1\n", facts, "disks-full", is_quick=True) == expected
 
 
@@ -175,9 +177,9 @@ def test_what_is_reserved_for_root_is_no_bar_for_root(project: Project) -> None:
 
 
 def test_a_full_home_is_no_bar_where_runs_lie_elsewhere(project: Project) -> None:
-    found = results(project, "processes: 1\n", disks(home=0), "disks-full",
+    results = run_checks(project, "processes: 1\n", disks(home=0), "disks-full",
                     environ={"SAFELAUNCH_HOME": "/data/safelaunch"})  # fmt: skip
-    assert [f.status for f in found] == ["warn"]
+    assert [f.status for f in results] == ["warn"]
 
 
 # -- cores and limits ------------------------------------------------------------------------------
@@ -194,12 +196,12 @@ def test_each_rank_has_a_core(usable: int, job: str, expected: list[str], projec
     assert statuses(project, job, facts, "cores") == expected
 
 
-def test_a_quota_is_told_with_its_file(project: Project) -> None:
+def test_a_quota_is_reported_with_its_file(project: Project) -> None:
     path = "/sys/fs/cgroup/cpu.max"
     facts = box(A100, system={"usable_cores": 2}, parts={"cgroup": {path: "200000 100000"}})
-    (found,) = results(project, "processes: 4\n", facts, "cores")
-    assert f"(quota of 2 in {path})" in found.evidence
-    assert "--cpus=4" in found.hint
+    (result,) = run_checks(project, "processes: 4\n", facts, "cores")
+    assert f"(quota of 2 in {path})" in result.evidence
+    assert "--cpus=4" in result.hint
     flags = Flags(sets=("processes=2",))
     assert statuses(project, "processes: 4\n", facts, "cores", flags=flags) == ["ok"]
 
@@ -219,9 +221,9 @@ script: train.py
 def test_ray_wants_many_files(soft: int, hard: int, hint: str | None, project: Project) -> None:
     facts = box(A100, system={"limits": {"files": [soft, hard]}})
     case = make_context(project, AREAL, facts=facts, answers=Known())
-    found = results_of(case, "limits")
-    assert [f.status for f in found] == (["warn"] if hint else [])
-    assert hint is None or hint in found[0].hint
+    results = results_of(case, "limits")
+    assert [f.status for f in results] == (["warn"] if hint else [])
+    assert hint is None or hint in results[0].hint
     assert statuses(project, "processes: 1\n", facts, "limits") == []
 
 
@@ -253,26 +255,26 @@ def test_rdma_between_nodes_wants_locked_memory(
     ("32GiB", (RTX4090,), "fail", "gpu_memory: 23GiB"),
     ("48GiB", (RTX4090, A100), "fail", "gpus=[1]"),
 ])  # fmt: skip
-def test_each_card_has_the_memory_that_is_needed(
+def test_each_gpu_has_the_memory_that_is_needed(
     needs: str, cards: Any, status: str, hint: str, project: Project
 ) -> None:
     job = f"processes: 1\nneeds: {{gpu_memory: {needs}}}\n"
-    found = one(project, job, box(*cards), "gpu-memory")
-    assert found.status == status
-    assert hint in found.hint
+    result = run_check(project, job, box(*cards), "gpu-memory")
+    assert result.status == status
+    assert hint in result.hint
 
 
-def test_memory_that_others_hold_is_told_with_their_names(project: Project) -> None:
+def test_memory_that_others_hold_is_reported_with_their_names(project: Project) -> None:
     job = "gpus: [1]\nneeds: {gpu_memory: 60GiB}\n"
     row = "77, GPU-00000001, 40000 MiB, python\n"
-    told = {
+    answers = {
         "query": query(A100, A100, used={1: 40000}),
         "apps": "pid, gpu_uuid, used_gpu_memory [MiB], process_name\n" + row,
     }
-    found = one(project, job, box(said=told, users={"77": "ann"}), "gpu-memory")
-    assert found.status == "warn"
-    assert "python (pid 77, ann)" in found.evidence
-    free = one(project, job.replace("[1]", "[0]"), box(said=told), "gpu-memory")
+    result = run_check(project, job, box(said=answers, users={"77": "ann"}), "gpu-memory")
+    assert result.status == "warn"
+    assert "python (pid 77, ann)" in result.evidence
+    free = run_check(project, job.replace("[1]", "[0]"), box(said=answers), "gpu-memory")
     assert free.status == "ok"
 
 
@@ -283,5 +285,5 @@ def test_a_slice_has_the_memory_of_a_slice(project: Project) -> None:
         {"card": 0, "uuid": "MIG-b", "memory_mib": 9984},
     ]
     job = "gpus: [MIG-{}]\nneeds: {{gpu_memory: 20GiB}}\n"
-    assert one(project, job.format("a"), facts, "gpu-memory").status == "ok"
-    assert one(project, job.format("b"), facts, "gpu-memory").status == "fail"
+    assert run_check(project, job.format("a"), facts, "gpu-memory").status == "ok"
+    assert run_check(project, job.format("b"), facts, "gpu-memory").status == "fail"

@@ -116,19 +116,19 @@ PORTS = {
 }
 
 
-@pytest.mark.parametrize(("job", "wanted"), PORTS.values(), ids=PORTS)
+@pytest.mark.parametrize(("job", "expected"), PORTS.values(), ids=PORTS)
 def test_fixed_ports_of_launchers_and_engines_are_known(
-    project: Project, job: str, wanted: dict[int, bool]
+    project: Project, job: str, expected: dict[int, bool]
 ) -> None:
-    assert fixed(project, job) == wanted
+    assert fixed(project, job) == expected
 
 
 def test_a_port_that_is_taken_makes_the_start_impossible(project: Project) -> None:
     job = TORCHRUN + "launcher_args: {master_port: 29511}\n"
-    found = result_of(local_context(project, job, answers={("port", 29511): TAKEN}), "ports")
-    assert found.status == "fail"
-    assert "29511 is in use by `python old.py` (pid 7 of ann)" in found.evidence
-    assert found.hint.startswith("take `master_port` out of `launcher_args`: a free port")
+    result = result_of(local_context(project, job, answers={("port", 29511): TAKEN}), "ports")
+    assert result.status == "fail"
+    assert "29511 is in use by `python old.py` (pid 7 of ann)" in result.evidence
+    assert result.hint.startswith("take `master_port` out of `launcher_args`: a free port")
 
 
 def test_a_real_listener_is_found(project: Project) -> None:
@@ -143,17 +143,20 @@ def test_a_real_listener_is_found(project: Project) -> None:
 
 def test_a_port_that_is_closing_is_a_warning(project: Project) -> None:
     job = TORCHRUN + "launcher_args: {master_port: 29511}\n"
-    told = {"free": False, "listens": False, "holders": [], "instead": 1}
+    answers = {"free": False, "listens": False, "holders": [], "instead": 1}
     assert (
-        result_of(local_context(project, job, answers={("port", 29511): told}), "ports").status
+        result_of(local_context(project, job, answers={("port", 29511): answers}), "ports").status
         == "warn"
     )
 
 
 def test_a_port_of_an_engine_that_goes_elsewhere_is_a_warning(project: Project) -> None:
     job = "launcher: swift\ncommand: [rollout]\n"
-    found = result_of(local_context(project, job, answers={("port", 8000): TAKEN}), "ports")
-    assert (found.status, found.hint) == ("warn", "give `swift rollout` another one: --port 20123")
+    result = result_of(local_context(project, job, answers={("port", 8000): TAKEN}), "ports")
+    assert (result.status, result.hint) == (
+        "warn",
+        "give `swift rollout` another one: --port 20123",
+    )
 
 
 def test_ports_are_looked_at_before_each_start(project: Project) -> None:
@@ -165,8 +168,8 @@ def test_ports_are_looked_at_before_each_start(project: Project) -> None:
 def test_only_the_first_machine_binds_the_port_of_the_ranks(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\nlauncher_args: {master_port: 29511}\n"
     answers = {("port", 29511): TAKEN}
-    found = results_of(remote_context(project, job, answers, answers, hosts=("a", "b")), "ports")
-    assert [one.host for one in found] == ["a"]
+    results = results_of(remote_context(project, job, answers, answers, hosts=("a", "b")), "ports")
+    assert [each.host for each in results] == ["a"]
 
 
 # -- servers ---------------------------------------------------------------------------------------
@@ -177,12 +180,12 @@ REFUSED = {"reached": False, "why": "connection refused"}
 
 def test_a_server_that_nobody_started_is_a_warning(project: Project) -> None:
     case = local_context(project, SERVER, answers={("reach", "127.0.0.1", 8001): REFUSED})
-    found = result_of(case, "servers")
-    assert found.status == "warn"
-    assert "no server answers at 127.0.0.1:8001 (`vllm_server_port`)" in found.evidence
+    result = result_of(case, "servers")
+    assert result.status == "warn"
+    assert "no server answers at 127.0.0.1:8001 (`vllm_server_port`)" in result.evidence
 
 
-def test_a_server_that_answers_is_well(project: Project) -> None:
+def test_a_server_that_answers_passes(project: Project) -> None:
     case = local_context(project, SERVER, answers={("reach", "127.0.0.1", 8001): {"reached": True}})
     assert result_of(case, "servers").status == "ok"
 
@@ -214,8 +217,11 @@ NET = "/sys/class/net"
 
 def card(project: Project, env: str, globs: dict[str, list[str]], **more: Any) -> Any:
     answers = {
-        ("glob", f"{NET}/{pattern}"): {"count": len(found), "found": [f"{NET}/{n}" for n in found]}
-        for pattern, found in globs.items()
+        ("glob", f"{NET}/{pattern}"): {
+            "count": len(results),
+            "found": [f"{NET}/{n}" for n in results],
+        }
+        for pattern, results in globs.items()
     }
     job = more.pop("job", TORCHRUN + "profile: rtx5090\n") + f"env: {{{env}}}\n"
     return result_of(local_context(project, job, answers=answers, **more), "interfaces")
@@ -245,8 +251,8 @@ def test_interfaces_are_read_as_the_libraries_do(
 
 
 def test_an_interface_is_looked_at_before_each_start(project: Project) -> None:
-    found = card(project, "NCCL_SOCKET_IFNAME: '=eth7'", {"eth7": []}, is_quick=True)
-    assert (found.status, found.hint) == (
+    result = card(project, "NCCL_SOCKET_IFNAME: '=eth7'", {"eth7": []}, is_quick=True)
+    assert (result.status, result.hint) == (
         "fail", "env: {NCCL_SOCKET_IFNAME: null}; one machine needs none")  # fmt: skip
 
 
@@ -257,8 +263,8 @@ def test_gloo_alone_trains_on_cpus(project: Project) -> None:
 
 
 def test_an_interface_that_is_down_is_a_warning(project: Project) -> None:
-    found = card(project, "NCCL_SOCKET_IFNAME: '=eth1'", {"eth1": ["eth1"]}, facts=UP)
-    assert found.status == "warn"
+    result = card(project, "NCCL_SOCKET_IFNAME: '=eth1'", {"eth1": ["eth1"]}, facts=UP)
+    assert result.status == "warn"
 
 
 def test_loopback_is_enough_for_one_machine(project: Project) -> None:
@@ -273,16 +279,18 @@ def test_the_interface_of_a_hosts_entry_must_be_there(project: Project) -> None:
     project.write("hosts: {a: {interface: eth7}, b: {}}\n", "hosts.yaml")
     case = remote_context(project, TORCHRUN + "nodes: 2\n", facts=[UP, UP], hosts=("a", "b"),
                 hosts_file="hosts.yaml")  # fmt: skip
-    (found,) = [one for one in results_of(case, "interfaces") if "interface: eth7" in one.evidence]
-    assert (found.host, found.status) == ("a", "fail")
-    assert found.hint == "`interface: eth0` in the host's entry"
+    (result,) = [
+        each for each in results_of(case, "interfaces") if "interface: eth7" in each.evidence
+    ]
+    assert (result.host, result.status) == ("a", "fail")
+    assert result.hint == "`interface: eth0` in the host's entry"
 
 
 def test_nccls_own_file_counts(project: Project) -> None:
     facts = {"nccl_conf": {"/etc/nccl.conf": "NCCL_SOCKET_IFNAME==eth7\n"},
              "network": {"links": {"eth0": {}}, "addresses": []}}  # fmt: skip
-    found = result_of(local_context(project, TORCHRUN, facts=facts), "interfaces")
-    assert (found.status, "=eth7" in found.evidence) == ("warn", True)
+    result = result_of(local_context(project, TORCHRUN, facts=facts), "interfaces")
+    assert (result.status, "=eth7" in result.evidence) == ("warn", True)
 
 
 HCA = "nodes: 2\nenv: {NCCL_IB_HCA: '=mlx5_0'}\n"
@@ -297,10 +305,10 @@ HCA = "nodes: 2\nenv: {NCCL_IB_HCA: '=mlx5_0'}\n"
 def test_rdma_devices_are_there_and_active(
     project: Project, devices: list[tuple[str, str]], status: str
 ) -> None:
-    told = [{"name": name, "ports": [{"state": state}]} for name, state in devices]
-    facts = {"network": {"infiniband": told}}
+    answers = [{"name": name, "ports": [{"state": state}]} for name, state in devices]
+    facts = {"network": {"infiniband": answers}}
     case = remote_context(project, TORCHRUN + HCA, facts=[facts, facts], hosts=("a", "b"))
-    assert {one.status for one in results_of(case, "rdma-devices")} == {status}
+    assert {each.status for each in results_of(case, "rdma-devices")} == {status}
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -309,27 +317,27 @@ MASTER = TORCHRUN + "nodes: 2\nlauncher_args: {master_addr: head}\n"
 
 
 def test_a_master_that_is_no_name_makes_the_start_impossible(project: Project) -> None:
-    told = {("name", "head"): {"addresses": [], "why": "unknown"}}
-    found = results_of(
-        remote_context(project, MASTER, told, told, hosts=("a", "b")), "master-address"
+    answers = {("name", "head"): {"addresses": [], "why": "unknown"}}
+    results = results_of(
+        remote_context(project, MASTER, answers, answers, hosts=("a", "b")), "master-address"
     )
-    assert [one.status for one in found] == ["fail", "fail"]
+    assert [each.status for each in results] == ["fail", "fail"]
 
 
 def test_a_master_that_means_the_other_node_itself_is_none(project: Project) -> None:
     first = {("name", "head"): {"addresses": ["127.0.1.1"]}}  # as Debian has it, on node 0
-    found = results_of(
+    results = results_of(
         remote_context(project, MASTER, first, first, hosts=("a", "b")), "master-address"
     )
-    assert {one.host: one.status for one in found} == {"a": "ok", "b": "fail"}
+    assert {each.host: each.status for each in results} == {"a": "ok", "b": "fail"}
 
 
-def test_a_master_that_all_resolve_is_well(project: Project) -> None:
-    told = {("name", "head"): {"addresses": ["192.0.2.1"]}}
-    found = results_of(
-        remote_context(project, MASTER, told, told, hosts=("a", "b")), "master-address"
+def test_a_master_that_all_resolve_passes(project: Project) -> None:
+    answers = {("name", "head"): {"addresses": ["192.0.2.1"]}}
+    results = results_of(
+        remote_context(project, MASTER, answers, answers, hosts=("a", "b")), "master-address"
     )
-    assert [one.status for one in found] == ["ok", "ok"]
+    assert [each.status for each in results] == ["ok", "ok"]
 
 
 LOOP = {("hostname",): {"name": "gpu1", "addresses": ["127.0.1.1"]}}
@@ -337,20 +345,20 @@ LOOP = {("hostname",): {"name": "gpu1", "addresses": ["127.0.1.1"]}}
 
 def test_a_name_that_is_loopback_matters_where_torchrun_tells_it(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\nlauncher_args: {rdzv_backend: c10d, rdzv_endpoint: 'a:29400'}\n"
-    found = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
-    assert [one.status for one in found] == ["warn", "warn"]
+    results = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
+    assert [each.status for each in results] == ["warn", "warn"]
 
 
 def test_a_name_that_is_loopback_matters_to_gloo_without_an_interface(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\nenv: {GLOO_SOCKET_IFNAME: null}\n"
-    found = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
-    assert [one.status for one in found] == ["warn", "warn"]
+    results = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
+    assert [each.status for each in results] == ["warn", "warn"]
 
 
-def test_a_name_that_is_loopback_is_well_where_nobody_is_told(project: Project) -> None:
+def test_a_name_that_is_loopback_passes_where_nobody_is_reported(project: Project) -> None:
     job = TORCHRUN + "nodes: 2\n"
-    found = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
-    assert [one.status for one in found] == ["ok", "ok"]
+    results = results_of(remote_context(project, job, LOOP, LOOP, hosts=("a", "b")), "own-name")
+    assert [each.status for each in results] == ["ok", "ok"]
     assert results_of(local_context(project, TORCHRUN), "own-name") == []
 
 
@@ -359,33 +367,35 @@ def test_a_name_that_is_loopback_is_well_where_nobody_is_told(project: Project) 
 PROXY = {"http_proxy": "http://u:p@192.0.2.9:3128"}
 
 
-def test_a_proxy_that_lets_the_machines_pass_is_well_and_shows_no_password(
+def test_a_proxy_that_lets_the_machines_pass_passes_and_shows_no_password(
     project: Project,
 ) -> None:
-    found = result_of(local_context(project, TORCHRUN, environ=PROXY), "proxies")
-    assert found.status == "ok"
-    assert "http://***@192.0.2.9:3128" in found.evidence
+    result = result_of(local_context(project, TORCHRUN, environ=PROXY), "proxies")
+    assert result.status == "ok"
+    assert "http://***@192.0.2.9:3128" in result.evidence
 
 
 def test_a_proxy_before_the_own_machine_is_a_warning(project: Project) -> None:
     job = TORCHRUN + "env: {no_proxy: .example.org, NO_PROXY: .example.org}\n"
-    found = result_of(local_context(project, job, environ=PROXY), "proxies")
-    assert found.status == "warn"
+    result = result_of(local_context(project, job, environ=PROXY), "proxies")
+    assert result.status == "warn"
     names = "localhost,127.0.0.1,::1,.example.org"
-    assert found.hint == f'env: {{no_proxy: "{names}", NO_PROXY: "{names}"}}'
+    assert result.hint == f'env: {{no_proxy: "{names}", NO_PROXY: "{names}"}}'
 
 
 def test_a_proxy_before_a_server_of_the_job_is_a_warning(project: Project) -> None:
     job = SWIFT + "args: {vllm_mode: server, vllm_server_host: 192.0.2.7}\n"
-    found = result_of(local_context(project, job, environ=PROXY), "proxies")
-    assert "requests to 192.0.2.7 would use it" in found.evidence
+    result = result_of(local_context(project, job, environ=PROXY), "proxies")
+    assert "requests to 192.0.2.7 would use it" in result.evidence
 
 
 @pytest.mark.parametrize("theirs", ["192.0.2.0/24", "*", "192.0.2.7"])
-def test_a_server_that_no_proxy_names_is_well(project: Project, theirs: str) -> None:
+def test_a_server_that_no_proxy_names_passes(project: Project, theirs: str) -> None:
     job = SWIFT + "args: {vllm_mode: server, vllm_server_host: 192.0.2.7}\n"
-    found = result_of(local_context(project, job, environ={**PROXY, "no_proxy": theirs}), "proxies")
-    assert found.status == "ok"
+    result = result_of(
+        local_context(project, job, environ={**PROXY, "no_proxy": theirs}), "proxies"
+    )
+    assert result.status == "ok"
 
 
 def test_the_hint_about_proxies_cures(project: Project) -> None:
@@ -410,9 +420,9 @@ def test_the_packages_of_a_socks_proxy_are_for_the_jobs_interpreter(project: Pro
     )
 
 
-@pytest.mark.parametrize(("found", "status"), [(True, "ok"), (False, "warn")])
-def test_a_socks_proxy_needs_its_packages(project: Project, found: bool, status: str) -> None:
-    answers = {("module", name): {"found": found, "where": None} for name in ("socks", "socksio")}
+@pytest.mark.parametrize(("exists", "status"), [(True, "ok"), (False, "warn")])
+def test_a_socks_proxy_needs_its_packages(project: Project, exists: bool, status: str) -> None:
+    answers = {("module", name): {"found": exists, "where": None} for name in ("socks", "socksio")}
     environ = {"all_proxy": "socks5://192.0.2.9:1080"}
     assert (
         result_of(
@@ -429,7 +439,7 @@ def test_a_socks_proxy_needs_its_packages(project: Project, found: bool, status:
 def test_clocks_that_differ_are_said(
     project: Project, offsets: tuple[float, ...], status: str
 ) -> None:
-    facts = [{"clock_offset": one} for one in offsets]
+    facts = [{"clock_offset": each} for each in offsets]
     case = remote_context(project, TORCHRUN + "nodes: 2\n", facts=facts, hosts=("a", "b"))
     assert result_of(case, "clocks").status == status
 
@@ -450,20 +460,20 @@ def test_machines_without_a_job_are_compared_as_well() -> None:
     assert result_of(case, "clocks").evidence == "the clock of b is 60.0 s ahead of that of a"
 
 
-def with_ways(project: Project, found: RouteReport | None) -> CheckContext:
+def with_routes(project: Project, report: RouteReport | None) -> CheckContext:
     case = remote_context(project, TORCHRUN + "nodes: 2\n", hosts=("a", "b"))
-    return run.with_hosts(replace(case, routes=found), case.hosts)
+    return run.with_hosts(replace(case, routes=report), case.hosts)
 
 
-@pytest.mark.parametrize(("found", "status"), [
+@pytest.mark.parametrize(("report", "status"), [
     (RouteReport(None, "", ("192.0.2.1", "192.0.2.2"), ("eth0", "eth0")), "ok"),
     (RouteReport("no way between hosts", "open TCP"), "fail"),
     (None, "skip"),
 ])  # fmt: skip
 def test_the_ways_that_a_start_would_try_decide(
-    project: Project, found: RouteReport | None, status: str
+    project: Project, report: RouteReport | None, status: str
 ) -> None:
-    assert result_of(with_ways(project, found), "ways").status == status
+    assert result_of(with_routes(project, report), "ways").status == status
 
 
 def test_one_machine_needs_no_way(project: Project) -> None:

@@ -42,18 +42,18 @@ def command(project: Project, tools: Path, words: str, more: str = "") -> CheckC
 # -- programs --------------------------------------------------------------------------------------
 
 
-def test_a_program_on_path_is_well(project: Project, tools: Path) -> None:
-    found = result_of(command(project, tools, "[trainer, -x]"), "script")
-    assert (found.status, found.evidence) == ("ok", f"`trainer` is {tools}/trainer")
+def test_a_program_on_path_passes(project: Project, tools: Path) -> None:
+    result = result_of(command(project, tools, "[trainer, -x]"), "script")
+    assert (result.status, result.evidence) == ("ok", f"`trainer` is {tools}/trainer")
 
 
 @pytest.mark.parametrize("name", ["nothing-like-it", "notes"])
 def test_a_program_that_is_not_on_path_makes_the_start_impossible(
     name: str, project: Project, tools: Path
 ) -> None:
-    found = result_of(command(project, tools, f"[{name}]"), "script")
-    assert found.status == "fail"
-    assert found.evidence == f"`command:` (job.yaml:2:10): no program `{name}` on PATH"
+    result = result_of(command(project, tools, f"[{name}]"), "script")
+    assert result.status == "fail"
+    assert result.evidence == f"`command:` (job.yaml:2:10): no program `{name}` on PATH"
 
 
 def test_setup_may_put_the_program_on_path(project: Project, tools: Path) -> None:
@@ -98,8 +98,8 @@ def test_of_words_that_a_shell_would_change_nothing_is_said(
 def test_a_script_is_named_before_the_shell_that_would_run_it(
     project: Project, tools: Path
 ) -> None:
-    found = result_of(command(project, tools, "[bash, run.sh]"), "script")
-    assert "run.sh" in found.evidence
+    result = result_of(command(project, tools, "[bash, run.sh]"), "script")
+    assert "run.sh" in result.evidence
     project.write("", "run.sh")
     assert (
         "`bash` on PATH" in result_of(command(project, tools, "[bash, run.sh]"), "script").evidence
@@ -116,13 +116,13 @@ def test_the_path_of_a_host_is_not_that_of_this_machine(project: Project, tools:
 # -- folders and scripts ---------------------------------------------------------------------------
 
 
-def test_a_working_folder_that_is_missing_is_told_with_the_nearest(project: Project) -> None:
+def test_a_working_folder_that_is_missing_is_reported_with_the_nearest(project: Project) -> None:
     (project.folder / "source").mkdir()
     job = "launcher: command\ncommand: [x]\nworkdir: sorce\n"
-    found = result_of(local_context(project, job), "workdir")
-    assert found.status == "fail"
-    assert found.evidence == f"`workdir` (job.yaml:3:10): {project.folder}/sorce does not exist"
-    assert f"did you mean `{project.folder}/source`?" in found.hint
+    result = result_of(local_context(project, job), "workdir")
+    assert result.status == "fail"
+    assert result.evidence == f"`workdir` (job.yaml:3:10): {project.folder}/sorce does not exist"
+    assert f"did you mean `{project.folder}/source`?" in result.hint
     (project.folder / "sorce").mkdir()
     assert result_of(local_context(project, job), "workdir").status == "ok"
 
@@ -141,22 +141,22 @@ def test_a_folder_of_the_hosts_own_must_be_there(project: Project) -> None:
 def test_a_script_that_is_missing_keeps_no_other_check_from_being_made(project: Project) -> None:
     job = "launcher: python\nscript: trian.py\ninputs: [data]\nargs: {config: c.yaml}\n"
     case = local_context(project, job, flags=Flags(only_checked=True))
-    found = {one.id: one for one in results_of(case)}
-    assert found["script"].status == "fail"
-    assert "(job.yaml:2:9)" in found["script"].hint
-    assert "did you mean `train.py`?" in found["script"].hint
-    assert (found["inputs"].status, found["configs"].status) == ("fail", "warn")
-    assert {"imports", "flags", "shadowed"}.isdisjoint(found)
+    results = {each.id: each for each in results_of(case)}
+    assert results["script"].status == "fail"
+    assert "(job.yaml:2:9)" in results["script"].hint
+    assert "did you mean `train.py`?" in results["script"].hint
+    assert (results["inputs"].status, results["configs"].status) == ("fail", "warn")
+    assert {"imports", "flags", "shadowed"}.isdisjoint(results)
 
 
 def test_what_begins_at_a_folder_that_is_missing_is_not_told_as_well(project: Project) -> None:
     job = "launcher: python\nscript: train.py\nworkdir: sorce\ninputs: [data]\n"
-    found = {
-        one.id: one
-        for one in results_of(local_context(project, job, flags=Flags(only_checked=True)))
+    results = {
+        each.id: each
+        for each in results_of(local_context(project, job, flags=Flags(only_checked=True)))
     }
-    assert found["workdir"].status == "fail"
-    assert (found["script"].status, found["inputs"].status) == ("skip", "skip")
+    assert results["workdir"].status == "fail"
+    assert (results["script"].status, results["inputs"].status) == ("skip", "skip")
 
 
 @pytest.mark.parametrize(

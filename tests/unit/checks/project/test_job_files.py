@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TORCHRUN = "launcher: torchrun\nscript: train.py\nprocesses: 2\n"
 AREAL = "launcher: areal\nversion: '1'\nscript: train.py\n"
 MODULE = "launcher: python\nmodule: pkg.train\n"
-GONE = {"kind": None, "why": "No such file or directory", "link": None}
+MISSING = {"kind": None, "why": "No such file or directory", "link": None}
 FILE = {"kind": "file", "size": 1, "readable": True, "writable": True, "executable": False}
 FOLDER = {**FILE, "kind": "folder", "empty": False}
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
@@ -36,22 +36,28 @@ def project(tmp_path: Path) -> Project:
 
 
 def room(**more: Any) -> dict[str, Any]:
-    told = {"folder": "/d", "writable": True, "free": 1 << 40, "total": 1 << 41, "inodes": 1 << 20}
-    return {**told, "device": 1, **more}
+    answers = {
+        "folder": "/d",
+        "writable": True,
+        "free": 1 << 40,
+        "total": 1 << 41,
+        "inodes": 1 << 20,
+    }
+    return {**answers, "device": 1, **more}
 
 
 # -- script and module -----------------------------------------------------------------------------
 
 
-def test_a_script_that_is_there_is_well(project: Project) -> None:
+def test_a_script_that_is_there_passes(project: Project) -> None:
     assert result_of(local_context(project, TORCHRUN), "script").status == "ok"
 
 
-@pytest.mark.parametrize("told", [GONE, FOLDER, {**FILE, "readable": False}])
+@pytest.mark.parametrize("file", [MISSING, FOLDER, {**FILE, "readable": False}])
 def test_a_script_that_python_cannot_read_makes_the_start_impossible(
-    project: Project, told: dict[str, Any]
+    project: Project, file: dict[str, Any]
 ) -> None:
-    case = local_context(project, TORCHRUN, answers={("path", "train.py"): told})
+    case = local_context(project, TORCHRUN, answers={("path", "train.py"): file})
     assert result_of(case, "script").status == "fail"
 
 
@@ -61,10 +67,10 @@ def test_a_script_of_the_project_travels_to_the_host(project: Project) -> None:
 
 def test_a_script_of_the_hosts_own_is_looked_for_there(project: Project) -> None:
     job = TORCHRUN + "workdir: /srv/code\n"
-    there = {("path", "."): FOLDER}
-    assert result_of(remote_context(project, job, there), "script").status == "fail"
-    there[("path", "train.py")] = FILE
-    assert result_of(remote_context(project, job, there), "script").status == "ok"
+    remote = {("path", "."): FOLDER}
+    assert result_of(remote_context(project, job, remote), "script").status == "fail"
+    remote[("path", "train.py")] = FILE
+    assert result_of(remote_context(project, job, remote), "script").status == "ok"
 
 
 def test_a_module_of_the_project_is_found_here_for_a_host(project: Project) -> None:
@@ -94,25 +100,25 @@ def test_a_module_that_setup_may_bring_is_a_warning(project: Project) -> None:
     assert result_of(case, "module").status == "warn"
 
 
-def test_an_installed_module_is_well(project: Project) -> None:
-    told = {("module", "pkg"): {"found": True, "where": "/site/pkg/__init__.py"}}
-    assert result_of(remote_context(project, MODULE, told), "module").status == "ok"
+def test_an_installed_module_passes(project: Project) -> None:
+    answers = {("module", "pkg"): {"found": True, "where": "/site/pkg/__init__.py"}}
+    assert result_of(remote_context(project, MODULE, answers), "module").status == "ok"
 
 
-def test_a_part_that_a_package_of_the_project_lacks_is_told(project: Project) -> None:
+def test_a_part_that_a_package_of_the_project_lacks_is_reported(project: Project) -> None:
     project.write("", "pkg/__init__.py")
-    told = {("module", "pkg"): {"found": True, "where": f"{project.folder}/pkg/__init__.py"}}
-    assert result_of(local_context(project, MODULE, answers=told), "module").status == "warn"
+    answers = {("module", "pkg"): {"found": True, "where": f"{project.folder}/pkg/__init__.py"}}
+    assert result_of(local_context(project, MODULE, answers=answers), "module").status == "warn"
     project.write("", "pkg/trains.py")
-    assert result_of(local_context(project, MODULE, answers=told), "module").hint.startswith(
+    assert result_of(local_context(project, MODULE, answers=answers), "module").hint.startswith(
         "`module: pkg.trains`"
     )
 
 
 def test_a_module_below_pythonpath_is_found_here(project: Project) -> None:
     project.write("", "src/pkg/train.py")
-    told = {("module", "pkg"): {"found": True, "where": f"{project.folder}/src/pkg/__init__.py"}}
-    case = local_context(project, MODULE + "pythonpath: [src]\n", answers=told)
+    answers = {("module", "pkg"): {"found": True, "where": f"{project.folder}/src/pkg/__init__.py"}}
+    case = local_context(project, MODULE + "pythonpath: [src]\n", answers=answers)
     assert result_of(case, "module").status == "ok"
 
 
@@ -124,8 +130,8 @@ COMMAND = "launcher: command\ncommand: [./run.sh]\n"
 def test_the_file_of_a_command_must_be_there_and_executable(project: Project) -> None:
     assert result_of(local_context(project, COMMAND), "script").status == "fail"
     project.write("", "run.sh")
-    told = result_of(local_context(project, COMMAND), "script")
-    assert (told.status, told.hint) == ("fail", f"`chmod a+x {project.folder}/run.sh`")
+    answers = result_of(local_context(project, COMMAND), "script")
+    assert (answers.status, answers.hint) == ("fail", f"`chmod a+x {project.folder}/run.sh`")
     (project.folder / "run.sh").chmod(0o755)
     assert result_of(local_context(project, COMMAND), "script").status == "ok"
 
@@ -144,7 +150,7 @@ def test_the_script_of_a_shell_must_be_there(
     command: str, expected: list[str], project: Project
 ) -> None:
     case = local_context(project, f"launcher: command\ncommand: {command}\n")
-    assert [one.status for one in results_of(case, "script")] == expected
+    assert [each.status for each in results_of(case, "script")] == expected
 
 
 def test_setup_may_write_the_file_of_a_command(project: Project) -> None:
@@ -161,7 +167,7 @@ def test_setup_may_write_the_file_of_a_command(project: Project) -> None:
         ("3.8.10", "def f():\n    x = = 1\n", "warn"),
     ],
 )
-def test_a_script_that_is_no_python_is_told_unless_a_newer_one_runs_it(
+def test_a_script_that_is_no_python_is_reported_unless_a_newer_one_runs_it(
     version: str, text: str, expected: str, project: Project
 ) -> None:
     project.write(text, "train.py")
@@ -175,8 +181,10 @@ def test_a_script_that_is_no_python_is_told_unless_a_newer_one_runs_it(
 def test_a_configuration_that_is_not_there_is_a_warning(project: Project) -> None:
     job = TORCHRUN + "args: {config: conf/a.yaml, deepspeed: ds.json}\n"
     project.write("{}", "ds.json")
-    found = {one.status: one.evidence for one in results_of(local_context(project, job), "configs")}
-    assert found == {
+    results = {
+        each.status: each.evidence for each in results_of(local_context(project, job), "configs")
+    }
+    assert results == {
         "warn": "`args` names conf/a.yaml, which does not exist",
         "ok": "ds.json exists",
     }
@@ -236,24 +244,24 @@ def test_all_that_fit_are_named_with_the_place_in_the_job_file(project: Project)
 @pytest.mark.parametrize("root", ["~/llm", "/srv/llm"])
 def test_a_file_here_and_on_the_host_is_one(project: Project, root: str) -> None:
     project.write("", "data/a_11.csv")
-    there = root.replace("~", "/home/me")
+    remote = root.replace("~", "/home/me")
     facts = [{"system": {"home": "/home/me"}}]
-    told = {("glob", "data/*11.csv"): {"count": 1, "found": [f"{there}/data/a_11.csv"]}}
+    answers = {("glob", "data/*11.csv"): {"count": 1, "found": [f"{remote}/data/a_11.csv"]}}
     assert (
-        result_of(remote_context(project, INPUTS, told, facts=facts, root=root), "inputs").status
+        result_of(remote_context(project, INPUTS, answers, facts=facts, root=root), "inputs").status
         == "ok"
     )
-    told = {("glob", "data/*11.csv"): {"count": 1, "found": [f"{there}/data/b_11.csv"]}}
+    answers = {("glob", "data/*11.csv"): {"count": 1, "found": [f"{remote}/data/b_11.csv"]}}
     assert (
-        result_of(remote_context(project, INPUTS, told, facts=facts, root=root), "inputs").status
+        result_of(remote_context(project, INPUTS, answers, facts=facts, root=root), "inputs").status
         == "fail"
     )
 
 
 def test_a_path_of_the_host_is_looked_for_there(project: Project) -> None:
     job = TORCHRUN + "inputs: [/data/c4.bin]\n"
-    found = result_of(remote_context(project, job), "inputs")
-    assert (found.status, found.hint) == (
+    result = result_of(remote_context(project, job), "inputs")
+    assert (result.status, result.hint) == (
         "fail", "safelaunch push c4.bin --host gpu1 --to /data, or correct the path")  # fmt: skip
     assert (
         result_of(remote_context(project, job, {("path", "/data/c4.bin"): FILE}), "inputs").status
@@ -348,7 +356,7 @@ def test_a_job_that_begins_anew_hears_nothing_of_checkpoints(project: Project) -
 OUT = TORCHRUN + "args: {output_dir: /d/out}\n"
 
 
-@pytest.mark.parametrize(("told", "status"), [
+@pytest.mark.parametrize(("disk", "status"), [
     (room(), "ok"),
     (room(inodes=None), "ok"),
     (room(writable=False), "warn"),
@@ -357,19 +365,19 @@ OUT = TORCHRUN + "args: {output_dir: /d/out}\n"
     (room(inodes=12), "warn"),
 ])  # fmt: skip
 def test_folders_of_results_can_be_written_and_have_room(
-    project: Project, told: dict[str, Any], status: str
+    project: Project, disk: dict[str, Any], status: str
 ) -> None:
     assert (
-        result_of(remote_context(project, OUT, {("room", "/d/out"): told}), "outputs").status
+        result_of(remote_context(project, OUT, {("room", "/d/out"): disk}), "outputs").status
         == status
     )
 
 
 def test_the_folder_of_runs_must_be_writable(project: Project) -> None:
-    told = {("home",): room(path="/d/runs", writable=False)}
-    assert result_of(remote_context(project, TORCHRUN, told), "run-folder").status == "fail"
-    told = {("home",): room(path="/d/runs")}
-    assert result_of(remote_context(project, TORCHRUN, told), "run-folder").status == "ok"
+    answers = {("home",): room(path="/d/runs", writable=False)}
+    assert result_of(remote_context(project, TORCHRUN, answers), "run-folder").status == "fail"
+    answers = {("home",): room(path="/d/runs")}
+    assert result_of(remote_context(project, TORCHRUN, answers), "run-folder").status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -384,16 +392,16 @@ def test_the_folder_of_runs_must_be_writable(project: Project) -> None:
 def test_a_start_needs_room_for_its_run(
     user: str, more: dict[str, int], status: str, project: Project
 ) -> None:
-    told = {("home",): room(path="/d/runs", **more)}
-    case = local_context(project, TORCHRUN, answers=told, facts={"system": {"user": user}})
+    answers = {("home",): room(path="/d/runs", **more)}
+    case = local_context(project, TORCHRUN, answers=answers, facts={"system": {"user": user}})
     assert result_of(case, "run-folder").status == status
 
 
 def test_another_folder_for_results_is_written_out(project: Project) -> None:
-    told = {("room", "/srv/out"): room(writable=False)}
+    answers = {("room", "/srv/out"): room(writable=False)}
     facts = {"system": {"home": "/home/me"}}
     case = local_context(
-        project, TORCHRUN + "args: {output_dir: /srv/out}\n", answers=told, facts=facts
+        project, TORCHRUN + "args: {output_dir: /srv/out}\n", answers=answers, facts=facts
     )
     assert result_of(case, "outputs").hint == "name a folder of your own, such as /home/me/out"
 
@@ -420,9 +428,9 @@ def test_a_script_that_refuses_a_full_folder_is_warned_of(project: Project) -> N
     project.write("parser.add_argument('--overwrite_output_dir')", "train.py")
     assert result_of(local_context(project, USED % ""), "output-used").status == "ok"
     project.write("", "out/notes.txt")
-    found = result_of(local_context(project, USED % ""), "output-used")
-    assert found.status == "warn"
-    assert found.hint.startswith("args: {overwrite_output_dir: true}")
+    result = result_of(local_context(project, USED % ""), "output-used")
+    assert result.status == "warn"
+    assert result.hint.startswith("args: {overwrite_output_dir: true}")
     assert (
         results_of(local_context(project, USED % ", overwrite_output_dir: true"), "output-used")
         == []
@@ -461,7 +469,7 @@ def test_training_has_no_leftovers(project: Project) -> None:
 # -- live runs -------------------------------------------------------------------------------------
 
 
-def live(argv: Sequence[str], cwd: str, name: str = "other") -> dict[tuple[Any, ...], Any]:
+def live_runs(argv: Sequence[str], cwd: str, name: str = "other") -> dict[tuple[Any, ...], Any]:
     plan = {"nodes": [{"cwd": cwd, "argv": list(argv)}]}
     return {("runs",): [{"id": "r-1", "node": "node-0", "name": name, "plan": plan}]}
 
@@ -475,17 +483,17 @@ def live(argv: Sequence[str], cwd: str, name: str = "other") -> dict[tuple[Any, 
 def test_a_run_that_writes_to_the_same_folder_is_named(
     project: Project, argv: list[str], cwd: str, status: str
 ) -> None:
-    found = result_of(remote_context(project, OUT, live(argv, cwd)), "live-runs")
-    assert found.status == status
+    result = result_of(remote_context(project, OUT, live_runs(argv, cwd)), "live-runs")
+    assert result.status == status
     if status == "warn":
-        assert found.hint.startswith("safelaunch stop r-1")
+        assert result.hint.startswith("safelaunch stop r-1")
 
 
 def test_a_run_with_the_same_experiment_names_is_named(project: Project) -> None:
     job = AREAL + "args: [experiment_name=e, trial_name=t]\n"
-    same = live(["python", "x.py", "experiment_name=e", "trial_name=t"], "/x")
+    same = live_runs(["python", "x.py", "experiment_name=e", "trial_name=t"], "/x")
     assert result_of(remote_context(project, job, same), "live-runs").status == "warn"
-    other = live(["python", "x.py", "experiment_name=e", "trial_name=u"], "/x")
+    other = live_runs(["python", "x.py", "experiment_name=e", "trial_name=u"], "/x")
     assert result_of(remote_context(project, job, other), "live-runs").status == "ok"
 
 
@@ -494,7 +502,7 @@ def test_the_same_job_a_second_time_is_named(project: Project) -> None:
     words = [str(word) for word in case.hosts[0].plan.argv]
     assert (
         result_of(
-            remote_context(project, TORCHRUN, live(words, "/srv/llm", "job"), root="/srv/llm"),
+            remote_context(project, TORCHRUN, live_runs(words, "/srv/llm", "job"), root="/srv/llm"),
             "live-runs",
         ).status
         == "warn"
@@ -503,18 +511,18 @@ def test_the_same_job_a_second_time_is_named(project: Project) -> None:
 
 def test_a_run_is_looked_for_before_each_start(project: Project) -> None:
     case = remote_context(
-        project, OUT, live(["x.py", "--output_dir", "/d/out"], "/x"), is_quick=True
+        project, OUT, live_runs(["x.py", "--output_dir", "/d/out"], "/x"), is_quick=True
     )
     assert result_of(case, "live-runs").status == "warn"
 
 
 def test_runs_may_share_a_folder_of_logs(project: Project) -> None:
     job = TORCHRUN + "args: {logging_dir: /d/tb}\n"
-    other = live(["x.py", "--logging_dir", "/d/tb"], "/x")
+    other = live_runs(["x.py", "--logging_dir", "/d/tb"], "/x")
     assert result_of(remote_context(project, job, other), "live-runs").status == "ok"
 
 
-def test_no_run_is_well(project: Project) -> None:
+def test_no_run_passes(project: Project) -> None:
     assert result_of(remote_context(project, OUT, {("runs",): []}), "live-runs").status == "ok"
 
 
@@ -523,8 +531,8 @@ def test_no_run_is_well(project: Project) -> None:
 
 def shared(project: Project, job: str, groups: Sequence[Sequence[int]] | None) -> CheckContext:
     case = remote_context(project, job + "nodes: 2\n", hosts=("a", "b"))
-    found = {} if groups is None else dict.fromkeys(shared_folders(case), groups)
-    return run.with_hosts(replace(case, shared=found), case.hosts)
+    results = {} if groups is None else dict.fromkeys(shared_folders(case), groups)
+    return run.with_hosts(replace(case, shared=results), case.hosts)
 
 
 SHARDED = TORCHRUN + "args: {output_dir: /d/out, deepspeed: ds.json}\n"
@@ -542,14 +550,16 @@ def test_folders_that_all_nodes_must_see_are_shared(
     assert result_of(shared(project, job, groups), "shared-folders").status == status
 
 
-@pytest.mark.parametrize(("folder", "nodes", "found"), [
+@pytest.mark.parametrize(("folder", "nodes", "statuses"), [
     ("/tmp/areal", 2, ["warn"]), ("/storage/areal", 2, ["ok"]), ("/tmp/areal", 1, []),
 ])  # fmt: skip
 def test_areals_workers_meet_on_shared_storage(
-    project: Project, folder: str, nodes: int, found: list[str]
+    project: Project, folder: str, nodes: int, statuses: list[str]
 ) -> None:
     job = AREAL + f"args: [cluster.fileroot={folder}, cluster.n_nodes={nodes}]\n"
-    assert [one.status for one in results_of(local_context(project, job), "areal-folders")] == found
+    assert [
+        each.status for each in results_of(local_context(project, job), "areal-folders")
+    ] == statuses
 
 
 def test_one_machine_shares_with_nobody(project: Project) -> None:
@@ -570,14 +580,14 @@ def weights(project: Project, **files: str) -> Any:
 WHOLE = {"config__json": "{}", "model__safetensors": "x" * 2000, "tokenizer__json": "{}"}
 
 
-def test_a_whole_model_is_well(project: Project) -> None:
+def test_a_whole_model_passes(project: Project) -> None:
     assert weights(project, **WHOLE).status == "ok"
 
 
 def test_pointers_of_git_lfs_are_no_weights(project: Project) -> None:
-    found = weights(project, **{**WHOLE, "model__safetensors": POINTER})
-    assert found.status == "warn"
-    assert found.hint == f"git -C {project.folder}/m lfs pull"
+    result = weights(project, **{**WHOLE, "model__safetensors": POINTER})
+    assert result.status == "warn"
+    assert result.hint == f"git -C {project.folder}/m lfs pull"
 
 
 @pytest.mark.parametrize("without", ["config__json", "model__safetensors", "tokenizer__json"])
@@ -588,8 +598,8 @@ def test_what_a_model_lacks_is_said(project: Project, without: str) -> None:
 
 def test_parts_that_the_index_names_are_missed(project: Project) -> None:
     index = json.dumps({"weight_map": {"a": "model.safetensors", "b": "other.safetensors"}})
-    found = weights(project, **WHOLE, model__safetensors__index__json=index)
-    assert (found.status, "other.safetensors" in found.evidence) == ("warn", True)
+    result = weights(project, **WHOLE, model__safetensors__index__json=index)
+    assert (result.status, "other.safetensors" in result.evidence) == ("warn", True)
 
 
 def test_an_adapter_needs_no_config_json(project: Project) -> None:
@@ -609,8 +619,8 @@ def test_a_model_that_travels_is_looked_at_here(project: Project) -> None:
         project.write(text, f"m/{name.replace('__', '.')}")
     assert result_of(remote_context(project, MODEL), "models").status == "ok"
     project.write(POINTER, "m/model.safetensors")
-    found = result_of(remote_context(project, MODEL), "models")
-    assert found.hint.startswith(f"git -C {project.folder}/m lfs pull, then `safelaunch push`")
+    result = result_of(remote_context(project, MODEL), "models")
+    assert result.hint.startswith(f"git -C {project.folder}/m lfs pull, then `safelaunch push`")
 
 
 # -- the hub ---------------------------------------------------------------------------------------
@@ -621,14 +631,14 @@ MODEL_ID, DATA_ID = ("hub", "models", "org/name"), ("hub", "datasets", "org/data
 
 
 def cached(*questions: tuple[str, ...]) -> dict[tuple[Any, ...], Any]:
-    return {one: {"cached": one in questions, "folder": "/c"} for one in (MODEL_ID, DATA_ID)}
+    return {each: {"cached": each in questions, "folder": "/c"} for each in (MODEL_ID, DATA_ID)}
 
 
 def test_an_id_offline_must_be_in_the_cache(project: Project) -> None:
-    found = results_of(remote_context(project, HUB + OFFLINE, cached(MODEL_ID)), "hub")
-    assert [one.status for one in found] == ["warn", "ok"]
-    assert "data set org/data is not in the cache" in found[0].evidence
-    assert "safelaunch push data --host gpu1" in found[0].hint
+    results = results_of(remote_context(project, HUB + OFFLINE, cached(MODEL_ID)), "hub")
+    assert [each.status for each in results] == ["warn", "ok"]
+    assert "data set org/data is not in the cache" in results[0].evidence
+    assert "safelaunch push data --host gpu1" in results[0].hint
 
 
 def test_online_an_id_is_fetched(project: Project) -> None:
@@ -641,21 +651,23 @@ def test_online_an_id_is_fetched(project: Project) -> None:
 
 def test_a_host_that_is_offline_says_so_in_its_entry(project: Project) -> None:
     project.write("hosts: {gpu1: {hub: offline}}\n", "hosts.yaml")
-    found = results_of(remote_context(project, HUB, cached(), hosts_file="hosts.yaml"), "hub")
-    assert [one.status for one in found] == ["warn", "warn"]
-    assert "HF_HUB_OFFLINE=1" in found[0].evidence
+    results = results_of(remote_context(project, HUB, cached(), hosts_file="hosts.yaml"), "hub")
+    assert [each.status for each in results] == ["warn", "warn"]
+    assert "HF_HUB_OFFLINE=1" in results[0].evidence
 
 
 def test_a_folder_of_that_name_is_no_id(project: Project) -> None:
     project.write("{}", "org/name/config.json")
-    found = results_of(remote_context(project, HUB + OFFLINE, cached(DATA_ID)), "hub")
-    assert [one.status for one in found] == ["ok"]
+    results = results_of(remote_context(project, HUB + OFFLINE, cached(DATA_ID)), "hub")
+    assert [each.status for each in results] == ["ok"]
 
 
 def test_the_cache_of_the_job_is_asked(project: Project) -> None:
     job = HUB + "env: {HF_HUB_OFFLINE: '1', HF_HOME: /h}\n"
-    told = {(*one, "HF_HOME=/h"): {"cached": True, "folder": "/h"} for one in (MODEL_ID, DATA_ID)}
-    assert result_of(remote_context(project, job, told), "hub").status == "ok"
+    answers = {
+        (*each, "HF_HOME=/h"): {"cached": True, "folder": "/h"} for each in (MODEL_ID, DATA_ID)
+    }
+    assert result_of(remote_context(project, job, answers), "hub").status == "ok"
 
 
 def test_swift_takes_its_models_from_another_hub(project: Project) -> None:
@@ -676,19 +688,19 @@ def test_an_asset_that_is_not_here_makes_the_start_impossible(project: Project) 
         assert result_of(case, "assets").status == "ok"
 
 
-@pytest.mark.parametrize(("free", "held", "count"), [(9, 0, 0), (4, 0, 1), (4, 5, 0)])
+@pytest.mark.parametrize(("free", "existing", "count"), [(9, 0, 0), (4, 0, 1), (4, 5, 0)])
 def test_there_is_room_for_what_is_not_there_yet(
-    project: Project, free: int, held: int, count: int
+    project: Project, free: int, existing: int, count: int
 ) -> None:
     project.write("12345", "base.bin")
-    told = {("room", "/data/base.bin"): room(free=free),
-            ("size", "/data/base.bin"): {"bytes": held, "files": 1, "whole": True}}  # fmt: skip
-    found = [
-        one
-        for one in results_of(remote_context(project, ASSETS, told), "assets")
-        if one.status == "warn"
+    answers = {("room", "/data/base.bin"): room(free=free),
+            ("size", "/data/base.bin"): {"bytes": existing, "files": 1, "whole": True}}  # fmt: skip
+    results = [
+        each
+        for each in results_of(remote_context(project, ASSETS, answers), "assets")
+        if each.status == "warn"
     ]
-    assert len(found) == count
+    assert len(results) == count
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -709,6 +721,6 @@ def test_no_word_of_a_job_makes_a_check_fail_by_itself(project: Project, value: 
         job += f"inputs: [{words}]\n"
     environ = {"http_proxy": value, "no_proxy": value}
     for case in (local_context(project, job, environ=environ), remote_context(project, job)):
-        broken = [one for one in run.run(case) if "the check itself failed" in one.evidence
-                  and one.family in ("network", "project")]  # fmt: skip
+        broken = [each for each in run.run(case) if "the check itself failed" in each.evidence
+                  and each.family in ("network", "project")]  # fmt: skip
         assert broken == []

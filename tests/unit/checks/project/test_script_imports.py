@@ -79,7 +79,7 @@ def test_a_script_with_a_relative_import_is_named_as_a_module(
     assert says in result_of(case, "own-modules").hint
 
 
-def test_a_job_without_arguments_is_told_where_they_go(project: Project) -> None:
+def test_a_job_without_arguments_is_reported_where_they_go(project: Project) -> None:
     text = "import argparse\np = argparse.ArgumentParser()\n"
     project.write(f"{text}p.add_argument('--lr', required=True)\np.parse_args()\n", "train.py")
     assert "`args:` of the job" in result_of(make_context(project, JOB), "flags").hint
