@@ -23,9 +23,11 @@ from safelaunch.runtime.records import HangReport, RankStack, StackFrame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional, Tuple
 
     from safelaunch.runtime.records import RunRecord
+
+    EarlyExit = Tuple[int, str, Optional[StackFrame], str]  # rank, left or thread, frame, text
 
 STACKS_SIGNAL = 44  # the same number as in site/safelaunch_rank.py
 SLICE = 0.005  # seconds of work in one tick; one rank of 64 threads costs 2 ms
@@ -41,7 +43,7 @@ ABSENT = 127  # exit code of the child where there is no py-spy
 
 
 class Evidence:
-    """Collects evidence of one hang at a time; `pids` are the helper programs that it started."""
+    """Collects evidence of one hang at a time; `children` are helper programs, not reaped yet."""
 
     def __init__(self, node_dir: str, run: RunRecord, attempt: int | None = None) -> None:
         self.dir = node_dir
@@ -52,11 +54,6 @@ class Evidence:
         self.children: dict[int, RankProbe] = {}
         self.started_at: float | None = None
         self.started_ns = 0
-
-    @property
-    def pids(self) -> list[int]:
-        """The helper programs that have not been reaped yet."""
-        return list(self.children)
 
     def start(self, number: int, ranks: dict[int, tuple[int, int]]) -> None:
         """Start to collect for hang number `number`, from {rank: (pid, start time)}."""
@@ -98,17 +95,13 @@ class Evidence:
             target.stop()
         self.folder = ""
 
-    def add_child(self, pid: int, target: RankProbe) -> None:
-        """Record a helper program of a target."""
-        self.children[pid] = target
-
     def _finish(self, now: float) -> HangReport:
         for target in self.targets:
             target.finish(now)
         probed = {target.rank: target.report for target in self.targets}
         summary, odd = stacks.summarise(probed) if probed else ("no rank is running", None)
         exits = self._early_exits(list(probed))
-        summary = "\n".join([*(end["text"] for end in exits[:MAX_EXITS]), summary])
+        summary = "\n".join([*(text for *_, text in exits[:MAX_EXITS]), summary])
         _write(os.path.join(self.folder, "summary.txt"), (summary + "\n").encode())
         _write(os.path.join(self.folder, "samples.csv"), _samples(self.dir))
         fields = ("pid", "how", "frame", "call", "state", "wchan", "cpu")
@@ -129,7 +122,7 @@ class Evidence:
         self.folder = ""
         return report
 
-    def _early_exits(self, alive: list[int]) -> list[dict[str, Any]]:
+    def _early_exits(self, alive: list[int]) -> list[EarlyExit]:
         """Return the ranks that exited and the threads that raised before the hang."""
         from safelaunch.runtime.failure import blame, log_tails, rank_ends
 
@@ -140,11 +133,11 @@ class Evidence:
         left = {
             rank: end.finished_ns for rank, end in ends if end.finished_ns and rank not in alive
         }
-        exits = []
+        exits: list[EarlyExit] = []
         if left:
             first = min(left, key=lambda rank: left[rank])
             text = stacks.describe_exits(sorted(left), (self.started_ns - left[first]) / 1e9)
-            exits.append({"rank": first, "state": "left", "frame": None, "text": text})
+            exits.append((first, "left", None, text))
         for rank, end in ends:
             for raised in end.threads[-1:]:
                 error = log_tails.unwrapped(raised)
@@ -152,13 +145,12 @@ class Evidence:
                 age = (self.started_ns - raised.time_ns) / 1e9 if raised.time_ns else 0.0
                 what = blame.describe_exception(error, 160)
                 text = stacks.describe_thread_error(raised.thread or "thread", what, frame, age)
-                text = f"rank {rank}: {text}"
-                exits.append({"rank": rank, "state": "thread", "frame": frame, "text": text})
+                exits.append((rank, "thread", frame, f"rank {rank}: {text}"))
         return exits
 
 
 def _blame(
-    odd: int | None, ranks: dict[int, dict[str, Any]], exits: list[dict[str, Any]]
+    odd: int | None, ranks: dict[int, dict[str, Any]], exits: list[EarlyExit]
 ) -> tuple[int | None, StackFrame | None, str]:
     """Return the rank that blocks the others, its line of code, and advice.
 
@@ -167,9 +159,9 @@ def _blame(
     from safelaunch.runtime.signatures import advice
 
     is_missed = any(report.get("waits") for report in ranks.values())
-    for end in exits:
-        if is_missed if end["state"] == "left" else odd in (None, end["rank"]):
-            return end["rank"], end["frame"], advice.hang(end["rank"], "", 0, end["state"])
+    for rank, state, frame, _ in exits:
+        if is_missed if state == "left" else odd in (None, rank):
+            return rank, frame, advice.hang(rank, "", 0, state)
     report = ranks.get(odd, {}) if odd is not None else {}
     frame = None if report.get("frame") is None else StackFrame.from_json(report["frame"])
     location = "" if frame is None else f"{frame.file.rpartition('/')[2]}:{frame.line}"
@@ -229,9 +221,8 @@ class RankProbe:
         state, wchan, text = proc_stack.report(self.pid)
         self.report.update(state=state, wchan=wchan)
         _write(os.path.join(self.owner.folder, f"rank-{self.rank}.kernel.txt"), text)
-        environ = (
-            proc_stack.environ(self.pid, ("PATH", *flight_recorder.NAMES)) if state != "D" else {}
-        )
+        names = ("PATH", *flight_recorder.NAMES)
+        environ = {} if state == "D" else proc_stack.environ(self.pid, names)
         self.flight = flight_recorder.FlightRecorder(self.rank, environ, proc_stack.cwd(self.pid))
         self.flight.request()
         self._spy(now, environ.get("PATH", ""))
@@ -245,7 +236,7 @@ class RankProbe:
             self._close()
             self._send_signal(now)
             return
-        self.owner.add_child(self.child, self)
+        self.owner.children[self.child] = self
         self.phase, self.since = "spy", now
 
     def spy_exited(self, status: int) -> None:
@@ -308,9 +299,8 @@ class RankProbe:
         self.stop()
         spent = now - self.inspected_at
         if self.inspected_at and spent > 0.1 and processes.start_time(self.pid) == self.start:  # noqa: PLR2004
-            self.report["cpu"] = round(
-                (proc_stack.cpu_seconds(self.pid) - self.cpu_before) / spent, 2
-            )
+            used = proc_stack.cpu_seconds(self.pid) - self.cpu_before
+            self.report["cpu"] = round(used / spent, 2)
         roots = list(self.owner.run.roots)
         self.report.update(stacks.examine(self.text.decode("utf-8", "replace"), roots))
         self.report["how"] = self.how or f"none: {self.why or 'timed out'}"
@@ -339,9 +329,9 @@ class RankProbe:
 # -- py-spy ----------------------------------------------------------------------------------------
 
 
-def _find_spy(python: object, path: str) -> str:
+def _find_spy(python: str | None, path: str) -> str:
     """Return the job's py-spy: next to its interpreter, or on its PATH; else ""."""
-    folders = [os.path.dirname(python)] if isinstance(python, str) else []
+    folders = [os.path.dirname(python)] if python else []
     for folder in (*folders, *path.split(os.pathsep)):
         program = os.path.join(folder, "py-spy")
         if os.path.isabs(program) and os.path.isfile(program) and os.access(program, os.X_OK):
@@ -349,7 +339,7 @@ def _find_spy(python: object, path: str) -> str:
     return ""
 
 
-def _spawn(python: object, path: str, pid: int, out: int) -> int:
+def _spawn(python: str | None, path: str, pid: int, out: int) -> int:
     """Start py-spy on a rank; return the pid of the child. Raises OSError.
 
     The child searches for the program: the job's environment may lie on the very disk that hangs.
@@ -393,11 +383,10 @@ def _samples(node_dir: str) -> bytes:
 
 def _write(path: str, data: bytes) -> None:
     """Write a file, unless the data is empty or the disk is full."""
-    if not data:
-        return
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
+        if data:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
     except OSError:
         pass

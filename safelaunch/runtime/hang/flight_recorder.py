@@ -38,24 +38,21 @@ class FlightRecorder:
         self.dumps = [os.path.join(cwd, p) + str(rank) for p in _prefixes(environ)]
         self.before = {path: _stamp(path) for path in self.dumps} if self.stem else {}
 
-    def request(self) -> bool:
-        """Request a dump; return whether the rank reads its pipe."""
+    def request(self) -> None:
+        """Request a dump; `requested` is then whether the rank reads its pipe."""
         if not self.stem:
-            return False
+            return
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open(
-                f"{self.stem}{self.rank}.pipe",
-                os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC,
-            )
+            fd = os.open(f"{self.stem}{self.rank}.pipe", flags)
         except OSError:
-            return False  # no such pipe, or no reader: ENXIO
+            return  # no such pipe, or no reader: ENXIO
         try:
             self.requested = stat.S_ISFIFO(os.fstat(fd).st_mode) and os.write(fd, b"1\n") > 0
         except OSError:
-            self.requested = False
+            pass
         finally:
             os.close(fd)
-        return self.requested
 
     def tick(self, now: float, folder: str) -> bool:
         """Copy a complete dump into the folder, a piece each call; return whether it is done."""
@@ -70,8 +67,7 @@ class FlightRecorder:
             if stamp[1] != self.size:
                 self.size, self.since = stamp[1], now
             elif now - self.since >= SETTLE:
-                target = os.path.join(folder, f"nccl-rank-{self.rank}")
-                self.copying = self._copy(path, target)
+                self.copying = self._copy(path, os.path.join(folder, f"nccl-rank-{self.rank}"))
         return False
 
     def _copy(self, source: str, target: str) -> Iterator[None]:
@@ -79,13 +75,11 @@ class FlightRecorder:
         self.copied = source
         try:
             with open(source, "rb") as file, open(target, "wb") as copy:
-                left = MAX_DUMP
-                while left > 0:
-                    data = file.read(min(PIECE, left))
+                for _ in range(MAX_DUMP // PIECE):
+                    data = file.read(PIECE)
                     if not data:
                         break
                     copy.write(data)
-                    left -= len(data)
                     yield
         except OSError:
             return
@@ -93,9 +87,9 @@ class FlightRecorder:
 
 
 def _prefixes(environ: dict[str, str]) -> list[str]:
-    for name in PREFIXES:
-        if environ.get(name):
-            return [environ[name]]
+    prefixes = [environ[name] for name in PREFIXES if environ.get(name)]
+    if prefixes:
+        return prefixes[:1]
     home = environ.get("HOME") or "/tmp"  # noqa: S108 - torch's own default
     cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     # the second path is the default of torch < 2.8

@@ -150,9 +150,7 @@ def summarise(ranks: dict[int, dict[str, Any]]) -> tuple[str, int | None]:
 
 def _stack_key(rank: dict[str, Any]) -> Any:
     frame = rank.get("frame")
-    if frame is None:
-        return None
-    return rank.get("call"), frame["file"], frame["line"]
+    return None if frame is None else (rank.get("call"), frame["file"], frame["line"])
 
 
 def _odd_rank(groups: list[list[int]], ranks: dict[int, dict[str, Any]]) -> tuple[int | None, str]:
@@ -160,32 +158,27 @@ def _odd_rank(groups: list[list[int]], ranks: dict[int, dict[str, Any]]) -> tupl
     halted = [r for r in sorted(ranks) if str(ranks[r].get("state")) in ("T", "t")]
     if halted:
         pids = " ".join(str(ranks[r].get("pid", "PID")) for r in halted)
-        was = _verb(halted, "was", "were")
-        return halted[
-            0
-        ], f"{_ranks(halted)} {was} stopped by a signal: resume with `kill -CONT {pids}`"
+        was = "were" if len(halted) > 1 else "was"
+        verdict = f"{_ranks(halted)} {was} stopped by a signal: resume with `kill -CONT {pids}`"
+        return halted[0], verdict
     waiting = [r for r in sorted(ranks) if ranks[r].get("waits")]
     others = [r for r in sorted(ranks) if not ranks[r].get("waits")]
     if waiting and others:
-        have = _verb(others, "has", "have")
+        have = "have" if len(others) > 1 else "has"
         verdict = f"{_ranks(others)} {have} not reached the collective"
         return (others[0] if len(others) <= len(waiting) else None), verdict
     if len(groups) == 1:
-        return None, _together(len(ranks), bool(waiting))
+        together = (
+            "no rank of this machine is missing: check the network, NCCL, and the other machines"
+        )
+        return None, together if len(ranks) > 1 and waiting else ""
     if waiting:
         clear = len(groups[0]) > len(groups[-1])
         return (groups[-1][0] if clear else None), "the ranks wait in different collectives"
-    is_minority = len(groups) == 2 and len(groups[0]) > len(groups[1])  # noqa: PLR2004 - two places
-    if not is_minority:
+    if len(groups) != 2 or len(groups[0]) <= len(groups[1]):  # noqa: PLR2004 - two places
         return None, ""
-    verb = _verb(groups[1], "is", "are")
+    verb = "are" if len(groups[1]) > 1 else "is"
     return groups[1][0], f"{_ranks(groups[1])} {verb} not where the other ranks are"
-
-
-def _together(count: int, waiting: bool) -> str:
-    if count > 1 and waiting:
-        return "no rank of this machine is missing: check the network, NCCL, and the other machines"
-    return ""
 
 
 def describe_thread_error(name: str, what: str, frame: StackFrame | None, seconds: float) -> str:
@@ -203,16 +196,11 @@ def describe_exits(members: list[int], seconds: float) -> str:
     return f"{_ranks(members)} had already exited, {brief_duration(seconds)} before"
 
 
-def _verb(members: list[int], singular: str, plural: str) -> str:
-    return plural if len(members) > 1 else singular
-
-
 def _describe(members: list[int], ranks: dict[int, dict[str, Any]], full: bool) -> str:
     first = ranks[members[0]]
     frame = first.get("frame")
-    kernel = kernel_activity(
-        str(first.get("state") or ""), str(first.get("wchan") or ""), first.get("cpu")
-    )
+    state, wchan = str(first.get("state") or ""), str(first.get("wchan") or "")
+    kernel = kernel_activity(state, wchan, first.get("cpu"))
     many = len(members) > 1
     if frame is None:
         text = f"{_ranks(members)} {'have' if many else 'has'} no Python stack"
@@ -230,7 +218,7 @@ def _describe(members: list[int], ranks: dict[int, dict[str, Any]], full: bool) 
 
 def _ranks(members: list[int]) -> str:
     """Return `rank 1`, `ranks 0, 2, 3`, `ranks 0-2, 4-7`."""
-    name = _verb(members, "rank ", "ranks ")
+    name = "ranks " if len(members) > 1 else "rank "
     if len(members) <= MAX_LISTED_RANKS:
         return name + ", ".join(str(member) for member in members)
     spans: list[list[int]] = []

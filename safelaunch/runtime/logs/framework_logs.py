@@ -4,10 +4,9 @@ A project may be a huge tree on a slow file system, and the supervisor must stay
 done in slices, and takes a small share of the time.
 """
 
-# ruff: noqa: PLC0415 - fnmatch is imported late, with re: only a job with `logs:` needs it
-
 from __future__ import annotations
 
+import fnmatch
 import os
 import stat
 import time
@@ -15,17 +14,18 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Tuple
+
+    Key = Tuple[int, int]  # device and inode: a file keeps it when it is renamed
+    NewPart = Tuple[str, Key, int]  # path, key, offset
 
 FIRST_WALK = 0.1  # seconds of the first walk, before the job starts: it records the existing files
-PAUSE_FACTOR = (
-    250  # a walk takes 1/250 of the time: idle, the whole supervisor may take 1/200 of a core
-)
+# a walk takes 1/250 of the time: idle, the whole supervisor may take 1/200 of a core
+PAUSE_FACTOR = 250
 PAUSE = 2.0  # seconds between two walks of a small tree
 MAX_INITIAL_SIZES = 4096  # files whose size at the start is recorded: about 1 MB
 MAX_TRACKED = 16384  # files whose read offset is recorded: about 5 MB
-UNSURE_TAIL = (
-    1 << 16
-)  # bytes read of an old file that is found late and may have grown since the start
+UNSURE_TAIL = 1 << 16  # bytes read of an old file found late: it may have grown since the start
 MAX_DEPTH = 32  # levels of nested folders
 
 
@@ -43,13 +43,9 @@ class GlobWatcher:
         self.since = time.time() if since is None else since
         self.runs = os.path.join(os.path.realpath(runs), "")
         self.skip = {os.path.realpath(path) for path in skip if path}
-        self.offsets: dict[
-            tuple[int, int], int
-        ] = {}  # bytes of a file that are old or have been read
-        self.echo_files: set[tuple[int, int]] = set()  # files that get the output of the merged log
-        self.walked: set[tuple[int, int]] | None = (
-            None  # files of this walk, if others are to be dropped
-        )
+        self.offsets: dict[Key, int] = {}  # bytes of a file that are old or have been read
+        self.echo_files: set[Key] = set()  # files that get the output of the merged log
+        self.walked: set[Key] | None = None  # files of this walk, if others are to be dropped
         self.is_first = True
         self.walk = self._walk()
         self.next_walk_at = 0.0
@@ -64,22 +60,19 @@ class GlobWatcher:
         self.walk = self._walk()
         self.walked = set() if len(self.offsets) >= MAX_TRACKED // 2 else None
 
-    def skip_file(self, key: tuple[int, int]) -> None:
+    def skip_file(self, key: Key) -> None:
         """Never return this file again."""
         if len(self.echo_files) < MAX_INITIAL_SIZES:
             self.echo_files.add(key)
 
-    def can_track(self, key: tuple[int, int]) -> bool:
+    def can_track(self, key: Key) -> bool:
         """Return whether the read offset of this file can be recorded."""
         return key in self.offsets or len(self.offsets) < MAX_TRACKED
 
-    def tick(self, limit: float) -> list[tuple[str, tuple[int, int], int]]:
-        """Walk on for `limit` seconds; return (path, key, offset) of files with new bytes.
-
-        The key is device and inode: a file keeps it when it is renamed.
-        """
+    def tick(self, limit: float) -> list[NewPart]:
+        """Walk on for `limit` seconds; return the files with new bytes."""
         started = time.monotonic()
-        files: list[tuple[str, tuple[int, int], int]] = []
+        files: list[NewPart] = []
         pause = 0.0
         for path in self.walk:
             if path:
@@ -96,7 +89,7 @@ class GlobWatcher:
         self.next_walk_at = now + max(pause, (now - started) * PAUSE_FACTOR)
         return files
 
-    def _new_part(self, path: str) -> list[tuple[str, tuple[int, int], int]]:
+    def _new_part(self, path: str) -> list[NewPart]:
         try:
             info = os.stat(path)
         except OSError:
@@ -120,11 +113,9 @@ class GlobWatcher:
         return [(path, key, offset)]
 
     def _old_part(self, info: os.stat_result) -> int:
-        if (
-            self.next_walk_at == 0.0 or info.st_mtime < self.since
-        ):  # 0.0: the job has not been started yet
-            return info.st_size
-        return max(0, info.st_size - UNSURE_TAIL)
+        # 0.0: the job has not been started yet
+        is_old = self.next_walk_at == 0.0 or info.st_mtime < self.since
+        return info.st_size if is_old else max(0, info.st_size - UNSURE_TAIL)
 
     def _is_ours(self, path: str) -> bool:
         real = os.path.realpath(path)
@@ -150,7 +141,11 @@ def matches(folder: str, parts: Sequence[str], depth: int = 0) -> Iterator[str]:
             if not entry.name.startswith(".") and _is_folder(entry):
                 yield from matches(entry.path, parts, depth + 1)
         return
-    for path in _entries_matching(folder, head):
+    if not any(mark in head for mark in "*?["):
+        paths = iter([os.path.join(folder, head)])
+    else:
+        paths = (entry.path if _is_match(entry.name, head) else "" for entry in _entries(folder))
+    for path in paths:
         if path and tail:
             yield from matches(path, tail, depth + 1)
         else:
@@ -164,22 +159,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _entries_matching(folder: str, glob: str) -> Iterator[str]:
-    if not any(mark in glob for mark in "*?["):
-        yield os.path.join(folder, glob)
-        return
-    for entry in _entries(folder):
-        yield entry.path if _is_match(entry.name, glob) else ""
-
-
 def _split(glob: str, cwd: str) -> tuple[str, Sequence[str]]:
     parts = os.path.normpath(glob).split(os.sep)
     return (os.sep, parts[1:]) if os.path.isabs(glob) else (cwd, parts)
 
 
 def _is_match(name: str, glob: str) -> bool:
-    import fnmatch
-
     return (glob[0] == "." or name[0] != ".") and fnmatch.fnmatchcase(name, glob)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from safelaunch.runtime.logs.framework_logs import GlobWatcher
+    from safelaunch.runtime.logs.framework_logs import GlobWatcher, Key, NewPart
 
 # The prefixed chunk must stay below malloc's 128 KiB: above it each chunk is mapped and faulted in
 # again, and the same replace() takes three times as long (mallopt(3), M_MMAP_THRESHOLD; measured).
@@ -23,10 +23,7 @@ CHUNK = 1 << 16
 MAX_POLL = 16 * CHUNK  # bytes of one poll: signals, exits and limits must not wait for long
 MAX_LINE = 1 << 16  # a longer line is cut in the merged log; its own file has it whole
 LINE_ENDS = (b"\r", b"\n")
-SCAN_SECONDS, FINAL_SCAN_SECONDS = (
-    0.002,
-    0.5,
-)  # seconds of a scan for files of `logs:`, and of the last scan
+SCAN_SECONDS, FINAL_SCAN_SECONDS = 0.002, 0.5  # of a scan for files of `logs:`, and of the last
 MAX_EXTRA = 64  # files of `logs:` that are followed at once: each costs a descriptor and a poll
 MARK_SIZE = 64  # bytes before the offset that identify a file that is followed again
 
@@ -193,7 +190,7 @@ class Merger:
         self.is_flooded = False
         self.polls = 0
         self.is_full = False  # whether `logs:` matches more files than can be tracked
-        self.unfollowed: dict[tuple[int, int], tuple[int, bytes]] = {}  # key -> poll, mark
+        self.unfollowed: dict[Key, tuple[int, bytes]] = {}  # key -> poll, mark
         self.notices: list[bytes] = []  # lines that the next poll returns first
         if extra:
             # <home>/runs/<run-id>/node-0/logs/attempt-1: no run may follow another's logs
@@ -217,22 +214,26 @@ class Merger:
             self._scan_extra()
         yield from self._pop_notices()
         self.polls += 1
-        left, turn = MAX_POLL, list(self.sources.values())
-        while turn and left > 0:
+        end, turn = self.total + MAX_POLL, list(self.sources.values())
+        while turn and self.total < end:
             growing = []
             for source in turn:
-                before = source.offset
-                piece = source.read()
+                piece, has_grown = self._read(source)
                 if piece:
                     yield piece
-                count = max(0, source.offset - before)
-                if count:
-                    left -= count
-                    self.total += count
-                    source.last_growth = self.polls
+                if has_grown:
                     growing.append(source)
             turn = growing
-        self.is_flooded = left <= 0 and not self.is_flooded
+        self.is_flooded = self.total >= end and not self.is_flooded
+
+    def _read(self, source: RankLog) -> tuple[bytes, bool]:
+        """Return the next piece of a file, and whether the file had new bytes."""
+        before = source.offset
+        piece = source.read()
+        count = max(0, source.offset - before)
+        self.total += count
+        source.last_growth = self.polls if count else source.last_growth
+        return piece, count > 0
 
     def read(self) -> bytes:
         """Return the next merged lines as one; empty if there are no new ones."""
@@ -262,18 +263,14 @@ class Merger:
         yield from self._pop_notices()
 
     def _drain_source(self, source: RankLog) -> Iterator[bytes]:
-        before = source.offset
-        piece = source.read()  # opens it
-        self.total += max(0, source.offset - before)
+        piece, _ = self._read(source)  # opens it
         yield piece
         end = source.size()
         while source.offset < end:
             before = source.offset
-            piece = source.read()
+            piece, _ = self._read(source)
             if source.offset == before:
                 break  # it cannot be read
-            self.total += max(0, source.offset - before)
-            source.last_growth = self.polls
             yield piece
         yield source.finish()
 
@@ -360,10 +357,8 @@ class Merger:
         is_idle = source.last_growth < self.polls and source.size() <= source.offset
         if is_idle or source.is_replaced():
             self.notices.append(source.finish())
-        else:
-            source.offset -= len(
-                source.partial
-            )  # its last line may go on: read it again from its start
+        else:  # its last line may go on: read it again from its start
+            source.offset -= len(source.partial)
         if source.is_removed():
             finder.offsets.pop(source.key, None)
         else:
@@ -372,9 +367,7 @@ class Merger:
         source.close()
         del self.sources[source.path]
 
-    def _new_files(
-        self, finder: GlobWatcher, limit: float
-    ) -> list[tuple[str, tuple[int, int], int]]:
+    def _new_files(self, finder: GlobWatcher, limit: float) -> list[NewPart]:
         """Return files with new bytes that are not followed: first those that never were."""
         followed = {source.key for source in self._followed()}
         files = {}
@@ -400,15 +393,11 @@ class Merger:
                 return True
         return False
 
-    def _follow(
-        self, finder: GlobWatcher, path: str, key: tuple[int, int], offset: int
-    ) -> RankLog | None:
+    def _follow(self, finder: GlobWatcher, path: str, key: Key, offset: int) -> RankLog | None:
         if not finder.can_track(key):
-            if not self.is_full:
-                self.is_full = True
-                self.notices.append(
-                    b"[safelaunch] `logs:` matches too many files: not all are read\n"
-                )
+            notice = b"[safelaunch] `logs:` matches too many files: not all are read\n"
+            self.notices += [] if self.is_full else [notice]
+            self.is_full = True
             return None
         source = RankLog(path, b"", offset, is_extra=True)
         try:
@@ -438,21 +427,14 @@ class Watch:
 
     def __init__(self, libc: Any) -> None:
         self.libc = libc
-        self.fd = -1
-        try:
-            self.fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        except AttributeError:
-            return
+        has_inotify = hasattr(libc, "inotify_init1")
+        self.fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if has_inotify else -1
 
     def add(self, folder: str) -> None:
         """Watch the files of a folder."""
-        if self.fd >= 0:
-            number = self.libc.inotify_add_watch(
-                self.fd, os.fsencode(folder), IN_MODIFY | IN_CREATE
-            )
-            if number < 0:
-                os.close(self.fd)
-                self.fd = -1
+        mask = IN_MODIFY | IN_CREATE
+        if self.fd >= 0 and self.libc.inotify_add_watch(self.fd, os.fsencode(folder), mask) < 0:
+            self.close()
 
     def clear(self) -> None:
         """Discard the pending events: the files themselves are polled."""

@@ -39,10 +39,8 @@ def read_from(path: str, position: int) -> tuple[int, bytes]:
     except OSError:
         return position, b""
     if start > position:
-        data = (
-            f"\n[safelaunch: {size(start - position)} left out here by log_cap]\n".encode() + data
-        )
-        return start + len(data), data
+        gap = f"\n[safelaunch: {size(start - position)} left out here by log_cap]\n".encode()
+        return start + len(data), gap + data
     return position + len(data), data
 
 

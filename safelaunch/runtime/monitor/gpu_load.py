@@ -19,14 +19,12 @@ FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "po
 COLUMNS = ("util", "mem_mib", "mem_total_mib", "power_w")
 PAUSE_FACTOR = 200  # pause after a call, in multiples of its duration: at most 0.5 % of a core
 MAX_PAUSE = 3600.0  # seconds: a driver that hung once may have recovered
-TIMEOUT = (
-    20.0  # seconds: a normal call takes 0.03 to 2, more with many GPUs without persistence mode
-)
+# seconds: a normal call takes 0.03 to 2, more with many GPUs without persistence mode
+TIMEOUT = 20.0
 DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # /dev/dxg is WSL's
 RETRY_AFTER = 60.0  # seconds after a failed start
-MAX_OUTPUT = (
-    1 << 16
-)  # bytes: fits a pipe, so that nvidia-smi never blocks on us; 100 GPUs need 10 KB
+# bytes: fits a pipe, so that nvidia-smi never blocks on us; 100 GPUs need 10 KB
+MAX_OUTPUT = 1 << 16
 
 
 class AsyncCommand:
@@ -146,12 +144,13 @@ class GpuLoad(AsyncCommand):
         return answer is not None
 
     def _select(self, rows: dict[str, Row]) -> dict[str, list[float | None]]:
-        selection = {}
-        for index, (uuid, values) in rows.items():
-            names = self.devices if self.devices is not None else [index]
-            if index in names or any(n and not n.isdigit() and uuid.startswith(n) for n in names):
-                selection[index] = values
-        return selection
+        return {
+            index: values
+            for index, (uuid, values) in rows.items()
+            if self.devices is None
+            or index in self.devices
+            or any(n and not n.isdigit() and uuid.startswith(n) for n in self.devices)
+        }
 
 
 def parse(text: str) -> dict[str, Row]:
@@ -179,8 +178,6 @@ def _nvidia_smi(environ: dict[str, str]) -> str:
     """Return the path of nvidia-smi; empty where there is no NVIDIA driver."""
     if not any(os.path.exists(path) for path in DRIVER_FILES):
         return ""
-    for folder in environ.get("PATH", "").split(os.pathsep):
-        path = os.path.join(folder, "nvidia-smi")
-        if folder and os.access(path, os.X_OK):
-            return path
-    return ""
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    paths = (os.path.join(folder, "nvidia-smi") for folder in folders)
+    return next((path for path in paths if os.access(path, os.X_OK)), "")

@@ -25,16 +25,9 @@ DISK_SPACE = (  # a Python program; the job's folder is its argument
     "d = os.statvfs(sys.argv[1])\n"
     "print(d.f_bavail * d.f_frsize, d.f_blocks * d.f_frsize)\n"
 )
-HOST = (
-    "time",
-    "elapsed_s",
-    "host_mem_used_mib",
-    "host_mem_total_mib",
-    "cwd_free_mib",
-    "cwd_total_mib",
-    "run_free_mib",
-    "run_total_mib",
-    "load1",
+HOST_COLUMNS = (
+    "time,elapsed_s,host_mem_used_mib,host_mem_total_mib,"
+    "cwd_free_mib,cwd_total_mib,run_free_mib,run_total_mib,load1"
 )
 
 
@@ -47,11 +40,7 @@ class Samples:
         self.disk = Disk(run.cwd or node_dir, node_dir)
         self.interval = interval
         names = None if run.gpus is None else list(run.gpus)
-        self.gpus = (
-            gpu_load.GpuLoad(names, dict(os.environ))
-            if names != []
-            else gpu_load.GpuLoad(names, {})
-        )
+        self.gpus = gpu_load.GpuLoad(names, {} if names == [] else dict(os.environ))
         self._started_at: float | None = None
         self._next = 0.0
         self._rows = 0
@@ -120,7 +109,7 @@ class Samples:
         line = ",".join(self._host(now) + self._load(rows)) + "\n"
         try:
             if self._rows == 0:
-                line = ",".join(self._header()) + "\n" + line
+                line = self._header() + line
             _append(self.path, line.encode())
             self._rows += 1
             if self._rows >= LIMIT:
@@ -130,23 +119,19 @@ class Samples:
 
     def _host(self, now: float) -> list[str]:
         used, total = self._memory.read()
-        cells = [
-            f"{time.time():.0f}",
-            f"{now - (now if self._started_at is None else self._started_at):.0f}",
-        ]
-        cells += [_mib(used), _mib(total)]
+        elapsed = 0.0 if self._started_at is None else now - self._started_at
         run_space = space(self.folder)
         job_space = run_space if self.disk.is_same else self.disk.pop()
-        cells += [_mib(value) for value in job_space + run_space]
         try:
-            cells.append(f"{os.getloadavg()[0]:.2f}")
+            load = f"{os.getloadavg()[0]:.2f}"
         except OSError:
-            cells.append("")
-        return cells
+            load = ""
+        sizes = [_mib(value) for value in (used, total, *job_space, *run_space)]
+        return [f"{time.time():.0f}", f"{elapsed:.0f}", *sizes, load]
 
-    def _header(self) -> list[str]:
+    def _header(self) -> str:
         columns = [f"gpu{gpu}_{name}" for gpu in self._gpus or () for name in gpu_load.COLUMNS]
-        return list(HOST) + columns
+        return ",".join([HOST_COLUMNS, *columns]) + "\n"
 
     def _load(self, rows: dict[str, list[float | None]] | None) -> list[str]:
         cells = []
@@ -169,7 +154,7 @@ class Samples:
         """Replace the header: the first output of nvidia-smi came after some rows."""
         try:
             lines = _lines(self.path)
-            self._replace([(",".join(self._header()) + "\n").encode(), *lines[1:]])
+            self._replace([self._header().encode(), *lines[1:]])
         except OSError:
             pass
         return self._rows

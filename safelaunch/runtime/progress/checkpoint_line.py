@@ -4,16 +4,13 @@ The job's pattern is meant for what the program printed: it is matched against w
 they are in the merged log and without the prefix that names their rank. It never raises.
 """
 
-# ruff: noqa: PLC0415 - re and formats are imported late: few jobs need them, and patterns take long
-# to compile
+# ruff: noqa: PLC0415 - formats is imported late: few jobs need it, and its patterns compile slowly
 
 from __future__ import annotations
 
-from safelaunch.runtime.progress import flood_filter
+import re
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
+from safelaunch.runtime.progress import flood_filter
 
 MAX_LINE = flood_filter.MAX_LINE  # bytes of a line that are matched
 LINE_ENDS = (b"\n", b"\r")
@@ -85,15 +82,7 @@ def _literal_text(pattern: str) -> bytes:
 
 def _compile(pattern: str | None) -> re.Pattern[bytes] | None:
     """Return a regular expression for log bytes; None where the job has none."""
-    if not pattern:
-        return None
-    import re
-
     try:
-        return re.compile(pattern.encode())
-    except (
-        re.error,
-        OverflowError,
-        RecursionError,
-    ):  # the client's Python is newer and allows more
-        return None
+        return re.compile(pattern.encode()) if pattern else None
+    except (re.error, OverflowError, RecursionError):
+        return None  # the client's Python is newer and allows more

@@ -20,19 +20,10 @@ MAX_LAST = 1 << 19  # bytes of all ranks that are parsed at the end: a fifth of 
 MAX_RANKS = 64  # ranks with a buffer of their own
 MAX_HITS = 64  # lines of a chunk that one keyword may select
 # each line with a step, a loss or a checkpoint has one of these (in lower case)
-KEYWORDS = (
-    b"step",
-    b"loss",
-    b"epoch",
-    b"iter",
-    b"it/s",
-    b"s/it",
-    b"batch",
-    b"update",
-    b"episode",
-    b"reward",
-    b"checkpoint",
-    b"recover info",
+KEYWORDS = tuple(
+    b"step,loss,epoch,iter,it/s,s/it,batch,update,episode,reward,checkpoint,recover info".split(
+        b","
+    )
 )
 
 
@@ -41,9 +32,8 @@ class RankBuffer:
 
     def __init__(self) -> None:
         self.partial = b""  # a line that has no end yet
-        self.without_keywords: list[
-            bytes
-        ] = []  # pieces without the keyword lines, which were parsed
+        # pieces without the keyword lines, which were parsed
+        self.without_keywords: list[bytes] = []
         self.waiting: list[bytes] = []  # later pieces, not searched yet
 
     def whole_lines(self, data: bytes) -> bytes:
@@ -105,11 +95,8 @@ class FloodFilter:
     def last(self) -> list[bytes]:
         """Return the waiting lines, and partial ones, at the end of the log."""
         limit = max(MIN_LAST, MAX_LAST // len(self._buffers))
-        pieces = []
-        for buffer in self._buffers.values():
-            pieces.append(buffer.newest(limit) + buffer.partial)
-            buffer.clear()
-            buffer.partial = b""
+        pieces = [buffer.newest(limit) + buffer.partial for buffer in self._buffers.values()]
+        self._buffers = {b"": RankBuffer()}
         return [piece for piece in pieces if piece]
 
     def _refill(self, now: float) -> None:

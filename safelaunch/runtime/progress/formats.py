@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
-from safelaunch.runtime.progress.metrics import Metrics, metrics
+from safelaunch.runtime.progress.metrics import metrics
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def clock(text: bytes) -> float | None:
     """Return the seconds of `05:23`, `1:01:46`, `29350.6`, `90s`; None for `?` and the like."""
     parts = text.strip().rstrip(b"s").split(b":")
     try:
-        new_metrics = [float(part) for part in parts]
+        numbers = [float(part) for part in parts]
     except ValueError:
         return None
-    if len(new_metrics) > 3:  # noqa: PLR2004 - days are not written so by any of these
+    if len(numbers) > 3:  # noqa: PLR2004 - days are not written so by any of these
         return None
     seconds = 0.0
-    for number in new_metrics:
+    for number in numbers:
         seconds = seconds * 60 + number
     return seconds if 0 <= seconds < 1e9 else None  # noqa: PLR2004 - 30 years: no such job
 
@@ -106,8 +106,7 @@ def _classify_bar(before: bytes, unit: bytes, postfix: bytes | None) -> LogRecor
     out["sure"] = _is_training(name, unit, values)
     epoch = _EPOCH.search(name)
     if epoch is not None:
-        out.update(scope="epoch", **_epochs(epoch.group(1), epoch.group(2)))
-        out["name"] = name[: epoch.start()]
+        out.update(scope="epoch", name=name[: epoch.start()], **_epochs(*epoch.groups()))
     elif name.lower().endswith((b"epoch", b"epochs")):
         out.update(kind=EPOCH, scope="run")  # counts epochs: the outer one of two bars
     elif name.endswith(_WHOLE):
@@ -178,7 +177,8 @@ _ORIGIN = re.compile(
     rb"(?:\[(?:rank|default)?(\d{1,6})\]:? |\([^()\r\n]{0,80}\bpid=\d{1,9}[^()\r\n]{0,80}\) ?)"
 )
 _ESCAPE = re.compile(ESCAPE_SEQUENCE.encode() + rb"|\x08")
-_TRAINER = re.compile(rb"\{['\"]loss['\"]: .{0,400}['\"](?:learning_rate|epoch)['\"]: ")
+# a line of Hugging Face's Trainer: its bar counts the whole run
+TRAINER = re.compile(rb"\{['\"]loss['\"]: .{0,400}['\"](?:learning_rate|epoch)['\"]: ")
 HEADER = re.compile(rb"^Epoch (\d{1,7})/(\d{1,7})\s*$")  # Keras, and many a loop of one's own
 
 
@@ -204,8 +204,8 @@ def _framework_line(line: bytes) -> LogRecord | None:
     match = _AREAL.search(line)
     if match is not None:
         epochs, steps, step, left = match.groups()
-        total = int(epochs) * int(steps)
-        return _run(NAMED, b"areal", step, total, clock(left) if left else None)
+        eta = clock(left) if left else None
+        return _run(NAMED, b"areal", step, int(epochs) * int(steps), eta)
     match = _AREAL_LITE.search(line)
     if match is not None:
         return _run(NAMED, b"areal", match.group(1), int(match.group(2)), None)
@@ -222,14 +222,8 @@ def _framework_line(line: bytes) -> LogRecord | None:
 
 
 def _run(kind: int, name: bytes, step: bytes, total: int | None, eta: float | None) -> LogRecord:
-    return {
-        "kind": kind,
-        "name": name,
-        "scope": "run",
-        "step": int(step),
-        "total": total,
-        "eta": eta,
-    }
+    row = {"kind": kind, "name": name, "scope": "run", "total": total, "eta": eta}
+    return dict(row, step=int(step))
 
 
 def _loop_line(line: bytes, values: dict[str, float]) -> LogRecord | None:
@@ -270,13 +264,3 @@ def origin(line: bytes) -> tuple[int, bytes]:
             rank = int(match.group(1))
         line = line[match.end() :]
     return rank, line
-
-
-def is_trainer(line: bytes) -> bool:
-    """Return whether it is a line of Hugging Face's Trainer: its bar counts the whole run."""
-    return _TRAINER.search(line) is not None
-
-
-def new_metrics() -> Metrics:
-    """Return an empty store of metrics."""
-    return Metrics()

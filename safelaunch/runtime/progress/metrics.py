@@ -8,57 +8,33 @@ from math import isfinite
 NUMBER = (
     rb"[-+]?(?:\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|\.\d{1,20}|[nN]a[nN]|[iI]nf(?:inity)?)"
 )
-_NAME = rb"(?<![\w./-])([A-Za-z_][\w./-]{0,60}(?: (?:loss|norm|rate))?)"
+_NAME = rb"(?<![\w./-])([A-Za-z_][\w./-]{0,60}(?: (?:loss|norm|rate))?)['\"]?"
+_VALUE = rb"['\"]?(" + NUMBER + rb")(?![\w.])"
 # 'loss': 0.5 | 'loss': '0.5' | loss: 0.5 | a table's  name │ 0.5
-_PLAIN = re.compile(
-    _NAME
-    + rb"['\"]?(?:\s{0,3}:\s{0,3}|\s{0,60}\xe2\x94\x82\s{0,9})['\"]?("
-    + NUMBER
-    + rb")(?![\w.])"
-)
+_PLAIN = re.compile(_NAME + rb"(?:\s{0,3}:\s{0,3}|\s{0,60}\xe2\x94\x82\s{0,9})" + _VALUE)
 # in a line with a step also: loss=0.5, loss 0.5
-_LOOSE = re.compile(
-    _NAME
-    + rb"['\"]?(?:\s{0,3}[:=]\s{0,3}|\s{0,60}\xe2\x94\x82\s{0,9}|\s)['\"]?("
-    + NUMBER
-    + rb")(?![\w.])"
-)
-
-# last part of a name -> the metric; other names are ignored
-METRICS = {
-    b"loss": "loss",
-    b"lm loss": "loss",
-    b"train_loss": "loss",
-    b"training_loss": "loss",
-    b"total_loss": "loss",
-    b"pg_loss": "loss",
-    b"policy_loss": "loss",
-    b"actor_loss": "actor_loss",
-    b"vf_loss": "vf_loss",
-    b"eval_loss": "eval_loss",
-    b"val_loss": "eval_loss",
-    b"grad_norm": "grad_norm",
-    b"grad norm": "grad_norm",
-    b"gnorm": "grad_norm",
-    b"learning_rate": "learning_rate",
-    b"learning rate": "learning_rate",
-    b"lr": "learning_rate",
-    b"epoch": "epoch",
-    b"reward": "reward",
-    b"rewards": "reward",
-    b"task_reward": "task_reward",
-    b"score": "score",
-    b"kl": "kl",
-    b"entropy": "entropy",
-    b"acc": "accuracy",
-    b"accuracy": "accuracy",
-    b"mean_token_accuracy": "accuracy",
-    b"importance_weight": "importance_weight",
-    b"actor_clip_ratio": "clip_ratio",
-    b"clip_ratio": "clip_ratio",
-    b"no_eos_ratio": "no_eos_ratio",
-    b"avg_seq_len": "avg_seq_len",
+_LOOSE = re.compile(_NAME + rb"(?:\s{0,3}[:=]\s{0,3}|\s{0,60}\xe2\x94\x82\s{0,9}|\s)" + _VALUE)
+# metric -> last parts of names
+_NAMES = {
+    "loss": b"loss,lm loss,train_loss,training_loss,total_loss,pg_loss,policy_loss",
+    "actor_loss": b"actor_loss",
+    "vf_loss": b"vf_loss",
+    "eval_loss": b"eval_loss,val_loss",
+    "grad_norm": b"grad_norm,grad norm,gnorm",
+    "learning_rate": b"learning_rate,learning rate,lr",
+    "epoch": b"epoch",
+    "reward": b"reward,rewards",
+    "task_reward": b"task_reward",
+    "score": b"score",
+    "kl": b"kl",
+    "entropy": b"entropy",
+    "accuracy": b"acc,accuracy,mean_token_accuracy",
+    "importance_weight": b"importance_weight",
+    "clip_ratio": b"actor_clip_ratio,clip_ratio",
+    "no_eos_ratio": b"no_eos_ratio",
+    "avg_seq_len": b"avg_seq_len",
 }
+METRICS = {name: metric for metric, names in _NAMES.items() for name in names.split(b",")}
 LOSSES = ("loss", "actor_loss", "vf_loss")
 
 

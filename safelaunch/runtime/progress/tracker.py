@@ -4,11 +4,12 @@ formats.py parses single lines; this module decides which of them are the job's 
 several ranks, nested bars, and bars of other work. A wrong time left is worse than none.
 """
 
-# ruff: noqa: PLC0415 - re and formats are imported late: compiling patterns delays a start
+# ruff: noqa: PLC0415 - formats and metrics are imported late: compiling patterns delays a start
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import deque
 
@@ -17,10 +18,11 @@ from safelaunch.runtime.records import ProgressReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable
     from types import ModuleType
     from typing import Any, TypeAlias
+
+    from safelaunch.runtime.progress.metrics import Metrics
 
     LogRecord: TypeAlias = dict[str, Any]
     Key: TypeAlias = tuple[Any, ...]
@@ -37,10 +39,8 @@ CHECKPOINTS = (
     b"successfully saved checkpoint",  # Megatron
 )
 PARTS = (2, 3)  # formats.BAR, LINE: their totals may count one epoch of many
-SILENT_SECONDS, SILENT_STEPS = (
-    60.0,
-    20,
-)  # seconds and steps without progress after which another source may take over
+# seconds and steps without progress after which another source may take over
+SILENT_SECONDS, SILENT_STEPS = 60.0, 20
 
 
 class Progress:
@@ -57,9 +57,8 @@ class Progress:
         self.epoch: int | None = None
         self.epochs: int | None = None
         self.eta: float | None = None  # seconds after `last_step_at`; never those of an epoch
-        self.step_times: deque[float] = deque(
-            maxlen=MAX_STEP_TIMES
-        )  # between two changes of the step
+        # seconds between two changes of the step
+        self.step_times: deque[float] = deque(maxlen=MAX_STEP_TIMES)
         self.steps_seen = 0
         self.done = 0  # steps over all epochs
         self.last_step_at: float | None = None
@@ -79,7 +78,7 @@ class Progress:
         self._proven: dict[Key, str] = {}  # bars of training -> their scope
         self._headers: dict[int, tuple[int, int | None]] = {}  # rank -> epoch, epochs
         self._zero_based = False
-        self._metrics: Any = None
+        self._metrics: Metrics | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -146,26 +145,24 @@ class Progress:
             record = dict(step["metrics"], **record)
         elif bar is None or bar["sure"] is not False:
             values = dict(formats.metrics(line, loose=False))
-            trainer = formats.is_trainer(line)
+            trainer = formats.TRAINER.search(line) is not None
             if bar is not None:
                 self._add_bar(formats, bar, rank)
                 values = dict(values if trainer else {}, **bar["metrics"])
             if trainer or "loss" in values:
                 self._prove(rank, "run" if trainer else "bar")
             record = dict(values, **record)
-        if "loss" in self._reserved and not self._is_users(line):
+        if "loss" in self._reserved and not any(
+            pattern.search(line) for pattern in self._patterns if "loss" in pattern.groupindex
+        ):
             record.pop("loss", None)
-        return self._update_metrics(record, rank)
-
-    def _is_users(self, line: bytes) -> bool:
-        return any(p.search(line) for p in self._patterns if "loss" in p.groupindex)
-
-    def _update_metrics(self, record: dict[str, float], rank: int) -> str:
         if not record:
             return ""
         if self._metrics is None:
-            self._metrics = _formats().new_metrics()
-        return str(self._metrics.update(record, rank))
+            from safelaunch.runtime.progress.metrics import Metrics
+
+            self._metrics = Metrics()
+        return self._metrics.update(record, rank)
 
     def _checkpoint(self, line: bytes, now: float, events: list[dict[str, object]]) -> None:
         self.last_checkpoint_at = now
@@ -275,9 +272,8 @@ class Progress:
         self.changed = True
         self.steps_seen += 1
         delta = raw if before is None or is_restart else raw - before[1]
-        self.done = max(
-            self.step, self.done + (0 if before is None or (is_restart and not is_part) else delta)
-        )
+        is_new = before is None or (is_restart and not is_part)
+        self.done = max(self.step, self.done + (0 if is_new else delta))
         if before is not None and self.last_step_at is not None:
             self.step_times.append(now - self.last_step_at)
             self._paces.append((now - self.last_step_at) / max(1, delta))
@@ -306,18 +302,11 @@ class Progress:
             scope = self._proven.get(key, "bar")
         self.scope, self.epoch, self.epochs = scope, record.get("epoch"), record.get("epochs")
         left = record.get("eta") if record["scope"] in (scope, "bar") else None
-        if scope == "epoch":
-            left = None
-        elif (
-            left is None
-            and len(self._paces) >= MIN_STEP_TIMES
-            and self.total
-            and self.step is not None
-        ):
+        has_pace = left is None and len(self._paces) >= MIN_STEP_TIMES
+        if has_pace and self.total and self.step is not None:
             left = max(0, self.total - self.step) * (_median(self._paces) or 0.0)
-        if "eta" in self._reserved and key[0] != 0:
-            left = None
-        self.eta = left
+        is_unsure = scope == "epoch" or ("eta" in self._reserved and key[0] != 0)
+        self.eta = None if is_unsure else left
 
     # -- reporting -----------------------------------------------------------------------------
 
@@ -355,10 +344,6 @@ def _formats() -> ModuleType:
 
 
 def _compile(patterns: list[str]) -> list[re.Pattern[bytes]]:
-    if not patterns:
-        return []
-    import re
-
     compiled = []
     for pattern in patterns:
         try:

@@ -57,8 +57,9 @@ class Watchdog:
             return False
         if self.now is None:
             self.output_at = self.step_at = now
-        else:
-            self._skip_gap(now - self.now)
+        elif not 0.0 <= now - self.now <= GAP:  # a suspended machine is not silent
+            self.output_at += now - self.now
+            self.step_at += now - self.now
         self.now = now
         self._note(now, total, steps, times)
         if self.kind:
@@ -88,13 +89,6 @@ class Watchdog:
 
     # -- observing -----------------------------------------------------------------------------
 
-    def _skip_gap(self, gap: float) -> None:
-        """Do not count a gap between two calls: a suspended machine is not silent."""
-        if 0.0 <= gap <= GAP:
-            return
-        self.output_at += gap
-        self.step_at += gap
-
     def _note(self, now: float, total: int, steps: int, times: Sequence[float]) -> None:
         if total != self.bytes:
             self.bytes = total
@@ -114,8 +108,7 @@ class Watchdog:
     def _end_suspicion(self, now: float) -> None:
         if not self.ended:
             return
-        since = self.step_at if self.kind == "stepless" else self._alive_at()
-        self.silent = now - since
+        self.silent = now - (self.step_at if self.kind == "stepless" else self._alive_at())
         if self.kind == "silent":
             self.patience = max(self.patience, PATIENCE_FACTOR * self.silent)
             self.output_at = now

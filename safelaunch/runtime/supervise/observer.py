@@ -254,7 +254,7 @@ class Observer:
     def pids(self) -> list[int]:
         """Return the pids of the programs that the observer has started."""
         own = [self.samples.pid] if self.samples.pid else []
-        return own + (list(self.evidence.pids) if self.evidence is not None else [])
+        return own + (list(self.evidence.children) if self.evidence is not None else [])
 
     def reaped(self, pid: int, status: int) -> bool:
         """Whether the child that has ended was one of ours."""

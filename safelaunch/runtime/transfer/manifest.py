@@ -56,9 +56,7 @@ class Manifest:
         self.target = target
         self.entries: dict[str, ManifestEntry] = {}
         self.digest = ""
-        self.leftover: frozenset[str] = (
-            frozenset()
-        )  # paths of earlier syncs that the client has no more
+        self.leftover: frozenset[str] = frozenset()  # paths that the client has no more
         self._lines = 0
         self._pending: list[bytes] = []
         self._read()
@@ -73,7 +71,7 @@ class Manifest:
         try:
             rows = json.loads((b"[" + b",".join(lines) + b"]").decode())
         except ValueError:
-            rows = [line for line in map(_line, lines) if line is not None]
+            rows = list(map(_line, lines))
         if rows and isinstance(rows[0], dict) and rows[0].get("version") != VERSION:
             return  # another version has other hashes
         for line in rows:

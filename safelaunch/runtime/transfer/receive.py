@@ -53,16 +53,15 @@ def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """
     release(request, link)
     try:
-        session = transfer_session.Session(
-            request["target"], take_over=bool(request.get("take_over"))
-        )
+        take_over = bool(request.get("take_over"))
+        session = transfer_session.Session(request["target"], take_over=take_over)
     except manifest.Busy as e:
         return {"busy": e.idle}
     _sessions.append(session)
     rows = session.rows()
     record, digest, left = session.manifest, request.get("digest"), session.manifest.leftover
-    same = bool(digest) and digest == record.digest
-    same = same and not session.fresh and not (left and request.get("delete"))
+    same = bool(digest) and digest == record.digest and not session.fresh
+    same = same and not (left and request.get("delete"))
     same = same and not any(row[5] for row in rows if row[0] not in left)
     answer = {
         "target": safe_paths.decode(session.target),
@@ -165,8 +164,7 @@ class _PutResult:
     def _files(
         self, session: transfer_session.Session, rows: Any, contents: memoryview, attempt: Any
     ) -> None:
-        start = 0
-        last = None
+        start, last = 0, None
         for row in rows:
             path, size = row[0], row[3]
             folder = path.rpartition("/")[0]
@@ -207,18 +205,16 @@ def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
     if old is not None:
         os.close(old.fd)
     flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if request.get("restart") else 0)
-    large = session.large[path] = transfer_session.Large(
-        session.root_folder().open(name, flags, 0o600), name
-    )
+    fd = session.root_folder().open(name, flags, 0o600)
+    large = session.large[path] = transfer_session.Large(fd, name)
     present = os.fstat(large.fd).st_size
     _check_space(session, int(request["size"]) - present)
     if present > int(request["size"]):
         os.ftruncate(large.fd, 0)  # the part of another file
         present = 0
     session.manifest.unmark()
-    session.manifest.put(
-        safe_paths.decode(b"/".join(name)), manifest.ManifestEntry("p", 0, "", 0, ())
-    )
+    part = safe_paths.decode(b"/".join(name))
+    session.manifest.put(part, manifest.ManifestEntry("p", 0, "", 0, ()))
     session.manifest.flush()
     step = int(request["step"])
     while large.size < present:

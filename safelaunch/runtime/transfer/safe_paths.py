@@ -79,15 +79,10 @@ class RootFolder:
             self._names.append(name)
         return self._fds[-1]
 
-    def close_folders(self) -> None:
-        """Close the folders below: one of them may have been replaced."""
-        self._close_below(0)
-
     def lookup(self, parts: Parts) -> os.stat_result | None:
         """Return the lstat of a path, None if missing. Raises OSError where a folder is a link."""
         try:
-            fd = self.folder(parts[:-1])
-            return os.stat(parts[-1], dir_fd=fd, follow_symlinks=False)
+            return os.stat(parts[-1], dir_fd=self.folder(parts[:-1]), follow_symlinks=False)
         except FileNotFoundError:
             return None
 
@@ -140,7 +135,7 @@ class RootFolder:
     def remove(self, parts: Parts, *, is_folder: bool) -> None:
         """Remove a file or link, or an empty folder. Raises OSError."""
         if is_folder:
-            self.close_folders()  # its descriptor may be open
+            self._close_below(0)  # its descriptor may be open
             os.rmdir(parts[-1], dir_fd=self.folder(parts[:-1]))
         else:
             os.unlink(parts[-1], dir_fd=self.folder(parts[:-1]))

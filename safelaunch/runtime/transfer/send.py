@@ -55,8 +55,7 @@ def _whole(pattern: bytes, base: bytes | None) -> tuple[bytes, bytes]:
     at = pattern = os.path.join(os.path.expanduser(b"~"), pattern)
     while glob.has_magic(at):
         at = os.path.dirname(at)
-    inner = base is not None and (at + b"/").startswith(base.rstrip(b"/") + b"/")
-    if inner and base is not None:
+    if base is not None and (at + b"/").startswith(base.rstrip(b"/") + b"/"):
         return base, pattern
     return (os.path.dirname(at) if at == pattern else at), pattern
 
@@ -67,10 +66,8 @@ def _files(path: bytes, notes: list[str]) -> Iterator[bytes]:
         return
     for folder, folders, names in os.walk(path):
         folders.sort()
-        for name in folders:
-            if os.path.islink(os.path.join(folder, name)):
-                shown = safe_paths.decode(os.path.join(folder, name))
-                notes.append(f"{shown}: a link to a folder: not fetched")
+        links = [p for p in (os.path.join(folder, name) for name in folders) if os.path.islink(p)]
+        notes += [f"{safe_paths.decode(link)}: a link to a folder: not fetched" for link in links]
         for name in sorted(names):
             yield os.path.join(folder, name)
 

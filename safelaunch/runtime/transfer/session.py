@@ -32,8 +32,8 @@ class Session:
     """A running sync."""
 
     def __init__(self, target: str, *, take_over: bool = False) -> None:
-        path = safe_paths.encode(os.path.join(os.path.expanduser("~"), _expanded(target)))
-        self.target = os.path.realpath(path)
+        path = os.path.join(os.path.expanduser("~"), os.path.expanduser(target))
+        self.target = os.path.realpath(safe_paths.encode(path))
         lock_path = manifest.record_path(home(), self.target) + ".lock"
         self.lock = manifest.FolderLock(lock_path, take_over=take_over)
         try:
@@ -83,26 +83,23 @@ class Session:
 
     def _row(self, path: str, entry: manifest.ManifestEntry) -> list[Any]:
         parts = safe_paths.split(path)
-        info = None
-        state, content, mode, size = "", entry.content, entry.mode, entry.size
+        row = [path, entry.kind, entry.mode, entry.content, entry.size]
         if self._is_blocked(parts[:-1]):
-            return [path, entry.kind, mode, content, size, "b"]
+            return [*row, "b"]
         try:
             info = os.lstat(os.path.join(self.target, *parts))
         except OSError:
-            return [path, entry.kind, mode, content, size, "g"]
-        key = safe_paths.key(info)
+            return [*row, "g"]
         if entry.kind == "d":
-            return [path, "d", mode, "", 0, "" if stat.S_ISDIR(info.st_mode) else "c"]
-        if key != entry.key:
-            kind, content, mode, size = self._present(parts, info, entry)
-            same = (kind, content) == (entry.kind, entry.content)
-            state = "" if same else "c"
-            if same:
-                new = manifest.ManifestEntry(kind, mode, content, size, key, entry.own)
-                self.manifest.put(path, new)
-            return [path, kind, mode, content, size, state]
-        return [path, entry.kind, mode, content, size, state]
+            return [path, "d", entry.mode, "", 0, "" if stat.S_ISDIR(info.st_mode) else "c"]
+        key = safe_paths.key(info)
+        if key == entry.key:
+            return [*row, ""]
+        kind, content, mode, size = self._present(parts, info, entry)
+        if (kind, content) != (entry.kind, entry.content):
+            return [path, kind, mode, content, size, "c"]
+        self.manifest.put(path, manifest.ManifestEntry(kind, mode, content, size, key, entry.own))
+        return [path, kind, mode, content, size, ""]
 
     def _present(
         self, parts: Parts, info: os.stat_result, entry: manifest.ManifestEntry | None = None
@@ -128,24 +125,23 @@ class Session:
 
     def _is_blocked(self, folder: Parts) -> bool:
         """Return whether the folder or one of its parents is no folder."""
-        is_blocked = self.blocked.get(folder)
-        if is_blocked is None:
+        if folder not in self.blocked:
             is_blocked = self._is_blocked(folder[:-1])
             if not is_blocked:
                 try:
                     info = os.lstat(os.path.join(self.target, *folder))
                     is_blocked = not stat.S_ISDIR(info.st_mode)
                 except OSError:
-                    is_blocked = False  # removed: it can be created again
+                    pass  # removed: it can be created again
             self.blocked[folder] = is_blocked
-        return is_blocked
+        return self.blocked[folder]
 
     def _drop_stale(self, path: str) -> None:
+        parts = safe_paths.split(path)
         try:
-            info = os.lstat(os.path.join(self.target, *safe_paths.split(path)))
-            if not manifest.is_stale(info):
+            if not manifest.is_stale(os.lstat(os.path.join(self.target, *parts))):
                 return
-            self.root_folder().remove(safe_paths.split(path), is_folder=False)
+            self.root_folder().remove(parts, is_folder=False)
         except OSError:
             pass
         self.manifest.drop(path)
@@ -252,10 +248,10 @@ class Session:
             finally:
                 os.close(fd)
         else:
-            existing_info = self.root_folder().lookup(parts)
-            if existing_info is None:
+            link = self.root_folder().lookup(parts)
+            if link is None:
                 return
-            info = existing_info
+            info = link
         self.record(path, kind, mode, content, info)
         self.manifest.entries[path].own = entry is not None and entry.own
 
@@ -314,10 +310,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _expanded(target: str) -> str:
-    return os.path.expanduser(target) if target.startswith("~") else target
 
 
 def _is_fresh(target: bytes) -> bool:

@@ -95,7 +95,7 @@ class Ranks:
             before = time.perf_counter()
             result = collector.tick(time.monotonic())
             self.longest = max(self.longest, time.perf_counter() - before)
-            for pid in collector.pids:
+            for pid in list(collector.children):
                 self.helpers += 1
                 done, status = os.waitpid(pid, os.WNOHANG)
                 assert not done or collector.reaped(done, status)
@@ -303,7 +303,7 @@ def test_a_cancelled_gathering_leaves_no_child_and_sends_no_signal(hung: Ranks) 
     collector = hung.module.Evidence(str(hung.node), RunRecord(), 1)
     collector.start(1, hung.ranks)
     collector.tick(1.0)
-    (child,) = collector.pids
+    (child,) = collector.children
     collector.cancel()
     assert collector.reaped(*os.waitpid(child, 0))
     assert collector.tick(2.0) is None

@@ -103,7 +103,8 @@ def test_reading_names_what_was_left_out(log: Path, copied: bool) -> None:
     shown = read_all(log)
     assert shown.count(b" left out here by log_cap]\n") == 1
     assert shown.startswith(b"line 0000000\n")
-    assert shown.endswith(b"line 0299999\n")
+    after = shown.partition(b" by log_cap]\n")[2].lstrip(b"\0")
+    assert lines(300_000).endswith(after)
     assert len(shown) < LIMIT + 100_000
 
 

@@ -80,7 +80,7 @@ def test_a_sample_tells_memory_disk_and_load(
 ) -> None:
     sampler().tick(100.0)
     (row,) = rows(tmp_path)
-    assert set(row) == set(monitor_sampler.HOST)
+    assert set(row) == set(monitor_sampler.HOST_COLUMNS.split(","))
     assert 0 < float(row["host_mem_used_mib"]) < float(row["host_mem_total_mib"])
     assert 0 <= float(row["run_free_mib"]) <= float(row["run_total_mib"])
 
