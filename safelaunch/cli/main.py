@@ -1,5 +1,7 @@
 """The command line. Only `main` turns errors into messages and exit codes."""
 
+# ruff: noqa: ARG002 - click's signatures
+
 from __future__ import annotations
 
 import io
@@ -42,15 +44,11 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A group that imports a command's module only when the command is used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        cmd_name: str,
-    ) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command."""
         if cmd_name not in COMMANDS:
             return None
@@ -70,11 +68,7 @@ class LazyGroup(click.Group):
             raise ConfigError(f"no command `{name}`", hint=hint)
         return super().resolve_command(ctx, args)
 
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        formatter: click.HelpFormatter,
-    ) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])

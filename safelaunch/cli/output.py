@@ -15,6 +15,7 @@ from safelaunch import __version__
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Sequence
 
     from safelaunch.errors import SafelaunchError
 
@@ -104,6 +105,13 @@ def wrap(
         tabsize=4,
     )
     return [line.replace(_SPACE, " ") for line in lines]
+
+
+def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+    """Return the lines of a table, its columns as wide as their longest cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pad = [[cell.ljust(w) for cell, w in zip(row, widths, strict=True)] for row in rows]
+    return [gap.join(cells).rstrip() for cells in pad]
 
 
 def print_check(status: str, label: str, evidence: str, hint: str | None) -> None:

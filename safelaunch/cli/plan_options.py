@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
+    Decorator = Callable[[Callable[..., int]], Callable[..., int]]
+
 _LINE = "safelaunch.line"
 
 
@@ -44,18 +46,30 @@ def pasted_line() -> tuple[str, ...]:
 
 
 profile_option = click.option(
-    "--profile",
-    metavar="NAME",
-    shell_complete=complete_profile,
-    help="Hardware profile, by name or path.",
+    "--profile", metavar="NAME", shell_complete=complete_profile, help="Profile, by name or path."
 )
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."
 )
-_PLAN_OPTIONS = (
+
+
+def _decorator(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command."""
+
+    def add(command: Callable[..., int]) -> Callable[..., int]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+plan_options = _decorator(
     profile_option,
     set_option,
-    click.option("--hosts", "hosts_file", metavar="FILE", help="Hosts file instead of your own."),
+    click.option(
+        "--hosts", "hosts_file", metavar="FILE", help="Hosts file; `run` uses `localhost`."
+    ),
     click.option(
         "--debug",
         is_flag=True,
@@ -70,26 +84,18 @@ _PLAN_OPTIONS = (
         help="Use the first N steps of the profile's ladder (0: none).",
     ),
     click.option("--smoke", is_flag=True, help="Apply the job's `smoke:` block."),
-    click.option(
-        "--resume",
-        is_flag=True,
-        help="Continue the job's newest run, with `recovery: resume_args`.",
-    ),
+    click.option("--resume", is_flag=True, help="Continue the job's newest run (`resume_args`)."),
     click.option(
         "--resume-from", metavar="RUN", shell_complete=complete_run, help="Continue this run."
     ),
+    click.option("--dry-run", is_flag=True, help="Print the command; start and write nothing."),
     click.option(
-        "--dry-run", is_flag=True, help="Print the final command; start and write nothing."
-    ),
-    click.option(
-        "--explain", is_flag=True, help="Print each value, its origin, and what it overrides."
+        "--explain", is_flag=True, help="Print each value, its origin, what it overrides."
     ),
     click.option("--script", is_flag=True, help="Print launch.sh."),
-    click.option(
-        "--json", "as_json", is_flag=True, help="Print the plan, or what was started, as JSON."
-    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the plan or the start as JSON."),
 )
-_START_OPTIONS = (
+start_options = _decorator(
     click.option(
         "--follow",
         "-f",
@@ -98,20 +104,6 @@ _START_OPTIONS = (
     ),
     click.option("--no-check", is_flag=True, help="Start without the quick checks."),
 )
-
-
-def plan_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of a plan to a command."""
-    for option in reversed(_PLAN_OPTIONS):
-        command = option(command)
-    return command
-
-
-def start_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of a start to a command."""
-    for option in reversed(_START_OPTIONS):
-        command = option(command)
-    return command
 
 
 def read_flags(options: dict[str, Any]) -> Flags:
@@ -139,11 +131,11 @@ def check_target(command: str, files: Sequence[str], line: Sequence[str]) -> Non
         raise ConfigError(
             "a command line needs `--` before it", hint=f"safelaunch {command} -- {files[0]} ..."
         )
-    if bool(files) == bool(line):
-        raise ConfigError(
-            "a job file and a command line at once" if files else f"nothing to {command}",
-            hint="name a job file, or add `-- accelerate launch ...`",
-        )
+    if files and line:
+        raise ConfigError("a job file and a command line at once", hint="remove one of them")
+    if not files and not line:
+        hint = "name a job file, or add `-- accelerate launch ...`"
+        raise ConfigError(f"no job to {'start' if command == 'remote' else command}", hint=hint)
 
 
 def _is_program(word: str) -> bool:

@@ -36,17 +36,13 @@ _LABEL = 22  # columns of a check's name
 
 @click.command("check", cls=shared.LineCommand)
 @click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml] [-- LINE...]")
-@click.option(
-    "--host", "names", multiple=True, metavar="NAME", help="A host or group (may be repeated)."
-)
+@click.option("--host", "names", multiple=True, metavar="NAME", help="Host or group; repeatable.")
 @shared.profile_option
 @shared.set_option
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 @click.option("--smoke", is_flag=True, help="Check the job with its `smoke:` block applied.")
 @click.option("--deep", is_flag=True, help="Also import torch; check its versions and GPUs.")
-@click.option(
-    "--save", is_flag=True, help="Write the versions that profiles depend on into the hosts file."
-)
+@click.option("--save", is_flag=True, help="Save the versions for profiles in the hosts file.")
 @click.option("--all", "show_all", is_flag=True, help="Show passed and skipped checks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(job: tuple[str, ...], **options: Any) -> int:

@@ -32,10 +32,7 @@ _MAX_NOTES = 10  # shown on the screen
 @click.argument("logs", nargs=-1, metavar="LOGS|RUN...")
 @click.option("--all", "show_all", is_flag=True, help="List every finding, not only the cause.")
 @click.option(
-    "--signatures",
-    multiple=True,
-    metavar="PATH",
-    help="Your own signatures: a YAML file or a folder of them. May be repeated.",
+    "--signatures", multiple=True, metavar="PATH", help="Your own: a YAML file or folder."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(

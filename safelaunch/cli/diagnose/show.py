@@ -14,7 +14,7 @@ from safelaunch.runtime.units import quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from safelaunch.diagnose.evidence import EvidenceLine, Frame
+    from safelaunch.diagnose.evidence import EvidenceLine
     from safelaunch.diagnose.root_cause import Diagnosis, Finding
 
 _CONFIDENCE = {"high": "", "medium": "most likely: ", "low": "perhaps: "}
@@ -93,8 +93,10 @@ def _cause(finding: Finding, width: int, *, several: bool) -> Iterator[str]:
     if finding.cause != meaning:
         yield from labelled("why", ("likely: " if finding.likely else "") + finding.cause, width, 6)
     yield from labelled("in", f"{_location(finding)}{', ' if location else ''}{location}", width, 2)
-    if finding.frame is not None:
-        yield from _frame_lines(finding.frame, width)
+    frame = finding.frame
+    if frame is not None:
+        yield from labelled("at", f"{frame.file}:{frame.line} in {frame.function}", width, 2)
+        yield from labelled("", f"  {frame.code}", width, 1) if frame.code else ()
     yield from _evidence(finding.evidence, finding, width, several=several)
     yield from steps(finding.remedy, width)
     restart = _RESTART[finding.restart]
@@ -109,12 +111,6 @@ def _location(finding: Finding) -> str:
     name = relative if len(relative) <= len(finding.path) else finding.path
     name = "standard input" if name == "-" else name
     return f"{name}:{finding.number}" if finding.number else name
-
-
-def _frame_lines(frame: Frame, width: int) -> Iterator[str]:
-    yield from labelled("at", f"{frame.file}:{frame.line} in {frame.function}", width, 2)
-    if frame.code:
-        yield from labelled("", f"  {frame.code}", width, 1)
 
 
 def _evidence(

@@ -9,24 +9,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from safelaunch.cli.output import print_json, say, terminal_width, warn, wrap
+from safelaunch.cli.output import print_check, print_json, say, table, terminal_width, warn, wrap
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.reader import hosts_file_path
-from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.errors import ConfigError, HostError, Refused, did_you_mean
 from safelaunch.runs import store
+from safelaunch.runtime.units import quantity
 from safelaunch.ssh.config import reader as ssh_config
 from safelaunch.ssh.config.local_user import current_user
 from safelaunch.ssh.config.target import format_route, resolve_target
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from safelaunch.model import Host
+    from safelaunch.remote.hosts.host_test import HostTest
     from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.config.target import Target
 
-_GAP = "  "
 _hosts = click.option(
     "--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own."
 )
+_LABEL = 9  # columns of a check's name
+_TEST_FAILURES = {  # by the check that failed
+    "reached": "cannot be reached",
+    "host key": "is not trusted",
+    "login": "login failed",
+}
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -95,12 +104,34 @@ def test(names: tuple[str, ...], hosts_path: str | None, as_json: bool, timeout:
     Exit code 0: all can be used; 3: jobs cannot run on one of them yet; 4: one cannot be reached,
     or safelaunch cannot run there.
     """
-    from safelaunch.cli.hosts import test as hosts_test
+    from safelaunch.remote import agent_bootstrap
+    from safelaunch.remote.hosts.host_test import HostTest, one_at_a_time
+    from safelaunch.remote.session import HostResolver
+    from safelaunch.ssh.prompt import terminal_prompter
 
-    return hosts_test.run(names, hosts_path, as_json=as_json, timeout=timeout)
+    home, user = store.home(os.environ), current_user(os.environ)
+    ask = one_at_a_time(terminal_prompter())
+    resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
+    agent_files, file = agent_bootstrap.bundle(), hosts_file_path(home, hosts_path)
+    hosts = _hosts_to_test(names, resolver.hosts)
+    tests = [HostTest(resolver, name, agent_files, file, user) for name in hosts]
+    for host_test in tests:
+        host_test.start()
+    for host_test in tests:
+        host_test.await_end(timeout)
+        if not as_json:
+            _show_test(host_test)
+    if as_json:
+        print_json({"version": 1, "hosts": [host_test.json() for host_test in tests]})
+    usable = sum(host_test.usable for host_test in tests)
+    if len(tests) > 1 and not as_json:
+        say(f"{usable} of {len(tests)} hosts can be used")
+    if not all(host_test.is_in for host_test in tests):
+        return HostError.exit_code
+    return 0 if usable == len(tests) else Refused.exit_code
 
 
-@command.command("add")
+@command.command("add", short_help="Set up login with a key, and write the hosts file.")
 @click.argument("name", shell_complete=complete_host)
 @click.argument("address", required=False, metavar="[[USER@]ADDRESS]")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port of the SSH server.")
@@ -126,6 +157,40 @@ def add(name: str, address: str | None, hosts_path: str | None, **options: Any) 
     add_host(request, local, home, ask=terminal_prompter(), say=say, warn=warn)
     say(f"next: safelaunch hosts test {name}")
     return 0
+
+
+# -- test ------------------------------------------------------------------------------------------
+
+
+def _hosts_to_test(names: Sequence[str], hosts: hosts_file.Hosts) -> tuple[str, ...]:
+    """Return the hosts to test, groups expanded. Raises ConfigError."""
+    if hosts_file.LOCAL in names:
+        raise ConfigError(
+            f"`{hosts_file.LOCAL}` is this machine: there is nothing to connect to",
+            hint="safelaunch run starts jobs here",
+        )
+    hosts_or_groups = [name for name in names or hosts.machines if name != hosts_file.LOCAL]
+    if not hosts_or_groups:
+        raise ConfigError(
+            "no hosts to test: the hosts file has none",
+            hint="add one: safelaunch hosts add NAME USER@ADDRESS",
+        )
+    return tuple(dict.fromkeys(hosts_file.expand(hosts, tuple(hosts_or_groups))))
+
+
+def _show_test(test: HostTest) -> None:
+    warnings = sum(check.status == "warn" for check in test.checks)
+    if test.usable:
+        verdict = "can be used" + f", {quantity(warnings, 'warning')}" * bool(warnings)
+    elif test.is_in:
+        verdict = "is reachable, but jobs cannot run there yet"
+    else:
+        failed = next(check.id for check in test.checks if check.status == "fail")
+        verdict = _TEST_FAILURES.get(failed, "is reachable, but cannot be used")
+    click.echo(f"{test.host.name}: {verdict}")
+    for check in test.checks:
+        hint = check.hint if check.status != "ok" else None
+        print_check(check.status, f"{check.id:<{_LABEL}} ", check.evidence, hint)
 
 
 # -- list ------------------------------------------------------------------------------------------
@@ -223,13 +288,9 @@ def _table(rows: list[tuple[str, str, str, str]], columns: int) -> list[str]:
     """Return the lines; if they do not fit the columns, several for each host."""
     if not rows:
         return []
-    cells = [("HOST", "ADDRESS", "PROFILE", "WORKDIR"), *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if sum(widths) + len(_GAP) * (len(widths) - 1) <= columns:
-        return [
-            _GAP.join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
+    lines = table([("HOST", "ADDRESS", "PROFILE", "WORKDIR"), *rows])
+    if max(map(len, lines)) <= columns:
+        return lines
     lines = []
     for name, route, profile, workdir in rows:
         lines.append(name)

@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 
 
 @click.command("facts")
-@click.option(
-    "--host", "names", multiple=True, metavar="NAME", help="A host or group (may be repeated)."
-)
+@click.option("--host", "names", multiple=True, metavar="NAME", help="Host or group; repeatable.")
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
-@click.option(
-    "--python", metavar="PATH", help="The job's interpreter, instead of the host entry's."
-)
+@click.option("--python", metavar="PATH", help="Interpreter, instead of the host entry's.")
 @click.option("--deep", is_flag=True, help="Also import torch; show its versions and GPUs.")
 @click.option("--refresh", is_flag=True, help="Probe again, even if the stored facts are recent.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

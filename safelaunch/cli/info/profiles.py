@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @click.command("profiles")
 @click.argument("name", required=False, shell_complete=complete_profile)
 @click.option("--detect", is_flag=True, help="Name the profile for the GPUs of this machine.")
-@click.option(
-    "--host", "hosts", multiple=True, metavar="NAME", help="With --detect: of a host or group."
-)
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Probe this host or group.")
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(

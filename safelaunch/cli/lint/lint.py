@@ -33,9 +33,7 @@ _MAX_WIDTH = 100
 
 @click.command("lint", options_metavar="[OPTIONS]")
 @click.argument("paths", nargs=-1, metavar="FILES|FOLDERS...")
-@click.option(
-    "--fix", is_flag=True, help="Fix what can be fixed automatically; shows the diff first."
-)
+@click.option("--fix", is_flag=True, help="Fix what can be fixed; shows the diff first.")
 @click.option("--yes", is_flag=True, help="With --fix: write without confirmation.")
 @click.option("--host", metavar="NAME", help="Check variables against the stored facts of a host.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 _CPP_LOCATION = re.compile(r"\[[^\]]*\.(?:cc|cpp|cu):\d+\] ?")
 _LABEL = 10  # columns, as of the other lines below a run's state
 _MIN_WIDTH = 40  # columns of a block in a terminal that is narrower
-_MESSAGE_LINES = 3
 _MAX_GROUPS = 3  # lines about the other ranks
-_OUTPUT_LINES = 4  # of the last output, without an exception or a frame
 _MAX_STEPS = 4  # of a remedy; `diagnose` shows all
 _STEP_LINES = 6
-_CODE_LINES = 3
-_PROOF_LINES = 6  # of a hang: what each rank does
 
 
 def block(failure: Failure, width: int, run: str = "") -> list[str]:
@@ -38,7 +34,7 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
     With `run`, the id of the run, also the command that shows its log.
     """
     width = max(width, _MIN_WIDTH)
-    lines = labelled("failure", _headline(failure), width, _MESSAGE_LINES, break_words=True)
+    lines = labelled("failure", _headline(failure), width, 3, break_words=True)
     if failure.meaning:  # of the class, which is named as in `recovery.classes`
         lines += labelled("class", f"{failure.class_name} ({failure.meaning})", width, 3)
     if failure.why and failure.why != failure.meaning:
@@ -46,23 +42,18 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
     if failure.frame is not None and failure.frame.file:
         lines += _with_label("at", _frame(failure.frame, width))
         indent = " " * (_LABEL + 2)
-        code = wrap(
-            failure.frame.code.strip(),
-            width - len(indent),
-            max_lines=_CODE_LINES,
-            break_words=True,
-        )
-        lines += [indent + line for line in code]
+        code = failure.frame.code.strip()
+        code_lines = wrap(code, width - len(indent), max_lines=3, break_words=True)
+        lines += [indent + line for line in code_lines]
     lines += _stack(failure, width)
     for cause in failure.causes:  # the exceptions from which the first one was raised
-        frame = cause.frame
-        place = ""
+        frame, place = cause.frame, ""
         if frame is not None and frame.file:
             place = f", {os.path.basename(frame.file)}:{frame.line}"
-        lines += labelled("cause", f"{cause.what}{place}", width, _MESSAGE_LINES)
+        lines += labelled("cause", f"{cause.what}{place}", width, 3)
     lines += _others(failure, width)
-    if failure.proof:
-        lines += labelled("proof", failure.proof, width, _PROOF_LINES)
+    if failure.proof:  # of a hang: what each rank does
+        lines += labelled("proof", failure.proof, width, 6)
     lines += _output(failure, width)
     lines += _log(failure, width, run)
     if failure.remedy:
@@ -178,7 +169,7 @@ def _output(failure: Failure, width: int) -> list[str]:
         shown.pop()  # the headline is that line
     lines = [
         part
-        for line in shown[-_OUTPUT_LINES:]
+        for line in shown[-4:]
         for part in wrap(line, width - _LABEL, max_lines=2, break_words=True)
     ]
     return _with_label("output", lines)

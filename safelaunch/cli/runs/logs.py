@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--launcher", is_flag=True, help="Only the launcher's own output.")
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node.")
 @click.option(
-    "--attempt", type=click.IntRange(1), metavar="N", help="This attempt instead of the newest."
+    "--attempt", type=click.IntRange(1), metavar="N", help="Attempt; default: the newest."
 )
 def command(run: str | None, **options: Any) -> int:
     """Print or follow a run's log. Ctrl-C stops following; the job keeps running."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.output import print_json, say, terminal_width
+from safelaunch.cli.output import print_json, say, table, terminal_width
 from safelaunch.cli.runs.follow import is_hang_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
@@ -28,7 +28,7 @@ _LIVE = ("pending", "running", "lost", "unknown")
 @click.command("ps")
 @click.option("--all", "-a", "show_all", is_flag=True, help="All ended runs, not only the newest.")
 @click.option(
-    "--host", "hosts", multiple=True, metavar="NAME", help="All runs on this host, of any client."
+    "--host", "hosts", multiple=True, metavar="NAME", help="Runs on this host, of all clients."
 )
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -122,17 +122,12 @@ def _table(rows: list[_RunRow], width: int | None) -> list[str]:
         cells += [(row.id, row.host, row.state(brief=brief), row.age) for row in rows]
         if not any(row.host for row in rows):
             cells = [(run_id, *rest) for run_id, _, *rest in cells]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        used = sum(widths) + len(widths) * len(_GAP)
+        used = sum(max(map(len, column)) + len(_GAP) for column in zip(*cells, strict=True))
         room = WIDTH if width is None else min(WIDTH, width - used)
         if room >= _MIN_PROGRESS:
             break
     progress = [row.progress(room) if room >= _MIN_PROGRESS else "" for row in rows]
     if any(progress):
-        widths.append(0)
         texts = zip(cells, ["PROGRESS", *progress], strict=True)
         cells = [(*row, text) for row, text in texts]
-    return [
-        _GAP.join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
+    return table(cells)

@@ -18,7 +18,7 @@ from safelaunch.runs import store
 @click.command("push")
 @click.argument("path", type=click.Path())
 @click.option(
-    "--host", metavar="NAME", required=True, shell_complete=complete_host, help="Host to copy to."
+    "--host", metavar="NAME", required=True, shell_complete=complete_host, help="Target host."
 )
 @click.option("--to", metavar="DIR", help=f"Folder on the host to copy into; default: {ASSETS}.")
 @click.option("--force", is_flag=True, help="Overwrite files on the host that differ.")
