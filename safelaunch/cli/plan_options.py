@@ -46,7 +46,10 @@ def pasted_line() -> tuple[str, ...]:
 
 
 profile_option = click.option(
-    "--profile", metavar="NAME", shell_complete=complete_profile, help="Profile, by name or path."
+    "--profile",
+    metavar="NAME",
+    shell_complete=complete_profile,
+    help="Hardware profile: name or path.",
 )
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."
@@ -68,7 +71,10 @@ plan_options = _decorator(
     profile_option,
     set_option,
     click.option(
-        "--hosts", "hosts_file", metavar="FILE", help="Hosts file; `run` uses `localhost`."
+        "--hosts",
+        "hosts_file",
+        metavar="FILE",
+        help="Hosts file; `run` uses its entry `localhost`.",
     ),
     click.option(
         "--debug",
@@ -93,7 +99,7 @@ plan_options = _decorator(
         "--explain", is_flag=True, help="Print each value, its origin, what it overrides."
     ),
     click.option("--script", is_flag=True, help="Print launch.sh."),
-    click.option("--json", "as_json", is_flag=True, help="Print the plan or the start as JSON."),
+    click.option("--json", "as_json", is_flag=True, help="Print plan or started run as JSON."),
 )
 start_options = _decorator(
     click.option(

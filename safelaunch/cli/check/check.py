@@ -42,7 +42,7 @@ _LABEL = 22  # columns of a check's name
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 @click.option("--smoke", is_flag=True, help="Check the job with its `smoke:` block applied.")
 @click.option("--deep", is_flag=True, help="Also import torch; check its versions and GPUs.")
-@click.option("--save", is_flag=True, help="Save the versions for profiles in the hosts file.")
+@click.option("--save", is_flag=True, help="Write NCCL's and torch's versions into the hosts file.")
 @click.option("--all", "show_all", is_flag=True, help="Show passed and skipped checks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(job: tuple[str, ...], **options: Any) -> int:
