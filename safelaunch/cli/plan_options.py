@@ -46,10 +46,7 @@ def pasted_line() -> tuple[str, ...]:
 
 
 profile_option = click.option(
-    "--profile",
-    metavar="NAME",
-    shell_complete=complete_profile,
-    help="Hardware profile: name or path.",
+    "--profile", metavar="NAME", shell_complete=complete_profile, help="Hardware profile or path."
 )
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a job key (a.b=c)."

@@ -57,7 +57,7 @@ def print_plan(plan: Plan) -> None:
     )
     if several:
         click.echo(
-            "# by hand: put one address of node 0, a free port of it, and each node's own card in"
+            "# by hand: fill in an address of node 0, a free port there, each node's own interface"
         )
     for node in plan.nodes:
         if several:
@@ -78,8 +78,8 @@ def print_supervision(plan: Plan) -> None:
     lines = [*_restarts(plan), *_hang(own.hang)]
     if own.smoke:
         steps = own.success.min_steps if own.success else None
-        ends = f"ends well after {steps} steps" if steps else "runs to its own end"
-        lines.insert(0, f"smoke: the job with its `smoke:` laid over it; {ends}")
+        end = f"succeeds after {steps} steps" if steps else "runs to its normal end"
+        lines.insert(0, f"smoke: the job with its `smoke:` block applied; {end}")
     if own.max_duration is not None:
         lines.append(f"stopped after {job_duration(own.max_duration)} (max_duration)")
     if own.success is not None:
@@ -125,7 +125,7 @@ def _restarts(plan: Plan) -> list[str]:
 
 def _hang(hang: Hang | None) -> list[str]:
     if hang is None:
-        return ["hangs are not looked for (hang: off)"]
+        return ["hangs are not detected (hang: off)"]
     if hang == Hang():
         return []
     first = job_duration(hang.first_progress)

@@ -20,10 +20,12 @@ from safelaunch.runtime.records import Provenance, RunRecord
 from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.runs.access import RunAccess
     from safelaunch.runtime.records import Status
+
+    Row = tuple[str, str, int]  # label, text, maximum of lines; 0: never wrapped, to be pasted
 
 _MAX_RANKS = 8  # shown with their pids
 
@@ -40,58 +42,53 @@ def command(run: str | None, as_json: bool) -> int:
         print_json(shown.to_json())
         return 0
     click.echo(follow.headline(access, follow.without_repeats(access, status)))
-    why = follow.reasons(access, status)
-    for line in (
-        *why,
+    lines = follow.reasons(access, status)
+    rows = [
         *_nodes(record, status),
         *_attempts(status),
         *_progress(access, status),
         *_job(record, status),
         *_processes(shown, follow.is_waiting(status)),
-        *_record(record),
-        *_places(access, status, has_log=any(line.startswith("log ") for line in why)),
-    ):
+        *_provenance(record),
+        *_files(access, status, has_log=any(line.startswith("log ") for line in lines)),
+    ]
+    width = terminal_width() - 2  # the lines are indented
+    previous = ""
+    for label, text, max_lines in rows:
+        name = "" if label == previous else label
+        lines += labelled(name, text, width, max_lines) if max_lines else [f"{name:<10}{text}"]
+        previous = label
+    for line in lines:
         click.echo(f"  {line}")
     return 0
 
 
-def _nodes(run: store.Run, status: Status) -> list[str]:
-    """Return a line for each of several nodes, and those that are not known here."""
-    lines: list[str] = []
+def _nodes(run: store.Run, status: Status) -> Iterator[Row]:
+    """Yield the state of each of several nodes, and how many of them are not known here."""
     for node in status.nodes:
-        text = f"{node.node} {node.host}: {follow.short_state(node)}"
-        text += f", {node.reason}" if node.reason else ""
-        lines += labelled("" if lines else "nodes", text, _width(), 3)
+        reason = f", {node.reason}" if node.reason else ""
+        yield "nodes", f"{node.node} {node.host}: {follow.short_state(node)}{reason}", 3
     record, numbers = RunRecord.read(run.node_dir), store.node_numbers(run)
     hosts = () if record is None else record.hosts
     missing = [host for number, host in enumerate(hosts) if number not in numbers]
     if missing:
         text = f"{len(numbers)} of {len(hosts)} known here; for more: safelaunch ps --host "
         text += f"{missing[0]} (the host's name on the machine that started the run)"
-        lines += labelled("" if lines else "nodes", text, _width(), 3)
-    return lines
+        yield "nodes", text, 3
 
 
-def _attempts(status: Status) -> list[str]:
-    """Return a line for each attempt of a run that was restarted."""
-    if len(status.attempts) < 2:  # noqa: PLR2004 - the headline has a single one
-        return []
-    lines = []
-    for attempt in status.attempts:
+def _attempts(status: Status) -> Iterator[Row]:
+    """Yield each attempt of a run that was restarted."""
+    for attempt in status.attempts if len(status.attempts) > 1 else ():
         text = attempt.state or "running"
         if attempt.elapsed is not None:
             text += f" after {duration(attempt.elapsed)}"
         why = [part for part in (attempt.class_name, attempt.what) if part]
         text += f", {': '.join(why)}" if why else ""
-        lines += labelled(f"attempt {attempt.attempt}", text, _width(), 2)
-    return lines
+        yield f"attempt {attempt.attempt}", text, 2
 
 
-def _width() -> int:
-    return terminal_width() - 2  # the lines are indented
-
-
-def _progress(run: RunAccess, status: Status) -> list[str]:
+def _progress(run: RunAccess, status: Status) -> Iterator[Row]:
     state = "waiting" if follow.is_waiting(status) else status.state
     shown = progress.lines(status.progress, state, late=follow.is_hang_suspected(status))
     # the run's own warning has the step too
@@ -101,84 +98,68 @@ def _progress(run: RunAccess, status: Status) -> list[str]:
         shown.append(f"as of {_local_time(status.as_of)}, when the supervisor died")
     elif shown and follow.is_waiting(status):
         shown.append(f"of attempt {len(status.attempts)}, which has ended")
-    lines = [("progress" if not i else "", line) for i, line in enumerate(shown)]
-    lines += [("note", note) for note in run.notes()]
-    return [line for label, text in lines for line in labelled(label, text, _width(), 3)]
+    yield from (("progress", line, 3) for line in shown)
+    yield from (("note", note, 3) for note in run.notes())
 
 
-def _job(run: store.Run, status: Status) -> list[str]:
+def _job(run: store.Run, status: Status) -> Iterator[Row]:
     plan = json_files.read_json(os.path.join(run.node_dir, "plan.json")) or {}
     record = RunRecord.read(run.node_dir)
-    file = (record is not None and record.job_file) or "a pasted line"
-    lines = [f"job       {file}"]
-    lines.append(f"launcher  {plan.get('launcher')}, profile {plan.get('profile') or 'none'}")
+    yield "job", (record is not None and record.job_file) or "a pasted line", 0
+    yield "launcher", f"{plan.get('launcher')}, profile {plan.get('profile') or 'none'}", 0
     if status.started_at is not None:
-        ago = f", {duration(max(0.0, time.time() - status.started_at))} ago"
-        lines.append(f"started   {_local_time(status.started_at)}{ago}")
-    return lines
+        ago = duration(max(0.0, time.time() - status.started_at))
+        yield "started", f"{_local_time(status.started_at)}, {ago} ago", 0
 
 
 def _local_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _processes(shown: store.ShownRun, waits: bool) -> list[str]:
-    """Return the running processes: between two attempts only the supervisor."""
-    if shown.state != "running":
-        return []
-    lines: list[str] = []
+def _processes(shown: store.ShownRun, waits: bool) -> Iterator[Row]:
+    """Yield the running processes of each node: between two attempts only the supervisor."""
     nodes: Sequence[store.ShownNode | store.ShownRun] = shown.nodes or [shown]
-    for node in nodes:
-        text = _pids(node.pids, waits)
-        text = f"{node.host}: {text}" if shown.nodes else text
-        lines += labelled("" if lines else "processes", text, _width(), 4)
-    return lines
+    for node in nodes if shown.state == "running" else ():
+        pids = node.pids
+        ranks = {} if waits else pids.ranks
+        parts = [] if pids.supervisor is None else [f"supervisor {pids.supervisor}"]
+        parts += [] if waits or pids.launcher is None else [f"launcher {pids.launcher}"]
+        parts += [f"rank {rank} {pid}" for rank, pid in list(ranks.items())[:_MAX_RANKS]]
+        if len(ranks) > _MAX_RANKS:
+            parts.append(f"and {len(ranks) - _MAX_RANKS} more ranks (--json has them)")
+        host = f"{node.host}: " if shown.nodes else ""
+        yield "processes", host + ", ".join(parts), 4
 
 
-def _pids(pids: store.Pids, waits: bool) -> str:
-    ranks = {} if waits else pids.ranks
-    parts = [] if pids.supervisor is None else [f"supervisor {pids.supervisor}"]
-    parts += [] if waits or pids.launcher is None else [f"launcher {pids.launcher}"]
-    parts += [f"rank {rank} {pid}" for rank, pid in list(ranks.items())[:_MAX_RANKS]]
-    if len(ranks) > _MAX_RANKS:
-        parts.append(f"and {len(ranks) - _MAX_RANKS} more ranks (--json has them)")
-    return ", ".join(parts)
-
-
-def _record(run: store.Run) -> list[str]:
+def _provenance(run: store.Run) -> Iterator[Row]:
     record = Provenance.read(run.node_dir)
     if record is None:
-        return []
-    lines = []
+        return
     git = record.git
     if git is not None and git.commit:
         changed = len(git.changed or ()) + git.more_changed
         more = f", changed files: {changed}" if changed else ""
-        lines.append(f"commit    {git.commit[:12]}{more}")
+        yield "commit", f"{git.commit[:12]}{more}", 0
     if record.packages is not None:
         versions = [f"{name} {version}" for name, version in record.packages.items()]
-        text = ", ".join([f"Python {record.python}", *versions[:6]])
-        lines += labelled("versions", text, _width(), 2)
-        lines.append(f"python    {shlex.quote(str(record.interpreter))}")
-    return lines
+        yield "versions", ", ".join([f"Python {record.python}", *versions[:6]]), 2
+        yield "python", shlex.quote(str(record.interpreter)), 0
 
 
-def _places(run: RunAccess, status: Status, *, has_log: bool) -> list[str]:
-    lines = [] if has_log else [f"log       safelaunch logs {run.id}"]
+def _files(run: RunAccess, status: Status, *, has_log: bool) -> Iterator[Row]:
+    """Yield the commands and paths for looking at a run."""
+    if not has_log:
+        yield "log", f"safelaunch logs {run.id}", 0
     places = run.places()
     if not places:
-        lines.append(f"files     {shlex.quote(run.record.node_dir)}")
+        yield "files", shlex.quote(run.record.node_dir), 0
     elif len(places) == 1:
-        lines.append(f"host      {places[0].host}")
+        yield "host", places[0].host, 0
     for place in places:
-        label = "" if place is not places[0] else "files"
-        lines.append(f"{label:<10}{place.host}:{shlex.quote(place.run_dir)}")
+        yield "files", f"{place.host}:{shlex.quote(place.run_dir)}", 0
     backend, handle = backends.from_record(status)
     command = backend.attach(handle)
     if status.state == "running" and command:
-        if run.has_terminal(status):
-            shown = f"safelaunch attach {run.id}" if places else shlex.join(command)
-            lines.append(f"attach    {shown}")
-        else:
-            lines.append("attach    not possible: its tmux server is gone; the job keeps running")
-    return lines
+        line = f"safelaunch attach {run.id}" if places else shlex.join(command)
+        gone = "not possible: its tmux server is gone; the job keeps running"
+        yield "attach", line if run.has_terminal(status) else gone, 0
