@@ -161,5 +161,5 @@ def _files(run: RunAccess, status: Status, *, has_log: bool) -> Iterator[Row]:
     command = backend.attach(handle)
     if status.state == "running" and command:
         line = f"safelaunch attach {run.id}" if places else shlex.join(command)
-        gone = "not possible: its tmux server is gone; the job keeps running"
-        yield "attach", line if run.has_terminal(status) else gone, 0
+        note = "not possible: its tmux server is gone; the job keeps running"
+        yield "attach", line if run.has_terminal(status) else note, 0
