@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    *,
-    name: str | None,
-    detect: bool,
-    hosts: tuple[str, ...],
-    hosts_path: str | None,
-    as_json: bool,
+    *, name: str | None, detect: bool, hosts: tuple[str, ...], hosts_path: str | None, as_json: bool
 ) -> int:
     """List hardware profiles, or show one with every variable's reason, cost and source.
 

@@ -81,14 +81,14 @@ class Desk:
             shutil.copy(key, folder / name)
 
     def cli(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command where nobody can be asked."""
+        """Run a command without a terminal."""
         return self.place.cli("hosts", *words, code=code, start_new_session=True, timeout=60)
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
-        found = json.loads(self.cli(*words, "--json", code=code).stdout)
-        assert found["version"] == 1
-        assert isinstance(found, dict)
-        return found
+        data = json.loads(self.cli(*words, "--json", code=code).stdout)
+        assert data["version"] == 1
+        assert isinstance(data, dict)
+        return data
 
     def type(self, *words: str, answers: tuple[tuple[str, str], ...] = ()) -> Typed:
         """Run a command at a terminal, and answer each question once it stands there."""
@@ -96,7 +96,7 @@ class Desk:
         if not child:
             os.chdir(self.place.project)
             os.execve(sys.executable, [*CLI, "hosts", *words], self.place.env)  # noqa: S606
-        said, at, left = b"", 0, list(answers)
+        output, at, left = b"", 0, list(answers)
         deadline = time.monotonic() + 60
         try:
             while time.monotonic() < deadline:
@@ -104,14 +104,14 @@ class Desk:
                     part = os.read(screen, 4096)
                 except OSError:
                     break
-                said += part
-                if left and left[0][0].encode() in said[at:]:
-                    at = len(said)
+                output += part
+                if left and left[0][0].encode() in output[at:]:
+                    at = len(output)
                     os.write(screen, left.pop(0)[1].encode() + b"\n")
         finally:
             os.close(screen)
             _, status = os.waitpid(child, 0)
-        text = said.decode().replace("\r\n", "\n")
+        text = output.decode().replace("\r\n", "\n")
         assert "Traceback" not in text, text
         assert not left, (left, text)
         return Typed(os.waitstatus_to_exitcode(status), text)
@@ -130,8 +130,8 @@ def desk(place: Place) -> Desk:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Sshd]:
-    with Sshd(ASKED if ROOT else None) as found:
-        yield found
+    with Sshd(ASKED if ROOT else None) as server:
+        yield server
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_hosts_are_listed_with_the_way_to_each(desk: Desk) -> None:
     assert desk.cli("list").stdout == shown.stdout
 
 
-def test_what_does_not_fit_into_the_terminal_has_lines_of_its_own(desk: Desk) -> None:
+def test_columns_wider_than_the_terminal_become_lines(desk: Desk) -> None:
     desk.hosts(HOSTS.replace("~/llm", "/data/shared/people/me/projects/llm"))
     desk.config(CONFIG + "".join(f"Host machine{n}\n" for n in range(30)))
     shown = desk.cli()
@@ -204,7 +204,7 @@ def test_the_list_as_json_has_every_way_and_group(desk: Desk) -> None:
     assert here["reached"] == []
 
 
-def test_without_a_hosts_file_the_list_says_how_to_begin(desk: Desk) -> None:
+def test_without_a_hosts_file_the_list_shows_how_to_add_one(desk: Desk) -> None:
     desk.config(CONFIG)
     shown = desk.cli()
     assert shown.stdout == ""
@@ -213,7 +213,7 @@ def test_without_a_hosts_file_the_list_says_how_to_begin(desk: Desk) -> None:
     assert desk.json()["file"] is None
 
 
-def test_a_mistake_in_ssh_config_is_told_beside_the_list(desk: Desk) -> None:
+def test_a_mistake_in_ssh_config_is_shown_beside_the_list(desk: Desk) -> None:
     desk.hosts(HOSTS)
     desk.config("Host lab-b\n  Port many\n")
     shown = desk.cli()
@@ -240,7 +240,7 @@ def test_the_list_loads_nothing_that_connects(desk: Desk) -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_a_host_in_the_place_of_a_command_gets_a_hint(desk: Desk) -> None:
+def test_a_host_in_place_of_a_command_gets_a_hint(desk: Desk) -> None:
     assert "safelaunch hosts test gpu1" in desk.cli("gpu1", code=2).stderr
     assert "did you mean `test`?" in desk.cli("tets", code=2).stderr
     assert "must follow the command" in desk.cli("--json", "list", code=2).stderr
@@ -249,7 +249,7 @@ def test_a_host_in_the_place_of_a_command_gets_a_hint(desk: Desk) -> None:
 # -- test ------------------------------------------------------------------------------------------
 
 
-def test_a_host_that_works_is_told_with_what_it_has(desk: Desk, server: Sshd) -> None:
+def test_a_usable_host_is_shown_with_its_checks(desk: Desk, server: Sshd) -> None:
     desk.knows(server)
     desk.hosts("hosts:\n" + entry(server, python=sys.executable, workdir="~/llm", profile="cpu"))
     (host,) = desk.json("test")["hosts"]
@@ -275,21 +275,21 @@ def test_a_host_that_works_is_told_with_what_it_has(desk: Desk, server: Sshd) ->
     assert not (server.home() / "llm").exists()
 
 
-def test_what_keeps_jobs_from_running_is_told_with_its_place(desk: Desk, server: Sshd) -> None:
+def test_errors_of_a_host_entry_are_shown_with_their_place(desk: Desk, server: Sshd) -> None:
     desk.knows(server)
     wrong = entry(server, python="/nowhere/python", workdir="/proc/llm", profile="nonesuch")
     desk.hosts("hosts:\n" + wrong)
     shown = desk.cli("test", code=3)
     assert shown.stdout.startswith("box: is reachable, but jobs cannot run there yet\n")
-    said = " ".join(shown.stdout.split())
-    assert "python /nowhere/python does not run: No such file or directory" in said
-    assert f"correct it in {desk.file}:6:13" in said
-    assert "workdir /proc/llm (/proc) cannot be written" in said
-    assert "unknown profile `nonesuch`" in said
+    text = " ".join(shown.stdout.split())
+    assert "python /nowhere/python does not run: No such file or directory" in text
+    assert f"correct it in {desk.file}:6:13" in text
+    assert "workdir /proc/llm (/proc) cannot be written" in text
+    assert "unknown profile `nonesuch`" in text
     assert desk.json("test", code=3)["hosts"][0]["usable"] is False
 
 
-def test_hosts_are_told_in_their_order_and_one_out_of_reach_is_exit_4(
+def test_hosts_are_shown_in_order_and_an_unreachable_one_is_exit_4(
     desk: Desk, server: Sshd
 ) -> None:
     desk.knows(server)
@@ -313,7 +313,7 @@ def test_hosts_without_an_entry_are_tested_by_ssh_config_or_address(
     assert "can be used" in desk.cli("test", f"{server.user}@127.0.0.1:{server.port}").stdout
 
 
-def test_a_name_that_nobody_knows_gets_the_one_that_is_meant(desk: Desk, server: Sshd) -> None:
+def test_an_unknown_name_gets_the_nearest_one(desk: Desk, server: Sshd) -> None:
     desk.hosts("hosts:\n" + entry(server, "gpu1.invalid"))
     assert "did you mean `gpu1.invalid`?" in desk.cli("test", "gpu2.invalid", code=4).stdout
     assert "this machine" in desk.cli("test", "localhost", code=2).stderr
@@ -324,7 +324,7 @@ def test_without_hosts_there_is_nothing_to_test(desk: Desk) -> None:
 
 
 @root_only
-def test_a_place_of_runs_that_cannot_be_written_is_told(desk: Desk, server: Sshd) -> None:
+def test_a_folder_of_runs_that_cannot_be_written_is_an_error(desk: Desk, server: Sshd) -> None:
     desk.knows(server)
     desk.hosts("hosts:\n" + entry(server, user="alice"))
     desk.cli("test")
@@ -336,14 +336,14 @@ def test_a_place_of_runs_that_cannot_be_written_is_told(desk: Desk, server: Sshd
     assert "set SAFELAUNCH_HOME to another folder there" in shown
 
 
-def test_an_unknown_host_key_without_a_terminal_is_told(desk: Desk, server: Sshd) -> None:
+def test_an_unknown_host_key_without_a_terminal_is_an_error(desk: Desk, server: Sshd) -> None:
     desk.hosts("hosts:\n" + entry(server))
     shown = desk.cli("test", code=4)
     assert shown.stdout.startswith("box: is not trusted\n  fail  host key  its host key is not")
     assert "safelaunch hosts test box" in shown.stdout
 
 
-def test_a_shell_that_prints_is_told(desk: Desk, tmp_path: Path) -> None:
+def test_a_shell_that_prints_is_a_warning(desk: Desk, tmp_path: Path) -> None:
     with forced(tmp_path, "echo welcome to $HOSTNAME;") as server:
         desk.knows(server)
         desk.hosts("hosts:\n" + entry(server))
@@ -368,7 +368,7 @@ echo 'GPU 1: NVIDIA GeForce RTX 5090 (UUID: GPU-2)'
 """
 
 
-def test_cards_are_told_and_compared_with_the_profile(desk: Desk, tmp_path: Path) -> None:
+def test_gpus_are_shown_and_compared_with_the_profile(desk: Desk, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "nvidia-smi").write_text(CARDS)
@@ -386,7 +386,7 @@ def test_cards_are_told_and_compared_with_the_profile(desk: Desk, tmp_path: Path
         assert evidence(mine, "gpus") == "nvidia-smi says: the driver is gone"
 
 
-def test_missing_tools_are_told_with_what_they_are_for(desk: Desk, tmp_path: Path) -> None:
+def test_missing_tools_are_shown_with_their_purpose(desk: Desk, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "python3").symlink_to(os.path.realpath(sys.executable))
@@ -400,7 +400,7 @@ def test_missing_tools_are_told_with_what_they_are_for(desk: Desk, tmp_path: Pat
         )
 
 
-def test_no_python_is_told_and_the_rest_is_not_guessed(desk: Desk, tmp_path: Path) -> None:
+def test_without_python_no_other_check_is_shown(desk: Desk, tmp_path: Path) -> None:
     with forced(tmp_path, "exec /bin/sh -c 'printf \"\\0safelaunch nopython\\n\"';") as server:
         desk.knows(server)
         desk.hosts("hosts:\n" + entry(server))
@@ -409,7 +409,7 @@ def test_no_python_is_told_and_the_rest_is_not_guessed(desk: Desk, tmp_path: Pat
         assert "fail  agent     no python3 there" in shown
 
 
-def test_a_host_that_hangs_is_given_up_and_the_others_are_told(
+def test_a_host_that_hangs_does_not_delay_the_others(
     desk: Desk, server: Sshd, tmp_path: Path
 ) -> None:
     with forced(tmp_path, "exec tail -f /dev/null;") as stuck:
@@ -425,7 +425,7 @@ def test_a_host_that_hangs_is_given_up_and_the_others_are_told(
 
 
 @root_only
-def test_a_password_is_asked_for_and_said_to_be_avoidable(desk: Desk, server: Sshd) -> None:
+def test_a_password_prompt_is_a_warning_with_the_remedy(desk: Desk, server: Sshd) -> None:
     desk.hosts("hosts:\n" + entry(server, "one", user="alice") + entry(server, "two", user="alice"))
     desk.knows(server, server.host_keys[0])
     answers = (("password: ", PASSWORD), ("password: ", PASSWORD))
@@ -441,7 +441,7 @@ def test_a_password_is_asked_for_and_said_to_be_avoidable(desk: Desk, server: Ss
 
 
 @root_only
-def test_a_host_is_added_with_one_password_and_none_ever_after(desk: Desk, bare: Sshd) -> None:
+def test_a_host_is_added_with_a_single_password_prompt(desk: Desk, bare: Sshd) -> None:
     where = f"alice@127.0.0.1:{bare.port}"
     words = ("add", "gpu1", where, "--profile", "cpu", "--workdir", f"{desk.user}/llm")
     done = desk.type(*words, answers=(("(yes/no", "yes"), ("password: ", PASSWORD)))
@@ -494,8 +494,8 @@ def test_without_a_terminal_a_password_is_refused_with_what_to_do(desk: Desk, ba
     desk.knows(bare, bare.host_keys[0])
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
     assert "run this in one" in done.stderr
-    told = " ".join(desk.cli("test", f"alice@127.0.0.1:{bare.port}", code=4).stdout.split())
-    assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` there once" in told
+    text = " ".join(desk.cli("test", f"alice@127.0.0.1:{bare.port}", code=4).stdout.split())
+    assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` there once" in text
     assert f"ssh-copy-id -p {bare.port} alice@127.0.0.1" in done.stderr
     (desk.user / ".ssh" / "known_hosts").unlink()
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
@@ -503,7 +503,7 @@ def test_without_a_terminal_a_password_is_refused_with_what_to_do(desk: Desk, ba
     assert not desk.file.exists()
 
 
-def test_where_a_key_works_nobody_is_asked(desk: Desk, server: Sshd) -> None:
+def test_with_a_key_that_works_there_is_no_prompt(desk: Desk, server: Sshd) -> None:
     desk.knows(server)
     done = desk.cli("add", "box", "127.0.0.1", "--port", str(server.port))
     assert "nothing to install" in done.stderr
@@ -513,7 +513,7 @@ def test_where_a_key_works_nobody_is_asked(desk: Desk, server: Sshd) -> None:
     )
 
 
-def test_a_named_key_is_made_and_let_in_by_another_one(desk: Desk, bare: Sshd) -> None:
+def test_a_named_key_is_created_and_installed_with_another_key(desk: Desk, bare: Sshd) -> None:
     desk.knows(bare)
     where = f"{bare.user}@127.0.0.1:{bare.port}"
     done = desk.cli("add", "box", where, "--identity", "~/.ssh/lab")
@@ -526,7 +526,7 @@ def test_a_named_key_is_made_and_let_in_by_another_one(desk: Desk, bare: Sshd) -
 
 
 @root_only
-def test_a_key_of_the_agent_is_let_in_where_no_file_is(
+def test_a_key_of_the_agent_is_installed_without_a_key_file(
     desk: Desk, bare: Sshd, tmp_path: Path
 ) -> None:
     key = keygen(tmp_path / "key", "ed25519", "-C", "me@laptop")
@@ -541,7 +541,7 @@ def test_a_key_of_the_agent_is_let_in_where_no_file_is(
     assert "id_ed25519" not in desk.files()
 
 
-def test_a_full_agent_does_not_keep_the_named_key_from_its_turn(
+def test_a_full_agent_does_not_prevent_the_named_key(
     desk: Desk, bare: Sshd, tmp_path: Path
 ) -> None:
     desk.knows(bare)
@@ -559,9 +559,7 @@ def test_a_full_agent_does_not_keep_the_named_key_from_its_turn(
 
 
 @root_only
-def test_a_full_agent_does_not_keep_the_password_from_its_turn(
-    desk: Desk, bare: Sshd, tmp_path: Path
-) -> None:
+def test_a_full_agent_does_not_prevent_the_password(desk: Desk, bare: Sshd, tmp_path: Path) -> None:
     desk.knows(bare, bare.host_keys[0])
     words = ("add", "gpu1", f"alice@127.0.0.1:{bare.port}", "--identity", "~/.ssh/lab")
     with agent(tmp_path, *(keygen(tmp_path / f"key{n}") for n in range(8))) as socket:
@@ -572,7 +570,7 @@ def test_a_full_agent_does_not_keep_the_password_from_its_turn(
 
 
 @root_only
-def test_a_key_with_a_passphrase_is_let_in_by_its_public_half(
+def test_a_key_with_a_passphrase_is_installed_from_its_public_half(
     desk: Desk, bare: Sshd, tmp_path: Path
 ) -> None:
     key = keygen(tmp_path / "key", passphrase="open sesame")  # noqa: S106 - of this test
@@ -585,7 +583,7 @@ def test_a_key_with_a_passphrase_is_let_in_by_its_public_half(
     assert "created the key" not in done.screen
 
 
-def test_the_key_of_an_entry_is_let_in_where_another_one_works(desk: Desk, bare: Sshd) -> None:
+def test_the_key_of_an_entry_is_installed_with_another_key(desk: Desk, bare: Sshd) -> None:
     desk.knows(bare)
     desk.hosts("hosts:\n" + entry(bare, identity="~/.ssh/lab"))
     done = desk.cli("add", "box")
@@ -608,7 +606,7 @@ def test_a_server_that_wants_more_than_a_key_is_not_added(desk: Desk) -> None:
         assert not desk.file.exists()
 
 
-def test_a_server_that_takes_only_keys_that_it_knows_is_told_without_a_circle(
+def test_a_server_that_accepts_other_keys_only_gets_another_hint_than_hosts_add(
     desk: Desk, tmp_path: Path
 ) -> None:
     with Sshd() as server:
@@ -622,7 +620,9 @@ def test_a_server_that_takes_only_keys_that_it_knows_is_told_without_a_circle(
         assert "accepts keys only" in desk.cli("add", "box", where, code=4).stderr
 
 
-def test_a_home_that_takes_no_key_leaves_no_entry_and_no_key(desk: Desk, tmp_path: Path) -> None:
+def test_a_home_that_cannot_store_a_key_leaves_no_entry_and_no_key(
+    desk: Desk, tmp_path: Path
+) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / ".ssh").write_text("in the way")
     with forced(tmp_path, f"export HOME={tmp_path}/home;") as server:
@@ -646,7 +646,7 @@ def test_a_name_of_ssh_config_is_added_as_such(desk: Desk, server: Sshd) -> None
     assert "is already in" in desk.cli("add", "lab", "lab").stderr
 
 
-def test_an_entry_that_says_otherwise_is_changed_by_force_alone(desk: Desk, server: Sshd) -> None:
+def test_an_entry_that_differs_is_changed_only_with_force(desk: Desk, server: Sshd) -> None:
     desk.knows(server)
     text = (
         f"# mine\nhosts:\n  box:  # the new one\n    address: 127.0.0.1:{server.port}  # in rack\n"
@@ -671,7 +671,7 @@ def test_an_entry_that_says_otherwise_is_changed_by_force_alone(desk: Desk, serv
     assert stat.S_IMODE(desk.file.stat().st_mode) == 0o640
 
 
-def test_a_name_that_leads_nowhere_is_to_be_given_an_address(desk: Desk) -> None:
+def test_an_unknown_host_name_needs_an_address(desk: Desk) -> None:
     done = desk.cli("add", "gpu9.invalid", code=4)
     assert "safelaunch hosts add gpu9.invalid USER@ADDRESS" in done.stderr
 
@@ -697,7 +697,7 @@ def test_another_hosts_file_can_be_named(desk: Desk, server: Sshd) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("localhost", "10.0.0.5"), "`localhost` is this machine"),
         (("lab", "10.0.0.5"), "`lab` is a group already"),
@@ -712,17 +712,17 @@ def test_another_hosts_file_can_be_named(desk: Desk, server: Sshd) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_a_mistake_is_told_before_anything_is_connected_to(
-    words: tuple[str, ...], said: str, desk: Desk
+def test_a_mistake_is_an_error_before_any_connection(
+    words: tuple[str, ...], message: str, desk: Desk
 ) -> None:
     desk.hosts(HOSTS)
     desk.config(CONFIG)
     shown = desk.cli("add", *words, code=2).stderr
-    assert said in shown
+    assert message in shown
     assert "connecting" not in shown
     assert desk.file.read_text() == HOSTS
 
 
-def test_keys_that_ssh_config_forbids_are_told(desk: Desk) -> None:
+def test_keys_that_ssh_config_disables_are_an_error(desk: Desk) -> None:
     desk.config("Host *\n  PubkeyAuthentication no\n")
     assert "PubkeyAuthentication" in desk.cli("add", "new", "10.0.0.5", code=2).stderr

@@ -1,4 +1,4 @@
-"""What a diagnosis looks like on a screen of 80 columns."""
+"""A diagnosis in a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ BUG = 'Traceback (most recent call last):\n  File "/home/me/t.py", line 3, in f\
 
 
 def shown(text: str, path: str = "train.log") -> list[str]:
-    told = diagnose([LogReader(LogSource(path), io.BytesIO(text.encode()))])
-    return list(format_diagnosis(told, WIDTH, show_all=False))
+    diagnosis = diagnose([LogReader(LogSource(path), io.BytesIO(text.encode()))])
+    return list(format_diagnosis(diagnosis, WIDTH, show_all=False))
 
 
 def row(lines: list[str], label: str) -> str:
     return next(line for line in lines if line.startswith(label))
 
 
-def test_what_a_logger_writes_before_a_message_does_not_take_its_room() -> None:
+def test_the_prefix_of_a_logger_is_removed_from_a_long_message() -> None:
     lines = shown("\n".join(CORE + line for line in ENGINE))
     assert row(lines, "failure").startswith("failure   safetensors_rust.SafetensorError: Error")
     assert any("> safetensors_rust.SafetensorError: Error while" in line for line in lines)
@@ -49,29 +49,29 @@ def test_a_rank_stays_before_a_line_that_is_shortened() -> None:
     assert any("> [rank3]: torch.OutOfMemoryError" in line for line in shown(text))
 
 
-def test_no_line_of_proof_is_wider_than_the_format_diagnosis() -> None:
+def test_no_line_of_proof_is_wider_than_the_terminal() -> None:
     lines = shown("\n".join(CORE + line for line in ENGINE))
     begin = lines.index(row(lines, "proof"))
     assert max(map(len, lines[begin : begin + 4])) <= WIDTH
 
 
-def test_what_a_log_holds_cannot_write_to_the_terminal() -> None:
+def test_control_characters_of_a_log_are_not_printed() -> None:
     lines = shown("\x9b31m\x08RuntimeError: \x07\x08CUDA out of memory. \x9b2J\n")
     assert [line for line in lines if not line.isprintable()] == []
 
 
-def test_standard_input_is_called_so() -> None:
+def test_standard_input_is_named() -> None:
     lines = shown(f"{BUG}ValueError: bad batch 17\n", "-")
     assert row(lines, "in").split() == ["in", "standard", "input:4"]
 
 
-def test_a_mere_warning_is_told_below_that_no_failure_was_found() -> None:
+def test_a_warning_is_shown_below_the_line_without_a_failure() -> None:
     lines = shown(f"step 1 loss 0.3\n{LEFT}\n")
     assert lines[0].startswith("no failure found in ")
     assert not any(line.startswith(("failure", "class", "restart")) for line in lines)
     assert row(lines, "warning").startswith("warning   Warning: ")
 
 
-def test_what_the_steps_say_of_a_restart_is_not_said_again() -> None:
+def test_advice_about_a_restart_in_the_steps_is_not_repeated() -> None:
     lines = shown(f"{BUG}ValueError: bad batch 17\n")
     assert sum("a restart alone fails the same way" in line for line in lines) == 1
