@@ -11,7 +11,6 @@ from safelaunch.cli.output import print_check, print_json, say
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.reader import hosts_file_path
 from safelaunch.errors import ConfigError, HostError, Refused
-from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.hosts.host_probes import FAIL, OK, WARN
 from safelaunch.remote.hosts.host_test import HostTest, one_at_a_time
 from safelaunch.remote.session import HostResolver
@@ -35,11 +34,9 @@ def run(names: Sequence[str], hosts_path: str | None, *, as_json: bool, timeout:
     """Test hosts, print the results, and return the exit code. Raises ConfigError."""
     home, user = store.home(os.environ), local_user.current_user(os.environ)
     ask = one_at_a_time(terminal_prompter())
-    resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
-    agent_files, file = agent_bootstrap.bundle(), hosts_file_path(home, hosts_path)
-    tests = [
-        HostTest(resolver, name, agent_files, file, user) for name in _names(names, resolver.hosts)
-    ]
+    resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, report=say)
+    file = hosts_file_path(home, hosts_path)
+    tests = [HostTest(resolver, name, file, user) for name in _names(names, resolver.hosts)]
     for test in tests:
         test.start()
     for test in tests:

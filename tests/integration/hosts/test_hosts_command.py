@@ -85,10 +85,10 @@ class Desk:
         return self.place.cli("hosts", *words, code=code, start_new_session=True, timeout=60)
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
-        found = json.loads(self.cli(*words, "--json", code=code).stdout)
-        assert found["version"] == 1
-        assert isinstance(found, dict)
-        return found
+        data = json.loads(self.cli(*words, "--json", code=code).stdout)
+        assert data["version"] == 1
+        assert isinstance(data, dict)
+        return data
 
     def type(self, *words: str, answers: tuple[tuple[str, str], ...] = ()) -> Typed:
         """Run a command at a terminal, and answer each question once it stands there."""
@@ -130,8 +130,8 @@ def desk(place: Place) -> Desk:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Sshd]:
-    with Sshd(ASKED if ROOT else None) as found:
-        yield found
+    with Sshd(ASKED if ROOT else None) as sshd_:
+        yield sshd_
 
 
 @pytest.fixture
@@ -194,14 +194,14 @@ def test_the_list_as_json_has_every_way_and_group(desk: Desk) -> None:
     assert shown["file"] == str(desk.file)
     assert shown["groups"] == {"lab": ["gpu1", "gpu2"]}
     assert shown["ssh_config"] == ["bastion"]
-    one, two, here = shown["hosts"]
-    assert [(way["user"], way["address"], way["port"]) for way in one["reached"]] == [
+    first, two, local = shown["hosts"]
+    assert [(way["user"], way["address"], way["port"]) for way in first["reached"]] == [
         ("me", "10.0.0.5", 22),
         ("me", "fe80::1", 2201),
     ]
-    assert (one["profile"], one["workdir"], one["groups"]) == ("rtx5090", "~/llm", ["lab"])
+    assert (first["profile"], first["workdir"], first["groups"]) == ("rtx5090", "~/llm", ["lab"])
     assert two["reached"][0]["jumps"] == ["jump@10.1.1.1"]
-    assert here["reached"] == []
+    assert local["reached"] == []
 
 
 def test_without_a_hosts_file_the_list_says_how_to_begin(desk: Desk) -> None:
@@ -281,11 +281,11 @@ def test_what_keeps_jobs_from_running_is_told_with_its_place(desk: Desk, server:
     desk.hosts("hosts:\n" + wrong)
     shown = desk.cli("test", code=3)
     assert shown.stdout.startswith("box: is reachable, but jobs cannot run there yet\n")
-    said = " ".join(shown.stdout.split())
-    assert "python /nowhere/python does not run: No such file or directory" in said
-    assert f"correct it in {desk.file}:6:13" in said
-    assert "workdir /proc/llm (/proc) cannot be written" in said
-    assert "unknown profile `nonesuch`" in said
+    text = " ".join(shown.stdout.split())
+    assert "python /nowhere/python does not run: No such file or directory" in text
+    assert f"correct it in {desk.file}:6:13" in text
+    assert "workdir /proc/llm (/proc) cannot be written" in text
+    assert "unknown profile `nonesuch`" in text
     assert desk.json("test", code=3)["hosts"][0]["usable"] is False
 
 
@@ -293,8 +293,8 @@ def test_hosts_are_told_in_their_order_and_one_out_of_reach_is_exit_4(
     desk: Desk, server: Sshd
 ) -> None:
     desk.knows(server)
-    gone = "  gone: {address: 127.0.0.1, port: 1}\n"
-    desk.hosts("hosts:\n" + gone + entry(server) + "groups: {all: [box, gone]}\n")
+    unreachable = "  gone: {address: 127.0.0.1, port: 1}\n"
+    desk.hosts("hosts:\n" + unreachable + entry(server) + "groups: {all: [box, gone]}\n")
     shown = desk.cli("test", "gone", "all", code=4)
     first, second = shown.stdout.index("gone: cannot be reached"), shown.stdout.index("box: can be")
     assert first < second
@@ -394,7 +394,7 @@ def test_missing_tools_are_told_with_what_they_are_for(desk: Desk, tmp_path: Pat
         desk.knows(server)
         desk.hosts("hosts:\n" + entry(server))
         shown = desk.cli("test", code=3).stdout
-        assert "fail  bash      there is none" in shown
+        assert "fail  bash      not found" in shown
         assert (
             "warn  tmux      `tmux` is not installed: everything but `safelaunch attach`" in shown
         )
@@ -414,8 +414,8 @@ def test_a_host_that_hangs_is_given_up_and_the_others_are_told(
 ) -> None:
     with forced(tmp_path, "exec tail -f /dev/null;") as stuck:
         desk.knows(server)
-        known = desk.user / ".ssh" / "known_hosts"
-        known.write_text(known.read_text() + stuck.known_hosts.read_text())
+        known_hosts = desk.user / ".ssh" / "known_hosts"
+        known_hosts.write_text(known_hosts.read_text() + stuck.known_hosts.read_text())
         desk.hosts(
             "hosts:\n" + entry(stuck, "stuck", identity=str(stuck.key)) + entry(server, "box")
         )
@@ -432,7 +432,7 @@ def test_a_password_is_asked_for_and_said_to_be_avoidable(desk: Desk, server: Ss
     done = desk.type("test", answers=answers)
     assert done.code == 0, done.screen
     assert "one: can be used, " in done.screen
-    assert "warn  login     with a password, each time anew" in done.screen
+    assert "warn  login     with a password, asked each time" in done.screen
     assert "safelaunch hosts add two" in done.screen
     assert PASSWORD not in done.screen
 
@@ -494,8 +494,8 @@ def test_without_a_terminal_a_password_is_refused_with_what_to_do(desk: Desk, ba
     desk.knows(bare, bare.host_keys[0])
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
     assert "run this in one" in done.stderr
-    told = " ".join(desk.cli("test", f"alice@127.0.0.1:{bare.port}", code=4).stdout.split())
-    assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` there once" in told
+    text = " ".join(desk.cli("test", f"alice@127.0.0.1:{bare.port}", code=4).stdout.split())
+    assert f"safelaunch hosts add NAME alice@127.0.0.1:{bare.port}` there once" in text
     assert f"ssh-copy-id -p {bare.port} alice@127.0.0.1" in done.stderr
     (desk.user / ".ssh" / "known_hosts").unlink()
     done = desk.cli("add", "gpu1", f"alice@127.0.0.1:{bare.port}", code=4)
