@@ -1,14 +1,17 @@
 """The Python API: plans, starts and watches runs as the commands do, and prints nothing.
 
-    from safelaunch import api
+from safelaunch import api
 
-    run = api.start(api.plan("train.yaml", profile="rtx5090"))
-    for data in run.log(api.LogRequest(follow=True)):
-        sys.stdout.buffer.write(data)
-    print(run.wait().state)
+run = api.start(api.plan("train.yaml", profile="rtx5090"))
+for data in run.log(api.LogRequest(follow=True)):
+    sys.stdout.buffer.write(data)
+print(run.wait().state)
 
-Runs on hosts are started by `safelaunch remote`; `catalog` finds and watches them too.
+with api.catalog() as runs:
+    run = api.start_remote(runs, "train.yaml", hosts=["gpu1"])
 """
+
+# ruff: noqa: PLC0415 - what talks to hosts, 30 ms: only for runs on hosts
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.plan.build import make_plan
 from safelaunch.remote.runs.catalog import RunCatalog
@@ -24,7 +28,7 @@ from safelaunch.runs.access import LocalRun, LogRequest
 from safelaunch.start import local
 from safelaunch.start.caller import caller
 
-__all__ = ["LogRequest", "catalog", "plan", "start"]
+__all__ = ["LogRequest", "catalog", "plan", "start", "start_remote"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +57,39 @@ def start(plan: Plan, environ: Mapping[str, str] = os.environ) -> RunAccess:
     return LocalRun(local.start(plan, caller(environ)).run)
 
 
+def start_remote(
+    runs: RunCatalog,
+    job_file: str,
+    *,
+    hosts: Sequence[str] = (),
+    hosts_path: str | None = None,
+    profile: str | None = None,
+    sets: Sequence[str] = (),
+    smoke: bool = False,
+    sync: bool = True,
+    environ: Mapping[str, str] = os.environ,
+) -> RunAccess:
+    """Sync the project to hosts, by default those of the job file, and start it there, unchecked.
+
+    `runs` is what `catalog` yields. A sync overwrites no file that was changed on a host, and sends
+    at most 500 MB. Raises ConfigError, HostError, Refused, and StartError with nothing left behind.
+    """
+    from safelaunch.remote.prepare import ProjectSync, prepare
+    from safelaunch.remote.start import start as start_nodes
+
+    path = hosts_path or hosts_file.default_path(runs.home)
+    flags = Flags(profile, tuple(sets), path, smoke=smoke, remote=True, hosts=tuple(hosts))
+    resolved = resolve_file(job_file, flags, os.getcwd())
+    prepared = prepare(
+        make_plan(resolved),
+        [host.name for host in resolved.hosts],
+        runs.connect(os.path.abspath(hosts_path) if hosts_path else None),
+        caller(environ),
+        sync=ProjectSync(resolved) if sync else None,
+    )
+    return runs.open(start_nodes(prepared).run)
+
+
 @contextlib.contextmanager
 def catalog(environ: Mapping[str, str] = os.environ) -> Iterator[RunCatalog]:
     """Yield the recorded runs, here and on hosts; its connections are closed at the end.
@@ -65,12 +102,12 @@ def catalog(environ: Mapping[str, str] = os.environ) -> Iterator[RunCatalog]:
 
         def connect(hosts_path: str | None, *, may_prompt: bool = True) -> HostPool:
             del may_prompt
-            from safelaunch.remote.host_pool import HostPool  # noqa: PLC0415 - for hosts only: 30 ms
-            from safelaunch.remote.session import HostResolver  # noqa: PLC0415 - for hosts only
+            from safelaunch.remote.host_pool import HostPool
+            from safelaunch.remote.session import HostResolver
 
             if hosts_path not in pools:
-                resolver = HostResolver(home, environ, hosts_path=hosts_path)
-                pools[hosts_path] = stack.enter_context(HostPool(resolver))
+                pools[hosts_path] = HostPool(HostResolver(home, environ, hosts_path=hosts_path))
+                stack.callback(pools[hosts_path].close)
             return pools[hosts_path]
 
         yield RunCatalog(home, connect)

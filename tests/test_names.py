@@ -8,7 +8,6 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-import pytest
 from support.import_graph import PACKAGE
 
 if TYPE_CHECKING:
@@ -21,15 +20,6 @@ EMPTY = frozenset((
     "kept", "made", "begun", "asked", "held", "sought", "gone",
 ))  # fmt: skip
 VAGUE = frozenset(("judge", "begin", "take", "of", "one"))  # of functions
-# parts that still have such names
-NOT_YET = (
-    "cli/start",
-    "remote",
-    "remote/hosts",
-    "remote/runs",
-    "runs",
-    "start",
-)
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -59,17 +49,10 @@ def test_names_say_what_a_value_is() -> None:
     empty = [
         f"{path.relative_to(PACKAGE)}:{line} {name}"
         for path in FILES
-        if part(path) not in NOT_YET
         for line, name in bindings(path)
         if name.strip("_").lower() in EMPTY
     ]
     assert empty == []
-
-
-@pytest.mark.parametrize("folder", NOT_YET)
-def test_a_folder_that_is_not_done_has_such_names(folder: str) -> None:
-    names = {name.strip("_") for p in FILES if part(p) == folder for _, name in bindings(p)}
-    assert names & EMPTY
 
 
 def test_no_function_has_a_vague_name() -> None:
@@ -83,5 +66,5 @@ def test_a_class_name_has_one_meaning() -> None:
     for path in FILES:
         for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
             places[name].add(part(path))
-    doubles = {name: at for name, at in places.items() if len(at) > 1 and not at & set(NOT_YET)}
+    doubles = {name: at for name, at in places.items() if len(at) > 1}
     assert doubles == {}

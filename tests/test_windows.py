@@ -18,6 +18,7 @@ from safelaunch.config.paths import Paths, project_on_host
 from safelaunch.model import Host, Origin
 from safelaunch.runs import mirror
 from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.records import NodePlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,11 +110,11 @@ class Laptop:
 
     def mirrored(self, status: Mapping[str, object]) -> None:
         """Write down a run of gpu1 as it was last seen."""
-        place = mirror.Place("gpu1", 0, f"/home/me/.safelaunch/runs/{RUN}/node-0")
-        run = mirror.make(str(self.home), RUN, [place], "far")
+        place = NodePlace(host="gpu1", node=0, run_dir=f"/home/me/.safelaunch/runs/{RUN}/node-0")
+        run = mirror.create(str(self.home), RUN, [place], "far")
         full = {"version": 1, "id": RUN, "name": "far", **status}
         view = {"status": full, "files": {}, "ranks": {"0": 7}, "attempts": [1]}
-        mirror.keep(run, place, agent_runs.NodeView.from_json(view))
+        mirror.save(run, place, agent_runs.NodeView.from_json(view))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def resolver(hosts_path: str | None, *, may_prompt: bool) -> HostResolver:
     from safelaunch.ssh.prompt import terminal_prompter
 
     home, ask = store.home(os.environ), terminal_prompter() if may_prompt else None
-    return HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
+    return HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, report=say)
 
 
 def host_pool(hosts_path: str | None, *, may_prompt: bool = True) -> HostPool:

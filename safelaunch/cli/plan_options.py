@@ -15,6 +15,7 @@ from safelaunch.cli.output import print_json, report, say
 from safelaunch.cli.show_plan import print_explanation, print_plan, print_warnings
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError, SafelaunchError
+from safelaunch.plan.build import make_plan, resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,9 +161,16 @@ def wants_resume(options: dict[str, Any]) -> bool:
 
 
 def print_plans(
-    targets: Sequence[str], plan_of: Callable[[str], tuple[Resolved, Plan]], options: dict[str, Any]
+    targets: Sequence[str], resolve: Callable[[str], Resolved], options: dict[str, Any]
 ) -> int:
     """Print plans and return the exit code; with several targets each error is reported."""
+
+    def plan_of(target: str) -> tuple[Resolved, Plan]:
+        resolved = resolve(target)
+        plan = make_plan(resolved)
+        # without reading the run that it resumes
+        return resolved, resume(plan) if wants_resume(options) else plan
+
     if len(targets) == 1:
         resolved, plan = plan_of(targets[0])
         _print_plan(resolved, plan, options)

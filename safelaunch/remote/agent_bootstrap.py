@@ -6,7 +6,7 @@ import hashlib
 import io
 import posixpath
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from safelaunch import runtime
 from safelaunch.errors import HostError
@@ -14,12 +14,15 @@ from safelaunch.remote.agent_client import Agent, lost
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.agent.server import READY
 from safelaunch.script import quote
+from safelaunch.ssh.errors import command_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from safelaunch.ssh.connection import Channel
+
 MARK = b"\0safelaunch "
-MOST_BEFORE = 1 << 20  # bytes that a shell's startup files may print
+MAX_PRINTED = 1 << 20  # bytes that a shell's startup files may print
 # in this order, behind the host's and the job's own: what hosts have that give no PATH to an exec
 PYTHONS = (
     "python3",
@@ -28,7 +31,7 @@ PYTHONS = (
     "/usr/local/bin/python3",
     "/opt/conda/bin/python3",
 )
-PATIENCE = 30.0  # seconds for a login shell, or for an interpreter: one that hangs is given up
+TIMEOUT = 30.0  # seconds for a login shell, or for an interpreter: one that hangs is given up
 _TOO_OLD = 93  # the exit code of _BOOT that lets the next Python try
 
 # For the host's login shell, whichever it is: plain words in single quotes, no line break, no `!`.
@@ -94,47 +97,23 @@ server.main(early)
 """
 
 
-class Channel(Protocol):
-    """What a connection's `exec` gives."""
-
-    def read(self, size: int) -> bytes:
-        """Return up to so many bytes of stdout, none at its end."""
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Write all of it to stdin."""
-
-    def stderr_tail(self) -> str:
-        """Return the end of what was written to stderr."""
-
-    def exit_code(self, timeout: float) -> int | None:
-        """Return the exit code, None if there is none within the time."""
-
-    def close(self) -> None:
-        """Close it: who reads it has its end."""
-
-
-def bundle() -> tuple[str, bytes]:
-    """Return the hash of the runtime's files, and the files as a zip."""
-    return digest(), files()
-
-
 def digest() -> str:
     """Return the hash of the runtime's files."""
-    hashed = hashlib.blake2b(digest_size=12)
+    digest = hashlib.blake2b(digest_size=12)
     for name, data in _files():
-        hashed.update(name.encode() + b"\0" + hashlib.blake2b(data).digest())
-    return hashed.hexdigest()
+        digest.update(name.encode() + b"\0" + hashlib.blake2b(data).digest())
+    return digest.hexdigest()
 
 
 def files() -> bytes:
     """Return the runtime's files as a zip."""
     import zipfile  # noqa: PLC0415 - once for each host and version
 
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as file:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
         for name, data in _files():
             file.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return held.getvalue()
+    return archive.getvalue()
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
@@ -153,86 +132,67 @@ def command(digest: str, pythons: Sequence[str], early: bytes = b"") -> str:
     return "exec " + " ".join(quote(word) for word in words)
 
 
-def start(host: str, channel: Channel, data: bytes) -> Agent:
-    """Return the agent behind a channel on which `command` runs, once it is there.
-
-    `data` are the files that it may want. Raises HostError.
-    """
-    _greeted(host, channel, lambda: data)
-    return Agent(host, channel.read, channel.write)
-
-
 def start_agent(
     host: str, execute: Callable[[str], Channel], digest: str, pythons: Sequence[str]
 ) -> Agent:
-    """Return an agent that is started once an answer is wanted, by `execute` of its command.
+    """Return an agent that starts once an answer is read, by `execute` of its command.
 
     What is asked first travels with the command. Where there is no agent, that raises HostError.
     """
-    starting = _Starting(host, execute, digest, pythons)
-    return Agent(host, starting.read, starting.write, starting.start, starting.greeted)
+    channel: Channel
+
+    def launch(early: bytes) -> None:
+        nonlocal channel
+        channel = execute(command(digest, pythons, early))
+
+    def read(size: int) -> bytes:
+        return channel.read(size)
+
+    def write(data: bytes | memoryview) -> None:
+        channel.write(data)
+
+    return Agent(host, read, write, launch, lambda: _await_ready(host, channel))
 
 
-class _Starting:
-    """A channel that is opened when it is needed."""
-
-    def __init__(
-        self, host: str, execute: Callable[[str], Channel], digest: str, pythons: Sequence[str]
-    ) -> None:
-        self._host = host
-        self._execute = execute
-        self._words = digest, pythons
-        self._channel: Channel
-
-    def start(self, early: bytes) -> None:
-        self._channel = self._execute(command(*self._words, early))
-
-    def greeted(self) -> None:
-        _greeted(self._host, self._channel, files)
-
-    def read(self, size: int) -> bytes:
-        return self._channel.read(size)
-
-    def write(self, data: bytes | memoryview) -> None:
-        self._channel.write(data)
-
-
-def _greeted(host: str, channel: Channel, made: Callable[[], bytes]) -> None:
-    """Wait for the agent, and send its files where they are wanted. Raises HostError."""
+def _await_ready(host: str, channel: Channel) -> None:
+    """Wait for the agent, and send its files where it needs them. Raises HostError."""
     useless: list[str] = []
     try:
-        while (line := _await(host, channel, MARK)) != READY[len(MARK) :]:
+        while (line := _read_mark(host, channel)) != READY[len(MARK) :]:
             kind, _, rest = line.decode("utf-8", "replace").strip().partition(" ")
             if kind == "need":
-                wire.Link(channel.read, channel.write).files(made())
+                wire.Link(channel.read, channel.write).files(files())
             elif kind == "useless":
                 useless.append(rest)
             else:
-                raise _unusable(host, kind, rest, useless)
+                raise _no_agent(host, kind, rest, useless)
     except (OSError, EOFError) as e:
         raise lost(host, e) from e
 
 
-def _await(host: str, channel: Channel, mark: bytes) -> bytes:
-    """Return the line behind the next mark; what stands before it is the shell's own."""
-    found = b""
+def _read_mark(host: str, channel: Channel) -> bytes:
+    """Return the line behind the next MARK; what comes before it is the shell's own."""
+    printed = b""
     is_late = threading.Event()
 
     def give_up() -> None:
         is_late.set()
         channel.close()
 
-    timer = threading.Timer(PATIENCE, give_up)
+    timer = threading.Timer(TIMEOUT, give_up)
     timer.daemon = True
     timer.start()
     try:
-        while len(found) < MOST_BEFORE:
+        while len(printed) < MAX_PRINTED:
             part = channel.read(1)  # what follows the line is the agent's
             if not part:
-                raise _late(host) if is_late.is_set() else _no_answer(host, channel, found)
-            found += part
-            if found.endswith(b"\n") and mark in found:
-                return found[found.rindex(mark) + len(mark) :]
+                if is_late.is_set():
+                    raise _late(host)
+                code = channel.exit_code(5.0)
+                raise command_failed(host, printed, channel.stderr_tail(), code)
+            printed += part
+            if printed.endswith(b"\n") and MARK in printed:
+                return printed[printed.rindex(MARK) + len(MARK) :]
     except (OSError, EOFError, HostError) as e:
         raise _late(host) if is_late.is_set() else e from e
     finally:
@@ -246,38 +206,29 @@ def _await(host: str, channel: Channel, mark: bytes) -> bytes:
 
 def _late(host: str) -> HostError:
     return HostError(
-        f"no Python there has answered within {PATIENCE:g} s",
+        f"no Python there has answered within {TIMEOUT:g} s",
         where=host,
         hint="an interpreter or the shell's startup files may hang there: look at the host entry's "
         "`python:`, and at ~/.bashrc",
     )
 
 
-def _no_answer(host: str, channel: Channel, printed: bytes) -> HostError:
-    from safelaunch.ssh import errors  # noqa: PLC0415 - only where it failed
-
-    code = channel.exit_code(5.0)
-    return errors.command_failed(host, printed, channel.stderr_tail(), code)
-
-
-def _unusable(host: str, kind: str, rest: str, useless: list[str]) -> HostError:
-    if kind == "nopython":
-        found = f" that will do: {'; '.join(useless)}" if useless else ""
-        return HostError(
-            f"no python3 there{found}",
-            where=host,
-            hint="name one in the hosts file: `python: /path/to/python3` (3.8 or newer)",
-        )
-    if kind == "relative":
-        return HostError(
+def _no_agent(host: str, kind: str, rest: str, useless: list[str]) -> HostError:
+    tried = f" that works: {'; '.join(useless)}" if useless else ""
+    errors = {
+        "nopython": (
+            f"no python3 there{tried}",
+            "name one in the hosts file: `python: /path/to/python3` (3.8 or newer)",
+        ),
+        "relative": (
             f"safelaunch's folder there is not absolute: {rest}",
-            where=host,
-            hint="export SAFELAUNCH_HOME=/some/folder for that user",
-        )
-    if kind == "failed":
-        return HostError(
+            "export SAFELAUNCH_HOME=/some/folder for that user",
+        ),
+        "failed": (
             f"safelaunch's folder there cannot be written: {rest}",
-            where=host,
-            hint="free space or quota; or set SAFELAUNCH_HOME for that user to another folder",
-        )
-    return HostError(f"what came is no agent: {f'{kind} {rest}'[:80]}", where=host)
+            "free space or quota; or set SAFELAUNCH_HOME for that user to another folder",
+        ),
+    }
+    unknown = f"its answer is not an agent's: {f'{kind} {rest}'[:80]}"
+    message, hint = errors.get(kind, (unknown, None))
+    return HostError(message, where=host, hint=hint)

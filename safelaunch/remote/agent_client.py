@@ -16,29 +16,29 @@ from safelaunch.ssh.errors import ConnectionLost
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-
-AGAIN = "give the same command again: it goes on from what has arrived there"
-# numbers of Linux: here they may be others
+AGAIN = "give the same command again: it resumes from what has arrived there"
+# numbers of Linux: on this machine they may be others
 FULL = (28, 122)  # ENOSPC, EDQUOT
 CLOSED = (1, 13, 30)  # EPERM, EACCES, EROFS
-EXPECTED = ("StartFailed",)  # what the agent raises to be told as it is
+EXPECTED = ("StartFailed",)  # what the agent raises for the user to read
+EARLY = 1 << 14  # bytes of requests that may travel in the command that starts an agent
 
 
 class AgentError(HostError):
     """The agent could not do what was asked. `errno` and `path` of an OSError there, else None.
 
-    What nobody has foreseen there is our fault: exit code 5, and its traceback goes into a file.
+    An error that the agent does not expect is our fault: exit code 5, its traceback in a file.
     """
 
-    def __init__(self, told: dict[str, Any], host: str) -> None:
-        path = f" ({told['path']})" if told.get("path") else ""
-        message, hint = f"{told.get('message')}{path}", None
-        self.kind = str(told.get("kind"))
-        self.errno: int | None = told.get("errno")
-        self.path: str | None = told.get("path")
-        if told.get("traceback") and self.kind not in EXPECTED:
+    def __init__(self, error: dict[str, Any], host: str) -> None:
+        path = f" ({error['path']})" if error.get("path") else ""
+        message, hint = f"{error.get('message')}{path}", None
+        self.kind = str(error.get("kind"))
+        self.errno: int | None = error.get("errno")
+        self.path: str | None = error.get("path")
+        if error.get("traceback") and self.kind not in EXPECTED:
             message = f"unexpected {self.kind} in the agent there: {message}"
-            self.exit_code, self.details = 5, str(told["traceback"])
+            self.exit_code, self.details = 5, str(error["traceback"])
         elif self.errno in FULL:
             hint = "free space or quota there, or set SAFELAUNCH_HOME there"
         elif self.errno in CLOSED:
@@ -46,15 +46,12 @@ class AgentError(HostError):
         super().__init__(message, where=host, hint=hint)
 
 
-EARLY = 1 << 14  # bytes of requests that may travel in the command that starts an agent
-
-
 class Agent:
     """An agent that was started, or will be. Not for several threads at once.
 
-    `begin` is called once, before anything is written or read: it starts the agent, with what was
-    asked so far; `greeted` after it, before anything is read: it waits until the agent is there.
-    Both raise HostError where there will be none.
+    `launch` is called once, before anything is written or read: it starts the agent, with the
+    requests so far; `await_ready` after it, before anything is read. Both raise HostError where
+    there is no agent.
     """
 
     def __init__(
@@ -62,41 +59,42 @@ class Agent:
         host: str,
         read: Callable[[int], bytes],
         write: Callable[[bytes | memoryview], object],
-        begin: Callable[[bytes], object] | None = None,
-        greeted: Callable[[], object] | None = None,
+        launch: Callable[[bytes], object] | None = None,
+        await_ready: Callable[[], object] | None = None,
     ) -> None:
         self.host = host
         self._link = wire.Link(read, write)
-        self._begin = begin
+        self._launch = launch
         self._early = bytearray()
-        self._greeted = greeted
-        self._unanswered: collections.deque[Pending] = collections.deque()
+        self._await_ready = await_ready
+        self._unanswered: collections.deque[PendingReply] = collections.deque()
 
-    def ask(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Pending:
-        """Send a request, with `data` behind it, and wait for nothing. Raises Lost.
+    def ask(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> PendingReply:
+        """Send a request, with `data` behind it, without waiting for the answer. Raises Lost.
 
         What is on its way both ways at once must be small, or each side waits for the other to
-        read. A request whose answer goes on and on must be the last.
+        read. A request whose answer does not end by itself must be the last.
         """
-        pending = Pending(self)
-        self._unanswered.append(pending)
-        with self._watched():
+        reply = self._new_reply()
+        with self._lost_errors():
             self._start()
-            self._ask(verb, data, request)
-        return pending
+            self._send_request(verb, data, request)
+        return reply
 
-    def ask_first(self, verb: str, **request: Any) -> Pending:
+    def ask_first(self, verb: str, **request: Any) -> PendingReply:
         """Ask in the command that starts the agent, where that is still to be sent: else as `ask`.
 
         Saves a round trip: sshd takes no stdin before it runs the command. No secrets, since
         others may list the processes there. Raises Lost.
         """
-        if self._begin is None or len(self._early) > EARLY:
+        if self._launch is None or len(self._early) > EARLY:
             return self.ask(verb, **request)
-        pending = Pending(self)
-        self._unanswered.append(pending)
         wire.Link(lambda _: b"", self._early.extend).send({**request, "verb": verb})
-        return pending
+        return self._new_reply()
+
+    def _new_reply(self) -> PendingReply:
+        self._unanswered.append(PendingReply(self))
+        return self._unanswered[-1]
 
     def call(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Any:
         """Ask, and return the answer; `data` goes behind the request. Raises AgentError, Lost."""
@@ -107,31 +105,33 @@ class Agent:
         return (yield from self.ask(verb, **request).pieces())
 
     def wait(self) -> None:
-        """Wait until the agent is there. Raises HostError."""
+        """Wait until the agent is ready. Raises HostError."""
         self._start()
-        greeted, self._greeted = self._greeted, None
-        if greeted is not None:
-            greeted()
+        await_ready, self._await_ready = self._await_ready, None
+        if await_ready is not None:
+            await_ready()
 
-    def read_for(self, wanted: Pending) -> None:
-        """Read until something of an answer has come, and keep what comes for earlier ones."""
-        with self._watched():
+    def read_for(self, reply: PendingReply) -> None:
+        """Read until a part of a reply has come, and store what comes for earlier ones."""
+        with self._lost_errors():
             self.wait()
-            while not (wanted.held or wanted.answer):
+            while not (reply.data or reply.answer):
                 kind, body = self._link.next()
                 if kind == wire.DATA:
-                    self._unanswered[0].held.append(body)
+                    self._unanswered[0].data.append(body)
                 elif kind == wire.MESSAGE:
                     self._unanswered.popleft().answer = wire.parse(body)
 
     def _start(self) -> None:
-        begin, self._begin = self._begin, None
-        if begin is not None:
-            greeted, self._greeted = self._greeted, None
-            begin(bytes(self._early))
-            self._greeted = greeted
+        launch, self._launch = self._launch, None
+        if launch is not None:
+            await_ready, self._await_ready = self._await_ready, None
+            launch(bytes(self._early))
+            self._await_ready = await_ready
 
-    def _ask(self, verb: str, data: Iterable[bytes] | None, request: dict[str, Any]) -> None:
+    def _send_request(
+        self, verb: str, data: Iterable[bytes] | None, request: dict[str, Any]
+    ) -> None:
         self._link.send({**request, "verb": verb})
         if data is None:
             return
@@ -144,19 +144,20 @@ class Agent:
         self._link.end()
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _lost_errors(self) -> Iterator[None]:
+        """Raise Lost for a connection that ends; what the host printed instead says more."""
         try:
             yield
         except (wire.Broken, OSError) as e:
-            self.wait()  # what was said instead of an agent's greeting says more
+            self.wait()
             raise lost(self.host, e) from e
 
 
-class Pending:
-    """A request whose answer may still be on its way."""
+class PendingReply:
+    """The reply to a request; it may still be on its way."""
 
     def __init__(self, agent: Agent) -> None:
-        self.held: collections.deque[bytes] = collections.deque()  # data that has come
+        self.data: collections.deque[bytes] = collections.deque()  # what has come and is unread
         self.answer: dict[str, Any] | None = None
         self._agent = agent
 
@@ -164,29 +165,26 @@ class Pending:
         """Wait for the answer and return it, without data before it. Raises AgentError, Lost."""
         while self.answer is None:
             self._agent.read_for(self)
-            self.held.clear()
+            self.data.clear()
         if "error" in self.answer:
             raise AgentError(self.answer["error"], self._agent.host)
         return self.answer.get("ok")
 
     def pieces(self) -> Generator[bytes, None, Any]:
         """Yield the data that comes; the generator's value is the answer behind it."""
-        while self.held or self.answer is None:
+        while self.data or self.answer is None:
             self._agent.read_for(self)
-            while self.held:
-                yield self.held.popleft()
+            while self.data:
+                yield self.data.popleft()
         return self.result()
 
 
 class Lost(HostError):  # noqa: N818 - reads as what happened
     """The connection ended in the middle. What the host does meanwhile is not known here."""
 
-    def __init__(self, message: str, *, where: object = None, hint: str | None = AGAIN) -> None:
-        super().__init__(message, where=where, hint=hint)
-
 
 def lost(host: str, error: Exception) -> Lost:
     """Return the error of a connection that ended, in the words of what ended it."""
     if isinstance(error, ConnectionLost):
-        return Lost(str(error))  # it names the host
-    return Lost(f"the connection was lost: {error}", where=host)
+        return Lost(str(error), hint=AGAIN)  # it names the host
+    return Lost(f"the connection was lost: {error}", where=host, hint=AGAIN)

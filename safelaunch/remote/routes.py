@@ -9,52 +9,68 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import HostError, StartError
 from safelaunch.remote.parallel import together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from safelaunch.remote.machine import Machine
+    from safelaunch.remote.host_pool import Machine
 
 _HINT = (
     "open TCP between the hosts, all ports above 1023 (NCCL and gloo choose theirs); or name the "
     "card that connects them in the hosts file: `interface: eth1`"
 )
+_SHOWN = 4  # failed connections in a message
 
 
 class Routes(NamedTuple):
-    """What was found: an address and an interface for each node, in the order of the nodes."""
+    """An address and an interface for each node, in the order of the nodes."""
 
     addresses: tuple[str, ...]
     interfaces: tuple[str, ...]
     port: int  # for the ranks, on rank 0's host
-    meeting: int  # for the supervisors, there too
+    supervisor_port: int  # there too
+
+
+class _Attempt(NamedTuple):
+    """From where a connection to a port went, or why there was none."""
+
+    address: str = ""
+    interface: str = ""
+    error: str | None = None
 
 
 class _Node(NamedTuple):
-    """A host with its open ports: those asked for, and a high one last."""
+    """A host that listens on the ports asked for, and on a high one last."""
 
     machine: Machine
-    token: str
+    token: str  # what the ports answer
     ports: tuple[int | None, ...]
-    addresses: tuple[Mapping[str, Any], ...]
+    interfaces: dict[str, str]  # by address
+
+    def connect(self, targets: Sequence[tuple[str, int | None, str]]) -> list[_Attempt]:
+        """Return how the host reached each (address, port, token) of others. Raises HostError."""
+        results = self.machine.agent.call("network.reach", targets=targets)["results"]
+        return [
+            _Attempt(error=str(result["error"]))
+            if "error" in result
+            else _Attempt(str(result["address"]), str(result["interface"] or ""))
+            for result in results
+        ]
 
 
-def find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: int) -> Routes:
-    """Try the ways between machines; `port` is the ranks', on the first. Raises StartError.
-
-    `interfaces` are those that the hosts file names.
-    """
+def find(machines: Sequence[Machine], port: int) -> Routes:
+    """Try the network between machines; `port` is the ranks', on the first. Raises StartError."""
     try:
-        found = _find(machines, interfaces, port)
-    except Exception:  # after Ctrl-C the agents are busy: the doors close with the connections
+        routes = _find(machines, port)
+    except Exception:  # after Ctrl-C the agents are busy: the ports close with the connections
         _close(machines)
         raise
     _close(machines)
-    return found
+    return routes
 
 
 def _close(machines: Sequence[Machine]) -> None:
@@ -62,23 +78,20 @@ def _close(machines: Sequence[Machine]) -> None:
         together(lambda machine: machine.agent.call("network.close"), machines)
 
 
-def _find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: int) -> Routes:
+def _find(machines: Sequence[Machine], port: int) -> Routes:
     nodes = together(
-        lambda rank: _open(machines[rank], [port, -1] if rank == 0 else [], interfaces[rank]),
-        range(len(machines)),
+        lambda rank: _listen(machines[rank], [port, -1] if rank == 0 else []), range(len(machines))
     )
     first, others = nodes[0], nodes[1:]
     if first.ports[0] is None:
-        raise StartError(
-            f"port {port} of {first.machine.name} has just been taken", hint="start again"
-        )
-    tried = together(lambda node: _tries(node, first), others)
-    address = _chosen(first, others, tried)
-    ways = [tries[address] for tries in tried]
-    own = next(one for one in first.addresses if one["address"] == address)
+        name = first.machine.name
+        raise StartError(f"port {port} of {name} has just been taken", hint="start again")
+    tries = together(lambda node: _connect_to(first, node), others)
+    address = _common_address(first, others, tries)
+    ways = [connections[address][0] for connections in tries]
     routes = Routes(
-        (address, *(str(way[0]["address"]) for way in ways)),
-        (str(own["interface"]), *(str(way[0]["interface"]) for way in ways)),
+        (address, *(way.address for way in ways)),
+        (first.interfaces[address], *(way.interface for way in ways)),
         port,
         int(first.ports[1] or 0),
     )
@@ -86,89 +99,73 @@ def _find(machines: Sequence[Machine], interfaces: Sequence[str | None], port: i
     return routes
 
 
-def _open(machine: Machine, ports: Sequence[int], interface: str | None) -> _Node:
-    token = secrets.token_hex(8)
-    found = machine.agent.call("network.open", ports=[*ports, 0], token=token)
-    addresses = found["addresses"]
-    if interface is not None:
-        named = [one for one in addresses if one["interface"] == interface]
-        if not named:
-            known = ", ".join(dict.fromkeys(one["interface"] for one in addresses)) or "none"
-            raise StartError(
-                f"{machine.name} has no interface `{interface}` with an IPv4 address that is up",
-                hint=f"those that are: {known}",
-            )
-        addresses = named
-    if not addresses:
+def _listen(machine: Machine, ports: Sequence[int]) -> _Node:
+    """Return a host that listens, with its addresses: those on the fastest card first."""
+    interface, token = machine.session.host.interface, secrets.token_hex(8)
+    answer = machine.agent.call("network.open", ports=[*ports, 0], token=token)
+    rows = sorted(answer["addresses"], key=lambda row: -int(row["speed"]))
+    used = [row for row in rows if interface in (None, row["interface"])]
+    if not used and interface is not None:
+        names = ", ".join(dict.fromkeys(row["interface"] for row in answer["addresses"])) or "none"
+        raise StartError(
+            f"{machine.name} has no interface `{interface}` with an IPv4 address that is up",
+            hint=f"those that are: {names}",
+        )
+    if not used:
         raise StartError(
             f"{machine.name} has no IPv4 address but loopback", hint="the nodes need a network"
         )
-    # the fastest card first, then in the order of the machine
-    ordered = sorted(addresses, key=lambda one: -int(one["speed"]))
-    return _Node(machine, token, tuple(found["ports"]), tuple(ordered))
+    interfaces = {str(row["address"]): str(row["interface"]) for row in used}
+    return _Node(machine, token, tuple(answer["ports"]), interfaces)
 
 
-def _tries(node: _Node, first: _Node) -> dict[str, list[dict[str, Any]]]:
+def _connect_to(first: _Node, node: _Node) -> dict[str, list[_Attempt]]:
     """Return {address of the first: how each of its ports was reached from a node}."""
-    wanted = [(one["address"], port) for one in first.addresses for port in first.ports]
-    targets = [(address, port, first.token) for address, port in wanted]
-    results = node.machine.agent.call("network.reach", targets=targets)["results"]
-    known = {one["interface"] for one in node.addresses}
-    found: dict[str, list[dict[str, Any]]] = {}
-    for (address, _), result in zip(wanted, results, strict=True):
-        strays = "error" not in result and result["interface"] not in known
-        through = f"goes through {result.get('interface') or 'no card'}"
-        found.setdefault(address, []).append({"error": through} if strays else result)
-    return found
+    targets = [(address, port, first.token) for address in first.interfaces for port in first.ports]
+    tries: dict[str, list[_Attempt]] = {}
+    for (address, *_), connection in zip(targets, node.connect(targets), strict=True):
+        strays = not connection.error and connection.interface not in node.interfaces.values()
+        through = f"goes through {connection.interface or 'no card'}"
+        way = _Attempt(error=through) if strays else connection
+        tries.setdefault(address, []).append(way)
+    return tries
 
 
-def _chosen(
-    first: _Node,
-    others: Sequence[_Node],
-    tried: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]],
+def _common_address(
+    first: _Node, others: Sequence[_Node], tries: Sequence[dict[str, list[_Attempt]]]
 ) -> str:
     """Return the first address that all others reach on all ports. Raises StartError."""
-    for one in first.addresses:
-        address = str(one["address"])
-        if not any("error" in result for tries in tried for result in tries[address]):
+    errors = []
+    for address in first.interfaces:
+        if not any(way.error for connections in tries for way in connections[address]):
             return address
-    said = []
-    for node, tries in zip(others, tried, strict=True):
-        for address, results in tries.items():
-            errors = [
-                f"{address}:{port} {result['error']}"
-                for port, result in zip(first.ports, results, strict=True)
-                if "error" in result
-            ]
-            said += [f"{node.machine.name} -> {error}" for error in errors[:1]]
-    shown = "; ".join(said[:_SHOWN])
-    more = f"; and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
-    raise StartError(
-        f"no address of {first.machine.name} is reached by every other host: {shown}{more}",
-        hint=_HINT,
-    )
-
-
-_SHOWN = 4  # ways that did not work
+    for node, connections in zip(others, tries, strict=True):
+        for address, ways in connections.items():
+            pairs = zip(first.ports, ways, strict=True)
+            failed = [f"{address}:{port} {way.error}" for port, way in pairs if way.error]
+            errors += [f"{node.machine.name} -> {text}" for text in failed[:1]]
+    raise _no_route(f"no address of {first.machine.name} is reached by every other host", errors)
 
 
 def _check_each_way(nodes: Sequence[_Node], addresses: Sequence[str]) -> None:
     """Raise StartError unless each host reaches a high port of each other one but the first."""
 
-    def tries(rank: int) -> list[str]:
-        aims = [at for at in range(1, len(nodes)) if at != rank]
-        targets = [(addresses[at], nodes[at].ports[-1], nodes[at].token) for at in aims]
-        if not targets:
-            return []
-        results = nodes[rank].machine.agent.call("network.reach", targets=targets)["results"]
-        name = nodes[rank].machine.name
+    def errors_from(rank: int) -> list[str]:
+        others = [number for number in range(1, len(nodes)) if number != rank]
+        targets = [(addresses[n], nodes[n].ports[-1], nodes[n].token) for n in others]
+        ways = nodes[rank].connect(targets) if targets else []
+        names = [node.machine.name for node in nodes]
         return [
-            f"{name} -> {nodes[at].machine.name} ({target[0]}:{target[1]}) {result['error']}"
-            for at, target, result in zip(aims, targets, results, strict=True)
-            if "error" in result
+            f"{names[rank]} -> {names[n]} ({address}:{port}) {way.error}"
+            for n, (address, port, _), way in zip(others, targets, ways, strict=True)
+            if way.error
         ]
 
-    bad = [said for found in together(tries, range(len(nodes))) for said in found]
-    if bad:
-        more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-        raise StartError(f"no way between hosts: {'; '.join(bad[:_SHOWN])}{more}", hint=_HINT)
+    errors = [error for node in together(errors_from, range(len(nodes))) for error in node]
+    if errors:
+        raise _no_route("no way between hosts", errors)
+
+
+def _no_route(message: str, errors: Sequence[str]) -> StartError:
+    more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+    return StartError(f"{message}: {'; '.join(errors[:_SHOWN])}{more}", hint=_HINT)

@@ -1,4 +1,4 @@
-"""Starts a plan on hosts: one look at each, then everything that it needs in one request.
+"""Starts a plan on hosts: one question to each, then everything that it needs in one request.
 
 All or nothing: where one node cannot be started, nothing is left of the others.
 """
@@ -20,7 +20,7 @@ from safelaunch.runs import mirror
 from safelaunch.runtime import backends
 from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.commands import CommandResult
-from safelaunch.runtime.records import PeersAddress, RunRecord
+from safelaunch.runtime.records import NodePlace, PeersAddress, RunRecord
 from safelaunch.runtime.start.starter import StartAnswer
 from safelaunch.ssh.errors import Unreachable
 from safelaunch.start import preflight
@@ -32,41 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.model import Plan
-    from safelaunch.remote.agent_client import Pending
-    from safelaunch.remote.machine import Machine
+    from safelaunch.remote.agent_client import PendingReply
+    from safelaunch.remote.host_pool import Machine
     from safelaunch.remote.routes import Routes
-    from safelaunch.runs import store
     from safelaunch.start.caller import Caller
     from safelaunch.start.run_files import StartRequest
 
 
-class HostReport(NamedTuple):
-    """What an agent says of its machine, with the results of `ask_report`'s commands."""
-
-    about: Mapping[str, Any]
-
-    @property
-    def home(self) -> str:
-        """The user's home folder there."""
-        return str(self.about["home"])
-
-    @property
-    def machine(self) -> MachineReport:
-        """What a start needs of it."""
-        probe, version = (CommandResult(*result) for result in self.about["results"])
-        return MachineReport(
-            home=self.home,
-            base=str(self.about["base"]),
-            environ=self.about["environ"],
-            python=str(self.about["python"]),
-            bash=self.about["bash"],
-            probe=probe,
-            version=version.last_line,
-        )
-
-
-def ask_report(machine: Machine, python: str | None, run_id: str) -> Pending:
-    """Ask a host for what a start there needs; the answer makes a HostReport. Raises HostError."""
+def request_report(machine: Machine, python: str | None, run_id: str) -> PendingReply:
+    """Request what a start on a host needs; `machine_report` reads the reply. Raises HostError."""
     return machine.agent.ask_first(
         "start.look",
         commands=[[python, *preflight.probe_command(run_id)], [python, "-V"]],
@@ -74,181 +48,181 @@ def ask_report(machine: Machine, python: str | None, run_id: str) -> Pending:
     )
 
 
-class StartOrder(NamedTuple):
-    """What is to be started, by whom and as what."""
+def machine_report(reply: PendingReply) -> MachineReport:
+    """Return what a host reports of itself before a start. Raises HostError."""
+    answer: Mapping[str, Any] = reply.result()
+    probe, version = (CommandResult(*result) for result in answer["results"])
+    return MachineReport(
+        home=str(answer["home"]),
+        base=str(answer["base"]),
+        environ=answer["environ"],
+        python=str(answer["python"]),
+        bash=answer["bash"],
+        probe=probe,
+        version=version.last_line,
+    )
+
+
+class PreparedStart(NamedTuple):
+    """A start whose hosts have answered: what is started, by whom and where."""
 
     plan: Plan  # not bound
     caller: Caller
     run_id: str
-    hosts_file: str | None = None
-    routes: Routes | None = None  # between several nodes
-    follow: bool = False  # the log will be read at once
+    machines: Sequence[Machine]  # of each node
+    reports: Sequence[MachineReport]  # of each node
+    routes: Routes | None  # between several nodes
 
-    def common(self, rank: int) -> dict[Slot, str]:
-        """Return what all nodes share, and which way each goes to the others."""
-        if self.routes is None:
-            return {}
-        return {
-            Slot.MASTER_ADDR: self.routes.addresses[0],
-            Slot.PORT: str(self.routes.port),
-            Slot.INTERFACE: self.routes.interfaces[rank],
-        }
+    def node(self, rank: int, token: str) -> tuple[NodePlace, StartRequest]:
+        """Return place and request of a node; the supervisors share `token`. Raises StartError."""
+        report, files = self.reports[rank], {}
+        facts = preflight.facts(self.plan.nodes[rank], report, self.run_id)
+        if self.routes is not None:
+            address, port = self.routes.addresses[0], self.routes.supervisor_port
+            facts[Slot.MASTER_ADDR], facts[Slot.PORT] = address, str(self.routes.port)
+            facts[Slot.INTERFACE] = self.routes.interfaces[rank]
+            peers = PeersAddress(address=address, port=port, token=token)
+            files[PeersAddress.FILE] = json.dumps(peers.to_json()).encode()
+        request = start_request(
+            self.plan, facts, self.caller, report.environ, rank=rank, more=files
+        )
+        host = self.machines[rank].name
+        return NodePlace(host=host, node=rank, run_dir=facts[Slot.RUN_DIR]), request
 
 
-def start(  # noqa: C901 - one story: what is asked, and what is taken back where it fails
-    order: StartOrder, machines: Sequence[Machine], reports: Sequence[HostReport]
-) -> Started:
-    """Start each node of a plan on its machine. Raises StartError, HostError."""
-    plan, run_id = order.plan, order.run_id
-    for node in plan.nodes:
-        preflight.check_secrets(node, order.caller.environ)
-    token = secrets.token_hex(16)
-    requests, places = [], []
-    for rank, (machine, report) in enumerate(zip(machines, reports, strict=True)):
-        facts = {
-            **preflight.facts(plan.nodes[rank], report.machine, run_id),
-            **order.common(rank),
-        }
-        requests.append(_request(order, rank, facts, report, token))
-        places.append(mirror.Place(machine.name, rank, facts[Slot.RUN_DIR]))
-    run = mirror.make(order.caller.home, run_id, places, plan.name, order.hosts_file)
-    answers: dict[int, StartAnswer] = {}
-    asking = _Asking(run, threading.Event(), follow=order.follow)
+def start(prepared: PreparedStart, *, follow: bool = False) -> Started:
+    """Start each node of a plan on its machine. Raises StartError, HostError.
 
-    def start_node(rank: int) -> HostError | StartError | None:
-        try:
-            answer = _ask(machines[rank], requests[rank], places[rank], asking)
-        except (HostError, StartError) as e:
-            return e
-        files = {RunRecord.FILE: answer.run.to_json(), "plan.json": requests[rank].plan_json}
-        mirror.keep(run, places[rank], NodeView(status=answer.status, files=files))
-        answers[rank] = answer
-        return None
-
-    def call_off() -> None:
-        asking.is_off.set()
-        for machine in machines:
-            machine.pool.discard(machine.name)
-
-    failed: list[HostError | StartError | None]
-    try:
-        failed = list(together(start_node, range(len(machines)), end=call_off))
-    except BaseException:
-        # Ctrl-C: what the connections were busy with is not known
-        asking.is_off.set()
-        if not _take_back(machines, run, afresh=True):
-            machines[0].pool.say(f"it may run there: safelaunch stop {run_id}")
-        raise
-    lost = next((error for error in failed if isinstance(error, Lost)), None)
-    error = next((error for error in failed if error and error is not lost), lost)
-    if error is not None:
-        if len(machines) > 1 or lost is None:
-            others = [m for m, e in zip(machines, failed, strict=True) if not isinstance(e, Lost)]
-            # a log that was asked for would never let go of its connection
-            _take_back(others, run, afresh=order.follow, keep=lost is not None)
-        raise error  # one that was lost may run there: the pointer to it stays
-    records = [answers[rank].run for rank in range(len(machines))]
+    `follow`: the log will be read at once, and is requested together with the start.
+    """
+    for node in prepared.plan.nodes:
+        preflight.check_secrets(node, prepared.caller.environ)
+    started = _Start(prepared, follow=follow)
+    started.run_all()
+    routes, records = prepared.routes, [answer.run for _, answer in sorted(started.answers.items())]
     notes = []
-    for machine, record, request in zip(machines, records, requests, strict=True):
+    for machine, record, request in zip(prepared.machines, records, started.requests, strict=True):
         if record.backend_note:
             notes.append(f"{machine.name}: {record.backend_note}")
         where = f"the environment of {machine.name}"
         notes += [note.replace("your environment", where) for note in request.notes]
     commands = [backend.attach(handle) for backend, handle in map(backends.from_record, records)]
+    network: list[str] = []
+    if routes is not None:
+        ways = zip(started.places, routes.addresses, routes.interfaces, strict=True)
+        network = [f"{place.host} {address} ({card})" for place, address, card in ways]
     return Started(
-        run=run,
-        places=tuple(places),
+        run=started.run,
+        places=started.places,
         notes=tuple(dict.fromkeys(notes)),
         attach=commands[0] if all(commands) else (),
-        network=_network(order.routes, places) if order.routes is not None else (),
+        network=tuple(network),
     )
 
 
-def _network(routes: Routes, places: Sequence[mirror.Place]) -> tuple[str, ...]:
-    """Return how each node reaches the others, for people."""
-    ways = zip(places, routes.addresses, routes.interfaces, strict=True)
-    return tuple(f"{place.host} {address} ({card})" for place, address, card in ways)
+class _Start:
+    """A start of all nodes under way: what each is asked, and what it has answered."""
 
+    def __init__(self, prepared: PreparedStart, *, follow: bool) -> None:
+        self.machines = prepared.machines
+        self.follow = follow
+        self.is_cancelled = threading.Event()  # after Ctrl-C another request would start it anew
+        self.answers: dict[int, StartAnswer] = {}
+        token = secrets.token_hex(16)
+        nodes = [prepared.node(rank, token) for rank in range(len(self.machines))]
+        self.places = [place for place, _ in nodes]
+        self.requests = [request for _, request in nodes]
+        home, hosts_path = prepared.caller.home, self.machines[0].pool.hosts_path
+        name = prepared.plan.name
+        self.run = mirror.create(home, prepared.run_id, self.places, name, hosts_path)
 
-def _take_back(
-    machines: Sequence[Machine], run: store.Run, *, afresh: bool = False, keep: bool = False
-) -> bool:
-    """Leave nothing of a start; where that cannot be made sure of, the pointer to it stays.
-
-    Returns whether nothing is left.
-    """
-
-    def undo(machine: Machine) -> bool:
-        if afresh:
-            machine.pool.discard(machine.name)
+    def run_all(self) -> None:
+        """Start all nodes, or leave nothing of any. Raises StartError, HostError."""
+        ranks = range(len(self.machines))
         try:
-            for rank in ranks[machine.name]:
-                machine.agent.call("start.undo", id=run.id, node=rank)
-        except HostError:
-            return False
-        return True
-
-    at = mirror.pointer(run)
-    ranks: dict[str, list[int]] = {}
-    for place in at.places if at is not None else ():
-        ranks.setdefault(place.host, []).append(place.node)
-    is_gone = all(together(undo, machines)) and not keep
-    if is_gone:
-        mirror.forget(run)
-    return is_gone
-
-
-class _Asking(NamedTuple):
-    """What all nodes are asked to start."""
-
-    run: store.Run
-    is_off: threading.Event  # Ctrl-C: a start is not asked for again, it would begin anew
-    follow: bool
-
-
-def _ask(
-    machine: Machine, request: StartRequest, place: mirror.Place, asking: _Asking
-) -> StartAnswer:
-    """Ask for a start, and again where the connection is lost: the host starts an id once."""
-    run, pauses, is_lost = asking.run, iter(RETRY_DELAYS), False
-    while True:
-        try:
-            words = {"run": request.run.to_json(), **request.words}
-            asked = machine.agent.ask("start.start", data=request.data, **words)
-            if asking.follow:
-                machine.pool.session(machine.name).prefetch_log(run.id, place.node)
-            answer = StartAnswer.from_json(asked.result())
-        except AgentError as e:  # noqa: PERF203 - each try is another connection
-            if e.kind == "StartFailed":
-                raise StartError(e.message, where=machine.name) from e
+            errors = together(self._start_node, ranks, end=self._cancel)
+        except BaseException:
+            # Ctrl-C: what the connections were busy with is not known
+            self.is_cancelled.set()
+            if not self._undo(ranks, reconnect=True):
+                text = f"it may run there: safelaunch stop {self.run.id}"
+                self.machines[0].pool.report(text)
             raise
-        except HostError as e:
-            if not (is_lost or isinstance(e, (Lost, Unreachable))):
-                raise
+        lost = next((error for error in errors if isinstance(error, Lost)), None)
+        error = next((error for error in errors if error and error is not lost), lost)
+        if error is None:
+            return
+        if len(self.machines) > 1 or lost is None:
+            others = [rank for rank in ranks if not isinstance(errors[rank], Lost)]
+            # a log that was requested would never let go of its connection
+            self._undo(others, reconnect=self.follow, keep=lost is not None)
+        raise error  # a lost one may run there: what is recorded of it stays
+
+    def _start_node(self, rank: int) -> HostError | StartError | None:
+        try:
+            answer = self._request_start(rank)
+        except (HostError, StartError) as e:
+            return e
+        files = {RunRecord.FILE: answer.run.to_json(), "plan.json": self.requests[rank].plan_json}
+        mirror.save(self.run, self.places[rank], NodeView(status=answer.status, files=files))
+        self.answers[rank] = answer
+        return None
+
+    def _cancel(self) -> None:
+        self.is_cancelled.set()
+        for machine in self.machines:
             machine.pool.discard(machine.name)
-            # it may run there also where the host now says anything else, such as not to let us in
-            pause = next(pauses, None) if isinstance(e, (Lost, Unreachable)) else None
-            if pause is None or asking.is_off.is_set():
-                raise Lost(
-                    f"the connection was lost during the start of {run.id}: {e.message}",
-                    where=machine.name,
-                    hint=f"it runs there or it does not: safelaunch show {run.id}",
-                ) from e
-            if not is_lost:
-                machine.pool.say(f"[{machine.name} does not answer; trying again]")
-            is_lost = True
-            asking.is_off.wait(pause)
-        else:
-            return answer
 
+    def _undo(self, ranks: Sequence[int], *, reconnect: bool, keep: bool = False) -> bool:
+        """Leave nothing of a start on some nodes, and return whether that succeeded.
 
-def _request(
-    order: StartOrder, rank: int, facts: Mapping[Slot, str], report: HostReport, token: str
-) -> StartRequest:
-    more = {}
-    if order.routes is not None:
-        routes = order.routes
-        first = PeersAddress(address=routes.addresses[0], port=routes.meeting, token=token)
-        more[PeersAddress.FILE] = json.dumps(first.to_json()).encode()
-    environ = report.machine.environ
-    return start_request(order.plan, facts, order.caller, environ, rank=rank, more=more)
+        The record of the run goes too, unless `keep` or something may be left.
+        """
+
+        def undo(rank: int) -> bool:
+            machine = self.machines[rank]
+            if reconnect:
+                machine.pool.discard(machine.name)
+            try:
+                machine.agent.call("start.undo", id=self.run.id, node=rank)
+            except HostError:
+                return False
+            return True
+
+        is_undone = all(together(undo, ranks)) and not keep
+        if is_undone:
+            mirror.remove(self.run)
+        return is_undone
+
+    def _request_start(self, rank: int) -> StartAnswer:
+        """Request a start, and again where the connection is lost: the host starts an id once."""
+        machine, request = self.machines[rank], self.requests[rank]
+        pauses, is_lost = iter(RETRY_DELAYS), False
+        while True:
+            try:
+                words = {"run": request.run.to_json(), **request.words}
+                reply = machine.agent.ask("start.start", data=request.data, **words)
+                if self.follow:
+                    machine.session.prefetch_log(self.run.id, rank)
+                return StartAnswer.from_json(reply.result())
+            except AgentError as e:  # noqa: PERF203 - each try is another connection
+                if e.kind == "StartFailed":
+                    raise StartError(e.message, where=machine.name) from e
+                raise
+            except HostError as e:
+                is_cut = isinstance(e, (Lost, Unreachable))
+                if not (is_lost or is_cut):
+                    raise
+                machine.pool.discard(machine.name)
+                # it may run there also where the host now reports another error, as a refused login
+                pause = next(pauses, None) if is_cut else None
+                if pause is None or self.is_cancelled.is_set():
+                    raise Lost(
+                        f"the connection was lost during the start of {self.run.id}: {e.message}",
+                        where=machine.name,
+                        hint=f"see whether it is running there: safelaunch show {self.run.id}",
+                    ) from e
+                if not is_lost:
+                    machine.pool.report(f"[{machine.name} does not answer; trying again]")
+                is_lost = True
+                self.is_cancelled.wait(pause)

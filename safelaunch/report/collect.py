@@ -95,7 +95,7 @@ def collect_run(
         node, node_missing = collect_node(
             number, host_name, files, facts_of(hosts.get(number)), local
         )
-        mirror = store.mirrored(run.record, number) or store.Mirror()
+        mirror = store.mirror_record(run.record, number)
         nodes.append(node._replace(clock_offset=mirror.ahead or 0.0))
         missing += [f"{host_name}: {line}" for line in node_missing]
     earlier_runs = tuple(read_snapshot(record) for record in runs_before(home, run.record))
@@ -196,7 +196,7 @@ def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Ru
         nodes.append(
             NodeSnapshot(plan, RunRecord.read(folder), Provenance.read(folder), host_facts)
         )
-        statuses.append(store.kept(run, number))
+        statuses.append(store.last_status(run, number))
     status = next((status for status in statuses if status.state == "failed"), statuses[0])
     return RunSnapshot(run.id, status, store.failure(run, status), tuple(nodes))
 
@@ -204,5 +204,5 @@ def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Ru
 def runs_before(base: str, run: store.Run) -> list[store.Run]:
     """Return the runs of the same job before a run, the newest last."""
     same = (r for r in store.all_runs(base) if r.name == run.name and r.id != run.id)
-    sort_key = (run.id[-20:-5], run.age_key)
-    return [r for r in same if (r.id[-20:-5], r.age_key) < sort_key][-MAX_EARLIER_RUNS:]
+    sort_key = (run.id[-20:-5], run.start_order)
+    return [r for r in same if (r.id[-20:-5], r.start_order) < sort_key][-MAX_EARLIER_RUNS:]

@@ -1,6 +1,6 @@
-"""A recorded run behind one Protocol, wherever it runs, and the runs of this machine behind it.
+"""A recorded run behind one Protocol, wherever it runs; and the runs of this machine.
 
-Nothing here prints: a test or a notebook watches a run with it as the command line does.
+Nothing in it prints: a test or a notebook watches a run with it as the command line does.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.logs import reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from safelaunch.runs.mirror import Place
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
-    from safelaunch.runtime.records import Failure, Status, StatusSummary
+    from safelaunch.runtime.records import Failure, NodePlace, Status, StatusSummary
 
 
 class LogRequest(NamedTuple):
@@ -47,22 +46,22 @@ class MissingLogError(RunError):
 class RunAccess(Protocol):
     """One run, on this machine or on hosts. What asks a host may raise HostError."""
 
-    @property
-    def record(self) -> Run:
-        """The run's id and its folder on this machine."""
+    record: Run  # its id, and its folder on this machine
+    poll_interval: float  # seconds between two questions for its status
 
     @property
     def id(self) -> str:
         """The run's id."""
+        return self.record.id
 
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> Sequence[NodePlace]:
         """Return host and folder of each node; none for a run of this machine."""
 
     def status(self) -> Status:
         """Return the status as it is now; of a host that does not answer `unknown`."""
 
     def last_status(self) -> Status:
-        """Return the status as far as it is known without asking a host."""
+        """Return the status as it was last recorded, without asking a host."""
 
     def is_over(self, status: StatusSummary) -> bool:
         """Whether nothing more will come of a run with this status."""
@@ -76,12 +75,20 @@ class RunAccess(Protocol):
 
         `on_status` gets each status in which it is not over.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.is_over(status := self.status()):
+            on_status(status)
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            time.sleep(self.poll_interval)
+        return status
 
     def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run; return its status, and whether it had ended before."""
 
     def failure(self, status: StatusSummary) -> Failure | None:
         """Return why its last attempt failed; None where it did not."""
+        return store.failure(self.record, status)
 
     def attempts(self) -> list[int]:
         """Return the numbers of the attempts that have logs, the newest last."""
@@ -90,10 +97,10 @@ class RunAccess(Protocol):
         """Return {rank: pid} of the newest start of each rank."""
 
     def notes(self) -> list[str]:
-        """Return what the run's samples of CPU and GPU load say."""
+        """Return what the run's samples of CPU and GPU load show."""
 
     def has_terminal(self, status: StatusSummary, node: int | None = None) -> bool:
-        """Whether the terminal of a node with this status is there to attach to."""
+        """Whether a client can attach to the terminal of a node with this status."""
 
     def log(
         self,
@@ -102,22 +109,23 @@ class RunAccess(Protocol):
     ) -> Iterator[bytes]:
         """Yield a log to its end, or with `follow` to the run's end. Raises MissingLogError.
 
-        Before each later attempt comes a line that names it. `on_status` gets what was read of a
-        run of this machine while its log is followed.
+        Before each later attempt comes a line that names it. `on_status` gets each status of a run
+        of this machine while its log is followed.
         """
 
     def files(self, node: int) -> NodeFiles:
         """Return the files of a node."""
 
 
-class LocalRun:
+class LocalRun(RunAccess):
     """A run of this machine."""
+
+    poll_interval = 0.1
 
     def __init__(self, record: Run) -> None:
         self.record = record
-        self.id = record.id
 
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> Sequence[NodePlace]:
         """Return nothing: the run's only folder is its record."""
         return ()
 
@@ -125,30 +133,16 @@ class LocalRun:
         """Return the status as it is now."""
         return run_state.current_status(self.record.node_dir)
 
-    def last_status(self) -> Status:
-        """Return the status as it is now: there is no host to ask."""
-        return self.status()
+    last_status = status  # there is no host to ask
 
     def is_over(self, status: StatusSummary) -> bool:
         """Whether nothing more will come of a run with this status."""
         return agent_runs.is_over(status)
 
-    def wait(
-        self,
-        timeout: float | None = None,
-        on_status: Callable[[Status], object] = lambda _: None,
-    ) -> Status:
-        """Wait until the run is over or `timeout` seconds have passed; return its status."""
-        return poll_until_over(self, 0.1, timeout, on_status)
-
     def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run; return its status, and whether it had ended before."""
         had_ended = self.status().state in run_state.ENDED
         return run_state.stop(self.record.node_dir, grace), had_ended
-
-    def failure(self, status: StatusSummary) -> Failure | None:
-        """Return why its last attempt failed; None where it did not."""
-        return store.failure(self.record, status)
 
     def attempts(self) -> list[int]:
         """Return the numbers of the attempts that have logs, the newest last."""
@@ -159,11 +153,11 @@ class LocalRun:
         return agent_runs.ranks(self.record.node_dir)
 
     def notes(self) -> list[str]:
-        """Return what the run's samples of CPU and GPU load say."""
+        """Return what the run's samples of CPU and GPU load show."""
         return agent_runs.notes(self.record.node_dir)
 
     def has_terminal(self, status: StatusSummary, node: int | None = None) -> bool:
-        """Whether the run's terminal is there to attach to."""
+        """Whether a client can attach to the run's terminal."""
         del node
         backend, handle = backends.from_record(status)
         return backend.serves(handle)
@@ -184,34 +178,13 @@ class LocalRun:
             on_status(status)
             return self.is_over(status)
 
-        pieces = reader.follow_attempts(
-            self.record.node_dir,
-            request.which,
-            (request.attempt, position),
-            is_over,
-            on=request.follow,
-        )
+        node_dir, start = self.record.node_dir, (request.attempt, position)
+        pieces = reader.follow_attempts(node_dir, request.which, start, is_over, on=request.follow)
         yield from with_attempt_lines(request.attempt, pieces)
 
     def files(self, node: int) -> LocalFiles:
         """Return the files of a node."""
         return LocalFiles(store.node_dir(self.record, node))
-
-
-def poll_until_over(
-    run: RunAccess,
-    interval: float,
-    timeout: float | None,
-    on_status: Callable[[Status], object],
-) -> Status:
-    """Return a run's status once it is over, or once `timeout` seconds have passed."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while not run.is_over(status := run.status()):
-        on_status(status)
-        if deadline is not None and time.monotonic() > deadline:
-            break
-        time.sleep(interval)
-    return status
 
 
 def with_attempt_lines(attempt: int, pieces: Iterator[tuple[int, int, bytes]]) -> Iterator[bytes]:

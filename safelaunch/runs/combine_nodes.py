@@ -1,4 +1,4 @@
-"""What a run of several nodes is, from what each node is: its state, and why it failed."""
+"""The status and the failure of a run of several nodes, combined from those of its nodes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import Status
 
 LIVE = ("pending", "running")
-# of a run whose nodes have ended, or may have: one that failed has failed for all
+# of a run whose nodes have ended, or may have: where one has failed, the run has
 _WORST = ("failed", "unknown", "lost", "stopped", "succeeded")
 
 
-class Node(NamedTuple):
+class NodeState(NamedTuple):
     """A node of a run as it was last seen: its number, its host as the user names it."""
 
     number: int
@@ -36,7 +36,7 @@ class Node(NamedTuple):
         return f"{self.host} (node {self.number})"
 
 
-def status(nodes: Sequence[Node]) -> Status:
+def status(nodes: Sequence[NodeState]) -> Status:
     """Return the status of the whole run; `nodes` in it says how each is.
 
     While one node runs, the run does: a node that has failed ends the others.
@@ -66,18 +66,18 @@ def status(nodes: Sequence[Node]) -> Status:
     return whole
 
 
-def _worst(nodes: Sequence[Node]) -> Node:
-    """Return the node that says most about how the run is; one that began it before others."""
-    ended = [node for node in nodes if node.state not in LIVE]
-    bad = [node for node in ended if node.state != "succeeded"]
+def _worst(nodes: Sequence[NodeState]) -> NodeState:
+    """Return the node whose state is the run's; before others one whose end ended the run."""
+    bad = [node for node in nodes if node.state not in (*LIVE, "succeeded")]
     stopped = [n for n in bad if n.state == "stopped" and n.status.stopped_by != "node"]
     if stopped and all(node in stopped or _follows(node) for node in bad):
         return stopped[0]  # the others only missed their peers
     own = [node for node in bad if node.status.stopped_by != "node"]
-    return min(own or bad or [n for n in nodes if n.state in LIVE] or nodes, key=_rank)
+    candidates = own or bad or [n for n in nodes if n.state in LIVE] or nodes
+    return min(candidates, key=lambda n: (*_WORST, n.state).index(n.state))
 
 
-def _follows(node: Node) -> bool:
+def _follows(node: NodeState) -> bool:
     """Whether a node ended because another one did."""
     attempts = node.status.attempts
     last_class = attempts[-1].class_name if attempts else None
@@ -85,106 +85,79 @@ def _follows(node: Node) -> bool:
     return lost_peer or node.status.stopped_by == "node"
 
 
-def _rank(node: Node) -> int:
-    return _WORST.index(node.state) if node.state in _WORST else len(_WORST)
-
-
-def _state(nodes: Sequence[Node], worst: Node) -> str:
+def _state(nodes: Sequence[NodeState], worst: NodeState) -> str:
     live = [node.state for node in nodes if node.state in LIVE]
     if not live:
         return worst.state
     return "running" if len(live) < len(nodes) or "running" in live else "pending"
 
 
-def _summary(node: Node) -> NodeSummary:
+def _summary(node: NodeState) -> NodeSummary:
     own = node.status
     return NodeSummary(
-        node=node.number,
-        host=node.host,
-        state=own.state,
-        exit_code=own.exit_code,
-        signal=own.signal,
-        reason=own.reason,
-        stopped_by=own.stopped_by,
-        alive=own.alive,
-    )
+        node=node.number, host=node.host, state=own.state, exit_code=own.exit_code,
+        signal=own.signal, reason=own.reason, stopped_by=own.stopped_by, alive=own.alive,
+    )  # fmt: skip
 
 
 class NodeFailure(NamedTuple):
-    """What failure.json of a node says; None where it has none. `ahead`: its clock, in seconds."""
+    """A node with its failure.json, if it has one."""
 
-    node: Node
+    node: NodeState
     failure: Failure | None
-    ahead: float = 0.0
+    ahead: float = 0.0  # seconds that its clock is ahead of this machine's
 
 
-def failure(several: Sequence[NodeFailure]) -> Failure | None:
+def failure(nodes: Sequence[NodeFailure]) -> Failure | None:
     """Return the failure of a run: the first cause on any node, and what all others then did.
 
     Clocks differ between hosts: times are compared as this machine's clock would have had them.
     """
-    if not any(one.failure for one in several):
-        return None  # a host that is not heard has not failed by that
-    failures = [placed for one in several if (placed := _placed(one)) is not None]
-    first = min(failures, key=lambda one: blame.blame(one.role, one.time))
+    if not any(node.failure for node in nodes):
+        return None  # a host that does not answer is no failure by itself
+    failures = [placed for node in nodes if (placed := _placed(node)) is not None]
+    first = min(failures, key=lambda failure: blame.blame(failure.role, failure.time))
     others = list(first.others)
     for other in failures:
         if other is first:
             continue
         own = RankFailure(
-            rank=other.rank,
-            role=other.role,
-            class_name=other.class_name,
-            what=other.what,
-            host=other.host,
-            node=other.node,
-            time=other.time,
-            exit_code=other.exit_code,
-            signal=other.signal,
-        )
-        others += [_after(end, first) for end in (own, *other.others)]
+            rank=other.rank, role=other.role, class_name=other.class_name, what=other.what,
+            host=other.host, node=other.node, time=other.time,
+            exit_code=other.exit_code, signal=other.signal,
+        )  # fmt: skip
+        for end in (own, *other.others):
+            end.after = None
+            if end.time is not None and first.time is not None and end.time >= first.time:
+                end.after = round(end.time - first.time, 6)
+            others.append(end)
     first.others = others
     return first
 
 
-def _placed(one: NodeFailure) -> Failure | None:
+def _placed(source: NodeFailure) -> Failure | None:
     """Return a node's failure with its host, and with times of this machine's clock."""
-    node = one.node
-    if one.failure is None:
+    node = source.node
+    if source.failure is None:
         return _vanished(node) if node.state in ("lost", "unknown") else None
-    placed = one.failure.copy()
+    placed = source.failure.copy()
     placed.host, placed.node = node.host, node.number
-    placed.time = placed.time - one.ahead if placed.time and placed.time > 0 else None
+    placed.time = placed.time - source.ahead if placed.time and placed.time > 0 else None
     others = [other.copy() for other in placed.others]
     for other in others:
-        other.host, other.node = node.host, node.number
-        timed = placed.time is not None and other.after is not None
-        other.time = placed.time + other.after if timed else None  # type: ignore[operator]
+        other.host, other.node, other.time = node.host, node.number, None
+        if placed.time is not None and other.after is not None:
+            other.time = placed.time + other.after
     placed.others = others
     return placed
 
 
-def _vanished(node: Node) -> Failure:
-    """Return the failure of a node that ended without a word: it comes before mere cascades."""
+def _vanished(node: NodeState) -> Failure:
+    """Return the failure of a node that left no record: it comes before mere cascades."""
     reason = node.status.reason or "no end was recorded"
     return Failure(
-        version=1,
-        class_name=None,
-        role="unknown",
-        rank=None,
-        host=node.host,
-        node=node.number,
-        time=None,
+        version=1, class_name=None, role="unknown", rank=None, host=node.host, node=node.number,
+        time=None, exception=None, others=[],
         what=reason if node.state == "unknown" else f"{node.name} is lost: {reason}",
-        exception=None,
-        others=[],
         advice=f"look at {node.host}: `journalctl -b -1 -e`, `dmesg`, its power and network",
-    )
-
-
-def _after(other: RankFailure, first: Failure) -> RankFailure:
-    """Return the end of a rank on another node with the seconds after the first failure."""
-    timed = other.copy()
-    known = other.time is not None and first.time is not None and other.time >= first.time
-    timed.after = round(other.time - first.time, 6) if known else None  # type: ignore[operator]
-    return timed
+    )  # fmt: skip

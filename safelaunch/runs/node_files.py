@@ -1,6 +1,6 @@
-"""The files of a run's node: their names and sizes, and parts of them. Read only.
+"""The files of a run's node, to be read: names, sizes and parts.
 
-A file that is gone, or that may not be read, has no bytes.
+A file that was removed, or that may not be read, has no bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 _FOLDERS = ("logs", "hang-")  # below a node's folder, whose files are listed too
 _DEPTH = 2
-_MOST = 5000  # files that are listed
+_MAX_FILES = 5000  # that are listed
 
 
 class NodeFiles(Protocol):
@@ -31,11 +31,11 @@ class LocalFiles:
 
     def sizes(self) -> dict[str, int]:
         """Return {name: bytes}."""
-        found: dict[str, int] = {}
-        self._list("", found, 0)
-        return found
+        sizes: dict[str, int] = {}
+        self._list("", sizes, 0)
+        return sizes
 
-    def _list(self, below: str, found: dict[str, int], depth: int) -> None:
+    def _list(self, below: str, sizes: dict[str, int], depth: int) -> None:
         try:
             entries = sorted(os.scandir(os.path.join(self.folder, below)), key=lambda e: e.name)
         except OSError:
@@ -45,9 +45,9 @@ class LocalFiles:
             try:
                 if entry.is_dir(follow_symlinks=False):
                     if depth < _DEPTH and (depth or entry.name.startswith(_FOLDERS)):
-                        self._list(name, found, depth + 1)
-                elif entry.is_file(follow_symlinks=False) and len(found) < _MOST:
-                    found[name] = entry.stat(follow_symlinks=False).st_size
+                        self._list(name, sizes, depth + 1)
+                elif entry.is_file(follow_symlinks=False) and len(sizes) < _MAX_FILES:
+                    sizes[name] = entry.stat(follow_symlinks=False).st_size
             except OSError:
                 continue
 
@@ -56,13 +56,9 @@ class LocalFiles:
         try:
             with open(os.path.join(self.folder, *name.split("/")), "rb", buffering=0) as file:
                 file.seek(begin)
-                parts = []
-                while length > 0:
-                    data = file.read(length)
-                    if not data:
-                        break
-                    parts.append(data)
-                    length -= len(data)
-                return b"".join(parts)
+                data = b""
+                while part := file.read(length - len(data)):
+                    data += part
+                return data
         except OSError:
             return b""

@@ -1,6 +1,6 @@
-"""The runs of this machine: where they are, their ids, and finding one by what the user typed.
+"""The runs recorded on this machine: their folders and ids, and finding one by what the user typed.
 
-The directory is the truth; nothing about a run's state is kept anywhere else.
+A run's directory is the only record of its state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import Nullable
 
-_ID = re.compile(r"(?P<name>.+)-(?P<time>[0-9]{8}-[0-9]{6})-[0-9a-f]{4}")
+_ID = re.compile(r"(.+)-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
 
 class Run(NamedTuple):
@@ -39,27 +39,23 @@ class Run(NamedTuple):
 
     @property
     def node_dir(self) -> str:
-        """The part of node 0, where a local run lives; of another one where that is not known."""
-        first = os.path.join(self.folder, "node-0")
-        if os.path.isdir(first):
-            return first
-        return os.path.join(self.folder, f"node-{node_numbers(self)[0]}")
+        """The folder of node 0, that of a local run; of the first recorded node without one."""
+        first = node_dir(self, 0)
+        return first if os.path.isdir(first) else node_dir(self, node_numbers(self)[0])
 
     @property
     def name(self) -> str:
         """The job's name."""
-        found = _ID.fullmatch(self.id)
-        return found["name"] if found else self.id
+        match = _ID.fullmatch(self.id)
+        return match[1] if match else self.id
 
     @property
-    def age_key(self) -> tuple[str, int]:
-        """Sorts runs by their start."""
-        found = _ID.fullmatch(self.id)
+    def start_order(self) -> int:
+        """Sorts runs that were started within one second."""
         try:
-            changed = os.stat(os.path.join(self.node_dir, "launch.sh")).st_mtime_ns
+            return os.stat(os.path.join(self.node_dir, "launch.sh")).st_mtime_ns
         except OSError:
-            changed = 0
-        return (found["time"] if found else "", changed)
+            return 0
 
 
 def home(environ: Mapping[str, str]) -> str:
@@ -70,13 +66,8 @@ def home(environ: Mapping[str, str]) -> str:
         raise ConfigError(str(e), hint="export SAFELAUNCH_HOME=/some/folder") from None
 
 
-def new_id(name: str, utc: str, random: bytes) -> str:
-    """Return a run id: name, UTC time (yyyymmdd-hhmmss) and 4 hex digits."""
-    return f"{name}-{utc}-{random[:2].hex()}"
-
-
 def folder(base: str) -> str:
-    """Return the folder that holds the runs."""
+    """Return the folder of all runs."""
     return os.path.join(base, "runs")
 
 
@@ -90,43 +81,45 @@ def all_runs(base: str) -> list[Run]:
     return sorted(runs, key=lambda run: run.id[-20:-5])
 
 
-def find(base: str, wanted: str | None) -> Run:
-    """Return the run that is meant: an id, a prefix, a job's name, or nothing (the newest)."""
+def find(base: str, name: str | None) -> Run:
+    """Return the run of an id, a prefix or a job's name; by default the newest.
+
+    Raises RunNotFound.
+    """
     runs = all_runs(base)
     if not runs:
         raise RunNotFound("there are no runs yet", hint="start one: safelaunch run JOB.yaml")
-    if wanted is None:
+    if name is None:
         return _newest(runs)
-    exact = [run for run in runs if run.id == wanted]
-    named = [run for run in runs if run.name == wanted]
-    if exact or named:
-        return _newest(exact or named)
-    begun = [run for run in runs if run.id.startswith(wanted)]
-    if len(begun) == 1:
-        return begun[0]
-    if begun:
-        shown = ", ".join(run.id for run in begun[-3:])
-        raise RunNotFound(f"`{wanted}` begins {len(begun)} runs", hint=f"for example {shown}")
-    raise RunNotFound(f"no run `{wanted}`", hint="safelaunch ps --all lists them")
+    exact = [run for run in runs if run.id == name] or [run for run in runs if run.name == name]
+    if exact:
+        return _newest(exact)
+    matches = [run for run in runs if run.id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        shown = ", ".join(run.id for run in matches[-3:])
+        raise RunNotFound(f"`{name}` begins {len(matches)} runs", hint=f"for example {shown}")
+    raise RunNotFound(f"no run `{name}`", hint="safelaunch ps --all lists them")
 
 
-def find_live(base: str, wanted: str | None, is_live: Callable[[Run], bool]) -> Run:
-    """As `find`, but where several runs are meant, the newest of those that live."""
-    found = find(base, wanted)
-    if wanted == found.id:
-        return found
-    meant = [run for run in all_runs(base) if wanted is None or run.name == wanted]
-    live = [run for run in meant if is_live(run)]
-    return _newest(live) if live else found
+def find_live(base: str, name: str | None, is_live: Callable[[Run], bool]) -> Run:
+    """Return the run that `find` returns; of several runs the newest that is running."""
+    run = find(base, name)
+    if name == run.id:
+        return run
+    matches = [run for run in all_runs(base) if name is None or run.name == name]
+    live = [run for run in matches if is_live(run)]
+    return _newest(live) if live else run
 
 
 def _newest(runs: list[Run]) -> Run:
     last = max(run.id[-20:-5] for run in runs)
-    return max((run for run in runs if run.id[-20:-5] == last), key=lambda run: run.age_key)
+    return max((run for run in runs if run.id[-20:-5] == last), key=lambda run: run.start_order)
 
 
 class Mirror(Record):
-    """What is known here of a run's node on a host."""
+    """What this machine records of a run's node on a host."""
 
     FILE = agent_runs.MIRROR
 
@@ -140,12 +133,12 @@ class Mirror(Record):
     notes: Sequence[str] = ()  # what the samples say
 
 
-def mirrored(run: Run, node: int | None = None) -> Mirror | None:
-    """Return what is known of a run's node on a host; None for one of this machine.
+def mirror_record(run: Run, node: int | None = None) -> Mirror:
+    """Return what is recorded of a run's node on a host, by default of the first node.
 
-    Without a number of the first node that is known.
+    Empty for a run of this machine.
     """
-    return Mirror.read(run.node_dir if node is None else node_dir(run, node))
+    return Mirror.read(run.node_dir if node is None else node_dir(run, node)) or Mirror()
 
 
 def node_dir(run: Run, node: int) -> str:
@@ -154,7 +147,7 @@ def node_dir(run: Run, node: int) -> str:
 
 
 def node_numbers(run: Run) -> list[int]:
-    """Return the numbers of the nodes of a run, as far as they are known here."""
+    """Return the numbers of the nodes of a run that are recorded on this machine."""
     try:
         names = os.listdir(run.folder)
     except OSError:
@@ -163,26 +156,25 @@ def node_numbers(run: Run) -> list[int]:
     return sorted(int(n) for head, _, n in parts if head == "node" and n.isdigit()) or [0]
 
 
-def node_number(run: Run, wanted: int | None) -> int:
-    """Return the node that is meant; the first one where none is named. Raises RunNotFound."""
-    known = node_numbers(run)
-    if wanted is not None and wanted not in known:
-        raise RunNotFound(
-            f"{run.id} has no node {wanted}", hint=f"nodes: {', '.join(map(str, known))}"
-        )
-    return known[0] if wanted is None else wanted
+def node_number(run: Run, node: int | None) -> int:
+    """Return the number of a node that the run has; None is the first. Raises RunNotFound."""
+    numbers = node_numbers(run)
+    if node is not None and node not in numbers:
+        hint = f"nodes: {', '.join(map(str, numbers))}"
+        raise RunNotFound(f"{run.id} has no node {node}", hint=hint)
+    return numbers[0] if node is None else node
 
 
-def kept(run: Run, node: int = 0) -> Status:
-    """Return a node's status as it was last written down here."""
+def last_status(run: Run, node: int = 0) -> Status:
+    """Return a node's status as it was last recorded on this machine."""
     return Status.read(node_dir(run, node)) or Status(id=run.id)
 
 
 def node_of(run: Run, rank: int) -> int:
-    """Return on which node a rank is, or is planned."""
+    """Return the node on which a rank runs, or is planned to."""
     numbers, first = node_numbers(run), 0
     for node in numbers:
-        if str(rank) in (mirrored(run, node) or Mirror()).ranks:
+        if str(rank) in mirror_record(run, node).ranks:
             return node
     for node in numbers:
         first += (RunRecord.read(node_dir(run, node)) or RunRecord()).ranks or 0
@@ -202,10 +194,10 @@ def failure(run: Run, status: StatusSummary) -> Failure | None:
     failures = []
     now = {node.node: node for node in status.nodes}
     for number in numbers:
-        mirror, own = mirrored(run, number) or Mirror(), kept(run, number)
+        mirror, own = mirror_record(run, number), last_status(run, number)
         if number in now:
             own.state, own.reason = now[number].state, now[number].reason
-        node = combine_nodes.Node(number, mirror.host, own)
+        node = combine_nodes.NodeState(number, mirror.host, own)
         failure = _failure(run, number, own)
         failures.append(combine_nodes.NodeFailure(node, failure, mirror.ahead or 0.0))
     return combine_nodes.failure(failures)
@@ -252,7 +244,7 @@ class ShownRun(StatusSummary):
 
 def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
     """Return a run as `show --json` prints it."""
-    mirror = mirrored(run)
+    mirror = mirror_record(run)
     shown = ShownRun(
         version=1,
         id=run.id,
@@ -260,8 +252,8 @@ def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
         state=status.state,
         exit_code=status.exit_code,
         attempts=status.attempts,
-        host="localhost" if mirror is None else mirror.host,
-        run_dir=run.node_dir if mirror is None else mirror.run_dir,
+        host=mirror.host or "localhost",
+        run_dir=mirror.run_dir or run.node_dir,
         pids=_pids(status, ranks),
         failure=failure(run, status),
     )
@@ -275,7 +267,7 @@ def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
 
 
 def _shown_node(run: Run, node: NodeSummary) -> ShownNode:
-    mirror, own = mirrored(run, node.node) or Mirror(), kept(run, node.node)
+    mirror, own = mirror_record(run, node.node), last_status(run, node.node)
     shown = ShownNode()
     shown.update(node)
     shown.run_dir, shown.pids = mirror.run_dir or None, _pids(own, mirror.ranks)
@@ -283,9 +275,10 @@ def _shown_node(run: Run, node: NodeSummary) -> ShownNode:
 
 
 def _pids(status: Status, ranks: Mapping[str, int]) -> Pids:
-    pids = Pids()
-    pids.supervisor = status.supervisor.pid if status.supervisor else None
-    pids.launcher = status.launcher.pid if status.launcher else None
+    pids = Pids(
+        supervisor=status.supervisor.pid if status.supervisor else None,
+        launcher=status.launcher.pid if status.launcher else None,
+    )
     if ranks:
         pids.ranks = dict(ranks)
     return pids

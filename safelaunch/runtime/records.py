@@ -556,3 +556,25 @@ class StopRequest(Record):
     FILE = "stop.json"
 
     grace: float | None = None  # seconds between TERM and KILL
+
+
+# -- remote.json -----------------------------------------------------------------------------------
+
+
+class NodePlace(Record):
+    """Where a node of a run is."""
+
+    host: str = ""  # host, as the user names it
+    node: int = 0  # number of the node
+    run_dir: str = ""  # directory of the node there
+
+
+class RemoteRecord(Record):
+    """remote.json: where a run on hosts is; on the machine that started it."""
+
+    FILE = "remote.json"
+
+    version: int = 1  # version of the format, 1
+    id: str = ""  # run id
+    hosts_file: Nullable[str] = None  # hosts file that names its hosts; null: safelaunch's own
+    places: Sequence[NodePlace] = ()  # its nodes

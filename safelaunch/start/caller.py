@@ -1,4 +1,4 @@
-"""Who starts a run, and what was started."""
+"""The caller of a start, and a run that was started."""
 
 from __future__ import annotations
 
@@ -9,40 +9,37 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.runs import store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from safelaunch.runs.mirror import Place
-    from safelaunch.runtime.records import Process
+    from safelaunch.runtime.records import NodePlace, Process
 
 
 class Caller(NamedTuple):
-    """What the start takes from its caller: environment, folder, ids and the clock."""
+    """The caller of a start: environment, safelaunch's folder, ids and the clock."""
 
     environ: Mapping[str, str]
     home: str
-    random: bytes
-    utc: str  # yyyymmdd-hhmmss
+    id_suffix: str  # of a run id: UTC time (yyyymmdd-hhmmss) and 4 hex digits
     local_time: str
 
 
 def caller(environ: Mapping[str, str]) -> Caller:
-    """Return this process as the caller of a start, with the time of now. Raises ConfigError."""
+    """Return this process as the caller of a start that begins now. Raises ConfigError."""
     return Caller(
         environ=dict(environ),
         home=store.home(environ),
-        random=os.urandom(2),
-        utc=time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
+        id_suffix=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(2).hex()}",
         local_time=time.strftime("%Y%m%d-%H%M%S"),
     )
 
 
 class Started(NamedTuple):
-    """A run that was started, and what to say about it."""
+    """A run that was started, and what its user should know of it."""
 
     run: store.Run
-    places: tuple[Place, ...]  # its nodes
+    places: Sequence[NodePlace]  # its nodes
     notes: tuple[str, ...]
-    attach: tuple[str, ...]  # the command for its terminal on that machine; empty: it has none
+    attach: tuple[str, ...]  # command for its terminal on that machine; empty: it has none
     network: tuple[str, ...] = ()  # how each of several nodes reaches the others
     supervisor: Process | None = None  # its process, for a run of this machine
     recorder: Process | None = None  # what writes record.json there

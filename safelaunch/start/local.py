@@ -1,4 +1,4 @@
-"""Starts a plan on this machine: runtime/start, called in this process."""
+"""Starts a plan on this machine: calls runtime/start in this process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import StartError
 from safelaunch.runs import store
-from safelaunch.runs.mirror import Place
 from safelaunch.runtime import backends, commands
+from safelaunch.runtime.records import NodePlace
 from safelaunch.runtime.start import starter
 from safelaunch.start import preflight
 from safelaunch.start.caller import Caller, Started
@@ -26,7 +26,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     node = _only_node(plan)
     preflight.check_secrets(node, caller.environ)
     preflight.check_assets(node.assets)
-    run_id = store.new_id(plan.name, caller.utc, caller.random)
+    run_id = f"{plan.name}-{caller.id_suffix}"
     report = _report(node, caller, run_id)
     facts = preflight.facts(node, report, run_id)
     request = start_request(plan, facts, caller, caller.environ)
@@ -38,7 +38,9 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     except starter.StartFailed as e:
         raise StartError(str(e)) from e
     except OSError as e:
-        raise _unwritable(e) from e
+        message = f"{e.strerror} ({e.filename})" if e.filename else e.strerror or str(e)
+        hint = "export SAFELAUNCH_HOME=/a/folder/with/space to put runs elsewhere"
+        raise StartError(message, hint=hint if "run directory" in message else None) from e
     run, record = store.Run(run_id, os.path.dirname(answer.run_dir)), answer.run
     if not answer.started:
         raise StartError(f"the run directory {run.folder} exists; start again")
@@ -46,7 +48,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     backend, handle = backends.from_record(record)
     return Started(
         run=run,
-        places=(Place("localhost", 0, run.node_dir),),
+        places=[NodePlace(host="localhost", node=0, run_dir=run.node_dir)],
         notes=(*([note] if note else []), *request.notes),
         attach=backend.attach(handle),
         supervisor=answer.supervisor,
@@ -55,7 +57,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
 
 
 def _report(node: NodePlan, caller: Caller, run_id: str) -> MachineReport:
-    """Return what this machine says of itself, and the job's interpreter of its installation."""
+    """Return what this machine reports of itself, and what the job's interpreter prints."""
     python = preflight.find_interpreter(node, caller.environ)
     probe = commands.run([python, *preflight.probe_command(run_id)], environ=caller.environ)
     works = probe.code == 0
@@ -77,9 +79,3 @@ def _only_node(plan: Plan) -> NodePlan:
             hint="start the lines that --dry-run prints by hand, one on each node",
         )
     return plan.nodes[0]
-
-
-def _unwritable(e: OSError) -> StartError:
-    message = f"{e.strerror} ({e.filename})" if e.filename else e.strerror or str(e)
-    hint = "export SAFELAUNCH_HOME=/a/folder/with/space to put runs elsewhere"
-    return StartError(message, hint=hint if "run directory" in message else None)

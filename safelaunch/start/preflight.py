@@ -1,4 +1,4 @@
-"""What a start asks of a machine before it begins: secrets, assets, interpreter, free port."""
+"""What a start needs of a machine: secrets, assets, interpreter, free port; and its facts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OLDEST_PYTHON = (3, 8)  # what runtime/ is written for
 
 
 def check_secrets(node: NodePlan, environ_: Mapping[str, str]) -> None:
-    """Refuse a start for which a name of `env_from` is not set. Raises StartError."""
+    """Raise StartError where a variable of `env_from` is not set."""
     missing = [name for name in node.secrets if not environ_.get(name)]
     if missing:
         raise StartError(
@@ -38,7 +38,7 @@ def check_secrets(node: NodePlan, environ_: Mapping[str, str]) -> None:
 
 
 def check_assets(assets: Iterable[Placed]) -> None:
-    """Refuse a start for which an asset is not on this machine. Raises ConfigError."""
+    """Raise ConfigError where an asset is not on this machine."""
     for asset in assets:
         if not os.path.exists(asset.path):
             raise ConfigError(
@@ -71,14 +71,14 @@ def _active(environ_: Mapping[str, str]) -> tuple[str, str]:
         prefix = environ_.get(name)
         if prefix and os.path.isabs(prefix):
             return os.path.join(prefix, "bin", "python"), f"{name} of your environment"
-    found = shutil.which("python3", path=environ_.get("PATH"))
-    if found is None:
+    python3 = shutil.which("python3", path=environ_.get("PATH"))
+    if python3 is None:
         raise StartError("no `python3` on PATH", hint="give the job `python:`, `venv:` or `conda:`")
-    return os.path.abspath(found), "python3 on your PATH"
+    return os.path.abspath(python3), "python3 on your PATH"
 
 
 class MachineReport(NamedTuple):
-    """What a machine says before a start: of itself, and through the job's interpreter."""
+    """What a machine reports before a start: of itself, and by the job's interpreter."""
 
     home: str  # the user's home folder
     base: str  # safelaunch's folder
@@ -90,33 +90,40 @@ class MachineReport(NamedTuple):
 
 
 def probe_command(run_id: str) -> list[str]:
-    """Return the words behind an interpreter that make it print what `facts` reads."""
+    """Return the arguments of an interpreter that make it print what `facts` reads."""
     with open(os.path.join(FOLDER, "start", "start_probe.py"), encoding="utf-8") as file:
         source = file.read()
     return ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
 
 
 def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]:
-    """Return what a node's slots are filled with on its machine. Raises StartError."""
+    """Return the values of a node's slots on its machine. Raises StartError."""
+    host = None if node.host == "localhost" else node.host
     if not report.bash:
-        raise StartError("no `bash` on PATH: it runs the job's launch.sh", where=_place(node))
+        raise StartError("no `bash` on PATH: it runs the job's launch.sh", where=host)
     path, probe = node.interpreter.path, report.probe
     python = report.python if path is None else str(bind_word(path, {Slot.HOME: report.home}))
     values = dict(line.split(" ", 1) for line in probe.out.splitlines() if " " in line)
-    if probe.code != 0 or not set(values) >= _PROBED:
-        if re.fullmatch(r"Python (2|3\.[0-7])\..*", report.version):
-            raise _too_old(node, python, report.version)
+    works, origin = probe.code == 0 and set(values) >= _PROBED, node.interpreter.origin
+    version = f"Python {values['version']}" if works else report.version
+    numbers = re.match(r"Python (\d+)\.(\d+)", version)
+    if numbers and tuple(map(int, numbers.groups())) < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        raise StartError(f"{python} is {version}; {oldest} or newer is needed", where=origin)
+    if not works:
         what = f"the interpreter {python} does not work: {probe.last_line or probe.code}"
-        if probe.code == commands.NOT_RUN:
-            what = probe.err
-        raise StartError(what, where=node.interpreter.origin)
-    if tuple(int(n) for n in values["version"].split(".")) < OLDEST_PYTHON:
-        raise _too_old(node, python, f"Python {values['version']}")
+        raise StartError(probe.err if probe.code == commands.NOT_RUN else what, where=origin)
     if values["port"] == "None":
-        raise StartError("no free port between 20000 and 65535", where=_place(node))
+        raise StartError("no free port between 20000 and 65535", where=host)
     if node.interpreter.path is None and posixpath.isabs(values["executable"]):
         python = values["executable"]  # python3 on PATH may be a shim that asks which one anew
-    gpus = _visible_gpus(node, report.environ, int(values["gpus"]))
+    visible = visible_gpus(node, report.environ)
+    gpus = int(values["gpus"]) if visible is None else len(visible)
+    if node.processes is None and gpus == 0:
+        raise StartError(
+            "`gpus: auto`, but this machine shows no NVIDIA GPU", hint="give `processes: N`"
+        )
+    threads = max(1, int(values["cores"]) // (node.processes or gpus))
     return {
         Slot.HOME: report.home,
         Slot.RUN_ID: run_id,
@@ -124,56 +131,33 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         Slot.PYTHON: python,
         Slot.PREFIX: posixpath.dirname(posixpath.dirname(python)),
         Slot.PORT: values["port"],
-        **_counted(node, int(values["cores"]), gpus),
+        Slot.GPUS: str(gpus),
+        Slot.THREADS: str(threads),
     }
 
 
-def _place(node: NodePlan) -> str | None:
-    return None if node.host == "localhost" else node.host
-
-
-def _too_old(node: NodePlan, python: str, version: str) -> StartError:
-    oldest = ".".join(str(n) for n in OLDEST_PYTHON)
-    return StartError(
-        f"{python} is {version}; {oldest} or newer is needed", where=node.interpreter.origin
-    )
-
-
-def _visible_gpus(node: NodePlan, environ_: Mapping[str, str], installed: int) -> int:
-    """Return how many GPUs the job will see: CUDA_VISIBLE_DEVICES as the plan leaves it."""
-    visible = visible_devices(node, environ_)
-    return installed if visible is None else len([v for v in visible.split(",") if v.strip()])
-
-
-def visible_devices(node: NodePlan, environ_: Mapping[str, str]) -> str | None:
-    """Return CUDA_VISIBLE_DEVICES as the job will have it; None where it is not set."""
+def visible_gpus(node: NodePlan, environ_: Mapping[str, str]) -> list[str] | None:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES will name in the job; None for all."""
     name = "CUDA_VISIBLE_DEVICES"
     if name in node.env:
-        value = node.env[name].value
-        return None if value is None else str(value)
-    seen = node.keep is None or environ.matches(name, node.keep)
-    return environ_.get(name) if seen else None
-
-
-def _counted(node: NodePlan, cores: int, gpus: int) -> dict[Slot, str]:
-    if node.processes is None and gpus == 0:
-        raise StartError(
-            "`gpus: auto`, but this machine shows no NVIDIA GPU", hint="give `processes: N`"
-        )
-    processes = node.processes or gpus
-    return {Slot.GPUS: str(gpus), Slot.THREADS: str(max(1, cores // processes))}
+        word = node.env[name].value
+        value = None if word is None else str(word)
+    else:
+        is_inherited = node.keep is None or environ.matches(name, node.keep)
+        value = environ_.get(name) if is_inherited else None
+    return None if value is None else [gpu for gpu in value.split(",") if gpu.strip()]
 
 
 def inherited(node: NodePlan, environ_: Mapping[str, str]) -> list[str]:
-    """Name inherited variables that change jobs without a trace in their files."""
+    """Return a note on inherited variables that change the job without a trace in its files."""
     if node.keep is not None:
         return []
     names = environ.inherited(environ_, environ.NOTEWORTHY)
-    beaten = [n for n in names if n in node.env and not node.env[n].soft]
-    kept = [n for n in names if n not in beaten and n not in node.secrets]
+    replaced = [n for n in names if n in node.env and not node.env[n].soft]
+    effective = [n for n in names if n not in replaced and n not in node.secrets]
     parts = []
-    if kept:
-        parts.append("kept " + ", ".join(f"{n}={environ_[n]}" for n in kept))
-    if beaten:
-        parts.append("beaten by the plan: " + ", ".join(beaten))
+    if effective:
+        parts.append("kept " + ", ".join(f"{n}={environ_[n]}" for n in effective))
+    if replaced:
+        parts.append("replaced by the plan: " + ", ".join(replaced))
     return ["inherited from your environment: " + "; ".join(parts)] if parts else []

@@ -1,7 +1,7 @@
 """The scripts of later attempts: launch.sh with `resume_args`, and with more rungs of the ladder.
 
-They are written at the start, when everything is at hand; only the port must be a fresh one for
-each attempt, so it stands in them as a token that the supervisor replaces.
+They are written at the start, when the plan is there; only the port must be a fresh one for each
+attempt, so the scripts have a token in its place, which the supervisor replaces.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from safelaunch.plan.serialize import script_of
 from safelaunch.runtime.records import RestartScripts
 
 if TYPE_CHECKING:
-    from safelaunch.model import Facts, NodePlan, Plan
+    from safelaunch.model import Facts, Plan
 
 
 def spec(plan: Plan, run_id: str) -> RestartScripts | None:
-    """Return what the supervisor needs to know of the scripts; None where nothing is restarted."""
+    """Return the supervisor's record of the scripts; None where nothing is restarted."""
     if plan.supervision.recovery is None:
         return None
     rungs = plan.nodes[0].rungs
@@ -32,7 +32,7 @@ def spec(plan: Plan, run_id: str) -> RestartScripts | None:
 
 
 def token(plan: Plan, run_id: str) -> str:
-    """Return a word for the port: letters and digits, so that it is quoted as a port is."""
+    """Return a placeholder of the port: letters and digits, so that it is quoted as a port is."""
     text = repr(plan.nodes)  # with the words of every attempt
     number = zlib.crc32(run_id.encode())
     while f"safelaunchport{number:08x}" in text:
@@ -43,18 +43,15 @@ def token(plan: Plan, run_id: str) -> str:
 def scripts(
     plan: Plan, facts: Facts, again: RestartScripts | None, rank: int = 0
 ) -> dict[str, bytes]:
-    """Return {name: text} of a node for an unbound plan, the facts of the start, and its `spec`."""
+    """Return {name: text} of a node for an unbound plan; `facts` and `again` are of the start."""
     if again is None:
         return {}
     bound = bind(plan, {**facts, Slot.PORT: again.token})
     node = bound.nodes[rank]
-    return {
-        name: script_of(bound, _attempt(node, at)).encode() for at, name in enumerate(again.scripts)
-    }
-
-
-def _attempt(node: NodePlan, rungs: int) -> NodePlan:
-    """Return the node with `resume_args` and so many rungs."""
-    added = {var.name: var for rung in node.rungs[:rungs] for var in rung}
     argv = node.resume_argv if node.resume_argv is not None else node.argv
-    return replace(node, argv=argv, env={**node.env, **added})
+    scripts = {}
+    for count, name in enumerate(again.scripts):  # with so many rungs of the ladder
+        added = {var.name: var for rung in node.rungs[:count] for var in rung}
+        attempt = replace(node, argv=argv, env={**node.env, **added})
+        scripts[name] = script_of(bound, attempt).encode()
+    return scripts

@@ -1,10 +1,11 @@
-"""What a start sends to the starter of a machine: run.json and the files of the run directory."""
+"""The request of a start to a machine's starter: run.json and the files of the run directory."""
 
 from __future__ import annotations
 
 import json
 import os
 import posixpath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import __version__
@@ -42,15 +43,27 @@ def start_request(
     environ: Mapping[str, str],
     *,
     rank: int = 0,
-    more: Mapping[str, bytes] | None = None,
+    more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> StartRequest:
-    """Return what starts a node of an unbound plan on a machine with these facts and `environ`."""
+    """Return the request for a node of an unbound plan on a machine with these facts and `environ`.
+
+    `more` are further files of the run directory.
+    """
     bound = bind(plan, facts)
     resume.check(bound)
     node = bound.nodes[rank]
-    record = run_record(bound, rank, facts[Slot.RUN_ID], caller, environ)
-    files = {**run_files(plan, bound, rank), **(more or {})}
-    files |= restart_scripts.scripts(plan, facts, record.again, rank)
+    record = _run_record(bound, rank, facts[Slot.RUN_ID], caller, environ)
+    document = {**plan_json(bound), "unbound": freeze(plan)}
+    texts = {
+        "launch.sh": script_of(bound, node),
+        "plan.json": json.dumps(document, indent=1, ensure_ascii=False),
+        **{name: str(body) for name, body in node.files},
+    }
+    try:
+        files = {name: body.encode() for name, body in texts.items()}
+    except UnicodeEncodeError:
+        raise ConfigError("a word of the command is not UTF-8") from None
+    files |= {**more, **restart_scripts.scripts(plan, facts, record.again, rank)}
     words = {
         "files": [[name, len(body)] for name, body in files.items()],
         "env": {name: caller.environ[name] for name in node.secrets if name in caller.environ},
@@ -60,31 +73,15 @@ def start_request(
     return StartRequest(record, words, tuple(files.values()), files["plan.json"], notes)
 
 
-def run_files(plan: Plan, bound: Plan, rank: int) -> dict[str, bytes]:
-    """Return what a plan puts into a node's run directory: {name: bytes}."""
-    node = bound.nodes[rank]
-    recorded = {**plan_json(bound), "unbound": freeze(plan)}
-    texts = {
-        "launch.sh": script_of(bound, node),
-        "plan.json": json.dumps(recorded, indent=1, ensure_ascii=False),
-        **{name: str(body) for name, body in node.files},
-    }
-    try:
-        return {name: body.encode() for name, body in texts.items()}
-    except UnicodeEncodeError:
-        raise ConfigError("a word of the command is not UTF-8") from None
-
-
-def run_record(
+def _run_record(
     plan: Plan, rank: int, run_id: str, caller: Caller, environ: Mapping[str, str]
 ) -> RunRecord:
-    """Return run.json of a node: what the supervisor needs, and what `show` prints.
+    """Return run.json of a node, for the supervisor and for `show`.
 
-    The starter adds its machine, the backend and its handle, and what it creates.
+    The starter adds its machine, the backend and its handle, and the files that it creates.
     """
     node = plan.nodes[rank]
     terminal = ("TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
-    supervision = supervision_json(plan.supervision)
     record = RunRecord(
         version=1,
         id=run_id,
@@ -98,9 +95,9 @@ def run_record(
         cwd=str(node.cwd),
         roots=_roots(node),
         python=str(node.interpreter.path),
-        gpus=_gpus(node, environ),
+        gpus=preflight.visible_gpus(node, environ),
     )
-    record.update(RunRecord.from_json(supervision))
+    record.update(RunRecord.from_json(supervision_json(plan.supervision)))
     record.again = restart_scripts.spec(plan, run_id)
     record.fingerprint, record.resumes = dict(plan.fingerprint), plan.resumes
     record.log = _log_path(plan, run_id, caller, node)
@@ -119,19 +116,11 @@ def _roots(node: NodePlan) -> list[str]:
     return list(dict.fromkeys([cwd, *map(posixpath.normpath, absolute)]))
 
 
-def _gpus(node: NodePlan, environ: Mapping[str, str]) -> list[str] | None:
-    """Return the GPUs that the job sees, as CUDA_VISIBLE_DEVICES names them; None for all."""
-    visible = preflight.visible_devices(node, environ)
-    return None if visible is None else [name for name in visible.split(",") if name.strip()]
-
-
 def _log_path(plan: Plan, run_id: str, caller: Caller, node: NodePlan) -> str | None:
     if plan.log is None:
         return None
-    fields = {"{name}": plan.name, "{time}": caller.local_time, "{id}": run_id}
-    path = plan.log
-    for field, value in fields.items():
-        path = path.replace(field, value)
+    path = plan.log.replace("{name}", plan.name).replace("{time}", caller.local_time)
+    path = path.replace("{id}", run_id)
     if node.node_rank > 0:  # the nodes may see one file system
         stem, ending = posixpath.splitext(path)
         path = f"{stem}.node-{node.node_rank}{ending}"

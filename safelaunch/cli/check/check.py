@@ -103,9 +103,9 @@ def _context(
     names = options["names"]
     machines.refuse_local(names)
     if not files and not line:
-        from safelaunch.remote.session import known_hosts
+        from safelaunch.remote.session import load_hosts
 
-        hosts = known_hosts(home, path)
+        hosts = load_hosts(home, path)
         return machines.for_hosts(names, hosts, options["profile"], os.environ)
     flags = Flags(
         options["profile"],

@@ -104,17 +104,15 @@ def test(names: tuple[str, ...], hosts_path: str | None, as_json: bool, timeout:
     Exit code 0: all can be used; 3: jobs cannot run on one of them yet; 4: one cannot be reached,
     or safelaunch cannot run there.
     """
-    from safelaunch.remote import agent_bootstrap
     from safelaunch.remote.hosts.host_test import HostTest, one_at_a_time
     from safelaunch.remote.session import HostResolver
     from safelaunch.ssh.prompt import terminal_prompter
 
     home, user = store.home(os.environ), current_user(os.environ)
     ask = one_at_a_time(terminal_prompter())
-    resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, say=say)
-    agent_files, file = agent_bootstrap.bundle(), hosts_file_path(home, hosts_path)
-    hosts = _hosts_to_test(names, resolver.hosts)
-    tests = [HostTest(resolver, name, agent_files, file, user) for name in hosts]
+    resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, report=say)
+    file, hosts = hosts_file_path(home, hosts_path), _hosts_to_test(names, resolver.hosts)
+    tests = [HostTest(resolver, name, file, user) for name in hosts]
     for host_test in tests:
         host_test.start()
     for host_test in tests:

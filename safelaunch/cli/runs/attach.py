@@ -40,7 +40,7 @@ def command(run: str | None, node: int | None) -> int:
             f"{access.id} is not running: {short_state(status)}",
             hint=f"safelaunch logs {access.id}",
         )
-    record = store.kept(access.record, number) if number else status
+    record = store.last_status(access.record, number) if number else status
     backend, handle = backends.from_record(record)
     command = backend.attach(handle)
     if not command:

@@ -29,7 +29,7 @@ def attach(run: RemoteRun, command: str, node: int) -> int:
     """Run a command that attaches to a node of a run on its host; return 0 when it ends."""
     if sys.platform == "win32":
         hosts = resolver(run.pointer.hosts_file, may_prompt=False)
-        line = plain_ssh(hosts.host(run.pointer.place(node).host), command)
+        line = plain_ssh(hosts.host(run.place(node).host), command)
         raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {line}")
     connection = run.session(node).connection
     size = shutil.get_terminal_size()

@@ -67,7 +67,7 @@ class _RunRow:
 
     def __init__(self, run: store.Run, status: Status) -> None:
         self.id = run.id
-        hosts = [(store.mirrored(run, n) or store.Mirror()).host for n in store.node_numbers(run)]
+        hosts = [store.mirror_record(run, n).host for n in store.node_numbers(run)]
         self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
         self.status = status
         self.age = _age(status)

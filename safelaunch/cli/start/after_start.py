@@ -1,4 +1,4 @@
-"""What a start tells its user, wherever the run is; and following the run to its end."""
+"""What is printed after a start, wherever the run is; and following the run to its end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def check_output(options: dict[str, Any], command: str) -> None:
-    """Refuse options that would print two things at once. Raises ConfigError."""
+    """Raise ConfigError for options that would print two things at once."""
     if options["as_json"] and (options["follow"] or options.get("foreground")):
         raise ConfigError(
-            "the log and `--json` together would be neither",
+            "the log and `--json` cannot be printed together",
             hint=f"{command} --json, then safelaunch wait --json",
         )
 
@@ -49,7 +49,7 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
 
 
 def say_notes(started: Started) -> None:
-    """Say what the start found noteworthy."""
+    """Print what the user should know of the start."""
     for note in started.notes:
         say(f"note: {note}")
 
@@ -72,7 +72,7 @@ def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
     }
     if run.places():
         shown["attach"] = f"safelaunch attach {run.id}" if started.attach else None
-        shown["nodes"] = [place._asdict() for place in started.places]
+        shown["nodes"] = [place.to_json() for place in started.places]
     return shown
 
 

@@ -34,7 +34,7 @@ def command(output: str | None, profile: str | None) -> int:
     line = pasted_line()
     if not line:
         raise ConfigError("which line?", hint="safelaunch init -- accelerate launch ... train.py")
-    text = job_yaml(_placed(parse_line(line), output), profile)
+    text = job_yaml(_relocated(parse_line(line), output), profile)
     if output is None:
         sys.stdout.write(text)
         return 0
@@ -45,19 +45,18 @@ def command(output: str | None, profile: str | None) -> int:
         raise ConfigError("the file exists; it is not overwritten", where=output) from None
     except OSError as e:
         raise ConfigError(f"cannot write: {e.strerror}", where=output) from e
-    say(f"wrote {output}; look: safelaunch run --dry-run {shlex.quote(output)}")
+    say(f"wrote {output}; next: safelaunch run --dry-run {shlex.quote(output)}")
     return 0
 
 
-def _placed(tree: Node, output: str | None) -> Node:
-    """Return the keys for a file that lies elsewhere: its paths are relative to its own folder."""
+def _relocated(tree: Node, output: str | None) -> Node:
+    """Return the keys with paths relative to the folder of the output file."""
     folder = os.path.dirname(os.path.abspath(output)) if output is not None else os.getcwd()
     back = os.path.relpath(os.getcwd(), folder).replace(os.sep, "/")
     if back == os.curdir:
         return tree
-    where = tree.origin
-    moved = {"workdir": scalar(back, where)}
-    python = tree.get("python")
+    origin, python = tree.origin, tree.get("python")
+    paths = {"workdir": scalar(back, origin)}
     if python is not None:
-        moved["python"] = scalar(os.path.join(back, python.text).replace(os.sep, "/"), where)
-    return overlay(tree, mapping(moved, where))
+        paths["python"] = scalar(os.path.join(back, python.text).replace(os.sep, "/"), origin)
+    return overlay(tree, mapping(paths, origin))

@@ -1,4 +1,4 @@
-"""`safelaunch rerun`: the same plan again, whatever has become of the job file."""
+"""`safelaunch rerun`: a recorded plan again, whatever the job file says now."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from safelaunch.plan.serialize import thaw
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
 from safelaunch.runtime import json_files
-from safelaunch.start.resume import of_run
+from safelaunch.start.resume import resume_run
 
 
 @click.command("rerun")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--resume", is_flag=True, help="Go on from its end, with `recovery: resume_args`.")
+@click.option("--resume", is_flag=True, help="Resume from its end, with `recovery: resume_args`.")
 @click.option("--follow", "-f", is_flag=True, help="Stream the log; exit 0/1 with the job.")
-@click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
+@click.option(
+    "--foreground", is_flag=True, help="For CI: stay, and end the job when this command is stopped."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, **options: Any) -> int:
     """Start a recorded run's plan again: same command and variables, fresh id and port.
 
     Later changes of the job file do not count; for those use `safelaunch run`.
     """
-    home = store.home(os.environ)
-    found = catalog().find(run)
-    found.status()  # what is recorded here of a run on hosts may lack its plan
-    node_dir = found.record.node_dir
+    earlier = catalog().find(run)
+    earlier.status()  # the record of a run on hosts may lack its plan until then
+    node_dir = earlier.record.node_dir
     record = json_files.read_json(os.path.join(node_dir, "plan.json"))
     plan = thaw(record.get("unbound")) if record else None
     if not isinstance(plan, Plan):
-        raise RunError(f"{found.id} has no recorded plan", where=node_dir)
+        raise RunError(f"{earlier.id} has no recorded plan", where=node_dir)
     if options["resume"]:
-        plan = of_run(plan, home, found.id)
-    if not isinstance(found, RemoteRun):
+        plan = resume_run(plan, store.home(os.environ), earlier.id)
+    if not isinstance(earlier, RemoteRun):
         return start(plan, options)
     if options["foreground"]:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
     from safelaunch.cli.start.start_remote import again  # noqa: PLC0415 - for hosts only
 
-    return again(plan, found.pointer, options)
+    return again(plan, earlier.pointer, options)

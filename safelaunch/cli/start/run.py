@@ -1,23 +1,18 @@
-"""`safelaunch run`: start a job here, or print what would be started."""
+"""`safelaunch run`: start a job on this machine, or print what would be started."""
 
-# ruff: noqa: PLC0415 - what starts a run: a dry-run must not pay for it
+# ruff: noqa: PLC0415 - what starts a run is not imported for a dry-run
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli.show_plan import resolve_target
 from safelaunch.errors import ConfigError
-from safelaunch.plan.build import make_plan, resume
-
-if TYPE_CHECKING:
-    from safelaunch.checks.quick import QuickChecks
-    from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Plan
+from safelaunch.plan.build import make_plan
 
 
 @click.command("run", cls=shared.LineCommand)
@@ -25,9 +20,11 @@ if TYPE_CHECKING:
 @shared.plan_options
 @click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
 @shared.start_options
-@click.option("--foreground", is_flag=True, help="For CI: stay, and stop the job when stopped.")
+@click.option(
+    "--foreground", is_flag=True, help="For CI: stay, and end the job when this command is stopped."
+)
 def command(job: tuple[str, ...], **options: Any) -> int:
-    """Start a job on this machine, under tmux where there is one.
+    """Start a job on this machine, in tmux where it is installed.
 
     \b
     safelaunch run --profile rtx5090 train.yaml
@@ -38,14 +35,8 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     flags = shared.read_flags(options)
     shared.check_target("run", files, line)
     if shared.is_print_only(options):
-
-        def plan_of(file: str) -> tuple[Resolved, Plan]:
-            resolved = resolve_target((file,), line, flags)
-            plan = make_plan(resolved)
-            # without a look at the run that it goes on from
-            return resolved, resume(plan) if shared.wants_resume(options) else plan
-
-        return shared.print_plans(files or ("",), plan_of, options)
+        targets = files or ("",)
+        return shared.print_plans(targets, lambda f: resolve_target((f,), line, flags), options)
     if options["project_root"]:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
@@ -54,24 +45,20 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     plan = make_plan(resolved)
     checks = None
     if not options["no_check"]:
-        checks = _start_checks(resolved, plan)
-    # while the machine is looked at
+        from safelaunch.checks import quick
+        from safelaunch.remote.hosts.probe_facts import active_python
+
+        checks = quick.start(resolved, plan, os.environ, active_python(os.environ))
+    # imported while the machine answers the checks
     from safelaunch.cli.start.start_local import start
 
     if shared.wants_resume(options):
         from safelaunch.runs.store import home
-        from safelaunch.start.resume import of_run
+        from safelaunch.start.resume import resume_run
 
-        plan = of_run(plan, home(os.environ), options["resume_from"])
+        plan = resume_run(plan, home(os.environ), options["resume_from"])
     if checks is not None:
         from safelaunch.cli.check.quick import report
 
         report(checks.results(), checks.context)
     return start(plan, options)
-
-
-def _start_checks(resolved: Resolved, plan: Plan) -> QuickChecks | None:
-    from safelaunch.checks import quick
-    from safelaunch.remote.hosts.probe_facts import active_python
-
-    return quick.start(resolved, plan, os.environ, active_python(os.environ))

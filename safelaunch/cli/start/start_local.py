@@ -1,4 +1,4 @@
-"""Starts a plan on this machine for `run`, behind the client or in the foreground."""
+"""Starts a plan on this machine for `run` and `rerun`, in the background or the foreground."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Plan
     from safelaunch.runtime.records import Process
 
-# what ends a command beside Ctrl-C; Windows has no SIGHUP
+# signals that end a command beside Ctrl-C; Windows has no SIGHUP
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -43,7 +43,7 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let TERM and HUP end a start as Ctrl-C does: cleaned up, not half made."""
+    """Let TERM and HUP end a start as Ctrl-C does: it cleans up."""
 
     def interrupt(signum: int, _frame: object) -> None:
         raise KeyboardInterrupt(signal.Signals(signum).name)
@@ -71,19 +71,15 @@ def _foreground(plan: Plan) -> int:
     started = local.start(plan, caller(os.environ), foreground=True)
     if started.supervisor is not None:
         supervisors.append(started.supervisor)
-        if signals:  # it came while the job was being started
+        if signals:  # one came while the job was being started
             processes.terminate(started.supervisor.pid, started.supervisor.start)
     say_notes(started)
     say(f"started {started.run.id} in the foreground")
     run = LocalRun(started.run)
     code = outcome(run, follow(run))
-    _settle(started.supervisor, started.recorder)
-    return 130 if signals and signals[0] == signal.SIGINT else code
-
-
-def _settle(*writers: Process | None) -> None:
-    """Wait until nothing of ours writes any more: what follows in CI may remove the directory."""
+    # until they have written all: the next step of CI may remove the directory
     deadline = time.monotonic() + 5
-    for writer in writers:
+    for writer in (started.supervisor, started.recorder):
         while writer and processes.is_alive(writer) and time.monotonic() < deadline:
             time.sleep(0.01)
+    return 130 if signals and signals[0] == signal.SIGINT else code

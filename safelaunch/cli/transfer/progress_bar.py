@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from safelaunch.cli.output import say
 from safelaunch.runtime.units import transfer_size
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ class Bar:
         if at.eta is not None:
             text += f", {at.eta:.0f} s left"
         self._write(text)
+
+    def say(self, message: str) -> None:
+        """Print a message in the place of the progress."""
+        self._write("")
+        say(message)
 
     def _write(self, text: str) -> None:
         if self._is_shown and (text or self._width):

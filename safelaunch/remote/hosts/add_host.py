@@ -48,9 +48,10 @@ def add_host(
         with update_file.lock(file.path):
             text, _ = file.planned()  # again: it may have been edited during the prompts
             if text is not None:
-                file.write(text)
+                update_file.write(file.path, text)
     except OSError as e:
-        raise ConfigError(f"cannot be written: {e.strerror}", where=file.shown) from e
+        message = f"cannot be written: {e.strerror}; the key is installed"
+        raise ConfigError(message, where=file.shown) from e
     state = f"is already in {file.shown}" if text is None else f"written to {file.shown}"
     say(f"{request.name}: {state}")
 

@@ -1,4 +1,4 @@
-"""Asks machines what checks want to know, and how the hosts of a job reach each other."""
+"""Asks machines the questions of checks, and how the hosts of a job reach each other."""
 
 # ruff: noqa: PLC0415 - what talks to hosts: a check of this machine does without its 30 ms
 
@@ -15,6 +15,7 @@ from safelaunch.errors import HostError, StartError, did_you_mean
 from safelaunch.hostfacts.saved import ProbeOptions
 from safelaunch.model import Slot
 from safelaunch.remote.hosts.probe_facts import probe_host, probe_local
+from safelaunch.remote.parallel import together
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _SHOWN = 5  # hosts that are named in a hint
 def ask(
     context: CheckContext, saved: SavedFacts, pool: HostPool | None, *, deep: bool = False
 ) -> list[HostReply | HostError]:
-    """Return what each machine answered, or why it did not; hosts are asked beside each other.
+    """Return what each machine answered, or why it did not; hosts are asked in parallel.
 
     Without a pool this machine is asked.
     """
@@ -52,8 +53,6 @@ def ask(
 
     if pool is None:
         return [ask_host(index) for index in range(len(context.hosts))]
-    from safelaunch.remote.parallel import together
-
     return together(ask_host, range(len(context.hosts)))
 
 
@@ -63,7 +62,7 @@ def add_hints(
     hosts_path: str | None,
     environ: Mapping[str, str],
 ) -> None:
-    """Let the error of a host that nobody knows say what makes it known. Raises ConfigError."""
+    """Give the error of an unknown host name a hint that helps. Raises ConfigError."""
     from safelaunch.ssh.errors import UnknownHostName
 
     for error in answers:
@@ -72,43 +71,42 @@ def add_hints(
 
 
 def _hint(name: str, home: str, hosts_path: str | None, environ: Mapping[str, str]) -> str:
-    """Return what to do about a host whose name leads nowhere. Raises ConfigError."""
-    from safelaunch.remote.session import known_hosts
+    """Return what to do about a host name without an address. Raises ConfigError."""
+    from safelaunch.remote.session import load_hosts
     from safelaunch.ssh.config import local_user, reader
 
-    hosts, user = known_hosts(home, hosts_path), local_user.current_user(environ)
+    hosts, user = load_hosts(home, hosts_path), local_user.current_user(environ)
     file = hosts_path or user.shown(os.path.join(home, hosts_file.FILE))
     host = hosts.machines.get(name)
     if host is not None:
         key = "ssh" if host.ssh else "address"
         return f"correct `{key}:` of `{name}` in {file}, or bring the VPN up that knows it"
-    known = dict.fromkeys((*hosts.machines, *hosts.groups, *reader.declared_hosts(user)))
+    names = dict.fromkeys((*hosts.machines, *hosts.groups, *reader.declared_hosts(user)))
     option = f" --hosts {quote(hosts_path)}" if hosts_path else ""
     added = f"`safelaunch hosts add {name} USER@ADDRESS{option}`"
-    near = did_you_mean(name, known)
+    near = did_you_mean(name, names)
     if near is not None:
         return f"{near} else {added}"
-    listed = ", ".join(list(known)[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-    start = f"known are {listed}; " if known else ""
+    listed = ", ".join(list(names)[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    start = f"known are {listed}; " if names else ""
     return f"{start}{added} says where it is; a VPN that knows the name may be down"
 
 
 def try_routes(context: CheckContext, pool: HostPool) -> RouteReport:
     """Try the network between the hosts of a job, as a start does. Raises HostError."""
-    from safelaunch.remote import machine, routes
-    from safelaunch.remote import start as remote
+    from safelaunch.remote import routes
+    from safelaunch.remote.host_pool import Machine
+    from safelaunch.remote.start import machine_report, request_report
     from safelaunch.start import preflight
 
-    machines = [machine.Machine(host.name, pool) for host in context.hosts]
-    first = context.hosts[0]
+    machines = [Machine(host.name, pool) for host in context.hosts]
+    first, job = context.hosts[0], context.job.name
     try:
-        asked = remote.ask_report(machines[0], first.interpreter, context.job.name)
-        report = remote.HostReport(asked.result()).machine
-        port = preflight.facts(first.plan, report, context.job.name)[Slot.PORT]
-        found = routes.find(machines, [host.entry.interface for host in context.hosts], int(port))
+        report = machine_report(request_report(machines[0], first.interpreter, job))
+        ways = routes.find(machines, int(preflight.facts(first.plan, report, job)[Slot.PORT]))
     except StartError as e:
         return RouteReport(e.message, e.hint or "")
-    return RouteReport(None, "", found.addresses, found.interfaces)
+    return RouteReport(None, "", ways.addresses, ways.interfaces)
 
 
 def shared_folders(context: CheckContext, pool: HostPool) -> dict[str, list[list[int]]]:
@@ -117,13 +115,10 @@ def shared_folders(context: CheckContext, pool: HostPool) -> dict[str, list[list
     Raises HostError.
     """
     from safelaunch.checks.project import outputs
-    from safelaunch.remote import shared_filesystem as remote
-    from safelaunch.remote.machine import Machine
+    from safelaunch.remote.host_pool import Machine
+    from safelaunch.remote.shared_filesystem import existing_groups
 
     machines = [Machine(host.name, pool) for host in context.hosts]
-    found = {}
-    for path in outputs.shared_folders(context):
-        groups = remote.seen(machines, [path] * len(machines))
-        if groups is not None:
-            found[path] = groups
-    return found
+    paths = outputs.shared_folders(context)
+    groups = [(path, existing_groups(machines, [path] * len(machines))) for path in paths]
+    return {path: indices for path, indices in groups if indices is not None}

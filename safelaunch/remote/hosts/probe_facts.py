@@ -1,4 +1,4 @@
-"""The facts of machines, asked here or over SSH. What was asked is saved."""
+"""The facts of machines, asked on this one or over SSH, and saved."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError, HostError, StartError
 from safelaunch.hostfacts import assemble
 from safelaunch.hostfacts.saved import with_age
+from safelaunch.remote.parallel import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from safelaunch.hostfacts.saved import ProbeOptions, SavedFacts
     from safelaunch.remote.host_pool import HostPool
 
-FRESH = 600.0  # seconds for which the facts of a host are not asked anew
+FRESH = 600.0  # seconds for which saved facts of a host are used
 
 
 class ProbeResult(NamedTuple):
@@ -31,9 +32,11 @@ class ProbeResult(NamedTuple):
 def probe_local(
     saved: SavedFacts, options: ProbeOptions, environ: Mapping[str, str], **request: Any
 ) -> ProbeResult:
-    """Ask this machine; `request` holds more words of the question. Raises StartError."""
+    """Probe this machine; `request` has further keys of the request. Raises StartError."""
     if sys.platform == "win32":
-        raise StartError("Windows tells no facts", hint="--host NAME asks a host")
+        raise StartError(
+            "facts of a Windows machine cannot be read", hint="--host NAME asks a host"
+        )
     from safelaunch.runtime.facts.probe import probe  # noqa: PLC0415 - subprocess: 10 ms
 
     python = options.python or active_python(environ)
@@ -47,7 +50,7 @@ def probe_local(
 def probe_host(
     pool: HostPool, saved: SavedFacts, host: str, options: ProbeOptions, **request: Any
 ) -> ProbeResult:
-    """Ask a host; `request` holds more words of the question. Raises HostError."""
+    """Probe a host; `request` has further keys of the request. Raises HostError."""
     session = pool.session(host)
     interpreter = session.host.interpreter
     python = options.python or (interpreter.path if interpreter else None)
@@ -74,12 +77,10 @@ def facts_of_hosts(
     *,
     refresh: bool,
 ) -> list[dict[str, Any] | HostError]:
-    """Return the facts of hosts with their age, or why there are none; asked beside each other.
+    """Return the facts of hosts with their age, or why there are none; asked in parallel.
 
     Raises ConfigError.
     """
-    from safelaunch.remote.parallel import together  # noqa: PLC0415 - for hosts only
-
     if hosts_file.LOCAL in hosts:
         raise ConfigError(
             f"`{hosts_file.LOCAL}` is this machine",

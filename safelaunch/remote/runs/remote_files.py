@@ -36,29 +36,22 @@ class RemoteFiles:
 
     def read(self, name: str, begin: int, length: int) -> bytes:
         """Return a part of a file; of the end of a log only that end travels."""
+        path, log = self._paths.get(name, name), _LOG.fullmatch(name)
         if begin == 0:
-            return self._head(name, length)
-        log = _LOG.fullmatch(name)
+            stream = self.agent.stream("send.small", files=[[path, length]])
+            return b"".join(contents for _, contents in blocks.unpack(stream))[:length]
         if log:
-            return self._log(log["which"], int(log["attempt"]), begin)[:length]
-        return self._rest(name, begin)[:length]
+            which = None if log["which"] == "combined" else log["which"]
+            words = {"which": which, "attempt": int(log["attempt"]), "position": begin}
+            stream = self.agent.stream("runs.log", **self._run, **words, brief=True)
+            return b"".join(piece[runs.AT.size :] for piece in stream)[:length]
+        return self._rest(path, begin)[:length]
 
-    def _head(self, name: str, length: int) -> bytes:
-        stream = self.agent.stream("send.small", files=[[self._paths.get(name, name), length]])
-        return b"".join(contents for _, contents in blocks.unpack(stream))[:length]
-
-    def _log(self, which: str, attempt: int, begin: int) -> bytes:
-        wanted = None if which == "combined" else which
-        request = {"which": wanted, "attempt": attempt, "position": begin, "brief": True}
-        pieces = self.agent.stream("runs.log", **self._run, **request)
-        return b"".join(piece[runs.AT.size :] for piece in pieces)
-
-    def _rest(self, name: str, begin: int) -> bytes:
-        path = self._paths.get(name, name)
-        known = self.agent.call("send.hashes", files=[[path, begin]])["hashes"][0]
-        if known is None:
+    def _rest(self, path: str, begin: int) -> bytes:
+        digest = self.agent.call("send.hashes", files=[[path, begin]])["hashes"][0]
+        if digest is None:
             return b""
-        stream = self.agent.stream("send.send", path=path, offset=begin, hash=known)
+        stream = self.agent.stream("send.send", path=path, offset=begin, hash=digest)
         offset = int(next(stream))
         pieces = (zlib.decompress(p[1:]) if p[:1] == blocks.DEFLATED else p[1:] for p in stream)
         return b"".join(map(bytes, pieces))[begin - offset :]

@@ -1,6 +1,6 @@
 """A run on hosts behind the same Protocol as a run of this machine.
 
-Its folder here is a mirror of what was seen there last; each question to a host renews it.
+Its folder on this machine mirrors what was seen last; each question to a host renews it.
 """
 
 # ruff: noqa: PLC0415 - what talks to hosts: listing and opening runs does without its 30 ms
@@ -9,30 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from safelaunch.errors import ConfigError
 from safelaunch.runs import combine_nodes, store
-from safelaunch.runs.access import MissingLogError, poll_until_over, with_attempt_lines
+from safelaunch.runs.access import MissingLogError, RunAccess, with_attempt_lines
 from safelaunch.runtime.agent import runs as agent_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from safelaunch.remote.host_pool import HostPool
-    from safelaunch.remote.session import Session
+    from safelaunch.remote.session import HostSession
     from safelaunch.runs.access import LogRequest
-    from safelaunch.runs.mirror import Place, Pointer
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
-    from safelaunch.runtime.records import Failure, Status, StatusSummary
+    from safelaunch.runtime.records import NodePlace, RemoteRecord, Status, StatusSummary
 
 
-class RemoteRun:
+class RemoteRun(RunAccess):
     """A run on hosts; `connect` returns the connections that a hosts file describes."""
 
+    poll_interval = 1.0
+
     def __init__(
-        self, record: Run, pointer: Pointer, connect: Callable[[str | None], HostPool]
+        self, record: Run, pointer: RemoteRecord, connect: Callable[[str | None], HostPool]
     ) -> None:
         self.record = record
-        self.id = record.id
         self.pointer = pointer
         self._connect = connect
 
@@ -41,11 +42,19 @@ class RemoteRun:
         """The connections to its hosts."""
         return self._connect(self.pointer.hosts_file)
 
-    def session(self, node: int) -> Session:
-        """Return the connection to a node's host. Raises HostError, ConfigError."""
-        return self.pool.session(self.pointer.place(node).host)
+    def place(self, node: int) -> NodePlace:
+        """Return the host and folder of a node. Raises ConfigError."""
+        for place in self.pointer.places:
+            if place.node == node:
+                return place
+        nodes = ", ".join(f"{place.node} ({place.host})" for place in self.pointer.places)
+        raise ConfigError(f"it has no node {node}", hint=f"nodes: {nodes}")
 
-    def places(self) -> tuple[Place, ...]:
+    def session(self, node: int) -> HostSession:
+        """Return the connection to a node's host. Raises HostError, ConfigError."""
+        return self.pool.session(self.place(node).host)
+
+    def places(self) -> Sequence[NodePlace]:
         """Return host and folder of each node."""
         return self.pointer.places
 
@@ -58,22 +67,16 @@ class RemoteRun:
     def last_status(self) -> Status:
         """Return the status as it was when last seen."""
         nodes = [
-            combine_nodes.Node(place.node, place.host, store.kept(self.record, place.node))
+            combine_nodes.NodeState(
+                place.node, place.host, store.last_status(self.record, place.node)
+            )
             for place in self.pointer.places
         ]
         return combine_nodes.status(nodes)
 
     def is_over(self, status: StatusSummary) -> bool:
-        """Whether nothing more will come; a host that does not answer may yet tell more."""
+        """Whether nothing more will come; a host that does not answer now may answer later."""
         return agent_runs.is_over(status) and status.state != "unknown"
-
-    def wait(
-        self,
-        timeout: float | None = None,
-        on_status: Callable[[Status], object] = lambda _: None,
-    ) -> Status:
-        """Wait until the run is over or `timeout` seconds have passed; return its status."""
-        return poll_until_over(self, 1.0, timeout, on_status)
 
     def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run on all its hosts; return its status, and whether it had ended before."""
@@ -82,29 +85,25 @@ class RemoteRun:
         had_ended = stop(self.pool, self.record, self.pointer, grace)
         return self.status(), had_ended
 
-    def failure(self, status: StatusSummary) -> Failure | None:
-        """Return why its last attempt failed; None where it did not."""
-        return store.failure(self.record, status)
-
     def attempts(self) -> list[int]:
         """Return the numbers of the attempts that had logs when last seen."""
-        return list((store.mirrored(self.record) or store.Mirror()).attempts)
+        return list(store.mirror_record(self.record).attempts)
 
     def ranks(self) -> dict[str, int]:
         """Return {rank: pid} of the newest start of each rank, as last seen."""
         ranks: dict[str, int] = {}
         for place in self.pointer.places:
-            ranks.update((store.mirrored(self.record, place.node) or store.Mirror()).ranks)
+            ranks.update(store.mirror_record(self.record, place.node).ranks)
         return {rank: ranks[rank] for rank in sorted(ranks, key=int)}
 
     def notes(self) -> list[str]:
-        """Return what the run's samples of CPU and GPU load said when last seen."""
-        return list((store.mirrored(self.record) or store.Mirror()).notes)
+        """Return what the run's samples of CPU and GPU load show, as last seen."""
+        return list(store.mirror_record(self.record).notes)
 
     def has_terminal(self, status: StatusSummary, node: int | None = None) -> bool:
         """Whether the terminal of a node was there to attach to when last seen."""
         del status
-        return (store.mirrored(self.record, node) or store.Mirror()).served
+        return store.mirror_record(self.record, node).served
 
     def log(
         self,
@@ -116,28 +115,23 @@ class RemoteRun:
         Of several nodes each line comes behind the name of its host.
         """
         del on_status
-        is_empty = True
-        for data in self._log(request):
-            is_empty = False
-            yield data
-        if is_empty and not request.follow:
-            status = self.status()
-            if status.state not in ("pending", "running"):
-                raise MissingLogError(f"{self.id} has no such log")
-
-    def _log(self, request: LogRequest) -> Iterator[bytes]:
         from safelaunch.remote.runs import stream_log
 
-        if len(self.pointer.places) > 1 and request.node is None:
-            return stream_log.merged_lines(self.pool, self.record, self.pointer, request)
-        node = self.pointer.places[0].node if request.node is None else request.node
-        place = self.pointer.place(node)
-        pieces = stream_log.pieces(self.pool, self.record, place, **request.to_json())
-        return with_attempt_lines(request.attempt, pieces)
+        if len(self.places()) > 1 and request.node is None:
+            log = stream_log.merged_lines(self.pool, self.record, self.pointer, request)
+        else:
+            place = self.places()[0] if request.node is None else self.place(request.node)
+            pieces = stream_log.pieces(self.pool, self.record, place, request)
+            log = with_attempt_lines(request.attempt, pieces)
+        is_empty = True
+        for data in log:
+            is_empty = False
+            yield data
+        if is_empty and not request.follow and self.status().state not in combine_nodes.LIVE:
+            raise MissingLogError(f"{self.id} has no such log")
 
     def files(self, node: int) -> NodeFiles:
         """Return the files of a node on its host. Raises HostError."""
         from safelaunch.remote.runs.remote_files import RemoteFiles
 
-        place = self.pointer.place(node)
-        return RemoteFiles(self.session(node).agent, self.id, node, place.run_dir)
+        return RemoteFiles(self.session(node).agent, self.id, node, self.place(node).run_dir)

@@ -6,7 +6,7 @@ import queue
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import Lost
@@ -19,63 +19,60 @@ if TYPE_CHECKING:
 
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.runs.access import LogRequest
-    from safelaunch.runs.mirror import Place, Pointer
     from safelaunch.runs.store import Run
+    from safelaunch.runtime.records import NodePlace, RemoteRecord
 
 READ_AHEAD = 64  # pieces of logs that are read before they are shown
 _LINE_END = re.compile(rb"(\r?\n|\r(?!\n|$))")  # a progress bar is a line too
 _FINAL_LINE_END = re.compile(rb"(\n)")
-_LONGEST_LINE = 1 << 16  # bytes of a line that are held back
+_LONGEST_LINE = 1 << 16  # bytes of a line that wait for its end
 
 
 def pieces(
-    pool: HostPool, run: Run, place: Place, **request: Any
+    pool: HostPool, run: Run, place: NodePlace, request: LogRequest
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield attempt, position behind it, and bytes of a node's log.
 
-    A connection that is lost is made again, and the log goes on where it was. Raises HostError
-    where that does not succeed.
+    A lost connection is made again, and the log resumes. Raises HostError where that fails.
     """
-    attempt, position = request.pop("attempt", None), request.pop("position", 0)
-    words = dict(request, id=run.id, node=place.node)
-    delays, is_started = iter(RETRY_DELAYS), bool(request.get("follow"))
+    words = {**request.to_json(), "id": run.id, "node": place.node, "position": 0}
+    delays, is_started = iter(RETRY_DELAYS), request.follow
     while True:
         try:
             session = pool.session(place.host)
-            pending = session.prefetched_logs.pop((run.id, place.node), None)
-            pending = pending or session.agent.ask(
-                "runs.log", **words, attempt=attempt, position=position
-            )
-            for piece in pending.pieces():
-                attempt, position = agent_runs.AT.unpack(piece[: agent_runs.AT.size])
-                words.pop("tail", None)
+            reply = session.prefetched_logs.pop((run.id, place.node), None)
+            reply = reply or session.agent.ask("runs.log", **words)
+            for piece in reply.pieces():
+                head, data = piece[: agent_runs.AT.size], piece[agent_runs.AT.size :]
+                attempt, position = agent_runs.AT.unpack(head)
+                words |= {"attempt": attempt, "position": position, "tail": None}
                 delays, is_started = iter(RETRY_DELAYS), True
-                if len(piece) > agent_runs.AT.size:
-                    yield attempt, position, piece[agent_runs.AT.size :]
+                if data:
+                    yield attempt, position, data
         except (Lost, Unreachable):  # noqa: PERF203 - each try is another connection
             pool.discard(place.host)
             delay = next(delays, None)
             if delay is None or not is_started or pool.is_closed:
                 raise
             if delay == RETRY_DELAYS[0]:
-                pool.say(f"[{place.host} does not answer; trying again]")
+                pool.report(f"[{place.host} does not answer; trying again]")
             time.sleep(delay)
         else:
             return
 
 
 def merged(
-    pool: HostPool, run: Run, pointer: Pointer, **request: Any
+    pool: HostPool, run: Run, pointer: RemoteRecord, request: LogRequest
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield node, attempt and bytes of the logs of all nodes, as they come.
 
-    A host that does not answer is left out, and said. Raises HostError where none does.
+    A host that does not answer is left out, with a message. Raises HostError where none does.
     """
-    arrived: queue.Queue[tuple[Place, int, bytes | HostError | None]] = queue.Queue(READ_AHEAD)
+    arrived: queue.Queue[tuple[NodePlace, int, bytes | HostError | None]] = queue.Queue(READ_AHEAD)
 
-    def read(place: Place) -> None:
+    def read(place: NodePlace) -> None:
         try:
-            for attempt, _, data in pieces(pool, run, place, **request):
+            for attempt, _, data in pieces(pool, run, place, request):
                 arrived.put((place, attempt, data))
             arrived.put((place, 0, None))
         except HostError as e:
@@ -94,11 +91,11 @@ def merged(
             lost += 1
             if lost == len(pointer.places):
                 raise data
-            pool.say(f"[the log of {place.host} is left out: {data.message}]")
+            pool.report(f"[the log of {place.host} is left out: {data.message}]")
 
 
 def merged_lines(
-    pool: HostPool, run: Run, pointer: Pointer, request: LogRequest
+    pool: HostPool, run: Run, pointer: RemoteRecord, request: LogRequest
 ) -> Iterator[bytes]:
     """Yield the lines of all nodes as they come, each behind the name of its host."""
     width = max(len(place.host) for place in pointer.places)
@@ -107,7 +104,7 @@ def merged_lines(
     attempts = dict.fromkeys(prefixes, request.attempt)
     line_end = _FINAL_LINE_END if request.final_lines else _LINE_END
     bar = None  # the node whose progress bar is the last line, if one is
-    for node, attempt, data in merged(pool, run, pointer, **request.to_json()):
+    for node, attempt, data in merged(pool, run, pointer, request):
         if attempt != attempts[node]:
             attempts[node] = attempt
             end = b"\n" if unfinished[node] else b""

@@ -194,14 +194,14 @@ def test_the_list_as_json_has_every_way_and_group(desk: Desk) -> None:
     assert shown["file"] == str(desk.file)
     assert shown["groups"] == {"lab": ["gpu1", "gpu2"]}
     assert shown["ssh_config"] == ["bastion"]
-    one, two, here = shown["hosts"]
-    assert [(way["user"], way["address"], way["port"]) for way in one["reached"]] == [
+    first, two, local = shown["hosts"]
+    assert [(way["user"], way["address"], way["port"]) for way in first["reached"]] == [
         ("me", "10.0.0.5", 22),
         ("me", "fe80::1", 2201),
     ]
-    assert (one["profile"], one["workdir"], one["groups"]) == ("rtx5090", "~/llm", ["lab"])
+    assert (first["profile"], first["workdir"], first["groups"]) == ("rtx5090", "~/llm", ["lab"])
     assert two["reached"][0]["jumps"] == ["jump@10.1.1.1"]
-    assert here["reached"] == []
+    assert local["reached"] == []
 
 
 def test_without_a_hosts_file_the_list_shows_how_to_add_one(desk: Desk) -> None:
@@ -293,8 +293,8 @@ def test_hosts_are_shown_in_order_and_an_unreachable_one_is_exit_4(
     desk: Desk, server: Sshd
 ) -> None:
     desk.knows(server)
-    gone = "  gone: {address: 127.0.0.1, port: 1}\n"
-    desk.hosts("hosts:\n" + gone + entry(server) + "groups: {all: [box, gone]}\n")
+    unreachable = "  gone: {address: 127.0.0.1, port: 1}\n"
+    desk.hosts("hosts:\n" + unreachable + entry(server) + "groups: {all: [box, gone]}\n")
     shown = desk.cli("test", "gone", "all", code=4)
     first, second = shown.stdout.index("gone: cannot be reached"), shown.stdout.index("box: can be")
     assert first < second
@@ -394,7 +394,7 @@ def test_missing_tools_are_shown_with_their_purpose(desk: Desk, tmp_path: Path) 
         desk.knows(server)
         desk.hosts("hosts:\n" + entry(server))
         shown = desk.cli("test", code=3).stdout
-        assert "fail  bash      there is none" in shown
+        assert "fail  bash      not found" in shown
         assert (
             "warn  tmux      `tmux` is not installed: everything but `safelaunch attach`" in shown
         )
@@ -414,8 +414,8 @@ def test_a_host_that_hangs_does_not_delay_the_others(
 ) -> None:
     with forced(tmp_path, "exec tail -f /dev/null;") as stuck:
         desk.knows(server)
-        known = desk.user / ".ssh" / "known_hosts"
-        known.write_text(known.read_text() + stuck.known_hosts.read_text())
+        known_hosts = desk.user / ".ssh" / "known_hosts"
+        known_hosts.write_text(known_hosts.read_text() + stuck.known_hosts.read_text())
         desk.hosts(
             "hosts:\n" + entry(stuck, "stuck", identity=str(stuck.key)) + entry(server, "box")
         )
@@ -432,7 +432,7 @@ def test_a_password_prompt_is_a_warning_with_the_remedy(desk: Desk, server: Sshd
     done = desk.type("test", answers=answers)
     assert done.code == 0, done.screen
     assert "one: can be used, " in done.screen
-    assert "warn  login     with a password, each time anew" in done.screen
+    assert "warn  login     with a password, asked each time" in done.screen
     assert "safelaunch hosts add two" in done.screen
     assert PASSWORD not in done.screen
 

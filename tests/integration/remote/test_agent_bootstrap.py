@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.workspace import DEADLINE
@@ -42,7 +42,7 @@ class Host:
         (self.path / name).write_text(program)
         (self.path / name).chmod(0o755)
 
-    def run(self, command: str) -> Host:
+    def run(self, command: str) -> Any:
         env = {**os.environ, "PATH": str(self.path), "SAFELAUNCH_HOME": self.home}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
@@ -90,11 +90,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Yield a host that has no Python but those of a test."""
     names = tuple(name for name in agent_bootstrap.PYTHONS if "/" not in name)
     monkeypatch.setattr(agent_bootstrap, "PYTHONS", names)
-    found = Host(tmp_path)
+    host_ = Host(tmp_path)
     try:
-        yield found
+        yield host_
     finally:
-        found.end()
+        host_.end()
 
 
 def start(host: Host, *pythons: str) -> str:
@@ -124,7 +124,7 @@ def test_what_was_found_is_said_where_none_will_do(host: Host) -> None:
     with pytest.raises(HostError) as caught:
         start(host)
     assert caught.value.message == (
-        "no python3 there that will do: python3 does not run (exit code 127); "
+        "no python3 there that works: python3 does not run (exit code 127); "
         f"Python 3.6 is too old ({sys.executable})"
     )
     assert "3.8 or newer" in str(caught.value.hint)
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_written_is_said(host: Host) -> None:
 
 
 def test_a_python_that_hangs_is_given_up(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_bootstrap, "PATIENCE", 0.3)
+    monkeypatch.setattr(agent_bootstrap, "TIMEOUT", 0.3)
     host.has("python3", "#!/bin/sh\nexec /bin/sleep 600\n")
     with pytest.raises(HostError, match=r"no Python there has answered within 0\.3 s"):
         start(host)

@@ -49,8 +49,8 @@ def test_a_command_waits_for_a_server_that_has_too_many_logins(place: Place) -> 
             assert other.recv(100).startswith(b"SSH-")
             listing = place.popen("ps", "--host", "box", "--json")
             assert listing.stderr is not None
-            said = listing.stderr.readline().decode()
+            line = listing.stderr.readline().decode()
         out, _ = listing.communicate(timeout=DEADLINE)
     for word in ("sshd restarting", "MaxStartups", "fail2ban", "attempt 2 of 4"):
-        assert word in said
+        assert word in line
     assert (listing.returncode, json.loads(out)["runs"]) == (0, [])

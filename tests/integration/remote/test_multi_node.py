@@ -65,8 +65,8 @@ together()
 @pytest.fixture(scope="module")
 def net() -> Iterator[Lan]:
     """Yield two machines on one network."""
-    with Lan(2, user="root") as found:
-        yield found
+    with Lan(2, user="root") as lan:
+        yield lan
 
 
 @pytest.fixture
@@ -170,13 +170,13 @@ def test_a_node_that_is_killed_stops_the_others(far: Place, net: Lan) -> None:
     await_both(net, run)
     net.hosts[1].stop()  # with all that runs there
     try:
-        found = stops(far, run)
-        told = far.cli("show", run).stdout
+        status = stops(far, run)
+        shown = far.cli("show", run).stdout
     finally:
         net.hosts[1].restart()
-    assert found["state"] == "failed"
-    assert "failure gpu2 does not answer" in said(told)
-    assert "then rank 0" in said(told)
+    assert status["state"] == "failed"
+    assert "failure gpu2 does not answer" in said(shown)
+    assert "then rank 0" in said(shown)
 
 
 def test_a_stop_ends_all_nodes(far: Place, net: Lan) -> None:
@@ -202,9 +202,9 @@ def test_a_node_that_is_stopped_there_stops_the_others(far: Place, net: Lan) -> 
     await_both(net, run)
     status = json.loads((second(net, run) / "status.json").read_text())
     net.hosts[1].run(f"kill -TERM {status['supervisor']['pid']}")
-    found = stops(far, run)
-    assert found["state"] == "stopped"
-    assert {node["host"]: node["state"] for node in found["nodes"]} == {
+    nodes = stops(far, run)
+    assert nodes["state"] == "stopped"
+    assert {node["host"]: node["state"] for node in nodes["nodes"]} == {
         "gpu1": "stopped",
         "gpu2": "stopped",
     }
@@ -300,8 +300,8 @@ def test_an_interrupted_start_leaves_nothing(far: Place, net: Lan, sent: signal.
     starts = far.popen("remote", *BOTH, job(far, FOREVER), start_new_session=True)
     wait_for(lambda: recorded(net)[0] - before[0], "start of the first node")
     starts.send_signal(sent)
-    _, told = starts.communicate(timeout=60)
-    assert starts.returncode == 130, told.decode()
+    _, stderr = starts.communicate(timeout=60)
+    assert starts.returncode == 130, stderr.decode()
     assert recorded(net) == before
     assert far.json("ps", "--all")["runs"] == []
     wait_for(lambda: not supervisors(net), "end of all supervisors")

@@ -63,9 +63,9 @@ def test_a_job_runs_there_and_its_log_comes_here(far: Place) -> None:
 def test_what_failed_there_is_told_here(far: Place) -> None:
     file = job(far, "def load():\n    raise ValueError('bad batch')\nload()\n")
     done = far.cli("remote", "--host", "gpu1", "--follow", file, code=1)
-    said = " ".join(done.stderr.split())
-    assert "ValueError: bad batch" in said
-    assert "far.py:2 in load" in said
+    stderr = " ".join(done.stderr.split())
+    assert "ValueError: bad batch" in stderr
+    assert "far.py:2 in load" in stderr
 
 
 def test_a_run_is_looked_at_and_stopped_by_its_id(far: Place) -> None:
@@ -153,13 +153,13 @@ def test_a_secret_reaches_the_job_and_no_file(far: Place, server: Sshd) -> None:
     program = "import os\nprint(len(os.environ['HF_TOKEN']))\n"
     file = job(far, program, env_from=["HF_TOKEN"])
     assert "13" in far.cli("remote", "--host", "gpu1", "-f", file).stdout
-    found = subprocess.run(
+    matches = subprocess.run(
         ["grep", "-rl", "hf_verysecret", str(server.home(USER)), str(far.home)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.stdout == ""
+    assert matches.stdout == ""
 
 
 def test_a_dry_run_asks_nobody(far: Place) -> None:
@@ -187,12 +187,12 @@ def test_the_only_job_file_of_a_folder_is_meant(far: Place) -> None:
 
 def read_until(fd: int, mark: bytes | None) -> bytes:
     """Read a terminal until a word comes, or to its end."""
-    seen, deadline = b"", time.monotonic() + DEADLINE
+    output, deadline = b"", time.monotonic() + DEADLINE
     with contextlib.suppress(OSError):  # EIO: the other side is gone
-        while (mark is None or mark not in seen) and time.monotonic() < deadline:
+        while (mark is None or mark not in output) and time.monotonic() < deadline:
             if select.select([fd], [], [], 0.2)[0]:
-                seen += os.read(fd, 4096)
-    return seen
+                output += os.read(fd, 4096)
+    return output
 
 
 @pytest.mark.tmux
@@ -203,9 +203,9 @@ def test_attach_is_a_terminal_of_the_pane(far: Place) -> None:
     if pid == 0:
         os.chdir(far.project)
         os.execvpe(CLI[0], [*CLI, "attach", run], far.env)  # noqa: S606
-    seen = read_until(fd, b"up")
+    screen = read_until(fd, b"up")
     os.write(fd, b"\x02d")  # Ctrl-B D
-    seen += read_until(fd, None)
+    screen += read_until(fd, None)
 
     def over() -> tuple[int, int] | None:
         found = os.waitpid(pid, os.WNOHANG)
@@ -213,7 +213,7 @@ def test_attach_is_a_terminal_of_the_pane(far: Place) -> None:
 
     _, code = wait_for(over, "end of attach")
     os.close(fd)  # not before: it would hang up on it
-    assert b"up" in seen
+    assert b"up" in screen
     assert os.waitstatus_to_exitcode(code) == 0
     assert state_of(far, run) == "running"
     far.cli("stop", run)
@@ -221,8 +221,8 @@ def test_attach_is_a_terminal_of_the_pane(far: Place) -> None:
 
 def test_a_file_goes_there_and_results_come_back(far: Place) -> None:
     far.write("model.bin", bytes(300_000))
-    there = far.cli("push", "model.bin", "--host", "gpu1").stdout.strip()
-    program = f"import os\nos.makedirs('out', exist_ok=True)\nn = os.path.getsize({there!r})\n"
+    target = far.cli("push", "model.bin", "--host", "gpu1").stdout.strip()
+    program = f"import os\nos.makedirs('out', exist_ok=True)\nn = os.path.getsize({target!r})\n"
     program += "open('out/size.txt', 'w').write(str(n))\n"
     run = start(far, job(far, program))
     far.cli("wait", run)

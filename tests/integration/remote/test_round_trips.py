@@ -66,8 +66,8 @@ def test_what_nobody_else_may_see_is_one_round_trip_more(connection: Connection)
 
 def test_the_files_of_the_agent_are_one_round_trip_more() -> None:
     with Sshd() as fresh, connect(fresh.target()) as connection, round_trips.counted() as counted:
-        asked = begin(connection).ask_first("start.look")
-        assert asked.result()["home"] == str(fresh.home())
+        reply = begin(connection).ask_first("start.look")
+        assert reply.result()["home"] == str(fresh.home())
         assert counted.count == 3
 
 
@@ -79,9 +79,9 @@ def test_what_is_asked_together_is_one_round_trip(connection: Connection, tmp_pa
     start_push(begin(connection), str(project), "~/work", cache=cache).finish()
     with round_trips.counted() as counted:
         agent = begin(connection)
-        seen = agent.ask_first("start.look")
+        report = agent.ask_first("start.look")
         sync = start_push(agent, str(project), "~/work", cache=cache)
-        home = seen.result()["home"]
+        home = report.result()["home"]
         assert sync.finish().target == f"{home}/work"
         assert counted.count == 2
         started = agent.ask("start.look")

@@ -27,22 +27,22 @@ def run(place: Place) -> Iterator[str]:
         reached = server.ssh_config("gpu1", server.users[-1])
         config.write_text(reached)
         file = place.job(FOREVER, name="far", python=None)
-        found = str(place.json("remote", "--host", "gpu1", file)["id"])
-        assert place.json("show", found)["state"] == "running"
+        run_id = str(place.json("remote", "--host", "gpu1", file)["id"])
+        assert place.json("show", run_id)["state"] == "running"
         config.write_text(reached.replace(f"Port {server.port}", "Port 1"))
-        yield found
+        yield run_id
         config.write_text(reached)
-        place.cli("stop", found)
+        place.cli("stop", run_id)
 
 
 def test_attach_says_that_the_host_does_not_answer(place: Place, run: str) -> None:
-    said = " ".join(place.cli("attach", run, code=4).stderr.split())
-    assert f"{run}: gpu1 does not answer: 127.0.0.1 port 1 refuses connections" in said
-    assert "when last seen" in said
-    assert "does not run" not in said
+    stderr = " ".join(place.cli("attach", run, code=4).stderr.split())
+    assert f"{run}: gpu1 does not answer: 127.0.0.1 port 1 refuses connections" in stderr
+    assert "when last seen" in stderr
+    assert "does not run" not in stderr
 
 
 def test_wait_does_not_say_that_it_still_runs(place: Place, run: str) -> None:
-    said = place.cli("wait", "--timeout", "0.1", run, code=1).stderr
-    assert f"{run}: not known to have ended" in said
-    assert "still running" not in said
+    stderr = place.cli("wait", "--timeout", "0.1", run, code=1).stderr
+    assert f"{run}: it may not have ended yet" in stderr
+    assert "still running" not in stderr

@@ -48,8 +48,8 @@ def cli(
 
 
 def shown(place: Place, *words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cli(place, *words, "--json").stdout)
-    return found
+    data: dict[str, Any] = json.loads(cli(place, *words, "--json").stdout)
+    return data
 
 
 def job(place: Place, program: str) -> str:
@@ -87,10 +87,10 @@ def test_attach_names_the_plain_ssh_command(far: Place) -> None:
     run = shown(far, "remote", "--host", "gpu1", job(far, program))["id"]
     terminal, stdin = pty.openpty()
     try:
-        said = cli(far, "attach", run, code=1, stdin=stdin).stderr
+        stderr = cli(far, "attach", run, code=1, stdin=stdin).stderr
     finally:
         os.close(stdin)
         os.close(terminal)
         cli(far, "stop", run)
-    assert "attach over SSH does not work on Windows" in said
-    assert "by hand: ssh -t gpu1 tmux -S /" in said
+    assert "attach over SSH does not work on Windows" in stderr
+    assert "by hand: ssh -t gpu1 tmux -S /" in stderr

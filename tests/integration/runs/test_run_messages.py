@@ -59,9 +59,9 @@ def test_a_suspected_hang_is_seen_everywhere_and_kept(place: Place) -> None:
     assert "running, hangs?" in place.cli("ps").stdout
     log = place.said(run, "[safelaunch] hang suspected: no output and no step for ")
     assert log.count("hang suspected") == 1
-    said = place.cli("show", run).stdout
-    assert "running, hang suspected" in said
-    assert " left" not in said
+    shown = place.cli("show", run).stdout
+    assert "running, hang suspected" in shown
+    assert " left" not in shown
     place.cli("stop", run)
     after = place.cli("show", run).stdout
     assert "suspected: no output and no step for" in after
@@ -90,8 +90,8 @@ def test_what_outlives_the_launcher_is_ended_with_a_word(place: Place) -> None:
 
 def test_a_training_whose_loss_was_nan_to_the_end_does_not_just_succeed(place: Place) -> None:
     losses = "for n in range(1, 9): print(f'step {n}/8 loss', 0.5 if n < 4 else float('nan'))\n"
-    said = " ".join(place.cli("run", "-f", place.job(losses)).stderr.split())
-    assert "loss was not finite" in said
+    stderr = " ".join(place.cli("run", "-f", place.job(losses)).stderr.split())
+    assert "loss was not finite" in stderr
     assert "not finite" in place.json("show")["warning"]
     assert place.cli("show").stdout.count("not finite") == 1
 
@@ -106,10 +106,10 @@ def test_a_loss_that_was_finite_at_the_end_brings_no_warning(place: Place, losse
 def test_many_ranks_are_not_all_named(place: Place) -> None:
     run = place.start(place.ranks(FOREVER, count=12))
     wait_for(lambda: len(place.json("show", run)["pids"].get("ranks", {})) == 12, "ranks")
-    said = " ".join(place.cli("show", run).stdout.split())
-    assert "rank 7 " in said
-    assert "rank 8 " not in said
-    assert "and 4 more ranks" in said
+    shown = " ".join(place.cli("show", run).stdout.split())
+    assert "rank 7 " in shown
+    assert "rank 8 " not in shown
+    assert "and 4 more ranks" in shown
 
 
 def test_the_screen_is_80_columns_wide(place: Place) -> None:

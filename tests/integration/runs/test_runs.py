@@ -43,14 +43,14 @@ def fake_runs(place: Place, *ids: str, state: str = "succeeded") -> None:
 
 
 def test_a_run_is_found_by_id_prefix_name_or_as_the_newest(place: Place) -> None:
-    one, two, other = (
+    first, two, other = (
         "one-20260101-000000-aaaa",
         "one-20260102-000000-bbbb",
         "other-20260101-120000-cccc",
     )
-    fake_runs(place, one, two, other)
-    for wanted, found in ((one, one), ("one", two), ("oth", other), ("one-20260101", one)):
-        assert place.json("show", wanted)["id"] == found
+    fake_runs(place, first, two, other)
+    for name, run in ((first, first), ("one", two), ("oth", other), ("one-20260101", first)):
+        assert place.json("show", name)["id"] == run
     assert place.json("show")["id"] == two
     ambiguous = place.cli("show", "o", code=2).stderr
     assert "`o` begins 3 runs" in ambiguous

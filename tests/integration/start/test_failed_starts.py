@@ -35,8 +35,8 @@ def test_a_failed_start_leaves_no_log_that_blocks_the_next_one(place: Place) -> 
     job = place.job(
         "print('x')", python=str(broken_supervisor(place.root, sys.executable)), log=LOG
     )
-    said = place.cli("run", job, code=2).stderr
-    assert "the supervisor did not start" in said
+    stderr = place.cli("run", job, code=2).stderr
+    assert "the supervisor did not start" in stderr
     assert not (place.project / "results").exists()
     assert os.listdir(place.home / "runs") == []
     (place.root / "broken").unlink()
@@ -54,8 +54,8 @@ def test_a_failed_start_on_a_host_leaves_no_log_that_blocks_the_next_one(
     python = broken_supervisor(home, "/usr/bin/python3" if sshd.ROOT else sys.executable)
     job = place.job("print('x')", python=str(python), log=LOG)
     far = home / "safelaunch" / "project"
-    said = place.cli("remote", "--host", "gpu1", job, code=2).stderr
-    assert "the supervisor did not start" in said
+    stderr = place.cli("remote", "--host", "gpu1", job, code=2).stderr
+    assert "the supervisor did not start" in stderr
     assert not (far / "results").exists()
     (home / "broken").unlink()
     done = place.cli("remote", "--host", "gpu1", "--follow", job)

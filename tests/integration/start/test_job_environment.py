@@ -35,10 +35,10 @@ def surroundings(place: Place, **options: Any) -> dict[str, Any]:
     """Return what a job sees of its surroundings."""
     run = place.start(place.job(SHOW), **options)
     assert place.ended(run)["state"] == "succeeded"
-    seen: dict[str, Any] = json.loads((place.logs(run) / "launcher.log").read_text())
+    values: dict[str, Any] = json.loads((place.logs(run) / "launcher.log").read_text())
     for name in ("SAFELAUNCH_RUN_ID", "SAFELAUNCH_NODE_DIR"):
-        seen["env"].pop(name)
-    return seen
+        values["env"].pop(name)
+    return values
 
 
 # -- what the job gets -----------------------------------------------------------------------------
@@ -53,8 +53,8 @@ def test_the_job_gets_its_callers_surroundings(
     place.env |= {"SAFELAUNCH_STRANGE": "1", "TMUX": "/tmp/x,1,0", "RANK": "7", "MINE": "ä\n'\""}
     for name in ("SHELL", "PS1"):  # bash drops an exported PS1 itself where it is not interactive
         place.env.pop(name, None)
-    seen = surroundings(place, umask=0o022)
-    env = seen["env"]
+    values = surroundings(place, umask=0o022)
+    env = values["env"]
     added = {"PYTHONUNBUFFERED", "OMP_NUM_THREADS", "PYTHONPATH", "SAFELAUNCH_ATTEMPT",
              "SAFELAUNCH_CAPTURE", "SAFELAUNCH_MAIN", "SAFELAUNCH_SINGLE", "SAFELAUNCH_SITE",
              "SPT_NOENV", "PWD", "OLDPWD", "SHLVL", "_", "PATH", "VIRTUAL_ENV"}  # fmt: skip
@@ -62,10 +62,10 @@ def test_the_job_gets_its_callers_surroundings(
     expected = {k: v for k, v in expected.items() if not k.startswith("SAFELAUNCH_")}
     assert {k: v for k, v in env.items() if k not in added} == expected
     assert env["PATH"].endswith(place.env["PATH"])
-    assert (seen["umask"], seen["cwd"]) == (0o022, str(place.project))
-    assert seen["stdin"] == "/dev/null"
-    assert seen["ignored"] == [13, 25]  # Python itself ignores PIPE and XFSZ; nothing is added
-    assert seen["fds"][:3] == [0, 1, 2]
+    assert (values["umask"], values["cwd"]) == (0o022, str(place.project))
+    assert values["stdin"] == "/dev/null"
+    assert values["ignored"] == [13, 25]  # Python itself ignores PIPE and XFSZ; nothing is added
+    assert values["fds"][:3] == [0, 1, 2]
 
 
 def test_secrets_reach_the_program_and_nothing_else(place: Place) -> None:
@@ -131,9 +131,11 @@ def test_a_run_with_more_ranks_than_descriptors_is_followed_whole(place: Place) 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     run, status = with_few_descriptors(place, hard)
     assert (status["state"], status.get("warning")) == ("succeeded", None)
-    said = place.said(run, "end").splitlines()
-    assert sum(line.endswith(f"] up 32 {hard}") for line in said) == 24  # the job has its own limit
-    assert sum(line.endswith("] end") for line in said) == 24
+    lines = place.said(run, "end").splitlines()
+    assert (
+        sum(line.endswith(f"] up 32 {hard}") for line in lines) == 24
+    )  # the job has its own limit
+    assert sum(line.endswith("] end") for line in lines) == 24
 
 
 def test_a_supervisor_that_may_not_have_more_descriptors_still_ends_its_run(place: Place) -> None:
@@ -243,12 +245,12 @@ def test_interrupting_a_follower_in_a_terminal_leaves_the_job(place: Place) -> N
 
 def read_until(fd: int, wanted: bytes) -> bytes:
     """Read a terminal until it has shown something."""
-    seen, deadline = b"", time.monotonic() + DEADLINE
-    while wanted not in seen and time.monotonic() < deadline:
+    output, deadline = b"", time.monotonic() + DEADLINE
+    while wanted not in output and time.monotonic() < deadline:
         if select.select([fd], [], [], 0.1)[0]:
             try:
-                seen += os.read(fd, 4096)
+                output += os.read(fd, 4096)
             except OSError:
                 break
-    assert wanted in seen, seen
-    return seen
+    assert wanted in output, output
+    return output

@@ -1,4 +1,4 @@
-"""A run from Python: started, followed and judged without the command line."""
+"""A run from Python: started, followed and its end read without the command line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from support.ssh import sshd
 from support.workspace import DEADLINE
 
 if TYPE_CHECKING:
+    from support.ssh.sshd import Sshd
     from support.workspace import Place
 
 WATCH = """
@@ -31,9 +34,25 @@ print(json.dumps({
 """
 
 
-def watch(place: Place) -> dict[str, Any]:
+START_REMOTE = """
+import json, sys
+from safelaunch import api
+
+with api.catalog() as runs:
+    run = api.start_remote(runs, "job.yaml", hosts=["gpu1"], sets=["args=[3]"])
+    log = b"".join(run.log(api.LogRequest(follow=True))).decode()
+    status = run.wait(timeout=60)
+    print(json.dumps({
+        "log": log, "state": status.state, "hosts": [place.host for place in run.places()],
+        "same": runs.find("job").id == run.id,
+        "modules": [name for name in sys.modules if name.startswith(("safelaunch.cli", "click"))],
+    }))
+"""
+
+
+def watch(place: Place, program: str = WATCH) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", WATCH],
+        [sys.executable, "-c", program],
         cwd=place.project, env=place.env, capture_output=True, text=True, timeout=DEADLINE,
         check=False,
     )  # fmt: skip
@@ -52,8 +71,20 @@ def test_a_run_is_started_and_its_log_read_without_the_command_line(place: Place
     assert result["id"] == result["same"]
 
 
-def test_why_a_run_failed_is_told_without_the_command_line(place: Place) -> None:
+def test_why_a_run_failed_is_shown_without_the_command_line(place: Place) -> None:
     place.job("raise ValueError('bad batch 17')\n")
     result = watch(place)
     assert (result["state"], result["failure"]) == ("failed", "ValueError: bad batch 17")
     assert "bad batch 17" in result["log"]
+
+
+@pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
+def test_a_run_on_a_host_is_started_and_watched_without_the_command_line(
+    place: Place, server: Sshd
+) -> None:
+    place.ssh_config(server.ssh_config("gpu1", "alice" if sshd.ROOT else None))
+    place.job("import sys\nprint('step', sys.argv[1])\n", python=None)
+    result = watch(place, START_REMOTE)
+    assert result["modules"] == []
+    assert (result["log"], result["state"]) == ("step 3\n", "succeeded")
+    assert (result["hosts"], result["same"]) == (["gpu1"], True)

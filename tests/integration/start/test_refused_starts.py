@@ -41,9 +41,9 @@ def test_a_bad_interpreter_is_named(place: Place) -> None:
         (str(plain), "is not executable"),
         (str(listed), "does not work: hello"),
     ):
-        said = refused(place, place.job("", python=path))
-        assert path in said
-        assert what in said
+        stderr = refused(place, place.job("", python=path))
+        assert path in stderr
+        assert what in stderr
 
 
 def test_an_executable_that_is_no_program_is_named(place: Place) -> None:
@@ -54,15 +54,15 @@ def test_an_executable_that_is_no_program_is_named(place: Place) -> None:
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
 def test_an_interpreter_that_is_too_old_is_named(place: Place, version: str) -> None:
-    said = refused(place, place.job("", python=interpreter(version)))
-    assert f"is Python {version}." in said
-    assert "3.8 or newer is needed" in said
+    stderr = refused(place, place.job("", python=interpreter(version)))
+    assert f"is Python {version}." in stderr
+    assert "3.8 or newer is needed" in stderr
 
 
 def test_a_secret_that_is_not_set_is_named(place: Place) -> None:
-    said = refused(place, place.job("", env_from=["NOT_SET_HERE"]))
-    assert "NOT_SET_HERE" in said
-    assert "export NOT_SET_HERE=" in said
+    stderr = refused(place, place.job("", env_from=["NOT_SET_HERE"]))
+    assert "NOT_SET_HERE" in stderr
+    assert "export NOT_SET_HERE=" in stderr
 
 
 def test_a_workdir_that_does_not_exist_is_named(place: Place) -> None:
@@ -163,10 +163,10 @@ def test_a_read_only_home_is_named(place: Place) -> None:
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounts are not allowed here")
     try:
-        said = place.cli("run", place.job(""), code=2).stderr
+        stderr = place.cli("run", place.job(""), code=2).stderr
     finally:
         subprocess.run(["umount", str(place.home)], check=True)
-    assert "Read-only file system" in said
+    assert "Read-only file system" in stderr
 
 
 # -- a full disk -----------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ def fill(place: Place, leave: int = 0) -> None:
 @pytest.mark.parametrize("leave", [0, 16384, 65536])
 def test_a_start_on_a_full_disk_leaves_nothing(small: Place, leave: int) -> None:
     fill(small, leave)
-    said = refused(small, small.job(FOREVER))
-    assert "No space left" in said or "no space left" in said
+    stderr = refused(small, small.job(FOREVER))
+    assert "No space left" in stderr or "no space left" in stderr
     assert small.known.keys() == set()
 
 

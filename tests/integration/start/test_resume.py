@@ -21,8 +21,8 @@ ARGS = {"per_device_train_batch_size": 8}
 
 
 def run_json(place: Place, run: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((place.node(run) / "run.json").read_text())
-    return found
+    record: dict[str, Any] = json.loads((place.node(run) / "run.json").read_text())
+    return record
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def test_a_resume_of_another_experiment_is_refused_with_the_differences(
 ) -> None:
     changed = {**ARGS, "per_device_train_batch_size": 16, "num_generations": 4}
     place.job(FAIL, args=changed, recovery=RECOVERY)
-    said = place.cli("run", "--resume", "job.yaml", code=3).stderr
-    assert said.splitlines()[:3] == [
+    stderr = place.cli("run", "--resume", "job.yaml", code=3).stderr
+    assert stderr.splitlines()[:3] == [
         f"error: this job is not the one that {failed} ran (was -> is)",
         "  per_device_train_batch_size: 8 -> 16",
         "  num_generations: not given -> 4",
@@ -75,8 +75,8 @@ def test_an_argument_that_does_not_count_may_change(place: Place, failed: str) -
 def test_a_run_that_lives_is_not_resumed(place: Place) -> None:
     job = place.job("import time\ntime.sleep(600)\n", recovery=RECOVERY)
     run = place.start(job)
-    said = place.cli("run", "--resume", job, code=3).stderr
-    assert said == (f"error: {run} has not ended\nhint: end it first: safelaunch stop {run}\n")
+    stderr = place.cli("run", "--resume", job, code=3).stderr
+    assert stderr == (f"error: {run} has not ended\nhint: end it first: safelaunch stop {run}\n")
 
 
 def test_a_lost_run_without_processes_is_resumed(place: Place, failed: str) -> None:
@@ -93,13 +93,13 @@ def test_a_lost_run_without_processes_is_resumed(place: Place, failed: str) -> N
 
 def test_a_resume_without_an_earlier_run_says_so(place: Place) -> None:
     job = place.job(SAY, recovery=RECOVERY)
-    said = place.cli("run", "--resume", job, code=2).stderr
-    assert said == ("error: no run of `job` to go on from\nhint: start it without --resume\n")
+    stderr = place.cli("run", "--resume", job, code=2).stderr
+    assert stderr == ("error: no run of `job` to resume\nhint: start it without --resume\n")
 
 
 def test_a_resume_of_a_job_that_does_not_say_how_is_refused(place: Place) -> None:
-    said = place.cli("run", "--resume", place.job(SAY), code=2).stderr
-    assert "does not say how it resumes" in said
+    stderr = place.cli("run", "--resume", place.job(SAY), code=2).stderr
+    assert "does not say how it resumes" in stderr
 
 
 def test_a_dry_run_shows_a_resume_without_a_look_at_the_runs(place: Place) -> None:
@@ -127,9 +127,9 @@ def test_bad_supervision_starts_nothing(keys: dict[str, Any], place: Place) -> N
 
 def test_the_supervisor_is_told_what_it_needs(place: Place) -> None:
     run = place.start(place.job(SAY, pythonpath=["lib"], args=ARGS, recovery=RECOVERY))
-    told = run_json(place, run)
+    record = run_json(place, run)
     assert {
-        key: told[key]
+        key: record[key]
         for key in ("cwd", "roots", "single", "capture", "smoke", "success", "gpus", "fingerprint")
     } == {
         "cwd": str(place.project),

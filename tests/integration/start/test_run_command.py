@@ -93,10 +93,10 @@ def test_interrupting_a_follower_leaves_the_job_running(place: Place) -> None:
     assert client.stdout is not None
     assert client.stdout.readline() == b"up\n"
     interrupt(client)
-    _, said = client.communicate(timeout=DEADLINE)
+    _, stderr = client.communicate(timeout=DEADLINE)
     assert client.returncode == 130
     run = place.json("show")["id"]
-    assert f"{run} keeps running" in said.decode()
+    assert f"{run} keeps running" in stderr.decode()
     assert place.status(run)["state"] == "running"
 
 

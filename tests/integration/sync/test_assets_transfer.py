@@ -11,7 +11,8 @@ from integration.sync.test_push_pull import Box, Counting
 
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
 from safelaunch.model import Origin, Placed, Slot, text
-from safelaunch.remote.assets import bring, everywhere
+from safelaunch.remote.assets import push_assets
+from safelaunch.start.preflight import check_assets
 from safelaunch.sync.push import push_file
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from support.workspace import Place
 
+    from safelaunch.sync.push import Summary
     from safelaunch.sync.transfer_progress import TransferProgress
 
 MIB = 1 << 20
@@ -28,13 +30,13 @@ SAYS = "import sys, os\nprint(sys.argv[1:], os.environ.get('DATA'), flush=True)\
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
-    found = Box(tmp_path)
-    found.env["HOME"] = str(tmp_path / "far")
+    box = Box(tmp_path)
+    box.env["HOME"] = str(tmp_path / "far")
     (tmp_path / "far").mkdir()
     try:
-        yield found
+        yield box
     finally:
-        found.close()
+        box.close()
 
 
 def asset(box: Box, name: str, place: str | None = None) -> Placed:
@@ -51,10 +53,30 @@ def model(box: Box) -> Placed:
     return asset(box, "models/Qwen")
 
 
+class Node(NamedTuple):
+    """The part of a NodePlan that matters for assets."""
+
+    assets: tuple[Placed, ...]
+
+
+class Connected(NamedTuple):
+    """A connected host."""
+
+    name: str
+    agent: Counting
+
+
+def push(agent: Counting, assets: list[Placed], **options: Any) -> list[Summary]:
+    """Return the summary of each asset that is sent to one host."""
+    machines: Any = [Connected("box", agent)]
+    nodes: Any = [Node(tuple(assets))]
+    return [summary for _, summary in push_assets(machines, nodes, **options)]
+
+
 def test_a_folder_and_a_file_arrive_whole(box: Box) -> None:
     box.write("c4.bin", os.urandom(2 * MIB))
     base, data = model(box), asset(box, "c4.bin", str(box.target / "data" / "c4.bin"))
-    brought, sent = bring(box.agent(), [base, data], cache=box.cache)
+    brought, sent = push(box.agent(), [base, data], cache=box.cache)
     for name in ("config.json", ".gitignore", "model.safetensors"):
         there = f"{base.place}/{name}"
         with open(there, "rb") as a, open(f"{base.path}/{name}", "rb") as b:
@@ -69,9 +91,9 @@ def test_what_is_there_is_not_sent_again(box: Box) -> None:
     box.write("a.bin", b"a" * MIB)
     box.write("b.bin", b"b" * MIB)
     both = [model(box), asset(box, "a.bin"), asset(box, "b.bin")]
-    assert [s.sent for s in bring(box.agent(), both, cache=box.cache)] == [3, 1, 1]
+    assert [s.sent for s in push(box.agent(), both, cache=box.cache)] == [3, 1, 1]
     agent = box.agent()
-    again = bring(agent, both, cache=box.cache)
+    again = push(agent, both, cache=box.cache)
     assert [s.sent for s in again] == [0, 0, 0]
     assert agent.sent < MIB / 10
     assert "up to date" in again[1].lines("gpu1")[0]
@@ -81,27 +103,14 @@ def test_what_is_there_is_not_sent_again(box: Box) -> None:
 def test_what_was_pushed_is_not_sent_again(box: Box) -> None:
     base = model(box)
     push_file(box.agent(), base.path, str(base.place), cache=box.cache)
-    (brought,) = bring(box.agent(), [base], cache=box.cache)
+    (brought,) = push(box.agent(), [base], cache=box.cache)
     assert brought.sent == 0
 
 
 def test_one_place_of_two_names_is_brought_once(box: Box) -> None:
     base = model(box)
     twice = [base, Placed("tokenizer", base.path, base.place, base.origin)]
-    assert len(bring(box.agent(), twice)) == 1
-
-
-class Node(NamedTuple):
-    """What a plan says of a node, as far as it counts here."""
-
-    assets: tuple[Placed, ...]
-
-
-class Connected(NamedTuple):
-    """A machine as a start knows it."""
-
-    name: str
-    agent: Counting
+    assert len(push(box.agent(), twice)) == 1
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -110,9 +119,9 @@ def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: Box, shared:
     other = base if shared else replace(base, place=f"{box.target}/other/Qwen")
     nodes: Any = [Node((base, base)), Node((other, other))]
     machines: Any = [Connected("a", box.agent()), Connected("b", box.agent())]
-    found = everywhere(machines, nodes, cache=box.cache)
-    told = [(hosts, summary.sent) for hosts, summary in found]
-    assert told == ([("a, b", 3)] if shared else [("a", 3), ("b", 3)])
+    summaries = push_assets(machines, nodes, cache=box.cache)
+    sent = [(hosts, summary.sent) for hosts, summary in summaries]
+    assert sent == ([("a, b", 3)] if shared else [("a", 3), ("b", 3)])
     for place in {str(base.place), other.place}:
         folder = os.path.dirname(str(place))
         assert os.listdir(folder) == ["Qwen"]
@@ -125,16 +134,16 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
     agent = box.agent()
     agent.cut_after = 24 * MIB
     with pytest.raises(HostError, match="lost"):
-        bring(agent, [big], cache=box.cache)
+        push(agent, [big], cache=box.cache)
     assert not os.path.exists(str(big.place))
-    told: list[TransferProgress] = []
+    shown: list[TransferProgress] = []
     agent = box.agent()
-    bring(agent, [big], cache=box.cache, progress=told.append)
+    push(agent, [big], cache=box.cache, progress=shown.append)
     with open(str(big.place), "rb") as file:
         assert file.read() == (box.project / "big.bin").read_bytes()
     assert agent.sent < 40 * MIB
-    assert told[-1].activity == "big to box: sending"
-    assert told[-1].done == told[-1].total
+    assert shown[-1].activity == "big to box: sending"
+    assert shown[-1].done == shown[-1].total
 
 
 def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> None:
@@ -144,28 +153,26 @@ def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> 
     with open(str(data.place), "wb") as file:
         file.write(b"theirs")
     with pytest.raises(Refused, match="not overwritten"):
-        bring(box.agent(), [data])
-    bring(box.agent(), [data], force=True)
+        push(box.agent(), [data])
+    push(box.agent(), [data], force=True)
     with open(str(data.place), "rb") as file:
         assert file.read() == b"new"
 
 
 def test_files_that_an_asset_no_longer_has_are_told(box: Box) -> None:
     base = model(box)
-    bring(box.agent(), [base], cache=box.cache)
+    push(box.agent(), [base], cache=box.cache)
     (box.project / "models/Qwen/config.json").unlink()
-    (brought,) = bring(box.agent(), [base], cache=box.cache)
+    (brought,) = push(box.agent(), [base], cache=box.cache)
     assert "note: Qwen: still there, and no longer part of it: 1 file" in " ".join(
         brought.lines("gpu1")
     )
 
 
-def test_a_missing_asset_is_refused_before_anything_is_sent(box: Box) -> None:
-    agent = box.agent()
+def test_a_missing_asset_is_refused(box: Box) -> None:
     with pytest.raises(ConfigError, match=r"job.yaml:5:9: the asset `gone` is not there") as raised:
-        bring(agent, [model(box), asset(box, "gone.bin")])
+        check_assets([model(box), asset(box, "gone.bin")])
     assert raised.value.where == "job.yaml:5:9"
-    assert agent.asked == []
 
 
 def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
@@ -173,13 +180,13 @@ def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
     box.target.parent.mkdir(parents=True)
     box.target.write_text("a file")
     with pytest.raises(HostError) as raised:
-        bring(box.agent(), [asset(box, "c4.bin", f"{box.target}/c4.bin")])
+        push(box.agent(), [asset(box, "c4.bin", f"{box.target}/c4.bin")])
     assert "`c4: {path: ..., to: ...}`" in str(raised.value.hint)
 
 
 def test_a_plan_without_the_host_s_home_is_not_brought(box: Box) -> None:
     with pytest.raises(StartError, match="home folder"):
-        bring(box.agent(), [Placed("a", str(box.project), text(Slot.HOME, "/safelaunch/assets/a"))])
+        push(box.agent(), [Placed("a", str(box.project), text(Slot.HOME, "/safelaunch/assets/a"))])
 
 
 def test_a_job_here_gets_the_paths_of_its_assets(place: Place) -> None:

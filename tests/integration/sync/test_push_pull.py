@@ -63,9 +63,9 @@ class Counting(Agent):
             self.sent += count or 0
             view = view[count:]
 
-    def _ask(self, verb: str, data: Any, request: dict[str, Any]) -> None:
+    def _send_request(self, verb: str, data: Any, request: dict[str, Any]) -> None:
         self.asked.append(verb)
-        super()._ask(verb, data, request)
+        super()._send_request(verb, data, request)
 
 
 class Box:

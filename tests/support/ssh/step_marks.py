@@ -1,4 +1,4 @@
-"""The real command line, which tells how far it is: FD, then the words of a command.
+"""The real command line, which marks how far it is: FD, then the words of a command.
 
 Each mark goes to the socket FD, and the command waits until it has been noted. For measuring only.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.main import main
 from safelaunch.remote import agent_bootstrap
-from safelaunch.remote.agent_client import Agent, Pending
+from safelaunch.remote.agent_client import Agent, PendingReply
 from safelaunch.ssh import connection, handshake
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def mark(name: str) -> None:
-    """Tell, and wait until it is noted."""
+    """Send a mark, and wait until it is noted."""
     out = socket.socket(fileno=NUMBER)
     out.sendall(name.encode() + b"\n")
     out.recv(1)
@@ -27,32 +27,32 @@ def mark(name: str) -> None:
 
 
 def marked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that tells when it is done."""
+    """Return a function that sends a mark when it is done."""
 
     def call(*words: Any, **options: Any) -> Any:
-        found = function(*words, **options)
+        result = function(*words, **options)
         mark(name)
-        return found
+        return result
 
     return call
 
 
 class Marked(Agent):
-    """An agent's client that tells of each request and of each answer."""
+    """An agent's client that marks each request and each answer."""
 
-    def ask(self, verb: str, data: Any = None, **request: Any) -> Pending:
-        """Ask, and tell before it and when the answer is there."""
+    def ask(self, verb: str, data: Any = None, **request: Any) -> PendingReply:
+        """Ask, with a mark before it and one behind the answer."""
         mark(f"before {verb}")
         return self._marked(verb, super().ask(verb, data, **request))
 
-    def ask_first(self, verb: str, **request: Any) -> Pending:
-        """As `ask`."""
+    def ask_first(self, verb: str, **request: Any) -> PendingReply:
+        """Ask as `ask` does, in the first command."""
         mark(f"before {verb}")
         return self._marked(verb, super().ask_first(verb, **request))
 
-    def _marked(self, verb: str, pending: Pending) -> Pending:
-        vars(pending)["result"] = marked(f"behind {verb}", pending.result)
-        return pending
+    def _marked(self, verb: str, reply: PendingReply) -> PendingReply:
+        vars(reply)["result"] = marked(f"behind {verb}", reply.result)
+        return reply
 
 
 if __name__ == "__main__":

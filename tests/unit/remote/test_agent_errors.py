@@ -6,15 +6,15 @@ from safelaunch.remote.agent_client import AgentError
 
 
 def test_what_nobody_has_foreseen_there_is_an_internal_error() -> None:
-    told = {"kind": "KeyError", "message": "'x'", "traceback": "Traceback ...\n"}
-    error = AgentError(told, "gpu1")
+    answer = {"kind": "KeyError", "message": "'x'", "traceback": "Traceback ...\n"}
+    error = AgentError(answer, "gpu1")
     assert str(error) == "gpu1: unexpected KeyError in the agent there: 'x'"
     assert (error.exit_code, error.details, error.hint) == (5, "Traceback ...\n", None)
 
 
 def test_a_start_that_failed_there_is_told_as_it_is() -> None:
-    told = {"kind": "StartFailed", "message": "tmux did not start", "traceback": "Traceback"}
-    error = AgentError(told, "gpu1")
+    answer = {"kind": "StartFailed", "message": "tmux did not start", "traceback": "Traceback"}
+    error = AgentError(answer, "gpu1")
     assert (str(error), error.exit_code) == ("gpu1: tmux did not start", 4)
     assert error.details is None
 

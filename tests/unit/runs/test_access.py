@@ -37,18 +37,18 @@ def test_a_log_that_is_not_there_is_an_error(run: LocalRun, request_: LogRequest
 
 
 def test_waiting_for_a_run_that_is_over_asks_once(run: LocalRun) -> None:
-    seen: list[Status] = []
-    assert run.wait(on_status=seen.append).state == "failed"
-    assert seen == []
+    statuses: list[Status] = []
+    assert run.wait(on_status=statuses.append).state == "failed"
+    assert statuses == []
 
 
 def test_waiting_gives_up_at_its_time(tmp_path: Path) -> None:
     (tmp_path / "new" / "node-0").mkdir(parents=True)  # a start that has only begun
     run = LocalRun(Run("new", str(tmp_path / "new")))
-    seen: list[Status] = []
-    status = run.wait(timeout=0.0, on_status=seen.append)
+    statuses: list[Status] = []
+    status = run.wait(timeout=0.0, on_status=statuses.append)
     assert not run.is_over(status)
-    assert seen[-1] == status
+    assert statuses[-1] == status
 
 
 def test_a_stopped_or_failed_run_had_ended_before_a_stop(run: LocalRun) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from safelaunch.runs import combine_nodes
-from safelaunch.runs.combine_nodes import Node, NodeFailure
+from safelaunch.runs.combine_nodes import NodeFailure, NodeState
 from safelaunch.runtime.records import Failure, Status
 
 
-def node(number: int, state: str, **more: object) -> Node:
-    return Node(number, f"gpu{number + 1}", Status.from_json({"state": state, **more}))
+def node(number: int, state: str, **more: object) -> NodeState:
+    return NodeState(number, f"gpu{number + 1}", Status.from_json({"state": state, **more}))
 
 
 def attempt(name: str) -> list[dict[str, str]]:
@@ -35,27 +35,27 @@ def attempt(name: str) -> list[dict[str, str]]:
     ],
 )
 def test_the_state_of_all(states: tuple[str, str], whole: str) -> None:
-    found = combine_nodes.status([node(number, state) for number, state in enumerate(states)])
-    assert found.state == whole
-    assert [one.state for one in found.nodes] == list(states)
+    status = combine_nodes.status([node(number, state) for number, state in enumerate(states)])
+    assert status.state == whole
+    assert [each.state for each in status.nodes] == list(states)
 
 
 def test_while_one_runs_the_failure_of_the_other_is_told() -> None:
-    found = combine_nodes.status([node(0, "running"), node(1, "failed", exit_code=1)])
-    assert found.exit_code is None
-    assert found.reason == "gpu2 (node 1): failed"
+    whole = combine_nodes.status([node(0, "running"), node(1, "failed", exit_code=1)])
+    assert whole.exit_code is None
+    assert whole.reason == "gpu2 (node 1): failed"
 
 
 def test_a_node_that_missed_a_stopped_one_has_not_failed_the_run() -> None:
     followed = node(0, "failed", attempts=attempt("peer-lost"))
-    asked = node(1, "stopped", stopped_by="SIGTERM")
-    assert combine_nodes.status([followed, asked]).state == "stopped"
+    stopped = node(1, "stopped", stopped_by="SIGTERM")
+    assert combine_nodes.status([followed, stopped]).state == "stopped"
 
 
 def test_a_node_of_its_own_failure_has_failed_the_run() -> None:
     own = node(0, "failed", attempts=attempt("cuda-oom"))
-    asked = node(1, "stopped", stopped_by="SIGTERM")
-    assert combine_nodes.status([own, asked]).state == "failed"
+    stopped = node(1, "stopped", stopped_by="SIGTERM")
+    assert combine_nodes.status([own, stopped]).state == "failed"
 
 
 def test_one_node_is_told_as_it_is() -> None:
@@ -66,41 +66,41 @@ def test_one_node_is_told_as_it_is() -> None:
 
 
 def test_warnings_have_the_names_of_their_hosts() -> None:
-    found = combine_nodes.status(
+    whole = combine_nodes.status(
         [node(0, "running"), node(1, "running", warning="the disk is full")]
     )
-    assert found.warning == "gpu2 (node 1): the disk is full"
+    assert whole.warning == "gpu2 (node 1): the disk is full"
 
 
 def failed(number: int, role: str, at: float, ahead: float = 0.0, **more: Any) -> NodeFailure:
-    told = {"role": role, "time": at, "rank": number, "what": f"failure {number}", **more}
-    return NodeFailure(node(number, "failed"), Failure.from_json(told), ahead)
+    data = {"role": role, "time": at, "rank": number, "what": f"failure {number}", **more}
+    return NodeFailure(node(number, "failed"), Failure.from_json(data), ahead)
 
 
 def test_a_root_comes_before_what_it_caused_whatever_the_clocks_say() -> None:
-    found = combine_nodes.failure([failed(0, "cascade", 100.0), failed(1, "root", 900.0)])
-    assert found is not None
-    assert (found.rank, found.host, found.node) == (1, "gpu2", 1)
-    assert [(other.rank, other.host) for other in found.others] == [(0, "gpu1")]
+    failure = combine_nodes.failure([failed(0, "cascade", 100.0), failed(1, "root", 900.0)])
+    assert failure is not None
+    assert (failure.rank, failure.host, failure.node) == (1, "gpu2", 1)
+    assert [(other.rank, other.host) for other in failure.others] == [(0, "gpu1")]
 
 
 def test_of_two_roots_the_first_is_the_cause_by_one_clock() -> None:
     # the second host's clock is an hour ahead
-    found = combine_nodes.failure(
+    failure = combine_nodes.failure(
         [failed(0, "root", 100.5), failed(1, "root", 3700.0, ahead=3600.0)]
     )
-    assert found is not None
-    assert found.rank == 1
-    assert found.others[0].after == 0.5
+    assert failure is not None
+    assert failure.rank == 1
+    assert failure.others[0].after == 0.5
 
 
 def test_what_other_ranks_of_both_hosts_did_is_kept() -> None:
     others = [{"rank": 7, "what": "peer lost", "after": 0.25}]
-    found = combine_nodes.failure(
+    failure = combine_nodes.failure(
         [failed(0, "root", 10.0), failed(1, "cascade", 11.0, others=others)]
     )
-    assert found is not None
-    assert [(other.rank, other.after) for other in found.others] == [(1, 1.0), (7, 1.25)]
+    assert failure is not None
+    assert [(other.rank, other.after) for other in failure.others] == [(1, 1.0), (7, 1.25)]
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,18 @@ def test_what_other_ranks_of_both_hosts_did_is_kept() -> None:
     [("lost", "gpu2 (node 1) is lost: why"), ("unknown", "why")],
 )
 def test_a_node_that_vanished_comes_before_those_that_missed_it(state: str, what: str) -> None:
-    gone = NodeFailure(node(1, state, reason="why"), None)
-    found = combine_nodes.failure([failed(0, "cascade", 10.0), gone])
-    assert found is not None
-    assert found.what == what
-    assert found.others[0].rank == 0
+    vanished = NodeFailure(node(1, state, reason="why"), None)
+    failure = combine_nodes.failure([failed(0, "cascade", 10.0), vanished])
+    assert failure is not None
+    assert failure.what == what
+    assert failure.others[0].rank == 0
 
 
 def test_a_node_that_vanished_comes_behind_a_cause_that_is_known() -> None:
-    gone = NodeFailure(node(1, "unknown"), None)
-    found = combine_nodes.failure([failed(0, "root", 10.0), gone])
-    assert found is not None
-    assert found.rank == 0
+    vanished = NodeFailure(node(1, "unknown"), None)
+    failure = combine_nodes.failure([failed(0, "root", 10.0), vanished])
+    assert failure is not None
+    assert failure.rank == 0
 
 
 def test_a_host_that_does_not_answer_is_no_failure() -> None:

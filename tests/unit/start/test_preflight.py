@@ -14,14 +14,16 @@ JOB = "launcher: torchrun\nscript: train.py\ngpus: auto\n"
 
 
 @pytest.mark.parametrize(
-    ("more", "seen"),
+    ("keys", "visible"),
     [
-        ("", 3),  # the caller's
-        ('env: {CUDA_VISIBLE_DEVICES: "0,1"}\n', 2),  # the plan's
-        ("inherit: none\n", 8),  # what is installed
-        ("env: {CUDA_VISIBLE_DEVICES: null}\n", 8),
+        ("", ["0", "1", "2"]),  # the caller's
+        ('env: {CUDA_VISIBLE_DEVICES: "0,1"}\n', ["0", "1"]),  # the plan's
+        ("inherit: none\n", None),  # all that are installed
+        ("env: {CUDA_VISIBLE_DEVICES: null}\n", None),
     ],
 )
-def test_gpus_are_counted_as_the_job_will_see_them(tmp_path: Path, more: str, seen: int) -> None:
-    node = Project(tmp_path).node(JOB + more)
-    assert preflight._visible_gpus(node, {"CUDA_VISIBLE_DEVICES": "0,1,2"}, 8) == seen
+def test_visible_gpus_are_those_that_the_job_will_see(
+    tmp_path: Path, keys: str, visible: list[str] | None
+) -> None:
+    node = Project(tmp_path).node(JOB + keys)
+    assert preflight.visible_gpus(node, {"CUDA_VISIBLE_DEVICES": "0,1,2"}) == visible

@@ -71,8 +71,8 @@ def test_a_smoke_run_need_not_leave_the_jobs_artifacts(project: Project) -> None
 
 
 def test_a_smoke_run_without_a_block_shows_how_one_looks(project: Project) -> None:
-    said = project.refused(PYTHON, Flags(smoke=True))
-    assert (said.message, "success: {min_steps: 2}" in said.hint) == (
+    error = project.refused(PYTHON, Flags(smoke=True))
+    assert (error.message, "success: {min_steps: 2}" in error.hint) == (
         "`--smoke` needs a `smoke:` block in the job",
         True,
     )
@@ -160,8 +160,8 @@ def test_a_profile_without_the_recovery_ladder_keeps_its_workarounds(project: Pr
 
 
 def rendered(plan: Plan) -> dict[str, str]:
-    found = restart_scripts.scripts(plan, FACTS, restart_scripts.spec(plan, "job-1"))
-    return {name: text.decode() for name, text in found.items()}
+    scripts = restart_scripts.scripts(plan, FACTS, restart_scripts.spec(plan, "job-1"))
+    return {name: text.decode() for name, text in scripts.items()}
 
 
 def test_each_rung_has_a_script_with_the_rungs_below_it(project: Project) -> None:
@@ -179,10 +179,10 @@ def test_each_rung_has_a_script_with_the_rungs_below_it(project: Project) -> Non
 
 def test_a_later_attempt_differs_from_the_start_in_its_port_alone(project: Project) -> None:
     plan = project.plan(TORCHRUN + "recovery: {}\n")
-    known = restart_scripts.spec(plan, "job-1")
-    assert known is not None
+    spec = restart_scripts.spec(plan, "job-1")
+    assert spec is not None
     (text,) = rendered(plan).values()
-    assert text.replace(known.token, "23456") == script(bind(plan, {**FACTS, Slot.PORT: "23456"}))
+    assert text.replace(spec.token, "23456") == script(bind(plan, {**FACTS, Slot.PORT: "23456"}))
 
 
 def test_the_token_for_the_port_stands_nowhere_else(project: Project) -> None:

@@ -10,8 +10,7 @@ from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import mirror
 from safelaunch.runs.access import LocalRun
-from safelaunch.runs.mirror import Place
-from safelaunch.runtime.records import Status
+from safelaunch.runtime.records import NodePlace, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +27,11 @@ def connect(hosts_path: str | None, *, may_prompt: bool = True) -> NoReturn:
 def catalog(tmp_path: Path) -> RunCatalog:
     """Return a catalog of a run here and one on two hosts; it fails where a host is asked."""
     (tmp_path / "runs" / LOCAL_ID / "node-0").mkdir(parents=True)
-    places = [Place("gpu1", 0, "/runs/there/node-0"), Place("gpu2", 1, "/runs/there/node-1")]
-    mirror.make(str(tmp_path), REMOTE_ID, places, "there")
+    places = [
+        NodePlace(host=f"gpu{node + 1}", node=node, run_dir=f"/runs/there/node-{node}")
+        for node in range(2)
+    ]
+    mirror.create(str(tmp_path), REMOTE_ID, places, "there")
     return RunCatalog(str(tmp_path), connect)
 
 
