@@ -20,40 +20,30 @@ _CONFIG_ENDS = (".yaml", ".yml", ".json", ".toml")
 
 # A model or a dataset: a folder, a file, or a name on the Hugging Face Hub. From the option lists
 # of transformers' and trl's scripts, ms-swift, LightRFT, OpenRLHF, verl, AReaL and MiniOneRec.
-_MODELS = frozenset(
-    {
-        *("model", "model_name_or_path", "model_name", "model_path", "base_model", "pretrain"),
-        *("tokenizer_name", "tokenizer_path", "tokenizer", "tokenizer_name_or_path"),
-        *("reward_model", "reward_model_path", "reward_pretrain", "reward_model_name_or_path"),
-        *("critic_pretrain", "critic_model", "ref_model", "ref_model_path", "teacher_model"),
-        *("draft_model", "value_model", "sft_model_path", "pretrained_model_name_or_path"),
-        *("adapter_name_or_path", "actor.path", "critic.path", "ref.path", "actor.type._path"),
-        *("actor_rollout_ref.model.path", "critic.model.path", "reward_model.model.path"),
-        *("mcore_model", "ref_load"),
-    }
-)
-_DATASETS = frozenset(
-    {
-        *("dataset", "dataset_name", "dataset_path", "dataset_name_or_path", "prompt_data"),
-        *("eval_data", "pretrain_data", "train_dataset.path", "valid_dataset.path", "val_dataset"),
-    }
-)
-_OUTPUTS = frozenset(
-    {
-        *("output_dir", "output_path", "save_path", "save_dir", "save"),
-        *("logging_dir", "log_dir", "tensorboard_dir", "checkpoint_dir", "experiment_dir"),
-        *("hydra.run.dir", "hydra.sweep.dir", "trainer.default_local_dir", "default_root_dir"),
-        *("cluster.fileroot", "cluster_config.fileroot", "fileroot"),
-        "external_configs.cluster_config.fileroot",
-    }
-)
+_MODELS = frozenset((
+    "model", "model_name_or_path", "model_name", "model_path", "base_model", "pretrain",
+    "tokenizer_name", "tokenizer_path", "tokenizer", "tokenizer_name_or_path", "reward_model",
+    "reward_model_path", "reward_pretrain", "reward_model_name_or_path", "critic_pretrain",
+    "critic_model", "ref_model", "ref_model_path", "teacher_model", "draft_model", "value_model",
+    "sft_model_path", "pretrained_model_name_or_path", "adapter_name_or_path", "actor.path",
+    "critic.path", "ref.path", "actor.type._path", "actor_rollout_ref.model.path",
+    "critic.model.path", "reward_model.model.path", "mcore_model", "ref_load",
+))  # fmt: skip
+_DATASETS = frozenset((
+    "dataset", "dataset_name", "dataset_path", "dataset_name_or_path", "prompt_data", "eval_data",
+    "pretrain_data", "train_dataset.path", "valid_dataset.path", "val_dataset",
+))  # fmt: skip
+_OUTPUTS = frozenset((
+    "output_dir", "output_path", "save_path", "save_dir", "save", "logging_dir", "log_dir",
+    "tensorboard_dir", "checkpoint_dir", "experiment_dir", "hydra.run.dir", "hydra.sweep.dir",
+    "trainer.default_local_dir", "default_root_dir", "cluster.fileroot", "cluster_config.fileroot",
+    "fileroot", "external_configs.cluster_config.fileroot",
+))  # fmt: skip
 _LOADS_CKPT = frozenset({"load_checkpoint", "load_ckpt"})  # LightRFT, OpenRLHF
-_RESUMES = frozenset(
-    {
-        *("resume_from_checkpoint", "resume", "resume_path", "load", "load_path", "resume_from"),
-        *("resume_ckpt", "trainer.resume_from_path", "mcore_adapter", "ckpt_path_local"),
-    }
-)
+_RESUMES = frozenset((
+    "resume_from_checkpoint", "resume", "resume_path", "load", "load_path", "resume_from",
+    "resume_ckpt", "trainer.resume_from_path", "mcore_adapter", "ckpt_path_local",
+))  # fmt: skip
 _ENV_OUTPUTS = ("OUTPUT_DIR", "WANDB_DIR", "TENSORBOARD_LOGGING_DIR", "SWANLAB_LOG_DIR")
 _FALSE = frozenset({"", "none", "null", "false", "true", "no", "yes", "auto", "0", "1", "must"})
 
@@ -66,13 +56,12 @@ _FILE_ENDS = (
     r"(?i)\.(?:jsonl?|ya?ml|toml|csv|tsv|txt|parquet|arrow|pkl|npz|npy|pt|pth|bin|ckpt|safetensors"
     r"|gguf|py|sh|gz|zip|tar|model)$"
 )
-_FOLDERS = frozenset(
-    {
-        *("models", "model", "data", "dataset", "datasets", "checkpoints", "checkpoint", "ckpt"),
-        *("ckpts", "output", "outputs", "results", "runs", "experiments", "pretrained", "weights"),
-        *("configs", "config", "logs", "saved_models", "tmp", "home", "mnt", "storage", "src"),
-    }
-)
+_FOLDERS = frozenset((
+    "models", "model", "data", "dataset", "datasets", "checkpoints", "checkpoint", "ckpt",
+    "ckpts", "output", "outputs", "results", "runs", "experiments", "pretrained", "weights",
+    "configs", "config", "logs", "saved_models", "tmp", "home", "mnt", "storage", "src",
+))  # fmt: skip
+_DATA_NAME = r"data|index|meta|info|result|output|prompt|vocab"
 
 
 class NamedArgument(NamedTuple):
@@ -81,6 +70,11 @@ class NamedArgument(NamedTuple):
     option: str
     value: str
     key: str = "args"
+
+    @property
+    def normalized(self) -> str:
+        """The option in the underscore spelling."""
+        return self.option.replace("-", "_")
 
 
 def named_arguments(args: Args) -> Iterator[NamedArgument]:
@@ -103,9 +97,7 @@ def config_files(args: Args) -> list[NamedArgument]:
         for argument in named_arguments(args)
         if argument.value.lower().endswith(_CONFIG_ENDS)
         and "://" not in argument.value
-        and not re.search(
-            r"data|index|meta|info|result|output|prompt|vocab", _normalized_name(argument)
-        )
+        and not re.search(_DATA_NAME, argument.normalized)
     ]
 
 
@@ -139,18 +131,10 @@ def output_folders(args: Args, env: Mapping[str, str]) -> list[NamedArgument]:
     all experiments; `experiment` returns the names that two runs must not share. `ckpt_path` is the
     folder that LightRFT and OpenRLHF save to, unless it is a file (Lightning).
     """
-    paths = [
-        argument
-        for argument in _arguments_named(args, {"ckpt_path"})
-        if not _is_checkpoint(argument)
-    ]
-    outputs = [
-        argument
-        for argument in (*_arguments_named(args, _OUTPUTS), *paths)
-        if "://" not in argument.value
-    ]
+    paths = [path for path in _arguments_named(args, {"ckpt_path"}) if not _is_checkpoint(path)]
+    outputs = (*_arguments_named(args, _OUTPUTS), *paths)
     from_env = (NamedArgument(name, env[name], "env") for name in _ENV_OUTPUTS if env.get(name))
-    return [*outputs, *from_env]
+    return [*(argument for argument in outputs if "://" not in argument.value), *from_env]
 
 
 def experiment(args: Args) -> tuple[NamedArgument, ...]:
@@ -159,9 +143,7 @@ def experiment(args: Args) -> tuple[NamedArgument, ...]:
     Two runs with the same names in the same `fileroot` overwrite each other's files.
     """
     names = {"experiment_name", "trial_name", "trainer.experiment_name", "trainer.project_name"}
-    return tuple(
-        argument for argument in named_arguments(args) if _normalized_name(argument) in names
-    )
+    return tuple(argument for argument in named_arguments(args) if argument.normalized in names)
 
 
 def resume_paths(args: Args) -> list[NamedArgument]:
@@ -169,14 +151,15 @@ def resume_paths(args: Args) -> list[NamedArgument]:
 
     `ckpt_path` is one with `--load_checkpoint` (LightRFT, OpenRLHF), or as a file (Lightning).
     """
-    checkpoints = _arguments_named(args, _RESUMES)
-    loads = [
-        argument
+    loads = any(
+        argument.normalized in _LOADS_CKPT and argument.value.lower() == "true"
         for argument in named_arguments(args)
-        if _normalized_name(argument) in _LOADS_CKPT and argument.value.lower() == "true"
-    ]
+    )
     paths = _arguments_named(args, {"ckpt_path"})
-    return [*checkpoints, *(path for path in paths if loads or _is_checkpoint(path))]
+    return [
+        *_arguments_named(args, _RESUMES),
+        *(path for path in paths if loads or _is_checkpoint(path)),
+    ]
 
 
 def _is_checkpoint(argument: NamedArgument) -> bool:
@@ -187,9 +170,5 @@ def _arguments_named(args: Args, names: frozenset[str] | set[str]) -> list[Named
     return [
         argument
         for argument in named_arguments(args)
-        if _normalized_name(argument) in names and argument.value.strip().lower() not in _FALSE
+        if argument.normalized in names and argument.value.strip().lower() not in _FALSE
     ]
-
-
-def _normalized_name(argument: NamedArgument) -> str:
-    return argument.option.replace("-", "_")

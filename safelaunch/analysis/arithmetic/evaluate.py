@@ -75,24 +75,16 @@ def evaluate_rule(rule: Rule, subject: Subject) -> Problem | None:
             return None
     except NoValue:
         return None
-    locations = (*(source.where for source in sources.values()), *_JOB_COUNTS)
-    where = next(
-        (
-            location
-            for location in locations
-            if location and (location not in _JOB_COUNTS or location in subject.origins)
-        ),
-        "",
-    )
+    places = (*(source.where for source in sources.values()), *_JOB_COUNTS)
+    in_job = (p for p in places if p and (p not in _JOB_COUNTS or p in subject.origins))
+    where = next(in_job, "")
+    texts = {name: source.text for name, source in sources.items()}
+    labels = {name: source.label for name, source in sources.items()}
     return Problem(
         rule.id,
         FAIL if rule.severity == FAIL and is_sure and _is_since(rule, subject) else WARN,
-        rule.message.format_map(
-            {**values, **{name: source.text for name, source in sources.items()}}
-        ),
-        suggest.suggest_fix(
-            rule, numbers, {name: source.label for name, source in sources.items()}
-        ),
+        rule.message.format_map({**values, **texts}),
+        suggest.suggest_fix(rule, numbers, labels),
         rule.source,
         where,
         subject.origins.get(where.partition(".")[0], ""),
@@ -170,12 +162,11 @@ def _raw_value(subject: Subject, name: str) -> tuple[Any, str, str] | None:
     if colon and role in _FILES:
         return _setting(subject, role, key)
     option = subject.option(name)
-    if option is not None:
-        within = "launcher_args" if role == "launcher" else "args"
-        value = option.values if option.text is None else option.text
-        where = option.key or f"{within}.{option.spelled}"
-        return value, _label(name, option.spelled), where
-    return None if colon else _setting(subject, "config", name)
+    if option is None:
+        return None if colon else _setting(subject, "config", name)
+    key = "launcher_args" if role == "launcher" else "args"
+    value = option.values if option.text is None else option.text
+    return value, _label(name, option.spelled), option.key or f"{key}.{option.spelled}"
 
 
 def _label(name: str, spelled: str) -> str:
@@ -196,15 +187,10 @@ def _number_sources(
 ) -> dict[str, NumberSource] | None:
     """Return {name: number} for a rule; None if one of them is not known."""
     sources = {}
-    for name, name_spec in rule.names.items():
-        raw = next(
-            (r for r in (_raw_value(subject, n) for n in name_spec.read) if r is not None), None
-        )
-        source = (
-            _default(subject, name_spec, is_known=is_known)
-            if raw is None
-            else _parse(name_spec, raw)
-        )
+    for name, spec in rule.names.items():
+        values = filter(None, (_raw_value(subject, option) for option in spec.read))
+        raw = next(values, None)
+        source = _parse(spec, raw) if raw else _default(subject, spec, is_known=is_known)
         if source is None:
             return None
         sources[name] = source
@@ -250,11 +236,8 @@ def number(raw: Any) -> Value | None:
 
 def _numbers(sources: Mapping[str, NumberSource], subject: Subject) -> dict[str, Value]:
     """Return {name: value} of a rule, with the numbers of the job."""
-    numbers: dict[str, Value] = {}
-    for name in ("nodes", "processes", "gpus"):
-        value = getattr(subject, name)
-        if value is not None:
-            numbers[name] = value
+    counts = {"nodes": subject.nodes, "processes": subject.processes, "gpus": subject.gpus}
+    numbers: dict[str, Value] = {name: n for name, n in counts.items() if n is not None}
     for name, source in sources.items():
         numbers[name] = source.value
         numbers.update({f"{name}_{part}": size for part, size in source.parts.items()})

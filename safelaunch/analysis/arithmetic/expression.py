@@ -8,6 +8,7 @@ The syntax is Python's, parsed by `ast`. `and` and `or` short-circuit as in Pyth
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,10 +33,9 @@ def names_in(text: str) -> frozenset[str]:
     """Return the names that an expression reads. Raises BadExpression."""
     import ast
 
-    calls = {n.func for n in ast.walk(_tree(text)) if isinstance(n, ast.Call)}
-    return frozenset(
-        n.id for n in ast.walk(_tree(text)) if isinstance(n, ast.Name) and n not in calls
-    )
+    nodes = list(ast.walk(_tree(text)))
+    calls = {node.func for node in nodes if isinstance(node, ast.Call)}
+    return frozenset(n.id for n in nodes if isinstance(n, ast.Name) and n not in calls)
 
 
 def value_of(text: str, names: Mapping[str, Value]) -> Value:
@@ -66,26 +66,14 @@ def _tree(text: str) -> Any:
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mult": lambda a, b: a * b,
-    "Div": lambda a, b: a / b,
-    "FloorDiv": lambda a, b: a // b,
-    "Mod": lambda a, b: a % b,
-    "Eq": lambda a, b: a == b,
-    "NotEq": lambda a, b: a != b,
-    "Lt": lambda a, b: a < b,
-    "LtE": lambda a, b: a <= b,
-    "Gt": lambda a, b: a > b,
-    "GtE": lambda a, b: a >= b,
-}
-_ALLOWED = frozenset(
-    (
-        *_OPERATORS,
-        *("Expression", "Name", "Load", "Constant", "BinOp", "UnaryOp", "USub", "Not"),
-        *("BoolOp", "And", "Or", "Compare", "Call"),
-    )
-)
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
+    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Eq": operator.eq, "NotEq": operator.ne,
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
+}  # fmt: skip
+_ALLOWED = frozenset((
+    *_OPERATORS, "Expression", "Name", "Load", "Constant", "BinOp", "UnaryOp", "USub", "Not",
+    "BoolOp", "And", "Or", "Compare", "Call",
+))  # fmt: skip
 
 
 def _is_known_call(node: Any) -> bool:
@@ -115,7 +103,10 @@ def _number(node: Any, names: Mapping[str, Value]) -> Number:
 
 def _binary(node: Any, names: Mapping[str, Value]) -> Number:
     left, right = _number(node.left, names), _number(node.right, names)
-    return _bounded(_apply(type(node.op).__name__, left, right))
+    number = _apply(type(node.op).__name__, left, right)
+    if not -_MAX_NUMBER < number < _MAX_NUMBER:  # also true for nan
+        raise NoValue("a number too large")
+    return number
 
 
 def _apply(name: str, left: Number, right: Number) -> Number:
@@ -126,31 +117,21 @@ def _apply(name: str, left: Number, right: Number) -> Number:
     return result
 
 
-def _bounded(number: Number) -> Number:
-    if not -_MAX_NUMBER < number < _MAX_NUMBER:  # also true for nan
-        raise NoValue("a number too large")
-    return number
-
-
 def _unary(node: Any, names: Mapping[str, Value]) -> Number:
     value = _number(node.operand, names)
     return not value if type(node.op).__name__ == "Not" else -value
 
 
 def _boolean(node: Any, names: Mapping[str, Value]) -> bool:
-    decisive = type(node.op).__name__ == "Or"
-    return (
-        decisive
-        if any(bool(_number(operand, names)) is decisive for operand in node.values)
-        else not decisive
-    )
+    operands = (bool(_number(operand, names)) for operand in node.values)
+    return any(operands) if type(node.op).__name__ == "Or" else all(operands)
 
 
 def _compare(node: Any, names: Mapping[str, Value]) -> bool:
     left = _number(node.left, names)
-    for operator, comparator in zip(node.ops, node.comparators, strict=True):
+    for op, comparator in zip(node.ops, node.comparators, strict=True):
         right = _number(comparator, names)
-        if not _apply(type(operator).__name__, left, right):
+        if not _apply(type(op).__name__, left, right):
             return False
         left = right
     return True

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis import argv
+from safelaunch.model import Args
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from safelaunch.model import Args
 
 _SETTINGS_FILE = (".yaml", ".yml", ".json")
 
@@ -44,20 +43,16 @@ def normalize(name: str) -> str:
 
 def read_options(args: Args) -> dict[str, OptionValue]:
     """Return {normalized name: option} of `args`, whether it is a list or a mapping."""
-    return _by_name(argv.options(args))
+    return {
+        normalize(option.name): OptionValue(option.values, option.name)
+        for option in argv.options(args)
+        if option.name
+    }
 
 
 def options_from_words(words: Iterable[str]) -> dict[str, OptionValue]:
     """Return {normalized name: option} of words."""
-    return _by_name(argv.options_from_words(words))
-
-
-def _by_name(parsed: Iterable[argv.ParsedOption]) -> dict[str, OptionValue]:
-    return {
-        normalize(option.name): OptionValue(option.values, option.name)
-        for option in parsed
-        if option.name
-    }
+    return read_options(Args(words=tuple(words)))
 
 
 def positional_files(words: Iterable[str]) -> Iterator[str]:

@@ -20,11 +20,9 @@ _ROLES = {
     "config": ("config", "config_file", "args_file"),
     "deepspeed": ("deepspeed", "deepspeed_config", "launcher:deepspeed_config_file"),
     "accelerate": ("launcher:config_file",),
-    "model": (
-        *("model", "model_name_or_path", "model_path", "base_model", "pretrain"),
-        *("actor_rollout_ref.model.path", "actor.path"),
-    ),
-}
+    "model": ("model", "model_name_or_path", "model_path", "base_model", "pretrain",
+              "actor_rollout_ref.model.path", "actor.path"),
+}  # fmt: skip
 _HYDRA = ("config_name", "config_path", "config_dir", "cn", "cp", "cd")
 
 
@@ -65,11 +63,10 @@ class Subject(NamedTuple):
             yield from self.files
         if role == "deepspeed":
             for file in self.named("accelerate"):
-                file_named = nested_value(
-                    self.configs.get(file), "deepspeed_config.deepspeed_config_file"
-                )
-                if isinstance(file_named, str):
-                    yield file_named
+                name = "deepspeed_config.deepspeed_config_file"
+                config_file = nested_value(self.configs.get(file), name)
+                if isinstance(config_file, str):
+                    yield config_file
 
     @property
     def is_complete(self) -> bool:
@@ -90,10 +87,8 @@ def nested_value(config: Any, path: str) -> Any:
     for part in path.split("."):
         if not isinstance(config, dict):
             return None
-        key = option_values.normalize(part)
-        config = next(
-            (v for k, v in config.items() if option_values.normalize(str(k)) == key), None
-        )
+        by_name = {option_values.normalize(str(key)): value for key, value in config.items()}
+        config = by_name.get(option_values.normalize(part))
     return config
 
 

@@ -1,7 +1,6 @@
 """Reads rules.yaml: one record for each rule, validated when it is read."""
 
-# ruff: noqa: PLC0415 - yaml is imported only when the rules are evaluated, as is this module's
-# table
+# ruff: noqa: PLC0415 - yaml is imported only when the rules are evaluated
 
 from __future__ import annotations
 
@@ -23,18 +22,10 @@ JOB_NUMBERS = ("nodes", "processes", "world", "gpus")
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rules.yaml")
 _REQUIRED = ("id", "severity", "names", "conditions", "message", "source")
-_OPTIONAL = (
-    "programs",
-    "classes",
-    "not_programs",
-    "sure",
-    "sure_given",
-    "since",
-    "given",
-    "one_of",
-    "without",
-)
-_KEYS = frozenset((*_REQUIRED, *_OPTIONAL, "derived", "change", "fix"))
+_KEYS = frozenset((
+    *_REQUIRED, "programs", "classes", "not_programs", "sure", "sure_given", "since", "given",
+    "one_of", "without", "derived", "change", "fix",
+))  # fmt: skip
 
 
 class BadRule(ValueError):  # noqa: N818 - the name says that it is an error
@@ -160,10 +151,7 @@ def _name(spec: Any) -> Name:
 
 
 def check_rule(rule: Rule) -> None:
-    """Raise BadRule for errors that appear only when a rule applies; for tests, as slow as reading.
-
-    Raises BadRule.
-    """
+    """Raise BadRule for errors that appear only when a rule applies; for tests, it is slow."""
     if rule.severity not in (FAIL, WARN) or (rule.severity == FAIL and not rule.sure):
         raise BadRule(f"{rule.id}: `severity` is warn, or fail with `sure`")
     if not rule.change and not rule.fix:
@@ -175,10 +163,9 @@ def check_rule(rule: Rule) -> None:
             defined |= {f"{name}_generate_{part}" for part in ("tensor", "pipeline")}
     changed = [text for texts in rule.change.values() for text in texts if text != SEARCH]
     try:
-        names_read = [
-            names_in(text) for text in (*rule.derived.values(), *rule.conditions, *changed)
-        ]
-        used = frozenset().union(*names_read)
+        used = frozenset[str]().union(
+            *map(names_in, (*rule.derived.values(), *rule.conditions, *changed))
+        )
         shown = {name: 0 for name in defined if name in used or name not in JOB_NUMBERS}
         rule.message.format_map(shown)
         rule.fix.format_map(shown)
@@ -188,6 +175,4 @@ def check_rule(rule: Rule) -> None:
         raise BadRule(f"{rule.id}: `{min(used - defined)}` is not a name of the rule")
     unknown = set(rule.change) - {*rule.names, "processes"}
     if unknown:
-        raise BadRule(
-            f"{rule.id}: `change` names `{min(unknown)}`, which is not a name of the rule"
-        )
+        raise BadRule(f"{rule.id}: `{min(unknown)}` in `change` is not a name of the rule")

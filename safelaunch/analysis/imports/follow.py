@@ -21,7 +21,7 @@ from safelaunch.analysis.python.statements import REQUIRED, TYPING, ImportStatem
 from safelaunch.analysis.python.trees import SourceLine, Trees, UnreadFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.analysis.imports.shadowing import Shadow
 
@@ -98,14 +98,13 @@ def read_imports(
     return walk.result(is_module=is_module)
 
 
-class _PendingFile:
+class _PendingFile(NamedTuple):
     """A file to read, with the package that it is imported as and the kind of the import."""
 
-    def __init__(self, path: str, package: str, folders: tuple[str, ...], kind: str) -> None:
-        self.path = path
-        self.package = package  # the package that one leading dot refers to
-        self.folders = folders  # the folders of that package
-        self.kind = kind
+    path: str
+    package: str  # the package that one leading dot refers to
+    folders: tuple[str, ...]  # the folders of that package
+    kind: str
 
 
 class _ImportWalk:
@@ -125,13 +124,9 @@ class _ImportWalk:
         self.main = ""
         self.files: dict[str, str] = {}
         self.queue: list[_PendingFile] = []
-        self.optional_queue: list[
-            _PendingFile
-        ] = []  # conditional imports: read after all required ones
+        self.optional_queue: list[_PendingFile] = []  # conditional imports: read after the required
         self.names: dict[tuple[str, str], ImportedModule] = {}  # (table, name)
-        self.project_imports: list[
-            tuple[str, ImportStatement]
-        ] = []  # (file, import of a project module)
+        self.project_imports: list[tuple[str, ImportStatement]] = []  # (file, import)
         self.relative_import: SourceLine | None = None
         self.path_changed: SourceLine | None = None
         self.is_complete = True
@@ -141,9 +136,8 @@ class _ImportWalk:
         self.main = script
         self._script_package(script, is_module=is_module)
         while self.queue or self.optional_queue:
-            if self.files and (
-                len(self.files) >= self.max_files or time.monotonic() > self.deadline
-            ):
+            is_over = len(self.files) >= self.max_files or time.monotonic() > self.deadline
+            if self.files and is_over:
                 self.is_complete = False
                 return
             file = (self.queue or self.optional_queue).pop(0)
@@ -169,20 +163,16 @@ class _ImportWalk:
         tree = self.trees.tree(file.path) if is_main else self.trees.outline(file.path)
         if tree is None:
             return
-        if any(mark in data for mark in sys_path.MARKS):
-            self._extend_path(tree, file.path)
-        has_dynamic = b"import_module" in data or b"__import__" in data
-        for statement in statements.import_statements(
-            tree, is_main=is_main, has_dynamic=has_dynamic
-        ):
-            self._process(file, statement._replace(kind=less_certain(file.kind, statement.kind)))
-
-    def _extend_path(self, tree: object, path: str) -> None:
-        for addition in sys_path.additions(tree, path, self.cwd):  # type: ignore[arg-type]
+        has_mark = any(mark in data for mark in sys_path.MARKS)
+        for addition in sys_path.additions(tree, file.path, self.cwd) if has_mark else ():
             if addition.folder is None:
-                self.path_changed = self.path_changed or SourceLine(path, addition.line)
+                self.path_changed = self.path_changed or SourceLine(file.path, addition.line)
             elif addition.folder not in self.folders:
                 self.folders.append(addition.folder)
+        has_dynamic = b"import_module" in data or b"__import__" in data
+        imports = statements.import_statements(tree, is_main=is_main, has_dynamic=has_dynamic)
+        for statement in imports:
+            self._process(file, statement._replace(kind=less_certain(file.kind, statement.kind)))
 
     def _process(self, file: _PendingFile, statement: ImportStatement) -> None:
         """Follow one import statement into the project, or record the module as external."""
@@ -194,9 +184,13 @@ class _ImportWalk:
         if top is None or not self._is_project_module(top, submodules, statement):
             if top is None and is_compiled(first, self.folders):
                 return
-            self._record_external(file, first, statement)
+            if first in stdlib.REMOVED or first in stdlib.ADDED:
+                self._record("standard", first, file, statement)
+            elif first and first not in stdlib.NAMES:
+                self._record("needed", first, file, statement)
             return
         self.project_imports.append((file.path, statement))
+        self._follow(top, statement)
         self._descend(file, top, submodules, statement)
 
     def _is_project_module(
@@ -210,15 +204,7 @@ class _ImportWalk:
         names = submodules[:1] or [name for name in statement.names if name != "*"]
         if not names:
             return contains_python(top.folders)
-        return any(
-            find_module(name, top.folders) or is_compiled(name, top.folders) for name in names
-        )
-
-    def _record_external(self, file: _PendingFile, name: str, statement: ImportStatement) -> None:
-        if name in stdlib.REMOVED or name in stdlib.ADDED:
-            self._record("standard", name, file, statement)
-        elif name and name not in stdlib.NAMES:
-            self._record("needed", name, file, statement)
+        return any(find_module(n, top.folders) or is_compiled(n, top.folders) for n in names)
 
     def _record(
         self, table: str, name: str, file: _PendingFile, statement: ImportStatement
@@ -240,7 +226,9 @@ class _ImportWalk:
         inits = (os.path.join(folder, "__init__.py") for folder in folders)
         base = ModuleLocation(package, next(filter(os.path.isfile, inits), None), folders)
         submodules = statement.module.split(".") if statement.module else []
-        self._descend(file, base, submodules, statement, is_followed=not submodules)
+        if submodules:
+            self._follow(base, statement)
+        self._descend(file, base, submodules, statement)
 
     def _descend(
         self,
@@ -248,12 +236,8 @@ class _ImportWalk:
         top: ModuleLocation,
         submodules: list[str],
         statement: ImportStatement,
-        *,
-        is_followed: bool = False,
     ) -> None:
         """Follow a dotted name from its top-level package down, and the submodules it imports."""
-        if not is_followed:
-            self._follow(top, statement)
         for name in submodules:
             module = find_module(name, top.folders, f"{top.name}.{name}".lstrip("."))
             if module is None:
@@ -281,27 +265,23 @@ class _ImportWalk:
         if is_compiled(name, package.folders) or self.path_changed:
             return
         init = b"" if package.path is None else self.trees.data(package.path) or b""
-        if not package.folders and b"sys.modules" in init:
-            return
-        if b"__path__" in init or b"sys.modules" in init or package.is_namespace:
-            return
-        self._record("absent", f"{package.name}.{name}", file, statement)
+        if not (b"__path__" in init or b"sys.modules" in init or package.is_namespace):
+            self._record("absent", f"{package.name}.{name}", file, statement)
 
     def result(self, *, is_module: bool) -> Imports:
         """Return the collected imports."""
+        tables: dict[str, list[ImportedModule]] = {"needed": [], "standard": [], "absent": []}
+        for (table, _), module in self.names.items():
+            tables[table].append(module)
+        unread = self.trees.unread
         return Imports(
-            third_party=tuple(self._table("needed")),
-            standard=tuple(self._table("standard")),
-            missing_submodules=tuple(self._table("absent")),
+            third_party=tuple(tables["needed"]),
+            standard=tuple(tables["standard"]),
+            missing_submodules=tuple(tables["absent"]),
             shadows=shadowing.find_shadows(self.trees, self.folders, self.project_imports),
             relative_import=None if is_module else self.relative_import,
             path_changed=self.path_changed,
-            unread=tuple(
-                self.trees.unread[path] for path in self.files if path in self.trees.unread
-            ),
+            unread=tuple(unread[path] for path in self.files if path in unread),
             files=dict(self.files),
             is_complete=self.is_complete,
         )
-
-    def _table(self, table: str) -> Iterator[ImportedModule]:
-        return (module for (name, _), module in self.names.items() if name == table)

@@ -90,10 +90,7 @@ def _lacks_name(
         names = set(statement.names) - defined - {"*"}
     else:
         names = set(_attributes(trees, file, name)) - defined
-    return any(
-        not used_name.startswith("__") and find_module(used_name, module.folders) is None
-        for used_name in names
-    )
+    return any(not n.startswith("__") and find_module(n, module.folders) is None for n in names)
 
 
 def defined_names(tree: ast.Module) -> frozenset[str]:
@@ -121,11 +118,8 @@ def _attributes(trees: Trees, file: str, name: str) -> Iterator[str]:
     nodes = list(ast.walk(tree))
     for node in nodes:
         is_stored = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-        bound_names = (
-            getattr(node, "id", None) if is_stored else None,
-            getattr(node, "asname", None),
-        )
-        if name in (*bound_names, getattr(node, "arg", None)):
+        binding = "id" if is_stored else "asname" if isinstance(node, ast.alias) else "arg"
+        if getattr(node, binding, None) == name:
             return
     for node in nodes:
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == name:

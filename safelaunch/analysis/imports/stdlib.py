@@ -13,22 +13,14 @@ REMOVED = {
     **dict.fromkeys(("formatter", "parser", "symbol"), "3.10"),
     "binhex": "3.11",
     **dict.fromkeys(("asynchat", "asyncore", "distutils", "imp", "smtpd"), "3.12"),
-    **dict.fromkeys(
-        (
-            *("aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3", "mailcap"),
-            *("msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau"),
-            *("telnetlib", "uu", "xdrlib"),
-        ),
-        "3.13",
-    ),
-}
-ADDED = {
-    "graphlib": "3.9",
-    "zoneinfo": "3.9",
-    "tomllib": "3.11",
-    "annotationlib": "3.14",
-    "compression": "3.14",
-}
+    **dict.fromkeys((
+        "aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3", "mailcap",
+        "msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau", "telnetlib",
+        "uu", "xdrlib",
+    ), "3.13"),
+}  # fmt: skip
+ADDED = {"graphlib": "3.9", "zoneinfo": "3.9", "tomllib": "3.11", "annotationlib": "3.14",
+         "compression": "3.14"}  # fmt: skip
 NAMES = frozenset(sys.stdlib_module_names) | REMOVED.keys() | ADDED.keys()
 
 # Loaded before a script begins, so no file next to it can shadow them: what is compiled into

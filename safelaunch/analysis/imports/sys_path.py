@@ -12,12 +12,7 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator
 
-MARKS = (
-    b"sys.path",
-    b"addsitedir",
-    b"import path",
-)  # a file without these does not change the path
-
+MARKS = (b"sys.path", b"addsitedir", b"import path")  # a file without these leaves the path as is
 _CHANGES = re.compile(r"(?:sys\.)?path\.(?:insert|append|extend)|site\.addsitedir|addsitedir")
 _IDENTITY_CALLS = frozenset(
     {"abspath", "realpath", "normpath", "resolve", "absolute", "str", "fspath"}
@@ -46,26 +41,17 @@ def additions(tree: ast.Module, file: str, cwd: str | None) -> Iterator[PathAddi
     reader = _PathEvaluator(file, cwd, values)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _CHANGES.fullmatch(reader.dotted(node.func)):
-            for word in _added_folders(node):
-                yield PathAddition(reader.evaluate(word), node.lineno)
+            folders = node.args[-1:]
+            if getattr(node.func, "attr", "") == "extend":
+                folders = getattr(folders[0], "elts", folders) if folders else []
+            for folder in folders:
+                yield PathAddition(reader.evaluate(folder, _DEPTH), node.lineno)
         elif isinstance(node, (ast.Assign, ast.AugAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(reader.dotted(_assigned_object(target)) == "sys.path" for target in targets):
+            # of an item or a slice: the object that has it
+            objects = (t.value if isinstance(t, ast.Subscript) else t for t in targets)
+            if any(reader.dotted(target) == "sys.path" for target in objects):
                 yield PathAddition(None, node.lineno)
-
-
-def _assigned_object(target: ast.AST) -> ast.AST:
-    """Return the object whose item or slice is assigned."""
-    return getattr(target, "value", target) if hasattr(target, "slice") else target
-
-
-def _added_folders(call: ast.Call) -> list[ast.expr]:
-    """Return the folders that a call adds, as expressions."""
-    if not call.args:
-        return []
-    last = call.args[-1]
-    is_many = getattr(call.func, "attr", "") == "extend"
-    return list(getattr(last, "elts", [last])) if is_many else [last]
 
 
 class _PathEvaluator:
@@ -85,11 +71,8 @@ class _PathEvaluator:
         name = getattr(node, "id", None)
         return ".".join((name, *reversed(parts))) if name else ""
 
-    def evaluate(self, node: ast.AST) -> str | None:
-        """Return the path that an expression evaluates to, or None."""
-        return self._evaluate(node, _DEPTH)
-
-    def _evaluate(self, node: ast.AST, depth: int) -> str | None:  # noqa: PLR0911 - one for each kind of expression
+    def evaluate(self, node: ast.AST, depth: int) -> str | None:  # noqa: PLR0911 - one for each kind of expression
+        """Return the path that an expression evaluates to, or None; `depth` limits its nesting."""
         import ast
 
         if depth == 0:
@@ -100,11 +83,11 @@ class _PathEvaluator:
             if node.id == "__file__":
                 return self.file
             value = self.values.get(node.id)
-            return None if value is None else self._evaluate(value, depth - 1)
+            return None if value is None else self.evaluate(value, depth - 1)
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Add)):
             return self._evaluate_join(node, depth)
         if isinstance(node, ast.Attribute) and node.attr == "parent":
-            return _ancestor(self._evaluate(node.value, depth - 1), 1)
+            return _ancestor(self.evaluate(node.value, depth - 1), 1)
         if isinstance(node, ast.Subscript):
             return self._evaluate_parents(node, depth)
         return self._evaluate_call(node, depth) if isinstance(node, ast.Call) else None
@@ -123,7 +106,7 @@ class _PathEvaluator:
     def _evaluate_join(self, node: ast.BinOp, depth: int) -> str | None:
         import ast
 
-        left, right = self._evaluate(node.left, depth - 1), self._text(node.right)
+        left, right = self.evaluate(node.left, depth - 1), self._text(node.right)
         if left is None or right is None:
             return None
         path = left + right if isinstance(node.op, ast.Add) else os.path.join(left, right)
@@ -133,10 +116,9 @@ class _PathEvaluator:
         if getattr(node.value, "attr", "") != "parents":
             return None
         count = getattr(node.slice, "value", None)
-        base = self._evaluate(node.value.value, depth - 1)  # type: ignore[attr-defined]
-        return (
-            _ancestor(base, count + 1) if isinstance(count, int) and 0 <= count < _DEPTH else None
-        )
+        if not isinstance(count, int) or not 0 <= count < _DEPTH:
+            return None
+        return _ancestor(self.evaluate(node.value.value, depth - 1), count + 1)  # type: ignore[attr-defined]
 
     def _evaluate_call(self, node: ast.Call, depth: int) -> str | None:
         name = self.dotted(node.func).rsplit(".", 1)[-1] or getattr(node.func, "attr", "")
@@ -146,30 +128,30 @@ class _PathEvaluator:
         if first is None:
             return None
         if name in _IDENTITY_CALLS or name in ("Path", "PurePath"):
-            return self._evaluate(first, depth - 1)
+            return self.evaluate(first, depth - 1)
         if name == "dirname":
-            return _ancestor(self._evaluate(first, depth - 1), 1)
+            return _ancestor(self.evaluate(first, depth - 1), 1)
         if name in ("join", "joinpath"):
             return self._join_call(node, name, depth)
         return None
 
     def _join_call(self, node: ast.Call, name: str, depth: int) -> str | None:
         arguments = list(node.args)
-        base = (
-            arguments.pop(0) if name == "join" and arguments else getattr(node.func, "value", None)
-        )
-        start = None if base is None else self._evaluate(base, depth - 1)
-        parts = [self._text(word) for word in arguments]
-        dot_constants = {"pardir": "..", "curdir": "."}
-        dots = [dot_constants.get(getattr(word, "attr", "")) for word in arguments]
-        resolved = [
-            part if part is not None else dot for part, dot in zip(parts, dots, strict=True)
-        ]
-        if start is None or None in resolved:
+        base = getattr(node.func, "value", None)
+        if name == "join" and arguments:
+            base = arguments.pop(0)
+        start = None if base is None else self.evaluate(base, depth - 1)
+        if start is None:
             return None
-        return os.path.normpath(
-            os.path.join(start, *(part for part in resolved if part is not None))
-        )
+        parts = []
+        for word in arguments:
+            part = self._text(word)
+            if part is None:
+                part = {"pardir": "..", "curdir": "."}.get(getattr(word, "attr", ""))
+            if part is None:
+                return None
+            parts.append(part)
+        return os.path.normpath(os.path.join(start, *parts))
 
 
 def _ancestor(path: str | None, levels: int) -> str | None:

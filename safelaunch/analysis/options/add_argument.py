@@ -16,12 +16,7 @@ _SWITCH_ACTIONS = frozenset(
     {"store_true", "store_false", "store_const", "append_const", "count", "help", "version"}
 )
 _VALUE_ACTIONS = frozenset({"store", "append", "extend"})
-_COUNTS: dict[object, tuple[int, int | None]] = {
-    None: (1, 1),
-    "?": (0, 1),
-    "*": (0, None),
-    "+": (1, None),
-}
+_COUNTS = {None: (1, 1), "?": (0, 1), "*": (0, None), "+": (1, None)}
 _VALUE_TYPES = {"int": INT, "float": FLOAT, "bool": BOOL, "str": ""}
 
 
@@ -55,9 +50,7 @@ def option(module: Module, call: ast.Call, *, is_certain: bool) -> Option:
         value_type=value_type or "",
         choices=_choices(module, keywords, value_type) if is_whole else (),
         required=is_required and is_whole and is_certain,
-        default_is_true=bool(module.literal(keywords["default"]))
-        if "default" in keywords
-        else False,
+        default_is_true="default" in keywords and bool(module.literal(keywords["default"])),
     )
 
 

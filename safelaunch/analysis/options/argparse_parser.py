@@ -21,24 +21,21 @@ if TYPE_CHECKING:
 
 _ARGPARSE = frozenset({"argparse.ArgumentParser"})
 _HF = frozenset({"transformers.HfArgumentParser", "transformers.hf_argparser.HfArgumentParser"})
-_PLAIN_ARGUMENTS = frozenset(
-    {"prog", "usage", "description", "epilog", "formatter_class", "conflict_handler"}
-    | {"argument_default", "exit_on_error", "color", "suggest_on_error"}
-)
+_PLAIN_ARGUMENTS = frozenset((
+    "prog", "usage", "description", "epilog", "formatter_class", "conflict_handler",
+    "argument_default", "exit_on_error", "color", "suggest_on_error",
+))  # fmt: skip
 _GROUPS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 PARSE_METHODS = frozenset({"parse_args", "parse_args_into_dataclasses"})
 _ARGS_AND_NAMESPACE = 2
 Callers = Mapping[Function, tuple[Module, ast.Call]]
 # Attributes of a parser that do not change its options.
-_HARMLESS = frozenset(
-    {"print_help", "print_usage", "format_help", "format_usage", "error", "exit", "get_default"}
-    | {"set_defaults", "description", "epilog", "usage", "prog", "formatter_class"}
-    | {"_optionals", "_positionals", "_action_groups"}
-    | {"parse_json_file", "parse_yaml_file", "parse_dict"}
-)
-_HARMLESS_CALLS = frozenset(
-    {"print", "isinstance", "type", "id", "repr", "argcomplete.autocomplete"}
-)
+_HARMLESS = frozenset((
+    "print_help", "print_usage", "format_help", "format_usage", "error", "exit", "get_default",
+    "set_defaults", "description", "epilog", "usage", "prog", "formatter_class", "_optionals",
+    "_positionals", "_action_groups", "parse_json_file", "parse_yaml_file", "parse_dict",
+))  # fmt: skip
+_HARMLESS_CALLS = ("print", "isinstance", "type", "id", "repr", "argcomplete.autocomplete")
 
 
 def read(modules: Modules, module: Module, call: ast.Call, callers: Callers) -> ScriptOptions:
@@ -50,10 +47,11 @@ def read(modules: Modules, module: Module, call: ast.Call, callers: Callers) -> 
     _check_parse(module, call, callers)
     assert isinstance(call.func, ast.Attribute)  # noqa: S101 - narrows the type for mypy
     reader.read_parser(module, call.func.value, is_certain=True)
-    place = reader.location or module.location(call)
-    options = tuple(reader.options)
     return ScriptOptions(
-        reader.kind, place, options, allows_abbreviations=reader.allows_abbreviations
+        reader.kind,
+        reader.location or module.location(call),
+        tuple(reader.options),
+        allows_abbreviations=reader.allows_abbreviations,
     )
 
 
@@ -80,11 +78,9 @@ def _is_command_line(module: Module, value: ast.expr, callers: Callers) -> bool:
     if not isinstance(value, ast.Name):
         return module.literal(value) is None
     scope = module.owner(value)
-    if (
-        isinstance(scope, ast.Module)
-        or scope not in callers
-        or calls.assignments(module, scope, value.id)
-    ):
+    if isinstance(scope, ast.Module) or scope not in callers:
+        return False
+    if calls.assignments(module, scope, value.id):
         return False
     caller, call = callers[scope]
     argument = calls.argument_for(call, scope, value.id)
@@ -129,6 +125,7 @@ class _ParserReader:
         """Read the call that creates the parser."""
         self.location = self.location or module.location(call)
         has_help = True
+        plain = _PLAIN_ARGUMENTS | {"dataclass_types"} if is_hf else _PLAIN_ARGUMENTS
         for keyword in call.keywords:
             value = module.literal(keyword.value)
             if keyword.arg == "parents" and isinstance(keyword.value, ast.List | ast.Tuple):
@@ -138,17 +135,11 @@ class _ParserReader:
                 has_help = value
             elif keyword.arg == "allow_abbrev" and isinstance(value, bool):
                 self.allows_abbreviations = value
-            elif not (
-                keyword.arg in _PLAIN_ARGUMENTS or (is_hf and keyword.arg == "dataclass_types")
-            ):
-                raise Unclear(
-                    f"the parser is created with `{keyword.arg or '**'}`", module.location(call)
-                )
+            elif keyword.arg not in plain:
+                why = f"the parser is created with `{keyword.arg or '**'}`"
+                raise Unclear(why, module.location(call))
         if has_help and not any("--help" in option.names for option in self.options):
-            names = ("-h", "--help")
-            self.options.append(
-                Option("help", names, module.location(call), min_values=0, max_values=0)
-            )
+            self.options.append(Option("help", ("-h", "--help"), module.location(call), 0, 0))
         if is_hf:
             self.kind = HF
             self.options += hf_arguments.options(self.modules, module, call)
@@ -179,9 +170,8 @@ class _ParserReader:
         elif len(values) == 1 and not names:
             self.read_parser(defining_module, next(iter(values.values())), is_certain=is_certain)
         else:
-            raise Unclear(
-                f"`{node.name}` returns more than the parser", defining_module.location(node)
-            )
+            why = f"`{node.name}` returns more than the parser"
+            raise Unclear(why, defining_module.location(node))
         self.open_functions.pop()
 
     def read_variable(self, module: Module, scope: Scope, name: str, *, is_certain: bool) -> None:
@@ -206,10 +196,9 @@ class _ParserReader:
             return
         self.visited.add((module.path, scope, name))
         statements = (module.parents[node] for node in calls.assignments(module, scope, name))
-        parse_lines = [
-            n.lineno for n in statements if isinstance(n, ast.Assign) and _is_parsed(n.value, name)
-        ]
-        last = min(parse_lines, default=None)  # after that line the name holds the parsed arguments
+        assigns = (n for n in statements if isinstance(n, ast.Assign))
+        # after that line the name holds the parsed arguments
+        last = min((n.lineno for n in assigns if _is_parsed(n.value, name)), default=None)
         if name in module.shared:
             raise Unclear(f"`{name}` is a global or nonlocal variable", module.location(scope))
         for node in module.names_by_id.get(name, []):
@@ -243,8 +232,7 @@ class _ParserReader:
     ) -> None:
         """Read an attribute or a method call of the parser."""
         call = module.parents[node]
-        is_call = isinstance(call, ast.Call) and call.func is node
-        if is_call and isinstance(call, ast.Call):
+        if isinstance(call, ast.Call) and call.func is node:
             if node.attr == "add_argument":
                 self.options.append(add_argument.option(module, call, is_certain=is_certain))
                 return
@@ -284,39 +272,30 @@ class _ParserReader:
         if name in _HARMLESS_CALLS:
             return
         definition = self.modules.resolve(module, call.func)
-        if (
-            definition is None
-            or not isinstance(definition.node, Function)
-            or definition.node.decorator_list
-        ):
+        function = definition.node if definition is not None else None
+        if definition is None or not isinstance(function, Function) or function.decorator_list:
             shown = name.lstrip("?.") or "a call"
-            raise Unclear(
-                f"`{shown}` receives the parser and is not part of the project",
-                module.location(call),
-            )
-        param = calls.parameter_for(call, definition.node, node)
+            why = f"`{shown}` receives the parser and is not part of the project"
+            raise Unclear(why, module.location(call))
+        param = calls.parameter_for(call, function, node)
         if param is None:
-            raise Unclear(f"`{definition.node.name}` receives the parser in an unclear way",
-                          module.location(call))  # fmt: skip
-        for stored in calls.assignments(definition.module, definition.node, param):
+            why = f"`{function.name}` receives the parser in an unclear way"
+            raise Unclear(why, module.location(call))
+        for stored in calls.assignments(definition.module, function, param):
             value = getattr(definition.module.parents[stored], "value", None)
             if value is None or not calls.receives(value, param):
                 raise Unclear(f"`{param}` is assigned again", definition.module.location(stored))
-        self.read_uses(definition.module, definition.node, param, is_certain=is_certain)
+        self.read_uses(definition.module, function, param, is_certain=is_certain)
         parent = module.parents[call]
         target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-        returned_names = [
-            getattr(v, "id", None)
-            for v in calls.returned_values(definition.module, definition.node)
-        ]
-        is_alias = bool(returned_names) and all(value == param for value in returned_names)
-        name_passed = getattr(node, "id", None)
-        if isinstance(target, ast.Name) and target.id == name_passed and not is_alias:
-            raise Unclear(
-                f"`{name_passed}` is assigned the result of `{definition.node.name}`",
-                module.location(call),
-            )
-        if isinstance(target, ast.Name) and target.id != name_passed and is_alias:
+        values = calls.returned_values(definition.module, function)
+        is_alias = {getattr(value, "id", None) for value in values} == {param}
+        if not isinstance(target, ast.Name):
+            return
+        if target.id == getattr(node, "id", None) and not is_alias:
+            why = f"`{target.id}` is assigned the result of `{function.name}`"
+            raise Unclear(why, module.location(call))
+        if target.id != getattr(node, "id", None) and is_alias:
             self.read_uses(module, scope, target.id, is_certain=is_certain)
 
 

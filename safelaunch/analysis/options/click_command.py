@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _VALUE_TYPES = {"int": INT, "float": FLOAT, "click.INT": INT, "click.FLOAT": FLOAT}
 _HARMLESS_DECORATORS = frozenset({"click.pass_context", "click.pass_obj"})
+_COMMAND_ARGUMENTS = ("name", "help", "short_help", "epilog", "no_args_is_help")
 
 
 def is_command(module: Module, node: Function) -> bool:
@@ -31,7 +32,10 @@ def read(module: Module, node: Function) -> ScriptOptions:
     for decorator in node.decorator_list:
         name = module.dotted(_decorator_name(decorator))
         if name == "click.command":
-            _check_settings(module, decorator)
+            for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+                if keyword.arg not in _COMMAND_ARGUMENTS:
+                    why = f"the command is created with `{keyword.arg or '**'}`"
+                    raise Unclear(why, module.location(decorator))
         elif name in ("click.option", "click.argument") and isinstance(decorator, ast.Call):
             options.append(_option(module, decorator, is_option=name == "click.option"))
         elif name == "click.version_option" and isinstance(decorator, ast.Call):
@@ -44,26 +48,13 @@ def read(module: Module, node: Function) -> ScriptOptions:
     return ScriptOptions(CLICK, place, tuple(options), allows_abbreviations=False)
 
 
-def _check_settings(module: Module, decorator: ast.expr) -> None:
-    keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
-    for keyword in keywords:
-        if keyword.arg not in ("name", "help", "short_help", "epilog", "no_args_is_help"):
-            raise Unclear(
-                f"the command is created with `{keyword.arg or '**'}`", module.location(decorator)
-            )
-
-
 def _option(module: Module, call: ast.Call, *, is_option: bool) -> Option:
     names = [module.literal(arg) for arg in call.args]
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    if (
-        not names
-        or None in keywords
-        or "cls" in keywords
-        or not all(isinstance(n, str) for n in names)
-    ):
-        raise Unclear("an option's name is computed at run time", module.location(call))
     place = module.location(call)
+    is_literal = bool(names) and all(isinstance(name, str) for name in names)
+    if not is_literal or None in keywords or "cls" in keywords:
+        raise Unclear("an option's name is computed at run time", place)
     if not is_option:
         return Option(names[0], (), place, None, None)
     spellings = [name for name in names if name.startswith("-")]
@@ -77,10 +68,7 @@ def _option(module: Module, call: ast.Call, *, is_option: bool) -> Option:
     min_values = max_values = 0 if is_switch else count if is_counted else None
     kind = keywords.get("type")
     value_type = "" if kind is None else _VALUE_TYPES.get(module.dotted(kind), "")
-    is_required = (
-        _is_true(module, keywords, "required")
-        and not {"default", "envvar", "prompt"} & keywords.keys()
-    )
+    has_other_source = {"default", "envvar", "prompt"} & keywords.keys()
     return Option(
         dest=max(flags, key=len, default="").lstrip("-"),
         names=flags,
@@ -89,7 +77,7 @@ def _option(module: Module, call: ast.Call, *, is_option: bool) -> Option:
         max_values=max_values,
         value_type=value_type,
         choices=_choices(module, kind),
-        required=is_required,
+        required=_is_true(module, keywords, "required") and not has_other_source,
     )
 
 

@@ -7,6 +7,7 @@ the only parameter that starts with it; unknown ones are refused after the funct
 from __future__ import annotations
 
 import ast
+import contextlib
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import FIRE, Option, ScriptOptions
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 FIRE_CALLS = frozenset({"fire.Fire", "fire.core.Fire"})
 # Decorators that keep the signature that Fire sees: it follows `__wrapped__`.
-_HARMLESS_DECORATORS = frozenset(
-    {"torch.distributed.elastic.multiprocessing.errors.record", "torch.no_grad"}
-    | {"torch.inference_mode", "torch.enable_grad"}
-)
+_HARMLESS_DECORATORS = (
+    "torch.distributed.elastic.multiprocessing.errors.record", "torch.no_grad",
+    "torch.inference_mode", "torch.enable_grad",
+)  # fmt: skip
 
 
 def read(modules: Modules, module: Module, call: ast.Call) -> ScriptOptions:
@@ -32,21 +33,14 @@ def read(modules: Modules, module: Module, call: ast.Call) -> ScriptOptions:
         raise Unclear("Fire gets more arguments than the component to run", place)
     component = call.args[0] if call.args else keywords.get("component")
     if component is None:
-        names = (n.name for n in module.tree.body if isinstance(n, Function))
-        functions = {name: module.top_level(name) for name in names}
+        nodes = (node for node in module.tree.body if isinstance(node, Function))
+        functions = {node.name: module.top_level(node.name) for node in nodes}
         return ScriptOptions(FIRE, place, commands=dict(_commands(module, functions)))
     if isinstance(component, ast.Dict):
-        values = {
-            module.literal(key): v for key, v in zip(component.keys, component.values, strict=True)
-        }
-        definitions = {name: modules.resolve(module, value) for name, value in values.items()}
         commands: dict[str, ScriptOptions] = {}
-        for name, definition in definitions.items():
-            if (
-                isinstance(name, str)
-                and definition is not None
-                and isinstance(definition.node, Function)
-            ):
+        for key, value in zip(component.keys, component.values, strict=True):
+            name, definition = module.literal(key), modules.resolve(module, value)
+            if isinstance(name, str) and definition is not None:
                 commands.update(_commands(definition.module, {name: definition.node}))
         return ScriptOptions(FIRE, place, commands=commands)
     target = modules.resolve(module, component)
@@ -60,11 +54,9 @@ def _commands(
 ) -> Iterator[tuple[str, ScriptOptions]]:
     """Yield (name, options) of the functions that can be read; skip the others."""
     for name, node in functions.items():
-        if isinstance(node, Function):
-            try:
+        with contextlib.suppress(Unclear):
+            if isinstance(node, Function):
                 yield name, _function_options(module, node)
-            except Unclear:
-                continue
 
 
 def _function_options(module: Module, node: Function) -> ScriptOptions:

@@ -41,11 +41,9 @@ def options(modules: Modules, module: Module, call: ast.Call) -> list[Option]:
 
 def dataclass_nodes(module: Module, call: ast.Call) -> list[ast.expr]:
     """Return the dataclasses that a parser is created with; raise Unclear if the call has none."""
-    arguments = [
-        *call.args[:1],
-        *(keyword.value for keyword in call.keywords if keyword.arg == "dataclass_types"),
-    ]
-    if len(arguments) != 1 or len(call.args) > 1:
+    arguments = [*call.args]
+    arguments += (keyword.value for keyword in call.keywords if keyword.arg == "dataclass_types")
+    if len(arguments) != 1:
         raise Unclear("the parser's dataclasses are not in the call", module.location(call))
     first = arguments[0]
     if isinstance(first, ast.Name) and module.top_level(first.id) is None:
@@ -69,7 +67,9 @@ def _fields(modules: Modules, module: Module, node: ast.expr, depth: int) -> dic
     for base in reversed(cls.bases):
         if class_module.dotted(base).rpartition(".")[2] not in ("object", "ABC", "Generic"):
             fields.update(_fields(modules, class_module, base, depth - 1))
-    _check_decorators(class_module, cls)
+    decorators = {class_module.dotted(getattr(d, "func", d)) for d in cls.decorator_list}
+    if decorators != {"dataclasses.dataclass"}:
+        raise Unclear(f"`{cls.name}` is not a plain dataclass", class_module.location(cls))
     for statement in cls.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             option = _option(modules, class_module, statement)
@@ -77,15 +77,6 @@ def _fields(modules: Modules, module: Module, node: ast.expr, depth: int) -> dic
             if option is not None:
                 fields[statement.target.id] = option
     return fields
-
-
-def _check_decorators(module: Module, cls: ast.ClassDef) -> None:
-    for decorator in cls.decorator_list:
-        plain = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if module.dotted(plain) != "dataclasses.dataclass":
-            raise Unclear(f"`{cls.name}` is not a plain dataclass", module.location(cls))
-    if not cls.decorator_list:
-        raise Unclear(f"`{cls.name}` is not a plain dataclass", module.location(cls))
 
 
 def _option(modules: Modules, module: Module, field: ast.AnnAssign) -> Option | None:
@@ -113,15 +104,13 @@ def _option(modules: Modules, module: Module, field: ast.AnnAssign) -> Option | 
     names = [f"--{name}", *aliases]
     if shape.value_type == TRUTH_WORD and is_on:
         names += [f"--no_{name}", f"--no-{name.replace('_', '-')}"]
+        shape = _Shape(value_type=TRUTH_WORD)  # --no_x takes none
     dashed = [n.replace("_", "-") for n in names if n.startswith("--")]
     return Option(
         dest=name,
         names=tuple(dict.fromkeys((*names, *dashed))),
         location=module.location(field),
-        min_values=shape.min_values if shape.value_type != TRUTH_WORD or not is_on else None,
-        max_values=shape.max_values if shape.value_type != TRUTH_WORD or not is_on else None,
-        value_type=shape.value_type,
-        choices=shape.choices,
+        **shape._asdict(),
         required=not has_default and is_whole and shape.value_type != TRUTH_WORD,  # a bool never is
         default_is_true=is_on,
     )
@@ -140,14 +129,14 @@ def _aliases(module: Module, keywords: dict[str | None, ast.expr]) -> tuple[str,
         alias_node = next((v for k, v in pairs if module.literal(k) == "aliases"), alias_node)
     elif metadata is not None:
         raise Unclear("a field's metadata is computed at run time", module.location(metadata))
-    aliases = module.literal(alias_node) if alias_node is not None else ()
+    if alias_node is None:
+        return ()
+    aliases = module.literal(alias_node)
     if isinstance(aliases, str):
         return (aliases,)
     if isinstance(aliases, list | tuple) and all(isinstance(alias, str) for alias in aliases):
         return tuple(aliases)
-    raise Unclear(
-        "a field's aliases are computed at run time", module.location(metadata or keywords[None])
-    )
+    raise Unclear("a field's aliases are computed at run time", module.location(alias_node))
 
 
 def _parsed(annotation: ast.expr) -> ast.expr:

@@ -15,43 +15,27 @@ from safelaunch.analysis.python.trees import Unclear
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_PARSE_METHODS = argparse_parser.PARSE_METHODS | {
-    "parse_known_args",
-    "parse_intermixed_args",
-    "parse_args_and_config",
-}
+_PARSE_METHODS = {
+    "parse_known_args", "parse_intermixed_args", "parse_args_and_config",
+    *argparse_parser.PARSE_METHODS,
+}  # fmt: skip
 _MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire")
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
-    "hydra.main": "Hydra",
-    "tyro.cli": "tyro",
-    "tyro.extras.subcommand_cli": "tyro",
-    "absl.app.run": "absl",
-    "absl.flags": "absl",
-    "draccus.wrap": "draccus",
-    "draccus.parse": "draccus",
-    "pyrallis.wrap": "pyrallis",
-    "pyrallis.parse": "pyrallis",
-    "simple_parsing.parse": "simple_parsing",
-    "simple_parsing.ArgumentParser": "simple_parsing",
+    "hydra.main": "Hydra", "tyro.cli": "tyro", "tyro.extras.subcommand_cli": "tyro",
+    "absl.app.run": "absl", "absl.flags": "absl", "draccus.wrap": "draccus",
+    "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
+    "simple_parsing.parse": "simple_parsing", "simple_parsing.ArgumentParser": "simple_parsing",
     "simple_parsing.ArgumentGenerationParser": "simple_parsing",
-    "jsonargparse.CLI": "jsonargparse",
-    "jsonargparse.auto_cli": "jsonargparse",
+    "jsonargparse.CLI": "jsonargparse", "jsonargparse.auto_cli": "jsonargparse",
     "jsonargparse.ArgumentParser": "jsonargparse",
-    "configargparse.ArgumentParser": "configargparse",
-    "configargparse.ArgParser": "configargparse",
+    "configargparse.ArgumentParser": "configargparse", "configargparse.ArgParser": "configargparse",
     "lightning.pytorch.cli.LightningCLI": "LightningCLI",
     "pytorch_lightning.cli.LightningCLI": "LightningCLI",
-    "omegaconf.OmegaConf.from_cli": "OmegaConf",
-    "typer.Typer": "typer",
-    "typer.run": "typer",
-    "click.group": "click",
-    "docopt.docopt": "docopt",
-    "chz.entrypoint": "chz",
-    "chz.nested_entrypoint": "chz",
-    "trl.TrlParser": "TrlParser",
-    "tap.Tap": "tap",
-}
+    "omegaconf.OmegaConf.from_cli": "OmegaConf", "typer.Typer": "typer", "typer.run": "typer",
+    "click.group": "click", "docopt.docopt": "docopt", "chz.entrypoint": "chz",
+    "chz.nested_entrypoint": "chz", "trl.TrlParser": "TrlParser", "tap.Tap": "tap",
+}  # fmt: skip
 _PACKAGES = frozenset(name.partition(".")[0] for name in _OTHER_FRAMEWORKS)
 _ARGV_CHANGE = re.compile(
     rb"\bargv\s*(?:\[[^\]\n]*\]\s*)?\+?=(?!=)|\bargv\.(?:append|extend|insert|pop|remove|clear)"
@@ -60,6 +44,8 @@ _ARGV_CHANGE = re.compile(
 _READ_ONLY_CALLS = frozenset({"join", "print", "info", "debug", "warning", "log", "write", "len"})
 _FILE_CALLS = frozenset({"parse_json_file", "parse_yaml_file", "abspath", "endswith"})
 _DEPTH = 8
+_NAMES = (ast.Name, ast.Attribute)
+_DEFERRED = (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.DictComp, ast.SetComp)
 
 
 class ParseCall(NamedTuple):
@@ -90,23 +76,18 @@ class ParseCallFinder:
         for node in [] if packages.isdisjoint(_PACKAGES) else main.nodes:
             other = _OTHER_FRAMEWORKS.get(main.dotted(node)) if isinstance(node, _NAMES) else None
             if other is not None:
-                return ScriptOptions(
-                    other, main.location(node), is_incomplete=True, why=f"{other} is not supported"
-                )
+                why = f"{other} is not supported"
+                return ScriptOptions(other, main.location(node), is_incomplete=True, why=why)
         parse_call = self.first_in_block(main, main.tree.body, _DEPTH)
-        others = [
-            other
-            for other in self.all_calls()
-            if parse_call is None or other.call is not parse_call.call
-        ]
+        call = None if parse_call is None else parse_call.call
+        second = next((other for other in self.all_calls() if other.call is not call), None)
+        if second is not None:
+            why = "the script parses options in more than one place"
+            if parse_call is None:
+                why = "it is not certain that the script parses options"
+            raise Unclear(why, second.module.location(second.call))
         if parse_call is None:
-            if not others:
-                return None
-            place = others[0].module.location(others[0].call)
-            raise Unclear("it is not certain that the script parses options", place)
-        if others:
-            place = others[0].module.location(others[0].call)
-            raise Unclear("the script parses options in more than one place", place)
+            return None
         flags = self.options_at(parse_call)
         passed_arguments = {id(arg) for _, call in self.callers.values() for arg in call.args}
         for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
@@ -122,9 +103,8 @@ class ParseCallFinder:
             return fire_function.read(self.modules, parse_call.module, parse_call.call)
         flags = argparse_parser.read(self.modules, parse_call.module, parse_call.call, self.callers)
         if self.checks_argv_first and flags.kind != HF:
-            raise Unclear(
-                "the script tests `sys.argv` first", parse_call.module.location(parse_call.call)
-            )
+            place = parse_call.module.location(parse_call.call)
+            raise Unclear("the script tests `sys.argv` first", place)
         return flags
 
     def first_in_block(
@@ -164,23 +144,18 @@ class ParseCallFinder:
         """Return the parse call that an `if` reaches in all cases, or as the main program."""
         guard = main_guard(node)
         if guard is not None:
-            is_main = module.path == self.script
-            return self.first_in_block(
-                module, node.body if guard is is_main else node.orelse, depth
-            )
+            is_run = guard is (module.path == self.script)
+            return self.first_in_block(module, node.body if is_run else node.orelse, depth)
         parse_call = self.first_in_expression(module, node.test, depth)
         if parse_call is None and any(module.dotted(n) == "sys.argv" for n in ast.walk(node.test)):
-            parse_call = self.first_in_block(module, node.orelse, depth) or self.first_in_block(
-                module, node.body, depth
-            )
+            parse_call = self.first_in_block(module, node.orelse, depth)
+            parse_call = parse_call or self.first_in_block(module, node.body, depth)
             self.checks_argv_first = parse_call is not None
         return parse_call
 
     def first_in_expression(self, module: Module, node: ast.AST, depth: int) -> ParseCall | None:
         """Return the parse call that an expression always reaches."""
-        if isinstance(
-            node, ast.Lambda | ast.GeneratorExp | ast.ListComp | ast.DictComp | ast.SetComp
-        ):
+        if isinstance(node, _DEFERRED):
             return None
         parts = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.BoolOp):
@@ -211,10 +186,9 @@ class ParseCallFinder:
         self, module: Module, node: ast.Import | ast.ImportFrom, depth: int
     ) -> ParseCall | None:
         """Return the parse call that importing a module of the project reaches."""
-        if not self.visited.isdisjoint({node}):
-            return None
+        targets = [] if node in self.visited else self.modules.imported(module, node)
         self.visited.add(node)
-        for target in self.modules.imported(module, node):
+        for target in targets:
             if target.tree not in self.visited:
                 self.visited.add(target.tree)
                 parse_call = self.first_in_block(target, target.tree.body, depth - 1)
@@ -224,12 +198,9 @@ class ParseCallFinder:
 
     def as_parse_call(self, module: Module, call: ast.Call) -> ParseCall | None:
         """Return a call as a ParseCall if it parses a command line, else None."""
-        is_parse = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
-        return (
-            ParseCall(module, call)
-            if is_parse or module.dotted(call.func) in fire_function.FIRE_CALLS
-            else None
-        )
+        is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
+        is_parse = is_method or module.dotted(call.func) in fire_function.FIRE_CALLS
+        return ParseCall(module, call) if is_parse else None
 
     def all_calls(self) -> Iterator[ParseCall]:
         """Yield every parse call in the program's files that could be reached."""
@@ -238,16 +209,13 @@ class ParseCallFinder:
             if not any(mark in data for mark in _MARKS):
                 continue
             module = self.modules.load(path)
-            for node in [] if module is None else module.nodes:
-                if module is None or not isinstance(node, ast.Call):
-                    continue
+            if module is None:
+                continue
+            for node in (node for node in module.nodes if isinstance(node, ast.Call)):
                 parse_call = self.as_parse_call(module, node)
-                definition = None if parse_call is None else self.modules.resolve(module, node.func)
-                if (
-                    parse_call is not None
-                    and definition is None
-                    and self.is_reachable(module, node)
-                ):
+                if parse_call is None or self.modules.resolve(module, parse_call.call.func):
+                    continue
+                if self.is_reachable(module, node):
                     yield parse_call
 
     def is_reachable(self, module: Module, node: ast.AST) -> bool:
@@ -297,9 +265,6 @@ class ParseCallFinder:
                 raise Unclear("the program changes `sys.argv`", module.location(module.tree))
 
 
-_NAMES = (ast.Name, ast.Attribute)
-
-
 def _is_record(module: Module, decorator: ast.expr) -> bool:
     """Whether a decorator is torch's `record`, which calls the function unchanged."""
     return module.dotted(decorator) == "torch.distributed.elastic.multiprocessing.errors.record"
@@ -336,9 +301,8 @@ def _check_argv(module: Module, flags: ScriptOptions, passed_arguments: set[int]
         if isinstance(node, _NAMES) and module.dotted(node) == "sys.argv":
             parent: ast.AST | None = module.parents[node]
             is_name = isinstance(parent, ast.Subscript) and module.literal(parent.slice) == 0
-            if is_name or id(parent) in passed_arguments:
-                continue
-            if not _is_harmless(module, node, flags):
+            is_passed = id(parent) in passed_arguments
+            if not is_name and not is_passed and not _is_harmless(module, node, flags):
                 raise Unclear("the script reads `sys.argv` itself", module.location(node))
 
 
@@ -349,11 +313,9 @@ def _is_harmless(module: Module, node: ast.AST, flags: ScriptOptions) -> bool:
             return True
         if isinstance(parent, ast.Call) and node is not parent.func:
             name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
-            if (
-                name in _READ_ONLY_CALLS
-                or name in _PARSE_METHODS
-                or (flags.kind == HF and name in _FILE_CALLS)
-            ):
+            if name in _READ_ONLY_CALLS or name in _PARSE_METHODS:
+                return True
+            if flags.kind == HF and name in _FILE_CALLS:
                 return True
         parent = module.parents.get(parent)
     return flags.kind == HF and isinstance(parent, ast.If)

@@ -9,6 +9,7 @@ TRL: each trainer `XTrainer` has an `XConfig`; `TrlParser` (trl/scripts/utils.py
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,10 +67,8 @@ def _module(path: str, trees: Trees) -> Module | None:
 
 def _config_names(module: Module) -> Iterator[str]:
     attributes = (node for node in module.nodes if isinstance(node, ast.Attribute))
-    for full in (*module.imports.values(), *map(module.dotted, attributes)):
-        name = _config_name(full)
-        if name is not None:
-            yield name
+    names = (*module.imports.values(), *map(module.dotted, attributes))
+    return filter(None, map(_config_name, names))
 
 
 def _config_name(full: str) -> str | None:
@@ -85,14 +84,10 @@ def _parsed_configs(module: Module) -> Iterator[str | None]:
 
     for node in module.nodes:
         if isinstance(node, ast.Call) and _PARSER.fullmatch(module.dotted(node.func)):
-            try:
-                names = [
-                    _config_name(module.dotted(node_class))
-                    for node_class in dataclass_nodes(module, node)
-                ]
-            except Unclear:
-                names = []
-            configs = [name for name in names if name is not None]
+            configs: list[str] = []
+            with contextlib.suppress(Unclear):
+                names = map(module.dotted, dataclass_nodes(module, node))
+                configs = list(filter(None, map(_config_name, names)))
             yield configs[0] if len(configs) == 1 else None
 
 

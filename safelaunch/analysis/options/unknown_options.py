@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.analysis import option_model
 from safelaunch.analysis.argv import is_number
-from safelaunch.analysis.option_model import (
-    BOOL,
-    CLICK,
-    FIRE,
-    FLOAT,
-    HF,
-    INT,
-    TRUTH_WORD,
-    Option,
-    ScriptOptions,
-)
+from safelaunch.analysis.option_model import BOOL, FLOAT, INT, TRUTH_WORD, Option, ScriptOptions
 from safelaunch.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -29,7 +20,6 @@ _TRUTH_WORDS = frozenset({"yes", "true", "t", "y", "1", "no", "false", "f", "n",
 # Words that end the program early, or after which no word is an option.
 _LAST_WORDS = frozenset({"-h", "--help", "--version", "--"})
 _FALSE = frozenset({"false", "no", "off", "0", "none", "f", "n"})
-_TRUE = frozenset({"true", "yes", "on", "1", "t", "y"})
 
 
 class OptionProblem(NamedTuple):
@@ -61,20 +51,13 @@ def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[Optio
         script_options, words = command or script_options, words[1:]
     if script_options.is_incomplete or script_options.commands or not script_options.options:
         return
-    if (
-        script_options.kind == HF
-        and len(words) == 1
-        and words[0].endswith((".json", ".yaml", ".yml"))
-    ):
+    is_file = len(words) == 1 and words[0].endswith((".json", ".yaml", ".yml"))
+    if is_file and script_options.kind == option_model.HF:
         return  # HfArgumentParser reads all options from this file
     if any(word in _LAST_WORDS or word.startswith("@") or word.endswith("=--") for word in words):
         return
-    checker = (
-        _FireChecker(script_options, args)
-        if script_options.kind == FIRE
-        else _OptionChecker(script_options, args)
-    )
-    yield from checker.problems(words)
+    checker = _FireChecker if script_options.kind == option_model.FIRE else _OptionChecker
+    yield from checker(script_options, args).problems(words)
 
 
 class _OptionChecker:
@@ -117,10 +100,8 @@ class _OptionChecker:
         if " " in word and self.find(word.partition("=")[0]) is None:
             return False
         last = uses[-1] if uses else None
-        if self.script_options.kind == CLICK and last is not None and last.option is not None:
-            min_values = last.option.min_values or 0
-            if len(last.values) < min_values:
-                return False
+        if self.script_options.kind == option_model.CLICK and last and last.option is not None:
+            return len(last.values) >= (last.option.min_values or 0) and not is_number(word)
         return not is_number(word)
 
     def find(self, name: str) -> Option | None:
@@ -158,31 +139,23 @@ class _OptionChecker:
         """Yield the problem of an option that the script does not have."""
         matches = [spelling for spelling in self.names if spelling.startswith(use.word)]
         if matches and self.script_options.allows_abbreviations and use.word.startswith("--"):
-            message = f"`{use.word}` is ambiguous: " + " or ".join(
-                f"`{name}`" for name in sorted(matches)
-            )
-            yield OptionProblem(
-                use.word, message, "write the option in full", self.script_options.location
-            )
-            return
-        long_names = {name.lstrip("-"): name for name in self.names if name.startswith("--")}
-        hint = did_you_mean(use.word, [f"--{name}" for name in long_names] or self.names)
-        message = f"the script has no option `{use.word}`"
-        yield OptionProblem(
-            use.word, message, hint or f"remove `{use.word}`", self.script_options.location
-        )
+            choice = " or ".join(f"`{name}`" for name in sorted(matches))
+            message, fix = f"`{use.word}` is ambiguous: {choice}", "write the option in full"
+        else:
+            long_names = [name for name in self.names if name.startswith("--")]
+            message = f"the script has no option `{use.word}`"
+            fix = did_you_mean(use.word, long_names or self.names) or f"remove `{use.word}`"
+        yield OptionProblem(use.word, message, fix, self.script_options.location)
 
     def check_switch(self, use: _OptionUse, option: Option) -> Iterator[OptionProblem]:
         """Yield the problem of a switch with a value."""
         if not use.values or (self.script_options.positionals and not use.is_joined):
             return
-        value = use.values[0]
-        message = f"`{use.word}` takes no value, got `{value}`"
-        key = use.word.lstrip("-")
-        if value.lower() in _FALSE:
+        message = f"`{use.word}` takes no value, got `{use.values[0]}`"
+        if use.values[0].lower() in _FALSE:
             fix = f"remove `{use.word}`"
         elif self.args.is_mapping:
-            fix = f"write `{key}: true`"
+            fix = f"write `{use.word.lstrip('-')}: true`"
         else:
             fix = f"write `{use.word}` without a value"
         yield OptionProblem(use.word, message, fix, option.location)
@@ -227,35 +200,33 @@ class _OptionChecker:
             return hint or "one of " + ", ".join(f"`{choice}`" for choice in option.choices)
         expected = {INT: "a whole number", FLOAT: "a number", TRUTH_WORD: "`true` or `false`"}
         whole = _whole_number(value) if option.value_type == INT else None
-        return (
-            f"write {whole}"
-            if whole
-            else f"give it {expected.get(option.value_type, 'another value')}"
-        )
+        if whole:
+            return f"write {whole}"
+        return f"give it {expected.get(option.value_type, 'another value')}"
 
     def missing_options(
         self, uses: list[_OptionUse], *, has_leading: bool
     ) -> Iterator[OptionProblem]:
         """Yield the options that the script requires and the job does not set."""
         dests = {use.option.dest for use in uses if use.option is not None}
-        letters = [
-            use for use in uses if use.word not in self.names and not use.word.startswith("--")
-        ]
-        if letters:
+        if any(use.word not in self.names and not use.word.startswith("--") for use in uses):
             return  # combined short options may contain a required one
         for option in self.script_options.options:
             if option.names and option.required and option.dest not in dests:
-                message = f"the script requires `{option.display_name}`"
-                fix = f"add `{option.display_name}` with its value"
-                if self.args.is_mapping:
-                    fix = f"add `{option.display_name.lstrip('-')}:` with its value"
-                yield OptionProblem(option.display_name, message, fix, option.location)
+                yield self.missing_option(option)
         words = has_leading or any(use.values for use in uses)
         required = [o for o in self.script_options.positionals if o.required]
         if required and not words:
             message = f"the script requires the positional argument `{required[0].dest}`"
             fix = "put it before the options, in the list form of `args:`"
             yield OptionProblem(required[0].dest, message, fix, required[0].location)
+
+    def missing_option(self, option: Option) -> OptionProblem:
+        """Return the problem of a required option that the job does not set."""
+        name = option.display_name
+        key = name.lstrip("-") + ":" if self.args.is_mapping else name
+        message = f"the script requires `{name}`"
+        return OptionProblem(name, message, f"add `{key}` with its value", option.location)
 
 
 class _FireChecker(_OptionChecker):
@@ -274,14 +245,7 @@ class _FireChecker(_OptionChecker):
         unset = [o for o in self.script_options.options if o.names and o.dest not in dests]
         for option in unset[positional_count:]:
             if option.required:
-                message = f"the script requires `{option.display_name}`"
-                key = (
-                    option.display_name.lstrip("-") + ":"
-                    if self.args.is_mapping
-                    else option.display_name
-                )
-                fix = f"add `{key}` with its value"
-                yield OptionProblem(option.display_name, message, fix, option.location)
+                yield self.missing_option(option)
 
     def is_option(self, word: str, uses: list[_OptionUse]) -> bool:
         """Whether Fire reads a word as a flag."""

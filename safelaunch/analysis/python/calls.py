@@ -21,16 +21,8 @@ def default_value(node: Function, param: str) -> ast.expr | None:
 
 def returned_values(module: Module, node: Function) -> list[ast.expr]:
     """Return the expressions that a function returns."""
-    statements = (
-        statement
-        for statement in ast.walk(node)
-        if isinstance(statement, ast.Return) and statement.value is not None
-    )
-    return [
-        statement.value
-        for statement in statements
-        if module.scope(statement) is node and statement.value is not None
-    ]
+    returns = (n for n in ast.walk(node) if isinstance(n, ast.Return) and module.scope(n) is node)
+    return [statement.value for statement in returns if statement.value is not None]
 
 
 def assignments(module: Module, scope: Scope, name: str) -> list[ast.Name]:

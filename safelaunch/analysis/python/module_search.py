@@ -68,12 +68,10 @@ def contains_python(folders: Iterable[str]) -> bool:
         if any(name.endswith((".py", *_COMPILED_SUFFIXES)) for name in names):
             return True
         subfolders = (os.path.join(folder, name) for name in names[:50] if not name.startswith("."))
-        if any(
-            entry.endswith(".py")
-            for path in subfolders
-            if os.path.isdir(path)
-            for entry in _entry_names(path)
-        ):
+        entries = (
+            name for path in filter(os.path.isdir, subfolders) for name in _entry_names(path)
+        )
+        if any(name.endswith(".py") for name in entries):
             return True
     return False
 

@@ -43,9 +43,7 @@ class Module:
         self._scopes: dict[ast.AST, Scope] = {tree: tree}
         self.names_by_id: dict[str, list[ast.Name]] = {}
         self._scope_nodes: dict[Scope, list[ast.AST]] = {}
-        self._class_body: set[ast.AST] = (
-            set()
-        )  # names bound in a class body are not names of the module
+        self._class_body: set[ast.AST] = set()  # what it binds are not names of the module
         for node in self.nodes:  # grows while it is walked
             inner = node if isinstance(node, Function) else self._scopes[node]
             is_class = isinstance(node, ast.ClassDef) or (
@@ -79,9 +77,8 @@ class Module:
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function around a node, or the module."""
-        return self._scopes.get(
-            node, self.tree
-        )  # a type annotation in quotes is not a node of the file
+        # a type annotation in quotes is not a node of the file
+        return self._scopes.get(node, self.tree)
 
     def dotted(self, node: ast.AST) -> str:
         """Return the full name of `a.b.c` with its import resolved, or an empty string."""
@@ -97,11 +94,8 @@ class Module:
         """Return the only function or class of that name at module level, or None."""
         if self.bindings.get(name) != 1:
             return None
-        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        definitions = (
-            node for node in self.tree.body if isinstance(node, kinds) and node.name == name
-        )
-        return next(definitions, None)
+        definitions = (n for n in self.tree.body if isinstance(n, Function | ast.ClassDef))
+        return next((node for node in definitions if node.name == name), None)
 
     def literal(self, node: ast.AST | None) -> Any:
         """Return the value of a literal, or of a name assigned to one; else UNKNOWN."""
@@ -132,12 +126,11 @@ class Module:
         """Return the parameters and variables of a function."""
         if scope not in self._locals:
             nodes = self._scope_nodes.get(scope, [])
-            names = {node.arg for node in nodes if isinstance(node, ast.arg)}
-            names |= {
-                node.id
-                for node in nodes
-                if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-            }
+            stores = (
+                n for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+            )
+            names = {node.id for node in stores}
+            names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
             names |= {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
             shared = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
             self._locals[scope] = frozenset(names - shared)

@@ -83,9 +83,7 @@ class Trees:
         if path not in self._outlines:
             data = self.data(path)
             tree = None if data is None else _parse(_BLOCK.sub(_stub_block, data + b"\n"))
-            if isinstance(
-                tree, Exception
-            ):  # a multi-line string or bracket continued at the left margin
+            if isinstance(tree, Exception):  # a string or bracket continues at the left margin
                 tree = self.tree(path)
             self._outlines[path] = tree
         return self._outlines[path]
@@ -123,29 +121,18 @@ def _parse(data: bytes) -> ast.Module | Exception:
 
     try:
         with _WARNINGS_LOCK, warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # warnings about `"\d"` in project code are not our output
+            warnings.simplefilter("ignore")  # such as those about `"\d"` in project code
             return ast.parse(data)
-    except (
-        SyntaxError,
-        ValueError,
-        LookupError,
-        RecursionError,
-        MemoryError,
-        SystemError,
-    ) as error:
-        return error  # NUL bytes; an unknown encoding; nesting too deep for the parser
+    # NUL bytes; an unknown encoding; nesting too deep for the parser
+    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError, SystemError) as e:
+        return e
 
 
 def _stub_block(block: re.Match[bytes]) -> bytes:
     """Return a stub for a block, or the block itself if it imports or an open string may follow."""
     data = block[0]
-    if (
-        any(word in data for word in _IMPORT_MARKS)
-        or data.count(b'"""') % 2
-        or data.count(b"'''") % 2
-    ):
+    has_open_string = data.count(b'"""') % 2 or data.count(b"'''") % 2
+    if has_open_string or any(word in data for word in _IMPORT_MARKS):
         return data
     return b"def _(): 0" + b"\n" * data.count(b"\n")
 
