@@ -20,7 +20,7 @@ from safelaunch.runs import mirror
 from safelaunch.runtime import backends
 from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.commands import CommandResult
-from safelaunch.runtime.records import PeersAddress, RunRecord
+from safelaunch.runtime.records import PeersAddress, PlanRecord, RunRecord
 from safelaunch.runtime.start.starter import StartAnswer
 from safelaunch.ssh.errors import Unreachable
 from safelaunch.start import preflight
@@ -120,7 +120,7 @@ def start(  # noqa: C901 - one story: what is asked, and what is taken back wher
             answer = _ask(machines[rank], requests[rank], places[rank], asking)
         except (HostError, StartError) as e:
             return e
-        files = {RunRecord.FILE: answer.run.to_json(), "plan.json": requests[rank].plan_json}
+        files = {RunRecord.FILE: answer.run.to_json(), PlanRecord.FILE: requests[rank].plan_json}
         mirror.keep(run, places[rank], NodeView(status=answer.status, files=files))
         answers[rank] = answer
         return None

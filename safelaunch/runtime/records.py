@@ -556,3 +556,53 @@ class StopRequest(Record):
     FILE = "stop.json"
 
     grace: float | None = None  # seconds between TERM and KILL
+
+
+# -- plan.json -------------------------------------------------------------------------------------
+
+
+class PlannedVariable(Record):
+    """A variable of a job's environment."""
+
+    value: Nullable[str] = None  # null: computed at the start; *** for a secret
+    origin: str = ""  # what has set it
+    why: str | None = None  # reason
+    cost: str | None = None  # disadvantage
+    source: str | None = None  # link for the reason
+    computed: str | None = None  # how its value is computed at the start
+    workaround: bool = False  # whether it is there for a bug
+    prepend: bool = False  # whether it goes before the value that is there
+
+
+class PlannedNode(Record):
+    """What a plan starts on one node."""
+
+    host: str = ""  # host, as the user names it
+    node_rank: int = 0  # number of the node
+    cwd: str = ""  # working directory
+    argv: Sequence[str] = ()  # words of the launcher's command
+    env: Mapping[str, PlannedVariable] = {}  # variables that are set
+    unset: Sequence[str] = ()  # variables that are removed
+    inherit: Nullable[str | Sequence[str]] = None  # all, or the variables that the job inherits
+    setup: Sequence[str] = ()  # lines of shell before the command
+    files: Mapping[str, str] = {}  # name in the run directory -> text
+    script: str = ""  # text of launch.sh
+    resume_argv: Sequence[str] | None = None  # command of an attempt that goes on from a checkpoint
+    rungs: Sequence[Mapping[str, str]] = ()  # variables of each step of the NCCL ladder
+    assets: Sequence[Mapping[str, str]] = ()  # name, path, place and origin of each asset
+
+
+class PlanRecord(Record):
+    """plan.json: the plan as it was started, and in the form that `rerun` reads."""
+
+    FILE = "plan.json"
+
+    version: int = 1  # version of the format, 1
+    name: str = ""  # name of the job
+    launcher: str = ""  # name of the launcher
+    profile: Nullable[str] = None  # name of the profile
+    log: Nullable[str] = None  # the combined log in the project
+    nodes: Sequence[PlannedNode] = ()  # what is started on each node
+    warnings: Sequence[Mapping[str, str]] = ()  # id, message and where of each warning
+    supervision: Mapping[str, object] = {}  # as in run.json
+    unbound: object = None  # the plan before its slots were filled (plan/serialize.py)

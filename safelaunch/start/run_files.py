@@ -12,7 +12,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
-from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.records import PlanRecord, RunRecord
 from safelaunch.start import preflight, restart_scripts, resume
 
 if TYPE_CHECKING:
@@ -57,16 +57,16 @@ def start_request(
         "python": facts[Slot.PYTHON],
     }
     notes = tuple(preflight.inherited(node, environ))
-    return StartRequest(record, words, tuple(files.values()), files["plan.json"], notes)
+    return StartRequest(record, words, tuple(files.values()), files[PlanRecord.FILE], notes)
 
 
 def run_files(plan: Plan, bound: Plan, rank: int) -> dict[str, bytes]:
     """Return what a plan puts into a node's run directory: {name: bytes}."""
     node = bound.nodes[rank]
-    recorded = {**plan_json(bound), "unbound": freeze(plan)}
+    record = PlanRecord.from_json({**plan_json(bound), "unbound": freeze(plan)})
     texts = {
         "launch.sh": script_of(bound, node),
-        "plan.json": json.dumps(recorded, indent=1, ensure_ascii=False),
+        PlanRecord.FILE: json.dumps(record.to_json(), indent=1, ensure_ascii=False),
         **{name: str(body) for name, body in node.files},
     }
     try:

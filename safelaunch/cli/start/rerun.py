@@ -15,7 +15,7 @@ from safelaunch.model import Plan
 from safelaunch.plan.serialize import thaw
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
-from safelaunch.runtime import json_files
+from safelaunch.runtime.records import PlanRecord
 from safelaunch.start.resume import of_run
 
 
@@ -34,8 +34,8 @@ def command(run: str | None, **options: Any) -> int:
     found = catalog().find(run)
     found.status()  # what is recorded here of a run on hosts may lack its plan
     node_dir = found.record.node_dir
-    record = json_files.read_json(os.path.join(node_dir, "plan.json"))
-    plan = thaw(record.get("unbound")) if record else None
+    record = PlanRecord.read(node_dir)
+    plan = thaw(record.unbound) if record else None
     if not isinstance(plan, Plan):
         raise RunError(f"{found.id} has no recorded plan", where=node_dir)
     if options["resume"]:

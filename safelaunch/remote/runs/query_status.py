@@ -15,6 +15,7 @@ from safelaunch.remote.parallel import together
 from safelaunch.runs import combine_nodes, mirror, store
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent.runs import NodeView
+from safelaunch.runtime.records import PlanRecord
 from safelaunch.runtime.units import brief_duration
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def statuses(
         for place in pointer.places:
             if not _is_over(run, place, brief=brief):
                 ids_of.setdefault(place.host, []).append(run.id)
-    files = [] if brief or all(_has_plans(*run) for run in runs) else ["plan.json"]
+    files = [] if brief or all(_has_plans(*run) for run in runs) else [PlanRecord.FILE]
 
     def ask(host: str) -> dict[str, Any] | HostError:
         try:
@@ -168,7 +169,7 @@ def _is_over(run: store.Run, place: Place, *, brief: bool) -> bool:
 
 
 def _has_plan(run: store.Run, place: Place) -> bool:
-    return os.path.exists(os.path.join(run.folder, f"node-{place.node}", "plan.json"))
+    return os.path.exists(os.path.join(run.folder, f"node-{place.node}", PlanRecord.FILE))
 
 
 def _has_plans(run: store.Run, pointer: Pointer) -> bool:
