@@ -39,29 +39,26 @@ _MISSING = object()
 class Field:
     """A key of a record: the attribute, the JSON key, and the type as annotated."""
 
-    __slots__ = ("is_nullable", "key", "kind", "name", "nested", "types")
+    __slots__ = ("is_nullable", "key", "kind", "name", "parts")
 
     def __init__(self, name: str, kind: str) -> None:
         self.name = name
         self.key = _RENAMED.get(name, name)
         self.is_nullable = kind.startswith("Nullable[")
         self.kind = kind[len("Nullable[") : -1] if self.is_nullable else kind
-        parts = [part for part in self.kind.split(" | ") if part != "None"]
-        self.types = tuple(t for part in parts for t in _PLAIN.get(part, ()))
-        self.nested = [part for part in parts if part not in _PLAIN]
+        self.parts = [part for part in self.kind.split(" | ") if part != "None"]
 
     def convert(self, value: object) -> object:
         """Return a JSON value as this field's type; _MISSING where it has another type."""
         if value is None:
             return None if self.is_nullable else _MISSING
-        if isinstance(value, self.types):
-            return value
-        return _convert(self.nested[0], value) if self.nested else _MISSING
+        results = (_convert(part, value) for part in self.parts)
+        return next((result for result in results if result is not _MISSING), _MISSING)
 
 
 def _convert(kind: str, value: object) -> object:
-    base, bracket, inner = kind.partition("[")
-    inner = inner[:-1] if bracket else ""
+    base, _, inner = kind.partition("[")
+    inner = inner[:-1]
     if base in _PLAIN:
         return value if isinstance(value, _PLAIN[base]) else _MISSING
     if base == "Sequence":
