@@ -20,7 +20,7 @@ from safelaunch.runs import mirror
 from safelaunch.runtime import backends
 from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.commands import CommandResult
-from safelaunch.runtime.records import NodePlace, PeersAddress, RunRecord
+from safelaunch.runtime.records import NodePlace, PeersAddress, PlanRecord, RunRecord
 from safelaunch.runtime.start.starter import StartAnswer
 from safelaunch.ssh.errors import Unreachable
 from safelaunch.start import preflight
@@ -163,7 +163,10 @@ class _Start:
             answer = self._request_start(rank)
         except (HostError, StartError) as e:
             return e
-        files = {RunRecord.FILE: answer.run.to_json(), "plan.json": self.requests[rank].plan_json}
+        files = {
+            RunRecord.FILE: answer.run.to_json(),
+            PlanRecord.FILE: self.requests[rank].plan_json,
+        }
         mirror.save(self.run, self.places[rank], NodeView(status=answer.status, files=files))
         self.answers[rank] = answer
         return None

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.errors import HostError
 from safelaunch.report import excerpt, timeline
 from safelaunch.report import readme as report_readme
-from safelaunch.report.diff.model import as_list, as_mapping
+from safelaunch.report.diff.model import as_mapping
 from safelaunch.report.redact.redactor import Redactor, count_placeholders
 from safelaunch.report.redact.secret_patterns import is_secret
 from safelaunch.runtime.agent import wire
-from safelaunch.runtime.records import Failure, RunRecord, Status
+from safelaunch.runtime.records import Failure, PlanRecord, RunRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,7 +74,7 @@ def make_bundle(
 
 
 def _add_known_values(redactor: Redactor, collected: CollectedRun, names: KnownNames) -> None:
-    plans: list[Mapping[str, Any]] = [node.file_data("plan.json") for node in collected.nodes]
+    plans = [node.record(PlanRecord) for node in collected.nodes]
     plans += [node.plan for snapshot in collected.earlier_runs for node in snapshot.nodes]
     for value in (*names.secrets, *(secret for plan in plans for secret in _plan_secrets(plan))):
         redactor.add_value("secret", value)
@@ -94,14 +94,9 @@ def _add_known_values(redactor: Redactor, collected: CollectedRun, names: KnownN
         redactor.add_value("host", host)
 
 
-def _plan_secrets(plan: Mapping[str, Any]) -> list[str]:
-    nodes = [as_mapping(node) for node in as_list(plan.get("nodes"))]
-    variables = [
-        (name, as_mapping(variable).get("value"))
-        for node in nodes
-        for name, variable in as_mapping(node.get("env")).items()
-    ]
-    return [value for name, value in variables if isinstance(value, str) and is_secret(name)]
+def _plan_secrets(plan: PlanRecord | None) -> list[str]:
+    variables = [item for node in (plan.nodes if plan else ()) for item in node.env.items()]
+    return [v.value for name, v in variables if v.value is not None and is_secret(name)]
 
 
 class _BundleBuilder:
@@ -236,7 +231,7 @@ class _BundleBuilder:
                 status=_redact(redactor, snapshot.status),
                 nodes=tuple(
                     node._replace(
-                        plan=redactor.data(dict(node.plan)),
+                        plan=_redact(redactor, node.plan) if node.plan else None,
                         run=_redact(redactor, node.run) if node.run else None,
                         record=_redact(redactor, node.record) if node.record else None,
                     )
@@ -259,7 +254,7 @@ class _BundleBuilder:
         if node.script:
             script = redactor.text(node.script)
             self._add(texts, folder + "launch.sh", script, "what was started: the reproduction")
-        for name, about in (("plan.json", "the plan, each variable with its origin"),
+        for name, about in ((PlanRecord.FILE, "the plan, each variable with its origin"),
                             ("record.json", "commit, changed files, versions"),
                             ("status.json", "state, attempts, progress")):  # fmt: skip
             data = _without_unbound(node.file_data(name))

@@ -11,9 +11,8 @@ from safelaunch.report import timeline
 from safelaunch.report.diff.model import NodeSnapshot, RunSnapshot
 from safelaunch.runs import store
 from safelaunch.runs.node_files import LocalFiles
-from safelaunch.runtime import json_files
 from safelaunch.runtime.agent import wire
-from safelaunch.runtime.records import Failure, Provenance, Record, RunRecord, Status
+from safelaunch.runtime.records import Failure, PlanRecord, Provenance, Record, RunRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_JSON_BYTES = 8 << 20  # of a JSON file; plans have some tens of KiB
 MAX_EVENTS_BYTES = 2 << 20  # of each end of the events
-_NAMES = ("plan.json", RunRecord.FILE, Provenance.FILE, Status.FILE, Failure.FILE)
+_NAMES = (PlanRecord.FILE, RunRecord.FILE, Provenance.FILE, Status.FILE, Failure.FILE)
 R = TypeVar("R", bound=Record)
 MAX_EARLIER_RUNS = 10  # in the report
 
@@ -66,9 +65,7 @@ class CollectedRun(NamedTuple):
     def snapshot(self) -> RunSnapshot:
         """The run as input of `compare.compare`."""
         nodes = [
-            NodeSnapshot(
-                p.file_data("plan.json"), p.record(RunRecord), p.record(Provenance), p.facts
-            )
+            NodeSnapshot(p.record(PlanRecord), p.record(RunRecord), p.record(Provenance), p.facts)
             for p in self.nodes
         ]
         return RunSnapshot(self.id, self.status, self.failure, tuple(nodes))
@@ -191,11 +188,9 @@ def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Ru
     nodes, statuses = [], []
     for index, number in enumerate(store.node_numbers(run)):
         folder = store.node_dir(run, number)
-        plan = json_files.read_json(os.path.join(folder, "plan.json")) or {}
         host_facts = facts[index] if index < len(facts) else {}
-        nodes.append(
-            NodeSnapshot(plan, RunRecord.read(folder), Provenance.read(folder), host_facts)
-        )
+        records = PlanRecord.read(folder), RunRecord.read(folder), Provenance.read(folder)
+        nodes.append(NodeSnapshot(*records, host_facts))
         statuses.append(store.last_status(run, number))
     status = next((status for status in statuses if status.state == "failed"), statuses[0])
     return RunSnapshot(run.id, status, store.failure(run, status), tuple(nodes))

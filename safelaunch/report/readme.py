@@ -8,9 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.diff import compare
-from safelaunch.report.diff.model import as_list, as_mapping
 from safelaunch.runtime.packages import TRAINING
-from safelaunch.runtime.records import Checkout, Provenance, RunRecord
+from safelaunch.runtime.records import Checkout, PlannedNode, PlanRecord, Provenance, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,16 +79,16 @@ def _cell(value: object) -> str:
 def _versions(node: CollectedNode) -> dict[str, Any]:
     """Return {label: value} of a node: what the run recorded, and facts of its host."""
     record, run = node.record(Provenance) or Provenance(), node.record(RunRecord) or RunRecord()
-    plan, packages = node.file_data("plan.json"), record.packages or {}
-    git = record.git or Checkout()
+    plan = node.record(PlanRecord) or PlanRecord()
+    packages, git = record.packages or {}, record.git or Checkout()
     facts = compare.host_summary(node.facts)
     changed = len(git.changed or ()) + git.more_changed
     commit = f"{git.commit}, changed files: {changed}" if git.commit else None
     versions = {
         "commit": commit,
         "safelaunch": run.safelaunch,
-        "launcher": plan.get("launcher"),
-        "profile": plan.get("profile"),
+        "launcher": plan.launcher,
+        "profile": plan.profile,
         "processes": run.ranks,
         "world size": run.world_size,
         "Python": record.python,
@@ -137,9 +136,9 @@ def _reproduction(collected: CollectedRun) -> list[str]:
         where = f"`bash {script}`" + (f" on {node.host}" if is_multi_node else "")
         if node.script:
             lines.append(f"{next(numbers)}. {where}; paths in it are those of that machine")
-        command = as_list(_node(node).get("argv"))
+        command = _plan(node).argv
         if command:
-            lines += ["", "   ```sh", f"   {shlex.join(map(str, command))}", "   ```", ""]
+            lines += ["", "   ```sh", f"   {shlex.join(command)}", "   ```", ""]
     if not lines:
         return ["Nothing is recorded of how it was started.", ""]
     lines.append(
@@ -148,37 +147,32 @@ def _reproduction(collected: CollectedRun) -> list[str]:
     return [*lines, ""]
 
 
-def _node(node: CollectedNode) -> dict[str, Any]:
+def _plan(node: CollectedNode) -> PlannedNode:
     """Return the plan of a node."""
-    plan_nodes = [as_mapping(entry) for entry in as_list(node.file_data("plan.json").get("nodes"))]
-    for plan_node in plan_nodes:
-        if plan_node.get("node_rank") == node.number:
-            return plan_node
-    return plan_nodes[0] if len(plan_nodes) == 1 else {}
+    nodes = (node.record(PlanRecord) or PlanRecord()).nodes
+    only = nodes[0] if len(nodes) == 1 else PlannedNode()
+    return next((plan for plan in nodes if plan.node_rank == node.number), only)
 
 
 def _from_caller(node: CollectedNode) -> list[str]:
-    env = as_mapping(_node(node).get("env")).items()
-    return [name for name, entry in env if as_mapping(entry).get("origin") == "env_from"]
+    return [name for name, variable in _plan(node).env.items() if variable.origin == "env_from"]
 
 
 def environment(collected: CollectedRun) -> list[str]:
     """Return the variables of each node, with where each comes from and why."""
     lines: list[str] = []
     for node in collected.nodes:
-        plan_node = _node(node)
+        plan = _plan(node)
         lines += [f"# node {node.number} ({node.host})"]
-        for name, entry in as_mapping(plan_node.get("env")).items():
-            variable = as_mapping(entry)
-            value, computed = variable.get("value"), variable.get("computed")
-            shown = f"<{computed}>" if value is None and computed else str(value)
-            lines += [f"{name}={shown}", f"    from {variable.get('origin')}"]
-            reasons = [key for key in ("why", "cost", "source") if variable.get(key)]
-            lines += [f"    {key}: {variable[key]}" for key in reasons]
-        removed = as_list(plan_node.get("unset"))
-        lines += [f"removed: {' '.join(map(str, removed))}"] if removed else []
-        lines += [f"inherited: {plan_node['inherit']}"] if plan_node.get("inherit") else []
-        lines += [f"setup: {line}" for line in as_list(plan_node.get("setup"))]
+        for name, variable in plan.env.items():
+            computed = variable.value is None and variable.computed
+            shown = f"<{variable.computed}>" if computed else variable.value
+            lines += [f"{name}={shown}", f"    from {variable.origin}"]
+            reasons = {"why": variable.why, "cost": variable.cost, "source": variable.source}
+            lines += [f"    {key}: {text}" for key, text in reasons.items() if text]
+        lines += [f"removed: {' '.join(plan.unset)}"] if plan.unset else []
+        lines += [f"inherited: {plan.inherit}"] if plan.inherit else []
+        lines += [f"setup: {line}" for line in plan.setup]
         lines.append("")
     return lines
 

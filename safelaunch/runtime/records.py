@@ -39,29 +39,26 @@ _MISSING = object()
 class Field:
     """A key of a record: the attribute, the JSON key, and the type as annotated."""
 
-    __slots__ = ("is_nullable", "key", "kind", "name", "nested", "types")
+    __slots__ = ("is_nullable", "key", "kind", "name", "parts")
 
     def __init__(self, name: str, kind: str) -> None:
         self.name = name
         self.key = _RENAMED.get(name, name)
         self.is_nullable = kind.startswith("Nullable[")
         self.kind = kind[len("Nullable[") : -1] if self.is_nullable else kind
-        parts = [part for part in self.kind.split(" | ") if part != "None"]
-        self.types = tuple(t for part in parts for t in _PLAIN.get(part, ()))
-        self.nested = [part for part in parts if part not in _PLAIN]
+        self.parts = [part for part in self.kind.split(" | ") if part != "None"]
 
     def convert(self, value: object) -> object:
         """Return a JSON value as this field's type; _MISSING where it has another type."""
         if value is None:
             return None if self.is_nullable else _MISSING
-        if isinstance(value, self.types):
-            return value
-        return _convert(self.nested[0], value) if self.nested else _MISSING
+        results = (_convert(part, value) for part in self.parts)
+        return next((result for result in results if result is not _MISSING), _MISSING)
 
 
 def _convert(kind: str, value: object) -> object:
-    base, bracket, inner = kind.partition("[")
-    inner = inner[:-1] if bracket else ""
+    base, _, inner = kind.partition("[")
+    inner = inner[:-1]
     if base in _PLAIN:
         return value if isinstance(value, _PLAIN[base]) else _MISSING
     if base == "Sequence":
@@ -578,3 +575,53 @@ class RemoteRecord(Record):
     id: str = ""  # run id
     hosts_file: Nullable[str] = None  # hosts file that names its hosts; null: safelaunch's own
     places: Sequence[NodePlace] = ()  # its nodes
+
+
+# -- plan.json -------------------------------------------------------------------------------------
+
+
+class PlannedVariable(Record):
+    """A variable of a job's environment."""
+
+    value: Nullable[str] = None  # null: computed at the start; *** for a secret
+    origin: str = ""  # what has set it
+    why: str | None = None  # reason
+    cost: str | None = None  # disadvantage
+    source: str | None = None  # link for the reason
+    computed: str | None = None  # how its value is computed at the start
+    workaround: bool = False  # whether it is there for a bug
+    prepend: bool = False  # whether it goes before the value that is there
+
+
+class PlannedNode(Record):
+    """What a plan starts on one node."""
+
+    host: str = ""  # host, as the user names it
+    node_rank: int = 0  # number of the node
+    cwd: str = ""  # working directory
+    argv: Sequence[str] = ()  # words of the launcher's command
+    env: Mapping[str, PlannedVariable] = {}  # variables that are set
+    unset: Sequence[str] = ()  # variables that are removed
+    inherit: Nullable[str | Sequence[str]] = None  # all, or the variables that the job inherits
+    setup: Sequence[str] = ()  # lines of shell before the command
+    files: Mapping[str, str] = {}  # name in the run directory -> text
+    script: str = ""  # text of launch.sh
+    resume_argv: Sequence[str] | None = None  # command of an attempt that goes on from a checkpoint
+    rungs: Sequence[Mapping[str, str]] = ()  # variables of each step of the NCCL ladder
+    assets: Sequence[Mapping[str, str]] = ()  # name, path, place and origin of each asset
+
+
+class PlanRecord(Record):
+    """plan.json: the plan as it was started, and in the form that `rerun` reads."""
+
+    FILE = "plan.json"
+
+    version: int = 1  # version of the format, 1
+    name: str = ""  # name of the job
+    launcher: str = ""  # name of the launcher
+    profile: Nullable[str] = None  # name of the profile
+    log: Nullable[str] = None  # the combined log in the project
+    nodes: Sequence[PlannedNode] = ()  # what is started on each node
+    warnings: Sequence[Mapping[str, str]] = ()  # id, message and where of each warning
+    supervision: Mapping[str, object] = {}  # as in run.json
+    unbound: object = None  # the plan before its slots were filled (plan/serialize.py)

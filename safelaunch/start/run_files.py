@@ -13,7 +13,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
-from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.records import PlanRecord, RunRecord
 from safelaunch.start import preflight, restart_scripts, resume
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def start_request(
     resume.check(bound)
     node = bound.nodes[rank]
     record = _run_record(bound, rank, facts[Slot.RUN_ID], caller, environ)
-    document = {**plan_json(bound), "unbound": freeze(plan)}
+    plan_record = PlanRecord.from_json({**plan_json(bound), "unbound": freeze(plan)})
     texts = {
         "launch.sh": script_of(bound, node),
-        "plan.json": json.dumps(document, indent=1, ensure_ascii=False),
+        PlanRecord.FILE: json.dumps(plan_record.to_json(), indent=1, ensure_ascii=False),
         **{name: str(body) for name, body in node.files},
     }
     try:
@@ -70,7 +70,7 @@ def start_request(
         "python": facts[Slot.PYTHON],
     }
     notes = tuple(preflight.inherited(node, environ))
-    return StartRequest(record, words, tuple(files.values()), files["plan.json"], notes)
+    return StartRequest(record, words, tuple(files.values()), files[PlanRecord.FILE], notes)
 
 
 def _run_record(

@@ -17,10 +17,10 @@ from safelaunch.cli.runs.follow import describe, fold
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.report import archive, bundle, collect
-from safelaunch.report.diff.model import as_list, as_mapping
 from safelaunch.report.redact.secret_patterns import is_secret, is_value
 from safelaunch.runs import store
 from safelaunch.runtime import units
+from safelaunch.runtime.records import PlanRecord
 from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
@@ -95,12 +95,9 @@ def _names(nodes: Sequence[CollectedNode]) -> bundle.KnownNames:
 
 def _env_from(node: CollectedNode) -> list[str]:
     """Return the variables that a plan takes from the environment of the caller, without values."""
-    return [
-        name
-        for plan_node in as_list(node.file_data("plan.json").get("nodes"))
-        for name, variable in as_mapping(as_mapping(plan_node).get("env")).items()
-        if as_mapping(variable).get("origin") == "env_from"
-    ]
+    plan = node.record(PlanRecord) or PlanRecord()
+    variables = [item for planned in plan.nodes for item in planned.env.items()]
+    return [name for name, variable in variables if variable.origin == "env_from"]
 
 
 # -- output ---------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from typing import TYPE_CHECKING
@@ -15,8 +14,8 @@ from safelaunch.cli.output import print_json, terminal_width
 from safelaunch.cli.runs import follow, progress
 from safelaunch.cli.runs.failure_block import labelled
 from safelaunch.runs import store
-from safelaunch.runtime import backends, json_files
-from safelaunch.runtime.records import Provenance, RunRecord
+from safelaunch.runtime import backends
+from safelaunch.runtime.records import PlanRecord, Provenance, RunRecord
 from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
@@ -103,10 +102,10 @@ def _progress(run: RunAccess, status: Status) -> Iterator[Row]:
 
 
 def _job(run: store.Run, status: Status) -> Iterator[Row]:
-    plan = json_files.read_json(os.path.join(run.node_dir, "plan.json")) or {}
+    plan = PlanRecord.read(run.node_dir) or PlanRecord()
     record = RunRecord.read(run.node_dir)
     yield "job", (record is not None and record.job_file) or "a pasted line", 0
-    yield "launcher", f"{plan.get('launcher')}, profile {plan.get('profile') or 'none'}", 0
+    yield "launcher", f"{plan.launcher or 'unknown'}, profile {plan.profile or 'none'}", 0
     if status.started_at is not None:
         ago = duration(max(0.0, time.time() - status.started_at))
         yield "started", f"{_local_time(status.started_at)}, {ago} ago", 0

@@ -15,7 +15,7 @@ from safelaunch.model import Plan
 from safelaunch.plan.serialize import thaw
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
-from safelaunch.runtime import json_files
+from safelaunch.runtime.records import PlanRecord
 from safelaunch.start.resume import resume_run
 
 
@@ -35,8 +35,8 @@ def command(run: str | None, **options: Any) -> int:
     earlier = catalog().find(run)
     earlier.status()  # the record of a run on hosts may lack its plan until then
     node_dir = earlier.record.node_dir
-    record = json_files.read_json(os.path.join(node_dir, "plan.json"))
-    plan = thaw(record.get("unbound")) if record else None
+    record = PlanRecord.read(node_dir)
+    plan = thaw(record.unbound) if record else None
     if not isinstance(plan, Plan):
         raise RunError(f"{earlier.id} has no recorded plan", where=node_dir)
     if options["resume"]:

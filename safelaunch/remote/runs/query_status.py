@@ -15,7 +15,7 @@ from safelaunch.remote.parallel import together
 from safelaunch.runs import combine_nodes, mirror, store
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent.runs import NodeView
-from safelaunch.runtime.records import NodePlace
+from safelaunch.runtime.records import NodePlace, PlanRecord
 from safelaunch.runtime.units import brief_duration
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def statuses(
             if not _is_complete(run, place, brief=brief):
                 ids_of.setdefault(place.host, []).append(run.id)
     places = [(run, place) for run, pointer in runs for place in pointer.places]
-    files = [] if brief or all(_has_plan(*place) for place in places) else ["plan.json"]
+    files = [] if brief or all(_has_plan(*place) for place in places) else [PlanRecord.FILE]
 
     def ask(host: str) -> Views | HostError:
         try:
@@ -165,4 +165,4 @@ def _is_complete(run: store.Run, place: NodePlace, *, brief: bool) -> bool:
 
 
 def _has_plan(run: store.Run, place: NodePlace) -> bool:
-    return os.path.exists(os.path.join(store.node_dir(run, place.node), "plan.json"))
+    return os.path.exists(os.path.join(store.node_dir(run, place.node), PlanRecord.FILE))

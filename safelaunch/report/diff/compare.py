@@ -66,7 +66,7 @@ def _group(
 
 
 def _has_plan(snapshot: RunSnapshot) -> bool:
-    return any(node.plan.get("nodes") for node in snapshot.nodes)
+    return any(node.plan and node.plan.nodes for node in snapshot.nodes)
 
 
 def _has_record(snapshot: RunSnapshot) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.runtime.records import Failure, Provenance, RunRecord, Status
+    from safelaunch.runtime.records import Failure, PlanRecord, Provenance, RunRecord, Status
 
 
 class Change(NamedTuple):
@@ -27,9 +27,9 @@ class Group(NamedTuple):
 
 
 class NodeSnapshot(NamedTuple):
-    """The files of a node of a run, empty or None if missing."""
+    """The files of a node of a run, None if missing."""
 
-    plan: Mapping[str, Any]
+    plan: PlanRecord | None
     run: RunRecord | None
     record: Provenance | None
     facts: Mapping[str, Any]

@@ -7,12 +7,12 @@ import difflib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safelaunch.errors import SafelaunchError
-from safelaunch.report.diff.model import Change, as_list, as_mapping, diff_mappings
+from safelaunch.report.diff.model import Change, diff_mappings
 from safelaunch.report.redact import secret_patterns
-from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.records import PlannedNode, PlanRecord, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from safelaunch.report.diff.model import RunSnapshot
     from safelaunch.report.redact.redactor import Redactor
@@ -22,29 +22,29 @@ _VARYING_SLOTS = ("<port>", "<run-id>", "<run-dir>")
 _SETTINGS = ("capture", "log_cap", "max_duration", "success", "hang", "recovery", "smoke", "logs")
 
 
-PlanNodes: TypeAlias = "list[dict[str, Any]]"
+PlanNodes: TypeAlias = "list[PlannedNode]"
 BothNodes: TypeAlias = "tuple[PlanNodes, PlanNodes]"
 
 
 def plan_nodes(snapshot: RunSnapshot) -> PlanNodes:
-    """Return the nodes of a plan as JSON, with slots for values that always differ."""
-    for node in snapshot.nodes:
-        bound = [as_mapping(before) for before in as_list(node.plan.get("nodes"))]
-        if bound:
-            unbound = _unbound_nodes(node.plan)
+    """Return the nodes of a plan, with slots for values that always differ."""
+    for plan in (node.plan for node in snapshot.nodes):
+        if plan is not None and plan.nodes:
+            bound, unbound = [node.to_json() for node in plan.nodes], _unbound_nodes(plan)
             if len(unbound) != len(bound):
-                return bound
-            return [_with_slots(b, p) for b, p in zip(bound, unbound, strict=True)]
+                return list(plan.nodes)
+            pairs = zip(bound, unbound, strict=True)
+            return [PlannedNode.from_json(_with_slots(b, p)) for b, p in pairs]
     return []
 
 
-def _unbound_nodes(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _unbound_nodes(plan: PlanRecord) -> list[dict[str, Any]]:
     """Return the nodes of a plan before its slots were filled; empty if unknown."""
     from safelaunch.model import Plan
     from safelaunch.plan.serialize import plan_json, thaw
 
     try:
-        unbound_plan = thaw(plan.get("unbound"))
+        unbound_plan = thaw(plan.unbound)
         return plan_json(unbound_plan)["nodes"] if isinstance(unbound_plan, Plan) else []
     except (SafelaunchError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return []
@@ -66,27 +66,23 @@ def command(was: PlanNodes, now: PlanNodes) -> list[Change]:
     for number, (a, b) in enumerate(zip(was, now, strict=False)):
         head = f"node {number}: " if len(was) > 1 or len(now) > 1 else ""
         node_changes = [
-            *_word_changes(as_list(a.get("argv")), as_list(b.get("argv")), head + "command"),
-            *diff_mappings({"directory": a.get("cwd")}, {"directory": b.get("cwd")}, head),
-            *_word_changes(as_list(a.get("setup")), as_list(b.get("setup")), head + "setup"),
+            *_word_changes(a.argv, b.argv, head + "command"),
+            *diff_mappings({"directory": a.cwd}, {"directory": b.cwd}, head),
+            *_word_changes(a.setup, b.setup, head + "setup"),
         ]
-        files = as_mapping(a.get("files")), as_mapping(b.get("files"))
-        for name in dict.fromkeys([*files[0], *files[1]]):
-            was_text, now_text = (str(side.get(name, "")) for side in files)
-            node_changes += _line_changes(was_text, now_text, head + name)
+        for name in dict.fromkeys([*a.files, *b.files]):
+            texts = a.files.get(name, ""), b.files.get(name, "")
+            node_changes += _line_changes(*texts, head + name)
         # the rest of the script differs only if safelaunch itself changed
-        same = a.get("env") == b.get("env") and not node_changes
-        if same and a.get("script") != b.get("script"):
-            scripts = str(a.get("script")), str(b.get("script"))
-            node_changes += _line_changes(*scripts, head + "launch.sh")
+        if a.env == b.env and not node_changes:
+            node_changes += _line_changes(a.script, b.script, head + "launch.sh")
         changes += [change for change in node_changes if change._replace(what="") not in
                   [before._replace(what="") for before in changes]]  # fmt: skip
     return changes
 
 
-def _word_changes(was: list[Any], now: list[Any], what: str) -> list[Change]:
+def _word_changes(a: Sequence[str], b: Sequence[str], what: str) -> list[Change]:
     """Return the arguments that differ, each with the option before it."""
-    a, b = [str(word) for word in was], [str(word) for word in now]
     changes = []
     for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if tag == "equal":
@@ -112,12 +108,12 @@ def _line_changes(was: str, now: str, what: str) -> list[Change]:
 def topology(before: RunSnapshot, after: RunSnapshot, plan_nodes: BothNodes) -> list[Change]:
     """Return what differs in launcher, profile, nodes, processes and GPUs."""
 
-    def values(snapshot: RunSnapshot, nodes: list[dict[str, Any]]) -> dict[str, Any]:
-        plan = next((n.plan for n in snapshot.nodes if n.plan), {})
+    def values(snapshot: RunSnapshot, nodes: PlanNodes) -> dict[str, Any]:
+        plan = next((n.plan for n in snapshot.nodes if n.plan), PlanRecord())
         runs = [node.run for node in snapshot.nodes if node.run]
         return {
-            "launcher": plan.get("launcher"),
-            "profile": plan.get("profile"),
+            "launcher": plan.launcher,
+            "profile": plan.profile,
             "nodes": len(nodes),
             "world size": next((run.world_size for run in runs), None),
             "GPUs": next((run.gpus for run in runs), None),
@@ -141,17 +137,15 @@ def variables(plan_nodes: BothNodes, redactor: Redactor) -> list[Change]:
     return changes
 
 
-def _variables_of(node: dict[str, Any], redactor: Redactor) -> dict[str, str]:
+def _variables_of(node: PlannedNode, redactor: Redactor) -> dict[str, str]:
     shown_values = {}
-    for name, entry in as_mapping(node.get("env")).items():
-        variable = as_mapping(entry)
-        value = variable.get("value")
-        shown = f"<{variable.get('computed')}>" if value is None else str(value)
-        if value not in (None, "***") and secret_patterns.is_secret(name):
-            shown = redactor.placeholder("secret", str(value))
-        shown_values[name] = f"{shown} ({variable.get('origin')})"
-    for name in as_list(node.get("unset")):
-        shown_values.setdefault(str(name), "removed")
+    for name, variable in node.env.items():
+        shown = f"<{variable.computed}>" if variable.value is None else variable.value
+        if variable.value not in (None, "***") and secret_patterns.is_secret(name):
+            shown = redactor.placeholder("secret", shown)
+        shown_values[name] = f"{shown} ({variable.origin})"
+    for name in node.unset:
+        shown_values.setdefault(name, "removed")
     return shown_values
 
 
@@ -163,11 +157,10 @@ def settings(before: RunSnapshot, after: RunSnapshot, plan_nodes: BothNodes) -> 
     """Return differences in supervision, job file, version and backend."""
 
     def values(snapshot: RunSnapshot) -> dict[str, Any]:
-        plan = next((n.plan for n in snapshot.nodes if n.plan), {})
-        supervision = as_mapping(plan.get("supervision"))
+        plan = next((n.plan for n in snapshot.nodes if n.plan), PlanRecord())
         run = next((n.run for n in snapshot.nodes if n.run), RunRecord())
         return {
-            **{key: supervision.get(key) for key in _SETTINGS},
+            **{key: plan.supervision.get(key) for key in _SETTINGS},
             "job file": run.job_file,
             "safelaunch": run.safelaunch,
             "backend": run.backend,
@@ -176,5 +169,5 @@ def settings(before: RunSnapshot, after: RunSnapshot, plan_nodes: BothNodes) -> 
     changes = diff_mappings(values(before), values(after))
     for number, (a, b) in enumerate(zip(*plan_nodes, strict=False)):
         head = f"node {number}: " if max(map(len, plan_nodes)) > 1 else ""
-        changes += diff_mappings({"inherit": a.get("inherit")}, {"inherit": b.get("inherit")}, head)
+        changes += diff_mappings({"inherit": a.inherit}, {"inherit": b.inherit}, head)
     return changes

@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from safelaunch.runtime.records import PlannedNode
+
 SHOWN = 50  # matches of a pattern that are listed
 _MODEL_FILES = 2000  # files of a folder of weights that are read
 _PAUSES = (0.02, 0.05, 0.0)  # seconds between tries: another start may probe the port meanwhile
@@ -158,9 +160,9 @@ def runs(_: str) -> list[dict[str, Any]]:
 
     The values of other variables are private.
     """
-    from safelaunch.runtime import json_files, run_state
+    from safelaunch.runtime import run_state
     from safelaunch.runtime.home import home
-    from safelaunch.runtime.records import Status
+    from safelaunch.runtime.records import PlanRecord, Status
 
     folder, live = os.path.join(home(), "runs"), []
     for run_id in commands.folders(folder):
@@ -171,22 +173,17 @@ def runs(_: str) -> list[dict[str, Any]]:
                 continue  # only for runs that have not ended are processes looked up
             if run_state.current_status(node_dir).state not in ("running", "pending"):
                 continue
-            plan = json_files.read_json(os.path.join(node_dir, "plan.json")) or {}
-            nodes = plan.get("nodes")
-            plans = [_brief(node_plan) for node_plan in nodes] if isinstance(nodes, list) else []
+            plan = PlanRecord.read(node_dir) or PlanRecord()
+            plans = [_brief(node_plan) for node_plan in plan.nodes]
             name = None if status is None else status.name
             live.append({"id": run_id, "node": node, "name": name, "plan": {"nodes": plans}})
     return live
 
 
-def _brief(node: Any) -> dict[str, Any]:
+def _brief(node: PlannedNode) -> dict[str, Any]:
     """Return the fields of a node's plan that other jobs need."""
-    if not isinstance(node, dict):
-        return {}
-    env = node.get("env")
-    visible = env.get(_VISIBLE) if isinstance(env, dict) else None
-    brief = {key: node.get(key) for key in ("argv", "cwd", "node_rank")}
-    return dict(brief, env={} if visible is None else {_VISIBLE: visible})
+    env = {name: node.env[name].to_json() for name in (_VISIBLE,) if name in node.env}
+    return {"argv": node.argv, "cwd": node.cwd, "node_rank": node.node_rank, "env": env}
 
 
 def absolute(cwd: str, word: str) -> str:

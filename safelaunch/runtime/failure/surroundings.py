@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime.records import PlannedNode, PlanRecord
 from safelaunch.runtime.signatures import match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+    from typing import Any
 
     from safelaunch.runtime.failure.log_tails import RaisedException
     from safelaunch.runtime.records import RunRecord
@@ -34,16 +35,16 @@ class Surroundings:
     def __init__(self, node_dir: str, run: RunRecord) -> None:
         self.node_dir = node_dir
         self.cwd = run.cwd or "/"
-        plan = json_files.read_json(os.path.join(node_dir, "plan.json")) or {}
+        plan = PlanRecord.read(node_dir) or PlanRecord()
         # slots are not text yet there: what is text, the job sets itself
-        self.unbound_argv = _words(_first_node(plan.get("unbound")).get("argv"))
-        node = _first_node(plan)
-        self.argv, self.env = _words(node.get("argv")), node.get("env")
+        self.unbound_argv = _unbound_argv(plan.unbound)
+        node = plan.nodes[0] if plan.nodes else PlannedNode()
+        self.argv, self.env = node.argv, node.env
 
     def has_cuda(self) -> bool:
         """Whether the ranks may have used CUDA."""
-        visible = self.env.get("CUDA_VISIBLE_DEVICES") if isinstance(self.env, dict) else None
-        if isinstance(visible, dict) and visible.get("value") in ("", "-1"):
+        visible = self.env.get("CUDA_VISIBLE_DEVICES")
+        if visible is not None and visible.value in ("", "-1"):
             return False
         return os.path.exists(DRIVER) or os.path.exists("/dev/nvidiactl")
 
@@ -86,17 +87,13 @@ class Surroundings:
         yield from (self.cwd, self.node_dir, *TEMPORARY)
 
 
-def _first_node(plan: object) -> Mapping[str, object]:
-    """Return the first node of a plan, in either of the two ways to write it."""
-    nodes = plan.get("nodes") if isinstance(plan, dict) else None
-    nodes = nodes.get("tuple") if isinstance(nodes, dict) else nodes
-    first = nodes[0] if isinstance(nodes, list) and nodes else None
-    return first if isinstance(first, dict) else {}
-
-
-def _words(argv: object) -> list[str]:
-    words = argv.get("tuple") if isinstance(argv, dict) else argv
-    return [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
+def _unbound_argv(plan: Any) -> list[str]:
+    """Return the words of the first node of a plan as plan/serialize.py freezes it."""
+    try:
+        words = plan["nodes"]["tuple"][0]["argv"]["tuple"]
+        return [word for word in words if isinstance(word, str)]
+    except (KeyError, IndexError, TypeError):
+        return []
 
 
 def _prints(error: RaisedException) -> bool:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from safelaunch.runtime.records import RunRecord
     from safelaunch.runtime.supervise.journal import Journal
     from safelaunch.runtime.supervise.observer import Observer
 
@@ -38,19 +37,9 @@ class Attempt:
 
     observer: Observer  # from `follow` on
 
-    def __init__(
-        self,
-        number: int,
-        node_dir: str,
-        run: RunRecord,
-        journal: Journal,
-        control: Control,
-        *,
-        subreaper: bool,
-    ) -> None:
+    def __init__(self, number: int, journal: Journal, control: Control, *, subreaper: bool) -> None:
         self.number = number
-        self.dir = node_dir
-        self.run = run
+        self.dir, self.run = journal.dir, journal.run
         self.journal = journal
         self.control = control
         self.subreaper = subreaper
@@ -66,14 +55,14 @@ class Attempt:
         self.scan_every = 0.5
         self.is_blind = False  # whether a scan has failed
         self.last_look = 0.0
-        self.exits = rank_exits.Exits(node_dir, number)
+        self.exits = rank_exits.Exits(self.dir, number)
         self.merger = merger.Merger(
             journal.logs,
-            run.rank_logs,
-            extra=run.logs,
-            cwd=run.cwd,
+            self.run.rank_logs,
+            extra=self.run.logs,
+            cwd=self.run.cwd,
             since=time.time(),
-            skip=[run.log] if run.log else [],
+            skip=[self.run.log] if self.run.log else [],
         )
         self.watch = merger.Watch(launch.libc())
 

@@ -20,12 +20,12 @@ from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
     from safelaunch.runtime.logs.merger import Merger
     from safelaunch.runtime.rank_exits import Exits
-    from safelaunch.runtime.records import ProgressReport, RunRecord
+    from safelaunch.runtime.records import ProgressReport
     from safelaunch.runtime.supervise.journal import Journal
     from safelaunch.runtime.supervise.peers import Peers
 
@@ -49,27 +49,17 @@ HEARTBEAT = 60.0  # seconds, without progress: a status that was damaged is writ
 class Observer:
     """The progress and health of the attempt that runs."""
 
-    def __init__(
-        self, node_dir: str, run: RunRecord, journal: Journal, nodes: Peers | None = None
-    ) -> None:
-        self.dir = node_dir
-        self.run = run
-        self.journal = journal
+    def __init__(self, journal: Journal, nodes: Peers | None) -> None:
+        self.journal, self.run = journal, journal.run
         self.nodes = nodes
-        self.output = (0, 0.0)  # bytes of output at the last look that showed more, and its time
         self.next_serve = 0.0
         self.began = time.monotonic()
         self.memory = oom_kills.Snapshot()
-        self.samples = sampler.Samples(node_dir, run)
-        self.cap = size_cap.LogSizeCap(launch.libc(), run.log_cap or size_cap.LIMIT)
-        self.progress = tracker.Progress(list(run.progress))
-        self.watchdog = watchdog.Watchdog(run.hang)
-        self.evidence: evidence.Evidence | None = None
+        self.samples = sampler.Samples(journal.dir, self.run)
+        self.cap = size_cap.LogSizeCap(launch.libc(), self.run.log_cap or size_cap.LIMIT)
+        line = self.run.recovery.progress if self.run.recovery else None
+        self.pattern = checkpoint_line.ProgressPattern(line)
         self.hangs = 0
-        self.not_finite: dict[str, Any] | None = None  # the event of the last NaN losses
-        self.pattern = checkpoint_line.ProgressPattern(
-            run.recovery.progress if run.recovery else None
-        )
         self.broken: set[str] = set()
         self.next_look = 0.0
         self.saved_at = 0.0
@@ -78,11 +68,11 @@ class Observer:
     def start_attempt(self, attempt: ObservedAttempt) -> None:
         """Start to observe a new attempt."""
         self.pattern.reset()
-        self.output = (0, time.monotonic())
+        self.output = (0, time.monotonic())  # bytes of output, and the time of the last ones
         self.progress = tracker.Progress(list(self.run.progress))
         self.watchdog = watchdog.Watchdog(self.run.hang)
-        self.evidence = None
-        self.not_finite = None
+        self.evidence: evidence.Evidence | None = None
+        self.not_finite: dict[str, Any] | None = None  # the event of the last NaN losses
         self.memory.add_processes([os.getpid(), attempt.launcher])
 
     def started(self, processes: dict[int, int]) -> None:
@@ -95,14 +85,14 @@ class Observer:
 
     def _read(self, data: bytes) -> None:
         self.pattern.feed(data)
-        for event in self.progress.feed(data, time.monotonic()):
-            self._note(event)
+        self._record(self.progress.feed(data, time.monotonic()))
 
-    def _note(self, event: dict[str, Any]) -> None:
-        if event["event"] == "nan-loss":
-            self.not_finite = event
-        details = dict(event)
-        self.journal.event(str(details.pop("event")), **details)
+    def _record(self, events: Iterable[dict[str, Any]]) -> None:
+        for event in events:
+            if event["event"] == "nan-loss":
+                self.not_finite = event
+            details = dict(event)
+            self.journal.event(str(details.pop("event")), **details)
 
     def _try(self, part: str, work: Callable[..., Any], *args: Any) -> Any:
         """Return `work(*args)`; a part that has failed once is left out from then on.
@@ -156,8 +146,7 @@ class Observer:
 
     def _sample(self, now: float) -> None:
         self.samples.tick(now)
-        for event in self.samples.take_events():
-            self._note(event)
+        self._record(self.samples.take_events())
 
     def _cap(self, attempt: ObservedAttempt) -> None:
         own = [fd for fd in (self.journal.combined, self.journal.copy) if fd >= 0]
@@ -192,6 +181,7 @@ class Observer:
     # -- hangs ---------------------------------------------------------------------------------
 
     def _hang(self, now: float, attempt: ObservedAttempt) -> str:
+        """Follow a hang; return "hang" where the attempt has to end by it."""
         p = self.progress
         total = attempt.merger.total
         if self.nodes is not None:
@@ -204,18 +194,20 @@ class Observer:
             if hang is not None:
                 hang.over = True
                 self.journal.save()
-        if self.evidence is None:
-            return ""
-        report = self.evidence.tick(now)
+        report = self.evidence.tick(now) if self.evidence is not None else None
         if report is None:
             return ""
         self.evidence = None
-        return self._report_hang(report)
+        if self.journal.status.hang is not None:
+            self.journal.status.hang.update(report)
+        self.journal.event("hang-evidence", **report.to_json())
+        self.journal.save()
+        action = self.run.hang.action if self.run.hang else None
+        return "hang" if action in ("restart", "stop") and not self.watchdog.is_quiet() else ""
 
     def _suspect(self, attempt: ObservedAttempt) -> None:
         self.hangs += 1
-        silent = self.watchdog.silent
-        kind = self.watchdog.kind
+        silent, kind = self.watchdog.silent, self.watchdog.kind
         self.journal.status.hang = HangReport(since=time.time() - silent, silent=silent, kind=kind)
         self.journal.event("hang-suspected", kind=kind, seconds=silent)
         what = "no step" if kind == "stepless" else "no output and no step"
@@ -225,18 +217,8 @@ class Observer:
         self.journal.save()
         ranks = attempt.exits.alive() or _pythons(attempt.living)
         ranks = ranks or {0: (attempt.launcher, attempt.launcher_start)}
-        self.evidence = evidence.Evidence(self.dir, self.run, attempt.number)
+        self.evidence = evidence.Evidence(self.journal.dir, self.run, attempt.number)
         self.evidence.start(self.hangs, ranks)
-
-    def _report_hang(self, report: HangReport) -> str:
-        """Record the evidence; return "hang" where the attempt has to end by it."""
-        hang = self.journal.status.hang
-        if hang is not None:
-            hang.update(report)
-        self.journal.event("hang-evidence", **report.to_json())
-        self.journal.save()
-        action = self.run.hang.action if self.run.hang else None
-        return "hang" if action in ("restart", "stop") and not self.watchdog.is_quiet() else ""
 
     def close(self, attempt: ObservedAttempt) -> None:
         """Check a last time: the rest of the logs has been merged."""
@@ -246,8 +228,7 @@ class Observer:
     def _read_rest(self) -> None:
         """Read what is pending: lines of a flood, a last line without an end."""
         self.pattern.close()
-        for event in self.progress.close(time.monotonic()):
-            self._note(event)
+        self._record(self.progress.close(time.monotonic()))
 
     # -- our own helpers -----------------------------------------------------------------------
 

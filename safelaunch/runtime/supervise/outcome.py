@@ -50,9 +50,14 @@ class Outcome:
         self.warnings: list[str] = []
         self.status = Status()  # the changes of status.json
 
-    def decide(self) -> recovery.Decision:
-        """Return what follows."""
-        return self._decide(self.failure or Failure())
+    def decide(self, failure: Failure) -> recovery.Decision:
+        """Return what follows a failure."""
+        run, now = self.run, time.monotonic()
+        action = run.hang.action if run.hang else None
+        if failure.class_name == "hang" and action != "restart":
+            return recovery.Decision(why=f"`hang.action` is {action}")
+        rungs = max(0, len(run.again.scripts) - 1) if run.again else 0
+        return recovery.decide(run.recovery, self.attempts, failure, now, self.began, rungs)
 
     def decide_for_all(self, ends: dict[int, recovery.NodeEnd]) -> recovery.Decision:
         """Return what follows on all nodes, from how the attempt has ended on each."""
@@ -61,47 +66,26 @@ class Outcome:
         failed = [end for end in ends.values() if end.state == "failed"]
         if lost or stops or not failed:
             why = f"node {lost[0]} is gone" if lost else "it was stopped"
-            return recovery.Decision(action="stop", delay=0.0, rung=0, why=f"no restart: {why}")
+            return recovery.Decision(why=f"no restart: {why}")
         first = min(failed, key=lambda end: blame.blame(end.role, end.time))
         last = self.attempts[-1]
         last.class_name, last.rank, last.what = first.class_name, first.rank, first.what
-        unmet = first.unmet or ()
-        return self._decide(
-            Failure(class_name=first.class_name, exit_code=first.exit_code, unmet=unmet)
-        )
-
-    def _decide(self, failure: Failure) -> recovery.Decision:
-        scripts = len(self.run.again.scripts) if self.run.again else 0
-        action = self.run.hang.action if self.run.hang else None
-        if failure.class_name == "hang" and action != "restart":
-            return recovery.Decision(action="stop", why=f"`hang.action` is {action}")
-        return recovery.decide(
-            self.run.recovery,
-            self.attempts,
-            failure,
-            time.monotonic(),
-            self.began,
-            rungs=max(0, scripts - 1),
-        )
+        failure = Failure(class_name=first.class_name, exit_code=first.exit_code)
+        failure.unmet = first.unmet or ()
+        return self.decide(failure)
 
 
-def determine(
-    node_dir: str,
-    run: RunRecord,
-    attempt: Attempt,
-    observer: Observer,
-    attempts: list[AttemptRecord],
-) -> Outcome:
+def determine(attempt: Attempt, observer: Observer, attempts: list[AttemptRecord]) -> Outcome:
     """Return the outcome of an attempt that has ended, and complete the last of `attempts`."""
+    run, launcher = attempt.run, attempt.outcome()
     outcome = Outcome(run, attempts, observer.began)
-    launcher = attempt.outcome()
     outcome.status = Status(exit_code=launcher["exit_code"], state="succeeded")
     if launcher["signal"]:
         outcome.status.signal = launcher["signal"]
     if attempt.ended_by:
         _ended_early(outcome, attempt, observer)
     else:
-        _ended_itself(outcome, node_dir, attempt, observer, launcher)
+        _ended_itself(outcome, attempt, observer, launcher)
     progress = observer.progress.snapshot()
     if progress is not None:
         outcome.status.progress = progress
@@ -137,7 +121,12 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
         limit = job_duration(outcome.run.max_duration or 0.0)
         status.reason = f"its max_duration of {limit} had passed"
     else:
-        outcome.failure = _hang(attempt, observer.journal.status.hang or HangReport())
+        hang = observer.journal.status.hang or HangReport()
+        what = f"no output and no step for {int(hang.silent)} s"
+        failure = outcome.failure = _failure(attempt, "hang", what)
+        failure.proof = "; ".join(hang.summary.splitlines()) or None
+        failure.rank, failure.frame = hang.rank, hang.frame
+        failure.advice = hang.advice or "read the stacks of all ranks"
         status.state, status.reason = "failed", "ended because it hung"
 
 
@@ -173,24 +162,12 @@ def _failure(attempt: Attempt, name: str | None, what: str) -> Failure:
     )
 
 
-def _hang(attempt: Attempt, hang: HangReport) -> Failure:
-    failure = _failure(attempt, "hang", f"no output and no step for {int(hang.silent)} s")
-    failure.proof = "; ".join(hang.summary.splitlines()) or None
-    failure.rank, failure.frame = hang.rank, hang.frame
-    failure.advice = hang.advice or "read the stacks of all ranks"
-    return failure
-
-
 def _ended_itself(
-    outcome: Outcome,
-    node_dir: str,
-    attempt: Attempt,
-    observer: Observer,
-    launcher: dict[str, Any],
+    outcome: Outcome, attempt: Attempt, observer: Observer, launcher: dict[str, Any]
 ) -> None:
     status = outcome.status
     outcome.failure, outcome.warnings = analyse.find(
-        node_dir,
+        attempt.dir,
         outcome.run,
         attempt.number,
         attempt.exits.newest,
@@ -208,23 +185,23 @@ def _ended_itself(
             else:
                 status.state, status.stopped_by, status.reason = "stopped", "node", nodes.why()
         return
-    alone = observer.journal.missing_ranks(attempt.number)
-    if alone and nodes is not None:
+    alone = observer.journal.missing_ranks(attempt.number) if nodes is not None else ""
+    unmet, advice = ([], [ALONE]) if alone else _unmet(outcome.run, observer)
+    if alone:
         what = f"{alone}: each node has trained alone"
-        outcome.failure = _failure(attempt, "rendezvous-timeout", what)
-        outcome.failure.exit_code, outcome.failure.advice = launcher["exit_code"], ALONE
-        status.state, status.reason = "failed", what
+    elif unmet:
+        what = "`success` wants " + "; and ".join(unmet)
+    else:
         return
-    missing, advice = _missing(outcome.run, observer)
-    if missing:
-        what = "`success` wants " + "; and ".join(missing)
-        outcome.failure = _failure(attempt, None, what)
-        outcome.failure.unmet, outcome.failure.advice = missing, "; and ".join(advice)
-        outcome.failure.exit_code = launcher["exit_code"]
-        status.state, status.reason = "failed", what
+    outcome.failure = _failure(attempt, "rendezvous-timeout" if alone else None, what)
+    outcome.failure.exit_code = launcher["exit_code"]
+    outcome.failure.advice = "; and ".join(advice)
+    if unmet:
+        outcome.failure.unmet = unmet
+    status.state, status.reason = "failed", what
 
 
-def _missing(run: RunRecord, observer: Observer) -> tuple[list[str], list[str]]:
+def _unmet(run: RunRecord, observer: Observer) -> tuple[list[str], list[str]]:
     """Return which conditions of `success:` are not met, and what to do about it.
 
     Of several nodes the first one counts: rank 0 is there, which logs its steps, and saves.

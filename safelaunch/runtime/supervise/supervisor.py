@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import claim, json_files, processes
-from safelaunch.runtime.records import AttemptRecord, Process, RunRecord, Waiting
+from safelaunch.runtime.records import AttemptRecord, Failure, Process, RunRecord, Waiting
 from safelaunch.runtime.supervise import journal, launch, own_files
 from safelaunch.runtime.supervise.attempt import Attempt
 from safelaunch.runtime.supervise.control import Control, readable
@@ -29,7 +29,6 @@ from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from safelaunch.runtime.records import Failure
     from safelaunch.runtime.supervise.observer import Observer
     from safelaunch.runtime.supervise.outcome import Outcome
     from safelaunch.runtime.supervise.peers import Peers
@@ -74,12 +73,7 @@ class Supervisor:
         self.began = time.monotonic()
         self.nodes: Peers | None = None  # the others, where there are several
         self.journal.start_attempt(1)
-        self.current = self._new_attempt(1)
-
-    def _new_attempt(self, number: int) -> Attempt:
-        return Attempt(
-            number, self.dir, self.run, self.journal, self.control, subreaper=self.subreaper
-        )
+        self.current = Attempt(1, self.journal, self.control, subreaper=subreaper)
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -122,7 +116,7 @@ class Supervisor:
             from safelaunch.runtime.supervise import peers
 
             self.nodes = peers.open_peers(self.dir, self.run, self.journal)
-        observer = Observer(self.dir, self.run, self.journal, self.nodes)
+        observer = Observer(self.journal, self.nodes)
         while True:
             observer.start_attempt(self.current)
             self.current.follow(wakeup, observer)
@@ -141,7 +135,7 @@ class Supervisor:
         try:
             from safelaunch.runtime.supervise import outcome
 
-            result = outcome.determine(self.dir, self.run, self.current, observer, self.attempts)
+            result = outcome.determine(self.current, observer, self.attempts)
         except Exception as e:  # noqa: BLE001 - no fault of ours may hide how the job ended
             self.journal.broken("analysis of the end", e)
             code = self.current.outcome()["exit_code"]
@@ -164,7 +158,7 @@ class Supervisor:
         elif len(self.run.hosts) > 1:
             decision = None  # its ranks would wait for the others
         else:
-            decision = result.decide() if status.state == "failed" else None
+            decision = result.decide(failure or Failure()) if status.state == "failed" else None
         if decision is None:
             return None
         self.attempts[-1].next = decision.why
@@ -249,7 +243,7 @@ class Supervisor:
         try:
             script, port = self._script(number, decision)
             self.journal.start_attempt(number)
-            self.current = self._new_attempt(number)
+            self.current = Attempt(number, self.journal, self.control, subreaper=self.subreaper)
             self._start_current(script, AttemptRecord(rung=decision.rung, port=port))
         except (OSError, ValueError) as e:
             self.journal.warn(f"attempt {number} cannot be started: {e}")

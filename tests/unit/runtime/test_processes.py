@@ -25,7 +25,7 @@ try:
     {second}
     for fd in full:
         os.close(fd)
-    assert sorted(found) == [child.pid], found
+    assert sorted(pids) == [child.pid], pids
     assert len(os.listdir("/proc/self/fd")) < 8
 finally:
     child.kill()
@@ -44,18 +44,18 @@ def run(script: str) -> None:
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_processes_are_found_when_no_descriptor_is_left(look: str) -> None:
-    run(EXHAUSTED.format(first=look, second=f"found = {look}"))
+    run(EXHAUSTED.format(first=look, second=f"pids = {look}"))
 
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_who_was_there_is_not_taken_for_gone_when_proc_cannot_be_read(look: str) -> None:
     spare = "os.close(processes._spare.fd); full.append(os.dup(1)); processes._spare.fd = -1"
-    run(EXHAUSTED.format(first=look, second=f"{spare}; found = {look}"))
+    run(EXHAUSTED.format(first=look, second=f"{spare}; pids = {look}"))
 
 
 def test_a_descendant_that_is_gone_is_not_told_when_proc_cannot_be_read() -> None:
     end = "child.kill(); child.wait(); processes._spare.fd = -1"
-    second = f"{end}; found = {LOOKS[0]} or [child.pid]"
+    second = f"{end}; pids = {LOOKS[0]} or [child.pid]"
     run(EXHAUSTED.format(first=LOOKS[0], second=second))
 
 

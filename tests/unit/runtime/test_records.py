@@ -7,10 +7,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import REPOSITORY
 from support.show_json_page import docs
 
 from safelaunch.runtime import records
-from safelaunch.runtime.records import Failure, Process, Record, RunRecord, Status
+from safelaunch.runtime.records import Failure, PlanRecord, Process, Record, RunRecord, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +20,7 @@ CLASSES = sorted(
     (c for _, c in inspect.getmembers(records, inspect.isclass) if issubclass(c, Record)),
     key=lambda c: c.__name__,
 )
+GOLDEN = REPOSITORY / "tests" / "golden"
 STATUS: dict[str, Any] = {
     "version": 1,
     "id": "job-20260101-000000-abcd",
@@ -119,6 +121,15 @@ def test_every_key_takes_values_of_its_type_alone(record: type[Record]) -> None:
         accepted = [v for v in values if field.convert(v) is not records._MISSING]
         assert accepted, field.kind
         assert len(accepted) < len(values) or "object" in field.kind
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+def test_every_key_of_a_plan_is_declared(path: Path) -> None:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    plan = PlanRecord.from_json(data)
+    assert json.dumps(plan.to_json()) == json.dumps(data)
+    parts = [plan, *plan.nodes, *(v for node in plan.nodes for v in node.env.values())]
+    assert not any(records._UNKNOWN in vars(part) for part in parts)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", '"x"', "{" * 9999, '{"version": 1'])

@@ -6,7 +6,7 @@ from typing import Any
 
 from safelaunch.report.diff.compare import compare
 from safelaunch.report.diff.model import Group, NodeSnapshot, RunSnapshot
-from safelaunch.runtime.records import Failure, Provenance, RunRecord, Status
+from safelaunch.runtime.records import Failure, PlanRecord, Provenance, RunRecord, Status
 
 PLAN: dict[str, Any] = {
     "launcher": "torchrun",
@@ -45,7 +45,10 @@ def side(name: str = "a", **changes: Any) -> RunSnapshot:
     status = Status.from_json(changes.pop("status", {"state": "succeeded", "exit_code": 0}))
     failure = changes.pop("failure", None)
     node = NodeSnapshot(
-        plan, RunRecord.from_json(run), Provenance.from_json(record), changes.pop("facts", {})
+        PlanRecord.from_json(plan),
+        RunRecord.from_json(run),
+        Provenance.from_json(record),
+        changes.pop("facts", {}),
     )
     return RunSnapshot(
         name, status, None if failure is None else Failure.from_json(failure), (node,)
@@ -153,7 +156,7 @@ def test_ids_times_and_processes_are_no_difference() -> None:
 
 
 def test_what_was_never_recorded_is_said_to_be_unknown() -> None:
-    empty = RunSnapshot("b", Status(), None, (NodeSnapshot({}, None, None, {}),))
+    empty = RunSnapshot("b", Status(), None, (NodeSnapshot(None, None, None, {}),))
     unknown = {group.name: group.unknown for group in compare(side(), empty) if group.unknown}
     assert unknown["versions"] == "nothing is recorded for b"
     assert set(unknown) == {"code", "command", "topology", "variables", "versions", "settings"}
@@ -167,7 +170,7 @@ def test_damaged_files_make_no_traceback() -> None:
     status = Status.from_json({"attempts": 3, "progress": []})
     run = RunRecord.from_json({"gpus": {}})
     record = Provenance.from_json({"git": 5, "packages": []})
-    node = NodeSnapshot(odd, run, record, {"gpus": 3})
+    node = NodeSnapshot(PlanRecord.from_json(odd), run, record, {"gpus": 3})
     broken = RunSnapshot("b", status, Failure.from_json({"what": 7}), (node,))
     assert compare(side(), broken)
     assert compare(broken, broken)

@@ -23,9 +23,9 @@ class Line:
         self.data += data
 
     def read(self, size: int) -> bytes:
-        found = bytes(self.data[: min(size, self.most)])
-        del self.data[: len(found)]
-        return found
+        part = bytes(self.data[: min(size, self.most)])
+        del self.data[: len(part)]
+        return part
 
 
 BODY = os.urandom(2 * wire.PIECE + 3)
@@ -71,11 +71,11 @@ def test_what_is_no_data_is_refused(stream: bytes) -> None:
 ASKED = """
 from safelaunch.runtime.agent import server
 link = server.Stdio(print, b"")
-seen = [link.is_closed()]
-seen.append(link.message())
-seen.append(link.message())
-seen.append(link.is_closed())
-print(seen)
+results = [link.is_closed()]
+results.append(link.message())
+results.append(link.message())
+results.append(link.is_closed())
+print(results)
 """
 
 
