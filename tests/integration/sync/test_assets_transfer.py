@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from integration.sync.test_push_pull import Box, Counting
+from support.sync_pair import CountingAgent, HostPair
 
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
 from safelaunch.model import Origin, Placed, Slot, text
@@ -27,8 +27,8 @@ SAYS = "import sys, os\nprint(sys.argv[1:], os.environ.get('DATA'), flush=True)\
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    found = Box(tmp_path)
+def box(tmp_path: Path) -> Iterator[HostPair]:
+    found = HostPair(tmp_path)
     found.env["HOME"] = str(tmp_path / "far")
     (tmp_path / "far").mkdir()
     try:
@@ -37,21 +37,21 @@ def box(tmp_path: Path) -> Iterator[Box]:
         found.close()
 
 
-def asset(box: Box, name: str, place: str | None = None) -> Placed:
+def asset(box: HostPair, name: str, place: str | None = None) -> Placed:
     """Return an asset of the project; its place is the one that `push` chooses, or another."""
     path = box.project / name
     chosen = f"{box.env['HOME']}/safelaunch/assets/{path.name}"
     return Placed(path.stem, str(path), place or chosen, Origin("job.yaml", 5, 9))
 
 
-def model(box: Box) -> Placed:
+def model(box: HostPair) -> Placed:
     box.write("models/Qwen/config.json", "{}")
     box.write("models/Qwen/.gitignore", "*.safetensors\n")
     box.write("models/Qwen/model.safetensors", os.urandom(9 * MIB))
     return asset(box, "models/Qwen")
 
 
-def test_a_folder_and_a_file_arrive_whole(box: Box) -> None:
+def test_a_folder_and_a_file_arrive_whole(box: HostPair) -> None:
     box.write("c4.bin", os.urandom(2 * MIB))
     base, data = model(box), asset(box, "c4.bin", str(box.target / "data" / "c4.bin"))
     brought, sent = bring(box.agent(), [base, data], cache=box.cache)
@@ -65,7 +65,7 @@ def test_a_folder_and_a_file_arrive_whole(box: Box) -> None:
         assert file.read() == (box.project / "c4.bin").read_bytes()
 
 
-def test_what_is_there_is_not_sent_again(box: Box) -> None:
+def test_what_is_there_is_not_sent_again(box: HostPair) -> None:
     box.write("a.bin", b"a" * MIB)
     box.write("b.bin", b"b" * MIB)
     both = [model(box), asset(box, "a.bin"), asset(box, "b.bin")]
@@ -78,14 +78,14 @@ def test_what_is_there_is_not_sent_again(box: Box) -> None:
     assert "earlier" not in " ".join(line for s in again for line in s.lines("gpu1"))
 
 
-def test_what_was_pushed_is_not_sent_again(box: Box) -> None:
+def test_what_was_pushed_is_not_sent_again(box: HostPair) -> None:
     base = model(box)
     push_file(box.agent(), base.path, str(base.place), cache=box.cache)
     (brought,) = bring(box.agent(), [base], cache=box.cache)
     assert brought.sent == 0
 
 
-def test_one_place_of_two_names_is_brought_once(box: Box) -> None:
+def test_one_place_of_two_names_is_brought_once(box: HostPair) -> None:
     base = model(box)
     twice = [base, Placed("tokenizer", base.path, base.place, base.origin)]
     assert len(bring(box.agent(), twice)) == 1
@@ -101,11 +101,11 @@ class Connected(NamedTuple):
     """A machine as a start knows it."""
 
     name: str
-    agent: Counting
+    agent: CountingAgent
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: Box, shared: bool) -> None:
+def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: HostPair, shared: bool) -> None:
     base = model(box)
     other = base if shared else replace(base, place=f"{box.target}/other/Qwen")
     nodes: Any = [Node((base, base)), Node((other, other))]
@@ -119,7 +119,7 @@ def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: Box, shared:
         assert os.path.getsize(f"{place}/model.safetensors") == 9 * MIB
 
 
-def test_a_cut_transfer_goes_on(box: Box) -> None:
+def test_a_cut_transfer_goes_on(box: HostPair) -> None:
     box.write("big.bin", os.urandom(48 * MIB))
     big = asset(box, "big.bin")
     agent = box.agent()
@@ -137,7 +137,7 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
     assert told[-1].done == told[-1].total
 
 
-def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> None:
+def test_another_file_at_its_place_is_overwritten_only_when_forced(box: HostPair) -> None:
     box.write("c4.bin", b"new")
     data = asset(box, "c4.bin")
     os.makedirs(os.path.dirname(str(data.place)))
@@ -150,7 +150,7 @@ def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> 
         assert file.read() == b"new"
 
 
-def test_files_that_an_asset_no_longer_has_are_told(box: Box) -> None:
+def test_files_that_an_asset_no_longer_has_are_told(box: HostPair) -> None:
     base = model(box)
     bring(box.agent(), [base], cache=box.cache)
     (box.project / "models/Qwen/config.json").unlink()
@@ -160,15 +160,15 @@ def test_files_that_an_asset_no_longer_has_are_told(box: Box) -> None:
     )
 
 
-def test_a_missing_asset_is_refused_before_anything_is_sent(box: Box) -> None:
+def test_a_missing_asset_is_refused_before_anything_is_sent(box: HostPair) -> None:
     agent = box.agent()
     with pytest.raises(ConfigError, match=r"job.yaml:5:9: the asset `gone` is not there") as raised:
         bring(agent, [model(box), asset(box, "gone.bin")])
     assert raised.value.where == "job.yaml:5:9"
-    assert agent.asked == []
+    assert agent.verbs == []
 
 
-def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
+def test_a_place_that_cannot_be_made_says_what_to_write(box: HostPair) -> None:
     box.write("c4.bin", b"x")
     box.target.parent.mkdir(parents=True)
     box.target.write_text("a file")
@@ -177,7 +177,7 @@ def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
     assert "`c4: {path: ..., to: ...}`" in str(raised.value.hint)
 
 
-def test_a_plan_without_the_host_s_home_is_not_brought(box: Box) -> None:
+def test_a_plan_without_the_host_s_home_is_not_brought(box: HostPair) -> None:
     with pytest.raises(StartError, match="home folder"):
         bring(box.agent(), [Placed("a", str(box.project), text(Slot.HOME, "/safelaunch/assets/a"))])
 
