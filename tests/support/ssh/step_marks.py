@@ -30,9 +30,9 @@ def marked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that tells when it is done."""
 
     def call(*words: Any, **options: Any) -> Any:
-        found = function(*words, **options)
+        result = function(*words, **options)
         mark(name)
-        return found
+        return result
 
     return call
 
