@@ -24,11 +24,11 @@ PATHS = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests'}"
 def suite(folder: Path, text: str, **env: str) -> subprocess.Popen[str]:
     """Start pytest on a file of tests, with the hooks of the whole suite."""
     (folder / "test_it.py").write_text(text)
-    kept = {k: v for k, v in os.environ.items() if k != "CI" and not k.startswith("PYTEST")}
+    environ = {k: v for k, v in os.environ.items() if k != "CI" and not k.startswith("PYTEST")}
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-c", os.devnull,
          "--rootdir", folder, f"--basetemp={folder / 'base'}", folder / "test_it.py"],
-        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": PATHS, **env},
+        env={**environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": PATHS, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -94,19 +94,19 @@ def test_it(tmp_path):
 
 def links() -> str:
     """Return the names of all network devices and namespaces."""
-    asked = (["ip", "-o", "link"], ["ip", "netns", "list"])
+    commands = (["ip", "-o", "link"], ["ip", "netns", "list"])
     return "".join(
-        subprocess.run(a, check=True, capture_output=True, text=True).stdout for a in asked
+        subprocess.run(a, check=True, capture_output=True, text=True).stdout for a in commands
     )
 
 
 def test_a_suite_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
-    told = tmp_path / "left.json"
-    pytest_run = suite(tmp_path, LEAVES.replace("TEXT", str(told)))
+    record = tmp_path / "left.json"
+    pytest_run = suite(tmp_path, LEAVES.replace("TEXT", str(record)))
     try:
-        wait_for(lambda: told.exists() or pytest_run.poll() is not None, "what may be left")
-        assert told.exists(), pytest_run.communicate()[0]
-        left: dict[str, Any] = json.loads(told.read_text())
+        wait_for(lambda: record.exists() or pytest_run.poll() is not None, "what may be left")
+        assert record.exists(), pytest_run.communicate()[0]
+        left: dict[str, Any] = json.loads(record.read_text())
         starts = {pid: start_of(pid) for pid in left["pids"]}
         assert starts
     finally:

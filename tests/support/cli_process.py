@@ -96,15 +96,15 @@ class Said(NamedTuple):
 
 def safelaunch(folder: Path, *words: str, then: str = "", **env: str) -> Said:
     """Run safelaunch in a folder; `then` is appended to the command line in bash."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    kept |= {"PYTHONPATH": str(REPOSITORY), **env}
+    environ = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    environ |= {"PYTHONPATH": str(REPOSITORY), **env}
     if then:
         bash = ["bash", "-c", f'set -o pipefail; "$@" {then}', "bash", *CLI, *words]
         done = subprocess.run(
-            bash, cwd=folder, env=kept, check=False, capture_output=True, text=True, timeout=60
+            bash, cwd=folder, env=environ, check=False, capture_output=True, text=True, timeout=60
         )
     else:
-        done = run(words, kept, folder, 60)
+        done = run(words, environ, folder, 60)
     return Said(done.returncode, done.stdout, done.stderr)
 
 

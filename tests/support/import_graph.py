@@ -37,8 +37,8 @@ def folder(module: str) -> str:
 
 def imports(module: str) -> Iterator[str]:
     """Yield the modules of the package that a module imports, wherever in it."""
-    known = modules()
-    for node in ast.walk(ast.parse(known[module].read_text(encoding="utf-8"))):
+    paths = modules()
+    for node in ast.walk(ast.parse(paths[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -49,7 +49,7 @@ def imports(module: str) -> Iterator[str]:
         for name in names:
             root, _, path = name.partition(".")
             if root == "safelaunch":
-                yield path if path in known else path.rpartition(".")[0]
+                yield path if path in paths else path.rpartition(".")[0]
 
 
 @cache
@@ -61,10 +61,10 @@ def graph() -> dict[str, frozenset[str]]:
 @cache
 def folders() -> dict[str, frozenset[str]]:
     """Return {folder: the folders that its modules import from}."""
-    found: dict[str, set[str]] = {}
+    edges: dict[str, set[str]] = {}
     for module, others in graph().items():
-        found.setdefault(folder(module), set()).update(map(folder, others))
-    return {name: frozenset(others - {name}) for name, others in found.items()}
+        edges.setdefault(folder(module), set()).update(map(folder, others))
+    return {name: frozenset(others - {name}) for name, others in edges.items()}
 
 
 def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
@@ -98,11 +98,11 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 def parts() -> dict[str, set[str]]:
     """Return {package or module at the top: those that it imports from}."""
-    found: dict[str, set[str]] = {}
+    edges: dict[str, set[str]] = {}
     for module, others in graph().items():
         top = folder(module).split("/")[0]
-        found.setdefault(top, set()).update(folder(other).split("/")[0] for other in others)
-    return {top: others - {top} for top, others in found.items() if not top.startswith("__")}
+        edges.setdefault(top, set()).update(folder(other).split("/")[0] for other in others)
+    return {top: others - {top} for top, others in edges.items() if not top.startswith("__")}
 
 
 def drawing() -> str:

@@ -16,7 +16,7 @@ def interpreter(version: str) -> str:
     if pyenv.is_dir():
         candidates += [str(p / "bin" / "python") for p in sorted(pyenv.glob(f"{version}.*"))]
     for path in reversed([c for c in candidates if c]):
-        asked = subprocess.run([path, "-V"], capture_output=True, text=True, check=False)
-        if f"Python {version}." in asked.stdout + asked.stderr:
+        answer = subprocess.run([path, "-V"], capture_output=True, text=True, check=False)
+        if f"Python {version}." in answer.stdout + answer.stderr:
             return path
     pytest.skip(f"no python{version} here")

@@ -178,9 +178,9 @@ class Place:
 
     def status(self, run: str) -> dict[str, Any]:
         """Return a run's status as it is judged now."""
-        found = run_state.current_status(str(self.node(run))).to_json()
+        status = run_state.current_status(str(self.node(run))).to_json()
         self.note()
-        return found
+        return status
 
     def ended(self, run: str, limit: float = DEADLINE) -> dict[str, Any]:
         """Wait for a run's end and return its status."""
@@ -189,8 +189,8 @@ class Place:
             status = self.status(run)
             return status if status["state"] in run_state.ENDED else None
 
-        found: dict[str, Any] = wait_for(over, f"end of {run}", limit)
-        return found
+        status: dict[str, Any] = wait_for(over, f"end of {run}", limit)
+        return status
 
     def said(self, run: str, text: str, name: str = "combined.log", attempt: int = 1) -> str:
         """Wait until a log holds a text, and return the log."""
@@ -218,11 +218,11 @@ class Place:
 
         And `said`: what stood on the screen, as one line.
         """
-        said = self.cli("run", "--follow", job, *words, code=1)
+        screen = self.cli("run", "--follow", job, *words, code=1)
         shown = self.json("show")
-        assert shown["state"] == "failed", (shown, said.stderr)
-        assert isinstance(shown["failure"], dict), said.stderr
-        return {**shown, "said": " ".join(said.stderr.split())}
+        assert shown["state"] == "failed", (shown, screen.stderr)
+        assert isinstance(shown["failure"], dict), screen.stderr
+        return {**shown, "said": " ".join(screen.stderr.split())}
 
     def events(self, run: str, *kinds: str) -> list[dict[str, Any]]:
         """Return what happened to a run: everything, or some kinds."""
@@ -230,8 +230,8 @@ class Place:
             lines = (self.node(run) / "events.jsonl").read_text().splitlines()
         except FileNotFoundError:
             return []
-        found = [json.loads(line) for line in lines]
-        return [event for event in found if not kinds or event["event"] in kinds]
+        events = [json.loads(line) for line in lines]
+        return [event for event in events if not kinds or event["event"] in kinds]
 
     def note(self) -> None:
         """Remember runs, for the proof at the end: a test may remove their folders."""
@@ -239,10 +239,10 @@ class Place:
         for folder in runs.iterdir() if runs.is_dir() else ():
             spec = json_files.read_json(str(folder / "node-0" / "run.json"))
             status = json_files.read_json(str(folder / "node-0" / "status.json"))
-            known = self.known.setdefault(folder.name, {})
-            known.update({k: v for k, v in (spec or {}).items() if k == "socket"})
+            record = self.known.setdefault(folder.name, {})
+            record.update({k: v for k, v in (spec or {}).items() if k == "socket"})
             if status and "supervisor" in status:
-                known["supervisor"] = status["supervisor"]
+                record["supervisor"] = status["supervisor"]
 
     # -- the end
 
@@ -253,15 +253,15 @@ class Place:
                 process.kill()
             process.communicate()
         self.note()
-        for run in [run for run, known in self.known.items() if known]:
+        for run in [run for run, record in self.known.items() if record]:
             run_state.stop(str(self.node(run)), 0.5)
-        for run, known in self.known.items():
-            if not known:
+        for run, record in self.known.items():
+            if not record:
                 continue  # it never got as far as to start anything
             processes.end_all(lambda run=run: processes.marked(run), lambda: True)  # type: ignore[misc]
-            self._supervisor_ends(known.get("supervisor"))
+            self._supervisor_ends(record.get("supervisor"))
             assert processes.marked(run) == {}, f"{run} left processes"
-            socket = known.get("socket")
+            socket = record.get("socket")
             if socket:
                 wait_for(lambda path=socket: not tmux.serves(path), "end of tmux")  # type: ignore[misc]
                 tmux.clean_up(socket)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from integration.sync.test_push_pull import Box, Counting
+from support.sync_pair import CountingAgent, HostPair
 
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
 from safelaunch.model import Origin, Placed, Slot, text
@@ -29,8 +29,8 @@ SAYS = "import sys, os\nprint(sys.argv[1:], os.environ.get('DATA'), flush=True)\
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    box = Box(tmp_path)
+def box(tmp_path: Path) -> Iterator[HostPair]:
+    box = HostPair(tmp_path)
     box.env["HOME"] = str(tmp_path / "far")
     (tmp_path / "far").mkdir()
     try:
@@ -39,14 +39,14 @@ def box(tmp_path: Path) -> Iterator[Box]:
         box.close()
 
 
-def asset(box: Box, name: str, place: str | None = None) -> Placed:
+def asset(box: HostPair, name: str, place: str | None = None) -> Placed:
     """Return an asset of the project; its place is the one that `push` chooses, or another."""
     path = box.project / name
     chosen = f"{box.env['HOME']}/safelaunch/assets/{path.name}"
     return Placed(path.stem, str(path), place or chosen, Origin("job.yaml", 5, 9))
 
 
-def model(box: Box) -> Placed:
+def model(box: HostPair) -> Placed:
     box.write("models/Qwen/config.json", "{}")
     box.write("models/Qwen/.gitignore", "*.safetensors\n")
     box.write("models/Qwen/model.safetensors", os.urandom(9 * MIB))
@@ -63,17 +63,17 @@ class Connected(NamedTuple):
     """A connected host."""
 
     name: str
-    agent: Counting
+    agent: CountingAgent
 
 
-def push(agent: Counting, assets: list[Placed], **options: Any) -> list[Summary]:
+def push(agent: CountingAgent, assets: list[Placed], **options: Any) -> list[Summary]:
     """Return the summary of each asset that is sent to one host."""
     machines: Any = [Connected("box", agent)]
     nodes: Any = [Node(tuple(assets))]
     return [summary for _, summary in push_assets(machines, nodes, **options)]
 
 
-def test_a_folder_and_a_file_arrive_whole(box: Box) -> None:
+def test_a_folder_and_a_file_arrive_whole(box: HostPair) -> None:
     box.write("c4.bin", os.urandom(2 * MIB))
     base, data = model(box), asset(box, "c4.bin", str(box.target / "data" / "c4.bin"))
     brought, sent = push(box.agent(), [base, data], cache=box.cache)
@@ -87,7 +87,7 @@ def test_a_folder_and_a_file_arrive_whole(box: Box) -> None:
         assert file.read() == (box.project / "c4.bin").read_bytes()
 
 
-def test_what_is_there_is_not_sent_again(box: Box) -> None:
+def test_what_is_there_is_not_sent_again(box: HostPair) -> None:
     box.write("a.bin", b"a" * MIB)
     box.write("b.bin", b"b" * MIB)
     both = [model(box), asset(box, "a.bin"), asset(box, "b.bin")]
@@ -100,21 +100,21 @@ def test_what_is_there_is_not_sent_again(box: Box) -> None:
     assert "earlier" not in " ".join(line for s in again for line in s.lines("gpu1"))
 
 
-def test_what_was_pushed_is_not_sent_again(box: Box) -> None:
+def test_what_was_pushed_is_not_sent_again(box: HostPair) -> None:
     base = model(box)
     push_file(box.agent(), base.path, str(base.place), cache=box.cache)
     (brought,) = push(box.agent(), [base], cache=box.cache)
     assert brought.sent == 0
 
 
-def test_one_place_of_two_names_is_brought_once(box: Box) -> None:
+def test_one_place_of_two_names_is_brought_once(box: HostPair) -> None:
     base = model(box)
     twice = [base, Placed("tokenizer", base.path, base.place, base.origin)]
     assert len(push(box.agent(), twice)) == 1
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: Box, shared: bool) -> None:
+def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: HostPair, shared: bool) -> None:
     base = model(box)
     other = base if shared else replace(base, place=f"{box.target}/other/Qwen")
     nodes: Any = [Node((base, base)), Node((other, other))]
@@ -128,7 +128,7 @@ def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: Box, shared:
         assert os.path.getsize(f"{place}/model.safetensors") == 9 * MIB
 
 
-def test_a_cut_transfer_goes_on(box: Box) -> None:
+def test_a_cut_transfer_goes_on(box: HostPair) -> None:
     box.write("big.bin", os.urandom(48 * MIB))
     big = asset(box, "big.bin")
     agent = box.agent()
@@ -146,7 +146,7 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
     assert shown[-1].done == shown[-1].total
 
 
-def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> None:
+def test_another_file_at_its_place_is_overwritten_only_when_forced(box: HostPair) -> None:
     box.write("c4.bin", b"new")
     data = asset(box, "c4.bin")
     os.makedirs(os.path.dirname(str(data.place)))
@@ -159,7 +159,7 @@ def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> 
         assert file.read() == b"new"
 
 
-def test_files_that_an_asset_no_longer_has_are_told(box: Box) -> None:
+def test_files_that_an_asset_no_longer_has_are_told(box: HostPair) -> None:
     base = model(box)
     push(box.agent(), [base], cache=box.cache)
     (box.project / "models/Qwen/config.json").unlink()
@@ -169,13 +169,13 @@ def test_files_that_an_asset_no_longer_has_are_told(box: Box) -> None:
     )
 
 
-def test_a_missing_asset_is_refused(box: Box) -> None:
+def test_a_missing_asset_is_refused(box: HostPair) -> None:
     with pytest.raises(ConfigError, match=r"job.yaml:5:9: the asset `gone` is not there") as raised:
         check_assets([model(box), asset(box, "gone.bin")])
     assert raised.value.where == "job.yaml:5:9"
 
 
-def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
+def test_a_place_that_cannot_be_made_says_what_to_write(box: HostPair) -> None:
     box.write("c4.bin", b"x")
     box.target.parent.mkdir(parents=True)
     box.target.write_text("a file")
@@ -184,7 +184,7 @@ def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
     assert "`c4: {path: ..., to: ...}`" in str(raised.value.hint)
 
 
-def test_a_plan_without_the_host_s_home_is_not_brought(box: Box) -> None:
+def test_a_plan_without_the_host_s_home_is_not_brought(box: HostPair) -> None:
     with pytest.raises(StartError, match="home folder"):
         push(box.agent(), [Placed("a", str(box.project), text(Slot.HOME, "/safelaunch/assets/a"))])
 

@@ -8,15 +8,14 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.workspace import DEADLINE, wait_for
+from support.sync_pair import HostPair
+from support.workspace import wait_for
 
 from safelaunch.errors import ConfigError, HostError, Refused
-from safelaunch.remote.agent_client import Agent
 from safelaunch.runtime.agent import server as runtime_agent
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.pull import pull
@@ -30,123 +29,16 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-class Counting(Agent):
-    """An agent that notes what it was asked, and can be cut off after so many bytes."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self.asked: list[str] = []
-        self.sent = 0
-        self.read = 0
-        self.cut_after: int | None = None
-        self.cut_after_reading: int | None = None
-        super().__init__("box", self._receive, self._send)
-
-    def _receive(self, size: int) -> bytes:
-        assert self.process.stdout is not None
-        if self.cut_after_reading is not None and self.read >= self.cut_after_reading:
-            self.process.kill()
-            self.process.wait()
-            return b""
-        data = self.process.stdout.read(size) or b""
-        self.read += len(data)
-        return data
-
-    def _send(self, data: bytes | memoryview) -> None:
-        assert self.process.stdin is not None
-        view = memoryview(data)
-        while view:
-            if self.cut_after is not None and self.sent >= self.cut_after:
-                self.process.kill()
-                self.process.wait()
-            count = self.process.stdin.write(view[: 1 << 16])
-            self.sent += count or 0
-            view = view[count:]
-
-    def _send_request(self, verb: str, data: Any, request: dict[str, Any]) -> None:
-        self.asked.append(verb)
-        super()._send_request(verb, data, request)
-
-
-class Box:
-    """A client's project and a host, on one machine."""
-
-    def __init__(self, root: Path) -> None:
-        self.project = root / "project"
-        self.target = root / "host" / "work"
-        self.cache = str(root / "cache")
-        self.project.mkdir()
-        self.env = {**os.environ, "SAFELAUNCH_HOME": str(root / "home")}
-        self.started: list[subprocess.Popen[bytes]] = []
-
-    def agent(self, *before: str, **env: str) -> Counting:
-        process = subprocess.Popen(
-            [*before, sys.executable, "-I", "-S", "-B", str(runtime_agent.__file__)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env={**self.env, **env},
-        )
-        self.started.append(process)
-        assert process.stdout is not None
-        said = b""
-        while not said.endswith(runtime_agent.READY):
-            part = process.stdout.read(1)
-            assert part, "the agent did not start"
-            said += part
-        return Counting(process)
-
-    def close(self) -> None:
-        for process in self.started:
-            for file in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    file.close()  # type: ignore[union-attr]
-            process.wait(DEADLINE)
-
-    def write(self, name: str, text: str | bytes, mode: int | None = None) -> Path:
-        path = self.project / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        if mode is not None:
-            path.chmod(mode)
-        return path
-
-    def settle(self) -> None:
-        """Wait until what was written lies a clock's tick behind: only then its hash is kept."""
-        newest = max(path.lstat().st_ctime for path in self.project.rglob("*"))
-        wait_for(lambda: time.time() > newest + 0.1, "tick of the clock")
-
-    def sync(self, agent: Counting | None = None, **options: Any) -> Any:
-        keys = ("confirm", "report", "progress", "limit")
-        finish = {key: options.pop(key) for key in keys if key in options}
-        pending = start_push(
-            agent or self.agent(),
-            str(self.project),
-            str(self.target),
-            cache=self.cache,
-            **options,
-        )
-        return pending.finish(**finish)
-
-    def tree(self) -> dict[str, bytes]:
-        """Return the files on the host."""
-        return {
-            str(path.relative_to(self.target)): path.read_bytes()
-            for path in sorted(self.target.rglob("*"))
-            if path.is_file() and not path.is_symlink()
-        }
-
-
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    found = Box(tmp_path)
+def box(tmp_path: Path) -> Iterator[HostPair]:
+    found = HostPair(tmp_path)
     try:
         yield found
     finally:
         found.close()
 
 
-def test_a_first_sync_brings_the_tree(box: Box) -> None:
+def test_a_first_sync_brings_the_tree(box: HostPair) -> None:
     box.write("train.py", "print(1)\n")
     box.write("run.sh", "#!/bin/sh\r\nls\r\n", 0o755)
     box.write("secret.env", "x", 0o600)
@@ -171,23 +63,23 @@ def test_a_first_sync_brings_the_tree(box: Box) -> None:
     assert lines[1] == "not sent: wandb (2 B, built in)"
 
 
-def test_nothing_changed_is_one_request(box: Box) -> None:
+def test_nothing_changed_is_one_request(box: HostPair) -> None:
     for number in range(50):
         box.write(f"sub{number % 5}/{number}.py", f"x = {number}\n")
     box.settle()
     box.sync()
     agent = box.agent()
     summary = box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
     assert (summary.sent, summary.files) == (0, 50)
     assert summary.lines("box")[0].startswith(f"box:{box.target} is up to date (50 files, ")
     shutil.rmtree(box.cache)
     again = box.agent()
     box.sync(again)
-    assert again.asked == ["receive.compare", "receive.release"]
+    assert again.verbs == ["receive.compare", "receive.release"]
 
 
-def test_only_what_changed_travels(box: Box) -> None:
+def test_only_what_changed_travels(box: HostPair) -> None:
     for number in range(50):
         box.write(f"{number}.bin", os.urandom(10_000))
     box.sync()
@@ -200,7 +92,7 @@ def test_only_what_changed_travels(box: Box) -> None:
     assert box.tree()["7.bin"] == (box.project / "7.bin").read_bytes()
 
 
-def test_a_changed_mode_alone_arrives(box: Box) -> None:
+def test_a_changed_mode_alone_arrives(box: HostPair) -> None:
     path = box.write("run", "x")
     path.chmod(0o644)
     box.sync()
@@ -211,10 +103,10 @@ def test_a_changed_mode_alone_arrives(box: Box) -> None:
     assert os.access(box.target / "run", os.X_OK)
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
 
 
-def test_a_file_changed_on_the_host_is_not_overwritten(box: Box) -> None:
+def test_a_file_changed_on_the_host_is_not_overwritten(box: HostPair) -> None:
     box.write("a.py", "one")
     box.write("b.py", "one")
     box.sync()
@@ -229,7 +121,7 @@ def test_a_file_changed_on_the_host_is_not_overwritten(box: Box) -> None:
     assert box.tree() == {"a.py": b"two", "b.py": b"two"}
 
 
-def test_a_change_of_the_same_size_is_seen(box: Box) -> None:
+def test_a_change_of_the_same_size_is_seen(box: HostPair) -> None:
     box.write("a.py", "one")
     box.sync()
     (box.target / "a.py").write_text("six")
@@ -237,7 +129,7 @@ def test_a_change_of_the_same_size_is_seen(box: Box) -> None:
         box.sync()
 
 
-def test_a_touched_file_and_an_equal_edit_are_no_conflict(box: Box) -> None:
+def test_a_touched_file_and_an_equal_edit_are_no_conflict(box: HostPair) -> None:
     box.write("a", "one")
     box.write("b", "one")
     box.sync()
@@ -248,10 +140,10 @@ def test_a_touched_file_and_an_equal_edit_are_no_conflict(box: Box) -> None:
     assert box.sync().sent == 0
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
 
 
-def test_a_file_lost_on_the_host_comes_back(box: Box) -> None:
+def test_a_file_lost_on_the_host_comes_back(box: HostPair) -> None:
     box.write("a", "one")
     box.write("d/b", "two")
     box.sync()
@@ -262,7 +154,7 @@ def test_a_file_lost_on_the_host_comes_back(box: Box) -> None:
     assert box.sync().sent == 2
 
 
-def test_what_is_there_and_the_same_is_not_sent_and_never_removed(box: Box) -> None:
+def test_what_is_there_and_the_same_is_not_sent_and_never_removed(box: HostPair) -> None:
     for number in range(20):
         box.write(f"d/{number}", os.urandom(10_000))
     shutil.copytree(box.project, box.target)
@@ -274,7 +166,7 @@ def test_what_is_there_and_the_same_is_not_sent_and_never_removed(box: Box) -> N
     assert "d/3" in box.tree()
 
 
-def test_what_is_there_and_different_is_refused_before_anything_is_sent(box: Box) -> None:
+def test_what_is_there_and_different_is_refused_before_anything_is_sent(box: HostPair) -> None:
     box.write("a", "mine")
     box.write("b", "mine")
     box.target.mkdir(parents=True)
@@ -284,7 +176,7 @@ def test_what_is_there_and_different_is_refused_before_anything_is_sent(box: Box
     assert box.tree() == {"a": b"theirs"}
 
 
-def test_delete_removes_only_what_a_sync_put_there_and_nobody_changed(box: Box) -> None:
+def test_delete_removes_only_what_a_sync_put_there_and_nobody_changed(box: HostPair) -> None:
     for name in ("keep", "gone", "d/gone", "edited", "ignored"):
         box.write(name, name)
     box.sync()
@@ -304,7 +196,7 @@ def test_delete_removes_only_what_a_sync_put_there_and_nobody_changed(box: Box) 
     assert not (box.target / "d").exists()
 
 
-def test_a_file_becomes_a_folder_and_back(box: Box) -> None:
+def test_a_file_becomes_a_folder_and_back(box: HostPair) -> None:
     box.write("x", "file")
     box.write("y/a", "folder")
     (box.project / "z").symlink_to("x")
@@ -321,7 +213,7 @@ def test_a_file_becomes_a_folder_and_back(box: Box) -> None:
     assert box.tree() == {"x/inner": b"1", "y": b"now a file", "z/b": b"2"}
 
 
-def test_nothing_is_written_through_a_link_on_the_host(box: Box, tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link_on_the_host(box: HostPair, tmp_path: Path) -> None:
     box.write("data/a", "one")
     box.write("b", "one")
     box.sync()
@@ -342,7 +234,7 @@ def test_nothing_is_written_through_a_link_on_the_host(box: Box, tmp_path: Path)
 
 
 def test_a_folder_that_becomes_a_link_in_the_middle_is_not_followed(
-    box: Box, tmp_path: Path
+    box: HostPair, tmp_path: Path
 ) -> None:
     for number in range(30):
         box.write(f"d/{number}", os.urandom(300_000))
@@ -360,7 +252,7 @@ def test_a_folder_that_becomes_a_link_in_the_middle_is_not_followed(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_hostile_names_of_paths_are_refused_by_the_host(box: Box) -> None:
+def test_hostile_names_of_paths_are_refused_by_the_host(box: HostPair) -> None:
     from safelaunch.runtime.transfer import blocks  # noqa: PLC0415
 
     for path in ("../x", "/tmp/x", "a/../../x", "", "a//b", "a\0b"):
@@ -372,7 +264,7 @@ def test_hostile_names_of_paths_are_refused_by_the_host(box: Box) -> None:
     assert not box.target.exists() or box.tree() == {}
 
 
-def test_names_of_any_bytes_arrive_under_any_locale(box: Box) -> None:
+def test_names_of_any_bytes_arrive_under_any_locale(box: HostPair) -> None:
     names = [b"\xff\xfe", "ä 語".encode(), b"a\nb", b"-x", b"'\"$(x)`", b"%s{}\\"]
     for name in names:
         (Path(os.fsdecode(os.fsencode(box.project) + b"/" + name))).write_bytes(name)
@@ -385,7 +277,7 @@ def test_names_of_any_bytes_arrive_under_any_locale(box: Box) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 100_000, 500_000, 1_500_000])
-def test_a_cut_sync_leaves_whole_files_and_goes_on(box: Box, cut: int) -> None:
+def test_a_cut_sync_leaves_whole_files_and_goes_on(box: HostPair, cut: int) -> None:
     old = {f"{n}.bin": os.urandom(40_000) for n in range(60)}
     for name, data in old.items():
         box.write(name, data)
@@ -406,7 +298,7 @@ def test_a_cut_sync_leaves_whole_files_and_goes_on(box: Box, cut: int) -> None:
     assert box.tree() == new
 
 
-def test_a_reader_never_sees_half_a_file(box: Box) -> None:
+def test_a_reader_never_sees_half_a_file(box: HostPair) -> None:
     versions = [bytes([n]) * 300_000 for n in (65, 66)]
     box.write("a.txt", versions[0])
     box.sync()
@@ -428,7 +320,7 @@ def test_a_reader_never_sees_half_a_file(box: Box) -> None:
     assert seen <= set(versions)
 
 
-def test_a_half_written_file_of_a_killed_agent_is_swept(box: Box) -> None:
+def test_a_half_written_file_of_a_killed_agent_is_swept(box: HostPair) -> None:
     box.write("d/a", "x")
     box.sync()
     (record,) = Path(box.env["SAFELAUNCH_HOME"], "sync").glob("*.lock")
@@ -438,7 +330,7 @@ def test_a_half_written_file_of_a_killed_agent_is_swept(box: Box) -> None:
     assert sorted(os.listdir(box.target / "d")) == ["a"]
 
 
-def test_what_is_too_large_is_asked_for_or_refused(box: Box) -> None:
+def test_what_is_too_large_is_asked_for_or_refused(box: HostPair) -> None:
     box.write("data/big.bin", b"x" * 5000)
     box.write("a.py", "x")
     with pytest.raises(Refused, match=r"2 files, 5 kB, .*data/big\.bin \(5 kB\)") as raised:
@@ -461,7 +353,7 @@ def test_what_is_too_large_is_asked_for_or_refused(box: Box) -> None:
     box.sync(limit=1000)  # nothing is left to send
 
 
-def test_two_syncs_at_once_both_end_well(box: Box) -> None:
+def test_two_syncs_at_once_both_end_well(box: HostPair) -> None:
     for number in range(200):
         box.write(f"{number % 7}/{number}", os.urandom(20_000))
     failures: list[BaseException] = []
@@ -484,7 +376,7 @@ def test_two_syncs_at_once_both_end_well(box: Box) -> None:
     assert all("another sync" in text for text in told)
 
 
-def test_a_file_that_cannot_be_read_is_named(box: Box) -> None:
+def test_a_file_that_cannot_be_read_is_named(box: HostPair) -> None:
     box.write("a", "x")
     box.write("b", "x")
 
@@ -506,10 +398,10 @@ def test_a_file_that_cannot_be_read_is_named(box: Box) -> None:
     assert box.tree() == {"b": b"x"}
     again = box.agent()
     box.sync(again)
-    assert again.asked != ["receive.compare"]  # the host's record does not claim to be the tree
+    assert again.verbs != ["receive.compare"]  # the host's record does not claim to be the tree
 
 
-def test_a_target_that_is_a_file_or_not_writable_says_so(box: Box) -> None:
+def test_a_target_that_is_a_file_or_not_writable_says_so(box: HostPair) -> None:
     box.write("a", "x")
     box.target.parent.mkdir()
     box.target.write_text("")
@@ -518,7 +410,7 @@ def test_a_target_that_is_a_file_or_not_writable_says_so(box: Box) -> None:
     assert "workdir" in str(raised.value.hint)
 
 
-def in_small_disk(box: Box, size: str) -> Sequence[str]:
+def in_small_disk(box: HostPair, size: str) -> Sequence[str]:
     """Return words that start a program to which the target is a small disk."""
     box.target.mkdir(parents=True)
     words = ("unshare", "--mount", "sh", "-c")
@@ -531,7 +423,7 @@ def in_small_disk(box: Box, size: str) -> Sequence[str]:
     return (*words, mount, str(box.target))
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(box: Box) -> None:
+def test_a_disk_that_is_too_small_is_told_before_anything_is_written(box: HostPair) -> None:
     box.write("a.bin", os.urandom(3 * MIB))
     agent = box.agent(*in_small_disk(box, "size=1m"))
     with pytest.raises(HostError, match=r"is too full: 3\.1 MB to come, 1 MB free") as raised:
@@ -540,7 +432,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(box: Box) -
     assert agent.sent < MIB * 4
 
 
-def test_a_disk_that_fills_up_in_the_middle_leaves_whole_files(box: Box) -> None:
+def test_a_disk_that_fills_up_in_the_middle_leaves_whole_files(box: HostPair) -> None:
     for number in range(100):
         box.write(f"{number:03}", os.urandom(5000))
     agent = box.agent(*in_small_disk(box, "nr_inodes=40"))
@@ -556,11 +448,11 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_whole_files(box: Box) -> None
 # -- large files
 
 
-def large(box: Box, size: int = 20 * MIB) -> Path:
+def large(box: HostPair, size: int = 20 * MIB) -> Path:
     return box.write("big.bin", os.urandom(MIB) * (size // MIB))
 
 
-def test_a_large_file_of_a_project_arrives(box: Box) -> None:
+def test_a_large_file_of_a_project_arrives(box: HostPair) -> None:
     large(box)
     box.write("a.py", "x")
     box.settle()
@@ -568,10 +460,10 @@ def test_a_large_file_of_a_project_arrives(box: Box) -> None:
     assert box.tree() == {n: (box.project / n).read_bytes() for n in ("a.py", "big.bin")}
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
 
 
-def test_a_push_that_was_cut_goes_on(box: Box) -> None:
+def test_a_push_that_was_cut_goes_on(box: HostPair) -> None:
     path = large(box)
     place = str(box.target / "models" / "w.bin")
     box.settle()
@@ -592,7 +484,7 @@ def test_a_push_that_was_cut_goes_on(box: Box) -> None:
     assert third.sent < MIB
 
 
-def test_a_beginning_that_is_not_the_same_is_not_kept(box: Box) -> None:
+def test_a_beginning_that_is_not_the_same_is_not_kept(box: HostPair) -> None:
     path = large(box)
     agent = box.agent()
     agent.cut_after = 12 * MIB
@@ -606,7 +498,7 @@ def test_a_beginning_that_is_not_the_same_is_not_kept(box: Box) -> None:
     assert (box.target / "w.bin").read_bytes() == path.read_bytes()
 
 
-def test_a_large_file_that_changes_while_it_is_sent_is_sent_again(box: Box) -> None:
+def test_a_large_file_that_changes_while_it_is_sent_is_sent_again(box: HostPair) -> None:
     path = large(box)
     changes = iter([b"new"])
 
@@ -619,7 +511,7 @@ def test_a_large_file_that_changes_while_it_is_sent_is_sent_again(box: Box) -> N
     assert (box.target / "w.bin").read_bytes() == path.read_bytes()
 
 
-def test_a_large_file_that_never_rests_is_not_sent(box: Box) -> None:
+def test_a_large_file_that_never_rests_is_not_sent(box: HostPair) -> None:
     path = large(box)
     count = iter(range(10**6))
 
@@ -632,7 +524,7 @@ def test_a_large_file_that_never_rests_is_not_sent(box: Box) -> None:
     assert not (box.target / "w.bin").exists()
 
 
-def test_a_push_does_not_replace_what_is_not_ours(box: Box) -> None:
+def test_a_push_does_not_replace_what_is_not_ours(box: HostPair) -> None:
     path = large(box)
     box.target.mkdir(parents=True)
     (box.target / "w.bin").write_text("theirs")
@@ -642,7 +534,7 @@ def test_a_push_does_not_replace_what_is_not_ours(box: Box) -> None:
     assert (box.target / "w.bin").stat().st_size == path.stat().st_size
 
 
-def test_a_pushed_folder_brings_what_its_links_mean(box: Box) -> None:
+def test_a_pushed_folder_brings_what_its_links_mean(box: HostPair) -> None:
     blob = box.write("blobs/1f", os.urandom(10_000))
     box.write("snapshots/rev/.git/x", "kept")
     (box.project / "snapshots/rev/model.bin").symlink_to("../../blobs/1f")
@@ -650,13 +542,13 @@ def test_a_pushed_folder_brings_what_its_links_mean(box: Box) -> None:
     assert box.tree() == {".git/x": b"kept", "model.bin": blob.read_bytes()}
 
 
-def test_two_files_in_one_folder_do_not_disturb_each_other(box: Box) -> None:
+def test_two_files_in_one_folder_do_not_disturb_each_other(box: HostPair) -> None:
     for name in ("a", "b"):
         push_file(box.agent(), str(box.write(name, name * 100)), f"{box.target}/{name}")
     assert box.tree() == {"a": b"a" * 100, "b": b"b" * 100}
 
 
-def test_memory_does_not_grow_with_the_file(box: Box, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(box: HostPair, tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(400 * MIB)
     program = (
@@ -685,7 +577,7 @@ def test_memory_does_not_grow_with_the_file(box: Box, tmp_path: Path) -> None:
 # -- pull
 
 
-def results(box: Box) -> Path:
+def results(box: HostPair) -> Path:
     """Write what a run leaves behind, and return its folder."""
     run = box.target / "run"
     for name, data in {
@@ -704,7 +596,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_pull_fetches_what_matches(box: Box, tmp_path: Path) -> None:
+def test_pull_fetches_what_matches(box: HostPair, tmp_path: Path) -> None:
     run, into = results(box), tmp_path / "into"
     (run / "latest").symlink_to("out/model.bin")
     done = pull(box.agent(), ["logs", "*/model.*", "latest"], str(into), root=str(run))
@@ -718,19 +610,21 @@ def test_pull_fetches_what_matches(box: Box, tmp_path: Path) -> None:
     assert (again.fetched, again.size) == (0, 0)
 
 
-def test_pull_takes_absolute_patterns(box: Box, tmp_path: Path) -> None:
+def test_pull_takes_absolute_patterns(box: HostPair, tmp_path: Path) -> None:
     run, into = results(box), tmp_path / "into"
     pull(box.agent(), [f"{run}/logs/*.log", f"{run}/status.json"], str(into))
     assert sorted(contents(into)) == ["rank-0.log", "rank-1.log", "status.json"]
 
 
-def test_pull_without_a_match_says_so(box: Box, tmp_path: Path) -> None:
+def test_pull_without_a_match_says_so(box: HostPair, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no file matches `\*\.pt`"):
         pull(box.agent(), ["*.pt"], str(tmp_path / "into"), root=str(results(box)))
     assert not (tmp_path / "into").exists()
 
 
-def test_pull_adds_to_a_log_that_grew_and_keeps_what_is_different(box: Box, tmp_path: Path) -> None:
+def test_pull_adds_to_a_log_that_grew_and_keeps_what_is_different(
+    box: HostPair, tmp_path: Path
+) -> None:
     run, into = results(box), tmp_path / "into"
     log = run / "logs/rank-0.log"
     log.write_bytes(os.urandom(2 * MIB))
@@ -748,7 +642,7 @@ def test_pull_adds_to_a_log_that_grew_and_keeps_what_is_different(box: Box, tmp_
     assert contents(into) == {f"logs/{p.name}": p.read_bytes() for p in log.parent.iterdir()}
 
 
-def test_a_pull_that_was_cut_goes_on(box: Box, tmp_path: Path) -> None:
+def test_a_pull_that_was_cut_goes_on(box: HostPair, tmp_path: Path) -> None:
     run, into = results(box), tmp_path / "into"
     (run / "out/model.bin").write_bytes(os.urandom(MIB) * 20)
     agent = box.agent()
@@ -761,7 +655,7 @@ def test_a_pull_that_was_cut_goes_on(box: Box, tmp_path: Path) -> None:
     assert contents(into) == {"out/model.bin": (run / "out/model.bin").read_bytes()}
 
 
-def test_pull_says_what_it_cannot_read(box: Box, tmp_path: Path) -> None:
+def test_pull_says_what_it_cannot_read(box: HostPair, tmp_path: Path) -> None:
     run = results(box)
     os.mkfifo(run / "logs" / "pipe")
     (run / "logs" / "dangling").symlink_to("nowhere")
@@ -775,7 +669,7 @@ def test_pull_says_what_it_cannot_read(box: Box, tmp_path: Path) -> None:
     ]
 
 
-def test_pull_tells_of_a_file_that_vanished_meanwhile(box: Box, tmp_path: Path) -> None:
+def test_pull_tells_of_a_file_that_vanished_meanwhile(box: HostPair, tmp_path: Path) -> None:
     run = results(box)
     agent = box.agent()
     stream = agent.stream

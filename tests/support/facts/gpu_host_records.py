@@ -23,10 +23,9 @@ FOLDER = DATA / "gpu-hosts"
 
 def records(*paths: Path) -> list[dict[str, Any]]:
     """Return the records of JSON lines files; of those beside the tests without `paths`."""
-    found = []
-    for path in paths or sorted(FOLDER.glob("*.jsonl")):
-        found += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return found
+    paths = paths or tuple(sorted(FOLDER.glob("*.jsonl")))
+    lines = (line for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    return [json.loads(line) for line in lines]
 
 
 def differences(record: dict[str, Any]) -> list[str]:
@@ -68,10 +67,10 @@ def _nvml(report: Report) -> str | None:
 
 
 def _profile(report: Report) -> object:
-    found = gpu_models.models_of([card.name for card in report.cards or ()], report.vendor)
-    if len(found) > 1:
-        return list(found)
-    return found[0] if found else None
+    models = gpu_models.models_of([card.name for card in report.cards or ()], report.vendor)
+    if len(models) > 1:
+        return list(models)
+    return models[0] if models else None
 
 
 def _of_cards(cards: Sequence[Card]) -> dict[str, Any]:

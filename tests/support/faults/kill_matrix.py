@@ -122,8 +122,8 @@ def _client(place: Place, case: Case, run: str) -> None:
 
 def _tmux(place: Place, case: Case, run: str) -> None:
     socket = str(place.status(run)["socket"])
-    asked = ["tmux", "-S", socket, "display-message", "-p", "#{pid}"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=True)
+    command = ["tmux", "-S", socket, "display-message", "-p", "#{pid}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
     os.kill(int(found.stdout), _number(case))
     says = "attach needs a terminal"
     if case.signal != "HUP":
@@ -163,8 +163,8 @@ def _launcher(place: Place, case: Case, run: str) -> None:
     processes.send(who["pid"], who["start"], _number(case))
     shown = _failed(place, run)
     failure = shown["failure"]
-    said = f"{failure['what']} {failure['signal']}"
-    holds(f"SIG{case.signal}", said, "what and signal of the failure")
+    ending = f"{failure['what']} {failure['signal']}"
+    holds(f"SIG{case.signal}", ending, "what and signal of the failure")
     check(failure["rank"], None, "rank to blame where the launcher was killed")
 
 
@@ -225,13 +225,13 @@ def _number(case: Case) -> int:
     return int(getattr(signal, f"SIG{case.signal}"))
 
 
-def check(found: object, wanted: object, what: str) -> None:
+def check(actual: object, expected: object, what: str) -> None:
     """Raise AssertionError where something is not as it should be."""
-    if found != wanted:
-        raise AssertionError(f"{what}: {found!r}, not {wanted!r}")
+    if actual != expected:
+        raise AssertionError(f"{what}: {actual!r}, not {expected!r}")
 
 
-def holds(wanted: str, text: str, what: str) -> None:
+def holds(part: str, text: str, what: str) -> None:
     """Raise AssertionError where a text does not hold what it should."""
-    if wanted not in text:
-        raise AssertionError(f"{what} does not say {wanted!r}: {text!r}")
+    if part not in text:
+        raise AssertionError(f"{what} does not say {part!r}: {text!r}")

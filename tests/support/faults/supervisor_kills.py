@@ -80,8 +80,8 @@ def _supervisor(place: Place) -> tuple[int, str] | None:
 def _can_be_shown_and_stopped(place: Place, run: str) -> None:
     socket = (json_files.read_json(str(place.node(run) / "run.json")) or {}).get("socket")
     shown = place.json("show", run)
-    known = shown["state"] in (*OPEN, *run_state.ENDED)
-    check(known, True, f"state after the kill ({shown['state']})")
+    has_state = shown["state"] in (*OPEN, *run_state.ENDED)
+    check(has_state, True, f"state after the kill ({shown['state']})")
     place.cli("show", run)
     place.cli("ps")
     stopped = place.json("stop", run)

@@ -57,7 +57,8 @@ def _words(place: Place, launcher: str, *more: str) -> list[str]:
     shutil.copytree(DIGITS, place.project, dirs_exist_ok=True)
     sets = [f"launcher={launcher}", "nodes=2", "processes=1", f"python={sys.executable}", *more]
     sets.append("env.OMP_NUM_THREADS=1")  # both machines are this one
-    return ["remote", *BOTH, *(word for one in sets for word in ("--set", one)), "digits.yaml"]
+    options = (word for setting in sets for word in ("--set", setting))
+    return ["remote", *BOTH, *options, "digits.yaml"]
 
 
 def _trains(place: Place, net: Lan, launcher: str) -> None:
@@ -76,8 +77,8 @@ def _dies(place: Place, net: Lan, launcher: str) -> None:
     wait_for(lambda: began in place.cli("logs", run, code=None).stdout, "training", LIMIT)
     net.hosts[1].stop()  # with all that runs there
     place.cli("wait", run, code=1, timeout=LIMIT)
-    found = place.json("show", run)
-    check(found["state"], "failed", "state")
-    holds("gpu2 does not answer", found["failure"]["what"], "failure")
-    check(found["nodes"][0]["state"], "failed", "state of the first")
+    shown = place.json("show", run)
+    check(shown["state"], "failed", "state")
+    holds("gpu2 does not answer", shown["failure"]["what"], "failure")
+    check(shown["nodes"][0]["state"], "failed", "state of the first")
     wait_for(lambda: not net.hosts[0].processes(), "end of all processes on the first")

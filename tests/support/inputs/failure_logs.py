@@ -47,10 +47,11 @@ def diagnosed(log: str) -> Diagnosis:
 
 def read(record: dict[str, Any]) -> Read:
     """Return how a record is read."""
-    told = diagnosed(record["log"])
-    first = told.causes[0] if told.causes else None
+    diagnosis = diagnosed(record["log"])
+    first = diagnosis.causes[0] if diagnosis.causes else None
     if record["class"] == HEALTHY:
-        return Read(record, first.name if first and told.failed else "", not told.failed, True)
+        name = first.name if first and diagnosis.failed else ""
+        return Read(record, name, not diagnosis.failed, near=True)
     name = first.name if first else ""
     lines = [line.strip() for line in record["log"].split("\n")]
     roots = [i + 1 for i, line in enumerate(lines) if line == record["root_line"].strip()]
@@ -58,7 +59,7 @@ def read(record: dict[str, Any]) -> Read:
     return Read(record, name, name == record["class"], near)
 
 
-def shares(found: Iterable[Read]) -> tuple[int, int, int]:
+def shares(results: Iterable[Read]) -> tuple[int, int, int]:
     """Return how many failures there are, how many have the right class, and a near line."""
-    failures = [one for one in found if one.record["class"] != HEALTHY]
-    return len(failures), sum(one.right for one in failures), sum(one.near for one in failures)
+    failures = [result for result in results if result.record["class"] != HEALTHY]
+    return len(failures), sum(r.right for r in failures), sum(r.near for r in failures)

@@ -72,7 +72,7 @@ ROOT = "hostile-"  # of the temporary folder
 @functools.cache
 def generate(count: int, seed: int) -> list[str]:
     """Return so many different values, the classics first; the same for the same seed."""
-    found = dict.fromkeys(CLASSICS)
+    texts = dict.fromkeys(CLASSICS)
 
     @seeded(seed)
     @settings(
@@ -84,10 +84,10 @@ def generate(count: int, seed: int) -> list[str]:
     )
     @given(values)
     def collect(value: str) -> None:
-        found.setdefault(value)
+        texts.setdefault(value)
 
     collect()
-    return list(found)[:count]
+    return list(texts)[:count]
 
 
 def yaml_text(value: str) -> str:
@@ -160,11 +160,11 @@ class Batch(NamedTuple):
         return words
 
 
-def batches(found: Sequence[str], size: int, launcher: str) -> Iterator[Batch]:
+def batches(texts: Sequence[str], size: int, launcher: str) -> Iterator[Batch]:
     """Deal values out to starts, twice: as a list and as a mapping of arguments."""
-    names = [name for name in dict.fromkeys(as_folder(v) for v in found) if name] or ["x"]
-    for at in range(0, len(found), size):
-        some = [v for v in found[at : at + size] if not is_secret_name(v.lstrip("-"))]
+    names = [name for name in dict.fromkeys(as_folder(v) for v in texts) if name] or ["x"]
+    for at in range(0, len(texts), size):
+        some = [v for v in texts[at : at + size] if not is_secret_name(v.lstrip("-"))]
         for mapping in (False, True):
             n = 2 * (at // size) + mapping
             odd = [names[(3 * n + i) % len(names)] for i in range(3)]
@@ -192,8 +192,8 @@ def _run(batch: Batch, top: str) -> tuple[int, str]:
     env |= {"SAFELAUNCH_HOME": home, "TOLD": top}
     run = [sys.executable, "-m", "safelaunch", "run", "--foreground", os.path.join(top, "job.yaml")]
     done = subprocess.run(run, env=env, capture_output=True, text=True, check=False, cwd=top)
-    said = (done.stdout + done.stderr).splitlines()
-    return done.returncode, "\n".join(x for x in said if not x.startswith("warning: "))[-600:]
+    lines = (done.stdout + done.stderr).splitlines()
+    return done.returncode, "\n".join(x for x in lines if not x.startswith("warning: "))[-600:]
 
 
 def _compare(batch: Batch, top: str, code: int, output: str) -> list[str]:
@@ -204,13 +204,13 @@ def _compare(batch: Batch, top: str, code: int, output: str) -> list[str]:
             wrong.append(f"rank {rank} was not started")
             continue
         with open(path, encoding="utf-8") as file:
-            told = json.load(file)
-        wrong += [f"rank {rank}, {line}" for line in _differences(batch, top, told)]
+            record = json.load(file)
+        wrong += [f"rank {rank}, {line}" for line in _differences(batch, top, record)]
     return wrong
 
 
-def _differences(batch: Batch, top: str, told: dict[str, object]) -> Iterator[str]:
-    argv, env = told["argv"], told["env"]
+def _differences(batch: Batch, top: str, record: dict[str, object]) -> Iterator[str]:
+    argv, env = record["argv"], record["env"]
     assert isinstance(argv, list)
     assert isinstance(env, dict)
     words = batch.words()
@@ -233,19 +233,19 @@ def _differences(batch: Batch, top: str, told: dict[str, object]) -> Iterator[st
         if sent != got
     )
     workdir = os.path.join(top, batch.workdir).encode()
-    if bytes.fromhex(str(told["cwd"])) != workdir:
-        yield f"the folder {batch.workdir!r} became {bytes.fromhex(str(told['cwd']))!r}"
+    if bytes.fromhex(str(record["cwd"])) != workdir:
+        yield f"the folder {batch.workdir!r} became {bytes.fromhex(str(record['cwd']))!r}"
     script = os.path.join(os.curdir, batch.folder, batch.script)
     sent = os.path.normpath(os.path.join(workdir.decode(), script))
-    ran = os.path.normpath(os.path.join(workdir, bytes.fromhex(str(told["script"]))))
+    ran = os.path.normpath(os.path.join(workdir, bytes.fromhex(str(record["script"]))))
     if ran != sent.encode():
         yield f"the script {sent!r} became {ran!r}"
 
 
 def run(count: int, *, size: int, seed: int, launcher: str = "python") -> tuple[int, list[str]]:
     """Send so many values through real starts; return how many went, and what arrived wrong."""
-    found = generate(count, seed)
+    texts = generate(count, seed)
     wrong = []
-    for batch in batches(found, size, launcher):
+    for batch in batches(texts, size, launcher):
         wrong += start(batch)
-    return len(found), wrong
+    return len(texts), wrong

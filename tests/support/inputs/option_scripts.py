@@ -35,7 +35,7 @@ def flags(folder: Path, text: str, **files: str) -> ScriptOptions | None:
 
 def known(folder: Path, text: str, **files: str) -> set[str]:
     """Return the options that are read for sure, without the help's."""
-    found = flags(folder, text, **files)
-    assert found is not None
-    assert not found.is_incomplete, found.why
-    return set(found.names()) - {"-h", "--help"}
+    options = flags(folder, text, **files)
+    assert options is not None
+    assert not options.is_incomplete, options.why
+    return set(options.names()) - {"-h", "--help"}

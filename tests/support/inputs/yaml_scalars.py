@@ -37,12 +37,12 @@ _PARTS = (
 def generate(count: int, seed: int) -> list[str]:
     """Return different plain scalars: the known ones, and such as chance puts together."""
     chance = random.Random(seed)  # noqa: S311 - data for tests
-    found = dict.fromkeys(KNOWN)
-    while len(found) < count:
+    texts = dict.fromkeys(KNOWN)
+    while len(texts) < count:
         text = "".join(chance.choice(_PARTS) for _ in range(chance.randint(1, 4)))
         if _is_plain(text):
-            found[text] = None
-    return list(found)
+            texts[text] = None
+    return list(texts)
 
 
 def _is_plain(text: str) -> bool:

@@ -74,7 +74,7 @@ def fails(kind: type[HostError], target: Any, **options: Any) -> HostError:
 
 def refused_port() -> int:
     """Return a port where nobody listens, and that nobody gets meanwhile."""
-    held = socket.socket()
-    held.bind(("127.0.0.1", 0))
-    _HELD.append(held)
-    return int(held.getsockname()[1])
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    _HELD.append(listener)
+    return int(listener.getsockname()[1])

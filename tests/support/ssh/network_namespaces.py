@@ -76,9 +76,9 @@ class Lan:
         hosts.write_text(
             "\n".join(["127.0.0.1 localhost", f"{self.address(254)} laptop", *own, ""])
         )
-        asked = self._folder / "nsswitch.conf"
-        asked.write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
-        mounts = [f"mount --bind {path} /etc/{path.name}" for path in (hosts, asked)]
+        sources = self._folder / "nsswitch.conf"
+        sources.write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
+        mounts = [f"mount --bind {path} /etc/{path.name}" for path in (hosts, sources)]
         script = " && ".join([*mounts, 'exec "$@"'])
         return ["unshare", "--mount", "sh", "-c", script, "sh"]
 
@@ -90,9 +90,9 @@ class Lan:
         for index, name in enumerate(self._names, 1):
             self._gone.append(sweep("command", "ip", "netns", "del", name))  # and both ends of veth
             _ip("netns", "add", name)
-            here = f"slv{self._own}{index}"
-            _ip("link", "add", here, "type", "veth", "peer", "name", CARD, "netns", name)
-            _ip("link", "set", here, "master", self._bridge, "up")
+            link = f"slv{self._own}{index}"
+            _ip("link", "add", link, "type", "veth", "peer", "name", CARD, "netns", name)
+            _ip("link", "set", link, "master", self._bridge, "up")
             _ip("-n", name, "addr", "add", f"{self.address(index)}/24", "dev", CARD)
             _ip("-n", name, "link", "set", CARD, "up")
             _ip("-n", name, "link", "set", "lo", "up")
@@ -139,5 +139,5 @@ def _ip(*words: str) -> None:
 @contextlib.contextmanager
 def lan(count: int) -> Iterator[Lan]:
     """Yield a network of so many machines."""
-    with Lan(count) as made:
-        yield made
+    with Lan(count) as network:
+        yield network

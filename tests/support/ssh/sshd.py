@@ -217,12 +217,12 @@ class Sshd:
             for path in (self.home(user), keys, keys / "authorized_keys"):
                 os.chown(path, ALICE, ALICE)
 
-    def _start(self, wanted: int | None) -> int:
+    def _start(self, fixed: int | None) -> int:
         deadline = time.monotonic() + DEADLINE
         while True:
-            port = wanted or _free_port(self.address if not self._before else "127.0.0.1")
+            port = fixed or _free_port(self.address if not self._before else "127.0.0.1")
             self._write(port)
-            begin = len(self.log())
+            start = len(self.log())
             with (self.folder / "sshd.log").open("ab") as log:
                 self._process = subprocess.Popen(
                     [*self._before, *self._command()],
@@ -232,19 +232,19 @@ class Sshd:
                     start_new_session=True,
                 )
             self._ended = sweep("group", str(self._process.pid), start_of(self._process.pid))
-            if self._listens(port, deadline, begin):
+            if self._listens(port, deadline, start):
                 return port
             self.stop()
             text = self.log()
-            if "in use" not in text[begin:] or time.monotonic() > deadline:
+            if "in use" not in text[start:] or time.monotonic() > deadline:
                 self.close()
                 raise RuntimeError(f"sshd did not start:\n{text}")
 
-    def _listens(self, port: int, deadline: float, begin: int) -> bool:
+    def _listens(self, port: int, deadline: float, start: int) -> bool:
         line = f"Server listening on {self.address} port {port}."
         while self._process is not None and self._process.poll() is None:
-            if line in self.log()[begin:] or time.monotonic() > deadline:
-                return line in self.log()[begin:]
+            if line in self.log()[start:] or time.monotonic() > deadline:
+                return line in self.log()[start:]
             time.sleep(0.005)
         return False
 
