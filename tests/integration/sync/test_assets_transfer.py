@@ -28,13 +28,13 @@ SAYS = "import sys, os\nprint(sys.argv[1:], os.environ.get('DATA'), flush=True)\
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
-    found = Box(tmp_path)
-    found.env["HOME"] = str(tmp_path / "far")
+    box = Box(tmp_path)
+    box.env["HOME"] = str(tmp_path / "far")
     (tmp_path / "far").mkdir()
     try:
-        yield found
+        yield box
     finally:
-        found.close()
+        box.close()
 
 
 def asset(box: Box, name: str, place: str | None = None) -> Placed:
@@ -110,9 +110,9 @@ def test_hosts_that_see_one_file_system_are_sent_an_asset_once(box: Box, shared:
     other = base if shared else replace(base, place=f"{box.target}/other/Qwen")
     nodes: Any = [Node((base, base)), Node((other, other))]
     machines: Any = [Connected("a", box.agent()), Connected("b", box.agent())]
-    found = everywhere(machines, nodes, cache=box.cache)
-    told = [(hosts, summary.sent) for hosts, summary in found]
-    assert told == ([("a, b", 3)] if shared else [("a", 3), ("b", 3)])
+    results = everywhere(machines, nodes, cache=box.cache)
+    sent = [(hosts, summary.sent) for hosts, summary in results]
+    assert sent == ([("a, b", 3)] if shared else [("a", 3), ("b", 3)])
     for place in {str(base.place), other.place}:
         folder = os.path.dirname(str(place))
         assert os.listdir(folder) == ["Qwen"]
@@ -127,14 +127,14 @@ def test_a_cut_transfer_goes_on(box: Box) -> None:
     with pytest.raises(HostError, match="lost"):
         bring(agent, [big], cache=box.cache)
     assert not os.path.exists(str(big.place))
-    told: list[TransferProgress] = []
+    states: list[TransferProgress] = []
     agent = box.agent()
-    bring(agent, [big], cache=box.cache, progress=told.append)
+    bring(agent, [big], cache=box.cache, progress=states.append)
     with open(str(big.place), "rb") as file:
         assert file.read() == (box.project / "big.bin").read_bytes()
     assert agent.sent < 40 * MIB
-    assert told[-1].activity == "big to box: sending"
-    assert told[-1].done == told[-1].total
+    assert states[-1].activity == "big to box: sending"
+    assert states[-1].done == states[-1].total
 
 
 def test_another_file_at_its_place_is_overwritten_only_when_forced(box: Box) -> None:
@@ -165,7 +165,7 @@ def test_a_missing_asset_is_refused_before_anything_is_sent(box: Box) -> None:
     with pytest.raises(ConfigError, match=r"job.yaml:5:9: the asset `gone` is not there") as raised:
         bring(agent, [model(box), asset(box, "gone.bin")])
     assert raised.value.where == "job.yaml:5:9"
-    assert agent.asked == []
+    assert agent.verbs == []
 
 
 def test_a_place_that_cannot_be_made_says_what_to_write(box: Box) -> None:
@@ -193,18 +193,18 @@ def test_a_job_here_gets_the_paths_of_its_assets(place: Place) -> None:
     )
     run = place.start(job)
     place.ended(run)
-    wanted = f"['--model', '{place.project}/models/base'] {place.project}/c4.bin"
-    place.said(run, wanted)
+    expected = f"['--model', '{place.project}/models/base'] {place.project}/c4.bin"
+    place.said(run, expected)
     (place.project / "job.yaml").unlink()
     again = str(place.json("rerun", run)["id"])
     place.ended(again)
-    place.said(again, wanted)
+    place.said(again, expected)
 
 
 def test_a_job_here_is_refused_where_an_asset_is_missing(place: Place) -> None:
     job = place.job(SAYS, assets={"base": "models/base"}, args=["{assets.base}"])
     place.cli("run", "--dry-run", job)
-    said = place.cli("run", job, code=2).stderr
-    assert f"the asset `base` is not there: {place.project}/models/base" in said
-    assert "error: job.yaml:1:" in said
+    stderr = place.cli("run", job, code=2).stderr
+    assert f"the asset `base` is not there: {place.project}/models/base" in stderr
+    assert "error: job.yaml:1:" in stderr
     assert not (place.home / "runs").exists()

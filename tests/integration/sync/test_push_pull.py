@@ -35,7 +35,7 @@ class Counting(Agent):
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self.asked: list[str] = []
+        self.verbs: list[str] = []
         self.sent = 0
         self.read = 0
         self.cut_after: int | None = None
@@ -64,7 +64,7 @@ class Counting(Agent):
             view = view[count:]
 
     def _ask(self, verb: str, data: Any, request: dict[str, Any]) -> None:
-        self.asked.append(verb)
+        self.verbs.append(verb)
         super()._ask(verb, data, request)
 
 
@@ -89,11 +89,11 @@ class Box:
         )
         self.started.append(process)
         assert process.stdout is not None
-        said = b""
-        while not said.endswith(runtime_agent.READY):
+        output = b""
+        while not output.endswith(runtime_agent.READY):
             part = process.stdout.read(1)
             assert part, "the agent did not start"
-            said += part
+            output += part
         return Counting(process)
 
     def close(self) -> None:
@@ -139,11 +139,11 @@ class Box:
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
-    found = Box(tmp_path)
+    box = Box(tmp_path)
     try:
-        yield found
+        yield box
     finally:
-        found.close()
+        box.close()
 
 
 def test_a_first_sync_brings_the_tree(box: Box) -> None:
@@ -178,13 +178,13 @@ def test_nothing_changed_is_one_request(box: Box) -> None:
     box.sync()
     agent = box.agent()
     summary = box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
     assert (summary.sent, summary.files) == (0, 50)
     assert summary.lines("box")[0].startswith(f"box:{box.target} is up to date (50 files, ")
     shutil.rmtree(box.cache)
     again = box.agent()
     box.sync(again)
-    assert again.asked == ["receive.compare", "receive.release"]
+    assert again.verbs == ["receive.compare", "receive.release"]
 
 
 def test_only_what_changed_travels(box: Box) -> None:
@@ -211,7 +211,7 @@ def test_a_changed_mode_alone_arrives(box: Box) -> None:
     assert os.access(box.target / "run", os.X_OK)
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
 
 
 def test_a_file_changed_on_the_host_is_not_overwritten(box: Box) -> None:
@@ -248,7 +248,7 @@ def test_a_touched_file_and_an_equal_edit_are_no_conflict(box: Box) -> None:
     assert box.sync().sent == 0
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
 
 
 def test_a_file_lost_on_the_host_comes_back(box: Box) -> None:
@@ -378,8 +378,8 @@ def test_names_of_any_bytes_arrive_under_any_locale(box: Box) -> None:
         (Path(os.fsdecode(os.fsencode(box.project) + b"/" + name))).write_bytes(name)
     for locale in ("C", "en_US.ISO-8859-1", "C.UTF-8"):
         box.sync(box.agent(LC_ALL=locale))
-        found = {name: (os.fsencode(box.target) + b"/" + name) for name in names}
-        for name, path in found.items():
+        paths = {name: (os.fsencode(box.target) + b"/" + name) for name in names}
+        for name, path in paths.items():
             assert Path(os.fsdecode(path)).read_bytes() == name
         shutil.rmtree(box.target)
 
@@ -397,10 +397,10 @@ def test_a_cut_sync_leaves_whole_files_and_goes_on(box: Box, cut: int) -> None:
     agent.cut_after = cut
     with pytest.raises(HostError):
         box.sync(agent)
-    found = box.tree()
-    assert sorted(found) == sorted(old)  # nothing half-written beside them
-    assert all(found[name] in (old[name], new[name]) for name in old)
-    arrived = sum(found[name] == new[name] for name in old)
+    arrived_tree = box.tree()
+    assert sorted(arrived_tree) == sorted(old)  # nothing half-written beside them
+    assert all(arrived_tree[name] in (old[name], new[name]) for name in old)
+    arrived = sum(arrived_tree[name] == new[name] for name in old)
     again = box.sync()
     assert again.sent == 60 - arrived
     assert box.tree() == new
@@ -410,11 +410,11 @@ def test_a_reader_never_sees_half_a_file(box: Box) -> None:
     versions = [bytes([n]) * 300_000 for n in (65, 66)]
     box.write("a.txt", versions[0])
     box.sync()
-    seen, stop = set(), threading.Event()
+    contents, stop = set(), threading.Event()
 
     def read() -> None:
         while not stop.is_set():
-            seen.add((box.target / "a.txt").read_bytes())
+            contents.add((box.target / "a.txt").read_bytes())
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -425,7 +425,7 @@ def test_a_reader_never_sees_half_a_file(box: Box) -> None:
     finally:
         stop.set()
         reader.join()
-    assert seen <= set(versions)
+    assert contents <= set(versions)
 
 
 def test_a_half_written_file_of_a_killed_agent_is_swept(box: Box) -> None:
@@ -444,11 +444,11 @@ def test_what_is_too_large_is_asked_for_or_refused(box: Box) -> None:
     with pytest.raises(Refused, match=r"2 files, 5 kB, .*data/big\.bin \(5 kB\)") as raised:
         box.sync(limit=1000)
     assert "--large" in str(raised.value.hint)
-    asked: list[str] = []
+    questions: list[str] = []
 
     def answer(yes: bool) -> Callable[[str], bool]:
         def asking(question: str) -> bool:
-            asked.append(question)
+            questions.append(question)
             return yes
 
         return asking
@@ -457,7 +457,7 @@ def test_what_is_too_large_is_asked_for_or_refused(box: Box) -> None:
         box.sync(limit=1000, confirm=answer(False))
     assert not box.target.exists()
     box.sync(limit=1000, confirm=answer(True))
-    assert len(asked) == 2
+    assert len(questions) == 2
     box.sync(limit=1000)  # nothing is left to send
 
 
@@ -465,12 +465,12 @@ def test_two_syncs_at_once_both_end_well(box: Box) -> None:
     for number in range(200):
         box.write(f"{number % 7}/{number}", os.urandom(20_000))
     failures: list[BaseException] = []
-    told: list[str] = []
+    messages: list[str] = []
 
     def work() -> None:
         try:
             pending = start_push(box.agent(), str(box.project), str(box.target))
-            pending.finish(report=told.append)
+            pending.finish(report=messages.append)
         except BaseException as e:  # noqa: BLE001 - shown below
             failures.append(e)
 
@@ -481,7 +481,7 @@ def test_two_syncs_at_once_both_end_well(box: Box) -> None:
         thread.join()
     assert failures == []
     assert len(box.tree()) == 200
-    assert all("another sync" in text for text in told)
+    assert all("another sync" in text for text in messages)
 
 
 def test_a_file_that_cannot_be_read_is_named(box: Box) -> None:
@@ -495,10 +495,10 @@ def test_a_file_that_cannot_be_read_is_named(box: Box) -> None:
     real_decide = tree_rules.decide
 
     def decide(path: str, *, is_folder: bool) -> Any:
-        found = real_decide(path, is_folder=is_folder)
+        decision = real_decide(path, is_folder=is_folder)
         if path == "b":  # it goes between the walk and the reading
             (box.project / "a").unlink()
-        return found
+        return decision
 
     tree_rules.decide = decide  # type: ignore[method-assign]
     summary = box.sync(rules=tree_rules, progress=lose)
@@ -506,7 +506,7 @@ def test_a_file_that_cannot_be_read_is_named(box: Box) -> None:
     assert box.tree() == {"b": b"x"}
     again = box.agent()
     box.sync(again)
-    assert again.asked != ["receive.compare"]  # the host's record does not claim to be the tree
+    assert again.verbs != ["receive.compare"]  # the host's record does not claim to be the tree
 
 
 def test_a_target_that_is_a_file_or_not_writable_says_so(box: Box) -> None:
@@ -568,7 +568,7 @@ def test_a_large_file_of_a_project_arrives(box: Box) -> None:
     assert box.tree() == {n: (box.project / n).read_bytes() for n in ("a.py", "big.bin")}
     agent = box.agent()
     box.sync(agent)
-    assert agent.asked == ["receive.compare"]
+    assert agent.verbs == ["receive.compare"]
 
 
 def test_a_push_that_was_cut_goes_on(box: Box) -> None:
@@ -580,13 +580,13 @@ def test_a_push_that_was_cut_goes_on(box: Box) -> None:
     with pytest.raises(HostError):
         push_file(agent, str(path), place)
     assert not Path(place).exists()
-    told: list[TransferProgress] = []
+    states: list[TransferProgress] = []
     again = box.agent()
-    summary = push_file(again, str(path), place, told.append)
+    summary = push_file(again, str(path), place, states.append)
     assert again.sent < 10 * MIB
     assert Path(place).read_bytes() == path.read_bytes()
     assert os.listdir(Path(place).parent) == ["w.bin"]
-    assert told[-1].done == told[-1].total == summary.size
+    assert states[-1].done == states[-1].total == summary.size
     third = box.agent()
     assert push_file(third, str(path), place).sent == 0
     assert third.sent < MIB
