@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safelaunch.hostfacts import machine
-from safelaunch.hostfacts.tools.report import Card, GpuError, GpuProcess, MigDevice, NvLink, Report
+from safelaunch.hostfacts.tools.report import Card, GpuError, GpuProcess, MigDevice, Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+_R = TypeVar("_R", Card, MigDevice)
 
 
 def _dict(value: Any) -> dict[str, Any]:
@@ -29,9 +32,10 @@ def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str
     proc_cards = {bus: machine.card(str(text)) for bus, text in _dict(proc.get("cards")).items()}
     if not cards and proc_cards:
         source = "/proc"
+        rows = enumerate(sorted(proc_cards.items()))
         cards = [
-            Card(index, answer.get("name"), answer.get("uuid"), answer.get("bus_id") or bus)
-            for index, (bus, answer) in enumerate(sorted(proc_cards.items()))
+            Card(index, row.get("name"), row.get("uuid"), row.get("bus_id") or bus)
+            for index, (bus, row) in rows
         ]
     driver = query.driver or xml.driver or machine.driver(str(proc.get("version") or ""))
     # a table with only a header may be truncated: nvidia-smi reports "no devices" in words
@@ -52,7 +56,7 @@ def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str
         "processes": _processes(reports, cards, _dict(answers.get("users"))),
         "topology": _topology(reports.get("topology")),
         "peers": _peers(reports.get("peers")),
-        "links": [asdict(answer) for answer in _links(reports.get("links"))],
+        "links": [asdict(link) for link in reports.get("links", Report()).links or ()],
         "fabric_manager": _dict(answers.get("fabric_manager")) or None,
         "troubles": [asdict(answer) for answer in _errors(reports)],
         "late": _unanswered(_dict(answers.get("said"))),
@@ -70,14 +74,16 @@ def _read_answer(answer: Any) -> Report:
 def _cards(query: Report, xml: Report, listed: Report) -> list[Card]:
     """Return the GPUs, each fact from the first output that has it."""
     by_bus = {_bus(card.bus_id): card for card in xml.cards or ()}
-    cards = []
-    for card in query.cards or xml.cards or listed.cards or ():
-        details = by_bus.get(_bus(card.bus_id))
-        if details is not None and details is not card:
-            fields = asdict(details) | {k: v for k, v in asdict(card).items() if v is not None}
-            card = Card(**fields)  # noqa: PLW2901
-        cards.append(card)
-    return cards
+    cards = query.cards or xml.cards or listed.cards or ()
+    return [_merge(card, by_bus.get(_bus(card.bus_id))) for card in cards]
+
+
+def _merge(first: _R, second: _R | None) -> _R:
+    """Return a record with the fields of the first, and those of the second that it lacks."""
+    if second is None:
+        return first
+    fields = {key: value for key, value in asdict(first).items() if value is not None}
+    return replace(second, **fields)
 
 
 def _bus(text: str | None) -> str:
@@ -105,17 +111,8 @@ def _slices(xml: Report, listed: Report) -> Sequence[MigDevice]:
     """Return the MIG devices: names from the list, instances and memory from the XML."""
     if not listed.slices or not xml.slices:
         return listed.slices or xml.slices
-    by_position = {
-        (listed_slice.card, listed_slice.device): listed_slice for listed_slice in xml.slices
-    }
-    merged = []
-    for listed_slice in listed.slices:
-        details = by_position.get((listed_slice.card, listed_slice.device))
-        fields = asdict(details) if details else {}
-        merged.append(
-            MigDevice(**(fields | {k: v for k, v in asdict(listed_slice).items() if v is not None}))
-        )
-    return merged
+    by_position = {(device.card, device.device): device for device in xml.slices}
+    return [_merge(part, by_position.get((part.card, part.device))) for part in listed.slices]
 
 
 def _processes(
@@ -140,12 +137,11 @@ def _processes(
             "kind": process.kind,
             "used_mib": process.used_mib,
         }
-        for (pid, card), process in sorted(processes.items(), key=lambda item: _sort_key(item[0]))
+        for (pid, card), process in sorted(
+            processes.items(),
+            key=lambda item: (-1 if item[0][1] is None else item[0][1], item[0][0]),
+        )
     ]
-
-
-def _sort_key(key: tuple[int, int | None]) -> tuple[int, int]:
-    return -1 if key[1] is None else key[1], key[0]
 
 
 def _topology(report: Report | None) -> dict[str, Any] | None:
@@ -172,10 +168,6 @@ def _peers(report: Report | None) -> dict[str, Any] | None:
         "of": peers.size * (peers.size - 1) // 2,
         "pairs": [[i, j, status] for (i, j), status in peers.pairs.items()],
     }
-
-
-def _links(report: Report | None) -> Sequence[NvLink]:
-    return (report.links if report else None) or ()
 
 
 def _errors(reports: Mapping[str, Report]) -> list[GpuError]:

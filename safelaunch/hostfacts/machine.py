@@ -45,7 +45,7 @@ def memory_limit(files: Mapping[str, str]) -> Limit | None:
     return _lowest(
         Limit(int(text), path)
         for path, text in _files_named(files, "memory.max", "memory.limit_in_bytes")
-        if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < _NO_LIMIT  # noqa: PLR2004
+        if re.fullmatch(r"[0-9]{1,19}", text) and int(text) < _NO_LIMIT
     )
 
 
@@ -106,21 +106,14 @@ def routes(table: str) -> tuple[Route, ...]:
     for line in table.splitlines()[1:]:
         cells = line.split()
         try:
-            interface, destination, gateway, flags, mask = (
-                cells[0],
-                cells[1],
-                cells[2],
-                cells[3],
-                cells[7],
-            )
+            interface, destination, gateway, flags, _, _, _, mask = cells[:8]
             if not int(flags, 16) & _UP:
                 continue
             bits = int(mask, 16).bit_count()
             target = "default" if not bits else f"{_address(destination)}/{bits}"
-            routes_up.append(
-                Route(interface, target, _address(gateway) if int(gateway, 16) else None)
-            )
-        except (IndexError, ValueError, struct.error):
+            via = _address(gateway) if int(gateway, 16) else None
+            routes_up.append(Route(interface, target, via))
+        except (ValueError, struct.error):
             continue  # a truncated line
     return tuple(routes_up)
 

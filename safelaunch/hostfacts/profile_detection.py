@@ -32,9 +32,8 @@ def match_profile(facts: Mapping[str, Any], profiles: Iterable[Profile]) -> Prof
     if not names:
         other_tools = ", ".join(sorted(gpus.get("other_tools") or ()))
         if other_tools:
-            return ProfileMatch(
-                None, (), {}, f"GPUs of another vendor ({other_tools}): no profile matches"
-            )
+            reason = f"GPUs of another vendor ({other_tools}): no profile matches"
+            return ProfileMatch(None, (), {}, reason)
         if gpus.get("count") == 0 and not gpus.get("troubles"):
             return ProfileMatch("cpu", (), {}, "there is no NVIDIA GPU")
         return ProfileMatch(None, (), {}, _unknown_reason(gpus))

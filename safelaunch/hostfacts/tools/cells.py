@@ -8,9 +8,7 @@ from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 
 MAX_LENGTH = 1 << 21  # characters of a text; `-q -x` of 16 GPUs has 400,000
 MAX_LINE_LENGTH = 1 << 15  # `--query-gpu` of every field has 6,000
-_DIGITS = re.compile(
-    r"(\d{40})\d+"
-)  # longer than any number of a tool; int() refuses some thousand digits
+_DIGITS = re.compile(r"(\d{40})\d+")  # no tool's number is so long; int() refuses some thousand
 _ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE)
 _EMPTY = ("", "n/a", "[n/a]", "err!", "[not supported]", "not supported", "none",
           "[unknown error]", "unknown error", "[gpu is lost]", "[insufficient permissions]",
@@ -19,13 +17,8 @@ _EMPTY = ("", "n/a", "[n/a]", "err!", "[not supported]", "not supported", "none"
 
 def clean(text: str) -> str:
     """Return a text without terminal escape sequences, with plain blanks and line ends."""
-    text = (
-        _ESCAPE_SEQUENCE.sub("", text)
-        .replace("\r\n", "\n")
-        .replace("\r", "\n")
-        .replace("\xa0", " ")
-    )
-    text = text.replace("\ufeff", "").replace("\0", "")[:MAX_LENGTH]
+    text = _ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\xa0", " ").replace("\ufeff", "").replace("\0", "")[:MAX_LENGTH]
     text = _DIGITS.sub(r"\1", text)
     return "\n".join(line[:MAX_LINE_LENGTH] for line in text.split("\n"))
 
@@ -48,11 +41,11 @@ def parse_mib(cell: str | None) -> int | None:
 
 def parse_number(cell: str | None) -> int | None:
     """Return the whole number in a cell, or None."""
-    text = (cell_text(cell) or "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None  # noqa: PLR2004
+    text = cell_text(cell) or ""
+    return int(text) if re.fullmatch(r"[0-9]{1,15}", text) else None
 
 
 def parse_version(cell: str | None) -> str | None:
     """Return the version at the start of a cell, or None."""
-    match = re.match(r"\d+(?:\.\d+)+", (cell_text(cell) or "").strip())
+    match = re.match(r"\d+(?:\.\d+)+", cell_text(cell) or "")
     return match[0] if match else None

@@ -50,7 +50,6 @@ def _error_in_line(line: str) -> GpuError | None:
         match = sign.search(line)
         if match is not None:
             groups = match.groupdict()
-            index = groups.get("index")
-            number = int(index) if index else None
-            return GpuError(kind, number, groups.get("bus"), " ".join(line.split())[:300])
+            index = int(groups["index"]) if groups.get("index") else None
+            return GpuError(kind, index, groups.get("bus"), " ".join(line.split())[:300])
     return None

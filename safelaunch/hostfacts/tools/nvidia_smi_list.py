@@ -64,9 +64,8 @@ def read_links(text: str) -> Report | None:
             lines_by_card[-1].append(line)
     if not cards:
         return None
-    links = tuple(
-        _links(card.index, lines) for card, lines in zip(cards, lines_by_card, strict=True)
-    )
+    lines_of = zip(cards, lines_by_card, strict=True)
+    links = tuple(_links(card.index, lines) for card, lines in lines_of)
     return Report(vendor="nvidia", cards=tuple(cards), links=links)
 
 
@@ -77,7 +76,5 @@ def _links(card: int, lines: list[str]) -> NvLink:
         state = "active" if speeds else "inactive"
         return NvLink(card, state, len(speeds), max(speeds) if speeds else None)
     text = "\n".join(lines)
-    for sign, state, active in _LINK_STATES:
-        if sign.search(text):
-            return NvLink(card, state, active)
-    return NvLink(card)
+    states = (NvLink(card, *state) for sign, *state in _LINK_STATES if sign.search(text))
+    return next(states, NvLink(card))

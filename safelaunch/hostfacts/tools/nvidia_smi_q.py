@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_mib, parse_number, parse_version
 from safelaunch.hostfacts.tools.report import Card, GpuProcess, MigDevice, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _KEY = re.compile(r"^(\s*)([^:\n]+?)\s*:\s(.*)$")
 _GPU = re.compile(r"^\W*GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s*$")
+_XML_NAMES = {
+    "gpu_uuid": "uuid",
+    "mig_mode/current": "mig_mode/current_mig",
+    "process_id": "pid",
+    "name": "process_name",
+    "used_gpu_memory": "used_memory",
+}
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -42,12 +50,15 @@ def read_text(text: str) -> Report:
         else:
             blocks[-1][1].append(line)
     head = _fields(blocks[0][1])
-    cards, slices, processes = [], [], []
+    cards, slices = [], []
+    processes: list[GpuProcess] = []
     for index, (bus, lines) in enumerate(blocks[1:]):
         rows = _rows(lines)
-        cards.append(_card(index, bus, rows))
-        slices += _slices(index, rows)
-        processes += _processes(index, bus, rows)
+        values = {_xml_name(row.path): row.value for row in reversed(rows)}  # the first one counts
+        cards.append(_card(index, bus, values.get))
+        slices += [_slice(index, g.get) for g in _groups(rows, "MIG Device", "MIG Device", 1)]
+        groups = _groups(rows, "Processes", "Process ID", -1)
+        processes += filter(None, (_process(index, bus, None, group.get) for group in groups))
     return Report(
         vendor="nvidia",
         driver=parse_version(head.get("KMD Version")) or parse_version(head.get("Driver Version")),
@@ -85,65 +96,68 @@ def _rows(lines: list[str]) -> list[_Field]:
     return rows
 
 
-def _card(index: int, bus: str, rows: list[_Field]) -> Card:
-    values: dict[tuple[str, ...], str] = {}
+def _xml_name(path: Sequence[str]) -> str:
+    """Return the name that the XML has for a field of the text."""
+    name = "/".join(path).lower().replace(" ", "_")
+    return _XML_NAMES.get(name, name)
+
+
+def _groups(rows: list[_Field], title: str, first: str, start: int) -> list[dict[str, str]]:
+    """Return the fields of each item below a title; `first` begins an item."""
+    groups: list[dict[str, str]] = []
     for row in rows:
-        values.setdefault(row.path, row.value)
+        if row.path[0] == title and row.path[-1] == first:
+            groups.append({})
+        if row.path[0] == title and groups:
+            groups[-1].setdefault(_xml_name(row.path[start:]), row.value)
+    return groups
+
+
+# -- both: `get` returns a field by its name in the XML --------------------------------------------
+
+
+def _card(index: int, bus: str | None, get: Callable[[str], str | None]) -> Card:
     return Card(
         index,
-        cell_text(values.get(("Product Name",))),
-        cell_text(values.get(("GPU UUID",))),
+        cell_text(get("product_name")),
+        cell_text(get("uuid")),
         bus,
-        memory_mib=parse_mib(values.get(("FB Memory Usage", "Total"))),
-        used_mib=parse_mib(values.get(("FB Memory Usage", "Used"))),
-        mig_mode=values.get(("MIG Mode", "Current")),
-        fabric_state=cell_text(values.get(("Fabric", "State"))),
-        fabric_status=cell_text(values.get(("Fabric", "Status"))),
+        memory_mib=parse_mib(get("fb_memory_usage/total")),
+        used_mib=parse_mib(get("fb_memory_usage/used")),
+        mig_mode=get("mig_mode/current_mig"),
+        fabric_state=cell_text(get("fabric/state")),
+        fabric_status=cell_text(get("fabric/status")),
     )
 
 
-def _slices(card: int, rows: list[_Field]) -> list[MigDevice]:
-    devices: list[dict[str, str]] = []
-    for row in rows:
-        if row.path[0] != "MIG Device":
-            continue
-        if row.path == ("MIG Device",):
-            devices.append({})
-        elif devices:
-            devices[-1].setdefault("/".join(row.path[1:]), row.value)
-    return [
-        MigDevice(
-            card,
-            parse_number(device.get("Index")),
-            gpu_instance=parse_number(device.get("GPU Instance ID")),
-            compute_instance=parse_number(device.get("Compute Instance ID")),
-            memory_mib=parse_mib(device.get("FB Memory Usage/Total")),
-        )
-        for device in devices
-    ]
+def _slice(card: int, get: Callable[[str], str | None]) -> MigDevice:
+    return MigDevice(
+        card,
+        parse_number(get("index")),
+        gpu_instance=parse_number(get("gpu_instance_id")),
+        compute_instance=parse_number(get("compute_instance_id")),
+        memory_mib=parse_mib(get("fb_memory_usage/total")),
+    )
 
 
-def _processes(card: int, bus: str, rows: list[_Field]) -> list[GpuProcess]:
-    processes: list[dict[str, str]] = []
-    for row in rows:
-        if row.path[0] != "Processes":
-            continue
-        if row.path[-1] == "Process ID":
-            processes.append({"pid": row.value})
-        elif processes:
-            processes[-1].setdefault(row.path[-1], row.value)
-    return [
-        GpuProcess(
-            int(process["pid"]),
+def _process(
+    card: int, bus: str | None, uuid: str | None, get: Callable[[str], str | None]
+) -> GpuProcess | None:
+    pid = parse_number(get("pid"))
+    return (
+        None
+        if pid is None
+        else GpuProcess(
+            pid,
             card,
             bus,
-            name=cell_text(process.get("Name")),
-            kind=cell_text(process.get("Type")),
-            used_mib=parse_mib(process.get("Used GPU Memory")),
+            uuid,
+            name=cell_text(get("process_name")),
+            kind=cell_text(get("type")),
+            used_mib=parse_mib(get("used_memory")),
+            gpu_instance=parse_number(get("gpu_instance_id")),
         )
-        for process in processes
-        if parse_number(process["pid"]) is not None
-    ]
+    )
 
 
 # -- XML -------------------------------------------------------------------------------------------
@@ -172,67 +186,24 @@ def read_xml(text: str) -> Report:
                     gpus.append(element)
     except ET.ParseError:
         pass
-    cards = tuple(_xml_card(index, gpu) for index, gpu in enumerate(gpus))
+    slices, processes = [], []
+    for index, gpu in enumerate(gpus):
+        devices = gpu.findall("mig_devices/mig_device")
+        slices += [_slice(index, partial(_text, device)) for device in devices]
+        bus, uuid = gpu.get("id"), cell_text(_text(gpu, "uuid"))
+        elements = gpu.findall("processes/process_info")
+        processes += [_process(index, bus, uuid, partial(_text, each)) for each in elements]
     return Report(
         vendor="nvidia",
         driver=parse_version(head.get("kmd_version")) or parse_version(head.get("driver_version")),
         cuda=parse_version(head.get("cuda_umd_version")) or parse_version(head.get("cuda_version")),
         attached=parse_number(head.get("attached_gpus")),
-        cards=cards,
-        slices=tuple(item for index, gpu in enumerate(gpus) for item in _xml_slices(index, gpu)),
-        processes=tuple(
-            item for index, gpu in enumerate(gpus) for item in _xml_processes(index, gpu)
-        ),
+        cards=tuple(_card(n, gpu.get("id"), partial(_text, gpu)) for n, gpu in enumerate(gpus)),
+        slices=tuple(slices),
+        processes=tuple(filter(None, processes)),
     )
 
 
 def _text(element: ET.Element, path: str) -> str | None:
     child = element.find(path)
     return None if child is None else (child.text or "").strip()
-
-
-def _xml_card(index: int, gpu: ET.Element) -> Card:
-    return Card(
-        index,
-        cell_text(_text(gpu, "product_name")),
-        cell_text(_text(gpu, "uuid")),
-        gpu.get("id"),
-        memory_mib=parse_mib(_text(gpu, "fb_memory_usage/total")),
-        used_mib=parse_mib(_text(gpu, "fb_memory_usage/used")),
-        mig_mode=_text(gpu, "mig_mode/current_mig"),
-        fabric_state=cell_text(_text(gpu, "fabric/state")),
-        fabric_status=cell_text(_text(gpu, "fabric/status")),
-    )
-
-
-def _xml_slices(card: int, gpu: ET.Element) -> list[MigDevice]:
-    return [
-        MigDevice(
-            card,
-            parse_number(_text(device, "index")),
-            gpu_instance=parse_number(_text(device, "gpu_instance_id")),
-            compute_instance=parse_number(_text(device, "compute_instance_id")),
-            memory_mib=parse_mib(_text(device, "fb_memory_usage/total")),
-        )
-        for device in gpu.findall("mig_devices/mig_device")
-    ]
-
-
-def _xml_processes(card: int, gpu: ET.Element) -> list[GpuProcess]:
-    processes = []
-    for process in gpu.findall("processes/process_info"):
-        pid = parse_number(_text(process, "pid"))
-        if pid is not None:
-            processes.append(
-                GpuProcess(
-                    pid,
-                    card,
-                    gpu.get("id"),
-                    cell_text(_text(gpu, "uuid")),
-                    name=cell_text(_text(process, "process_name")),
-                    kind=cell_text(_text(process, "type")),
-                    used_mib=parse_mib(_text(process, "used_memory")),
-                    gpu_instance=parse_number(_text(process, "gpu_instance_id")),
-                )
-            )
-    return processes

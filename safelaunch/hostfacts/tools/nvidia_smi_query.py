@@ -66,11 +66,9 @@ def _cells(row: str, names: Sequence[str]) -> list[str]:
 def _guess_fields(cells: list[str]) -> dict[str, str]:
     """Return the fields of a row without a header that are unambiguous."""
     fields: dict[str, str] = {}
-    if len(cells) < 2:  # noqa: PLR2004
-        return fields
-    if parse_number(cells[0]) is not None:
+    if cells[1:] and parse_number(cells[0]) is not None:
         fields["index"] = cells[0]
-    for cell in cells:
+    for cell in cells if cells[1:] else ():
         if _BRAND.search(cell):
             fields.setdefault("name", cell)
         elif re.fullmatch(r"\d{3}\.\d{2,3}(\.\d{2})?", cell):
@@ -104,18 +102,16 @@ def _gpus(rows: list[dict[str, str]]) -> Report:
 
 
 def _apps(rows: list[dict[str, str]]) -> Report:
-    processes = []
-    for row in rows:
-        pid = parse_number(row.get("pid"))
-        if pid is not None:
-            processes.append(
-                GpuProcess(
-                    pid,
-                    bus_id=cell_text(row.get("pci.bus_id")),
-                    uuid=cell_text(row.get("uuid")),
-                    card_name=cell_text(row.get("name")),
-                    name=cell_text(row.get("process_name")),
-                    used_mib=parse_mib(row.get("used_gpu_memory")),
-                )
-            )
+    processes = (
+        GpuProcess(
+            pid,
+            bus_id=cell_text(row.get("pci.bus_id")),
+            uuid=cell_text(row.get("uuid")),
+            card_name=cell_text(row.get("name")),
+            name=cell_text(row.get("process_name")),
+            used_mib=parse_mib(row.get("used_gpu_memory")),
+        )
+        for row in rows
+        if (pid := parse_number(row.get("pid"))) is not None
+    )
     return Report(vendor="nvidia", processes=tuple(processes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import NamedTuple
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_number, parse_version
 from safelaunch.hostfacts.tools.report import Card, GpuProcess, MigDevice, Report
@@ -29,12 +28,7 @@ _OLD_PROCESS = re.compile(
 )
 _TITLES = (("mig", "MIG devices:"), ("process", "Processes:"))
 _WARNING = re.compile(r"^\s*WARNING:\s*(.+?)\s*$", re.MULTILINE)
-
-
-class _Sections(NamedTuple):
-    card: list[str]
-    mig: list[str]
-    process: list[str]
+_MIN_BARS = 4  # vertical bars in a row of the part about cards
 
 
 def is_table(text: str) -> bool:
@@ -47,9 +41,9 @@ def is_table(text: str) -> bool:
 def read(text: str) -> Report:
     """Return the contents of the table; parts that were cut off are None."""
     parts = _sections(text)
-    cards = _cards(parts.card)
-    slices = tuple(filter(None, map(_slice, parts.mig)))
-    processes = _processes(parts.process) if parts.process else None
+    cards = _cards(parts["card"])
+    slices = tuple(filter(None, map(_slice, parts["mig"])))
+    processes = _processes(parts["process"]) if parts["process"] else None
     return Report(
         vendor="nvidia",
         tool=_first_group(_HEADER, text),
@@ -67,16 +61,14 @@ def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
     return match[1] if match else None
 
 
-def _sections(text: str) -> _Sections:
-    parts = _Sections([], [], [])
-    current = parts.card
+def _sections(text: str) -> dict[str, list[str]]:
+    parts: dict[str, list[str]] = {"card": [], "mig": [], "process": []}
+    current = "card"
     for line in text.splitlines():
-        for name, title in _TITLES:
-            if title in line:
-                current = getattr(parts, name)
-        if _HEADER.search(line) and parts.process:
+        current = next((name for name, title in _TITLES if title in line), current)
+        if _HEADER.search(line) and parts["process"]:
             break  # a second table follows: `-l`, or two captures in one text
-        current.append(line)
+        parts[current].append(line)
     return parts
 
 
@@ -94,7 +86,7 @@ def _cards(lines: list[str]) -> list[Card]:
         if memory is not None and cards[-1].memory_mib is None:
             used, size = int(memory[1]), int(memory[2])
             cards[-1] = replace(cards[-1], used_mib=used, memory_mib=size)
-        elif mode is not None and memory is None and line.count("|") >= 4:  # noqa: PLR2004
+        elif mode is not None and memory is None and line.count("|") >= _MIN_BARS:
             cards[-1] = replace(cards[-1], mig_mode=mode[1].rstrip("*"))
     return cards
 

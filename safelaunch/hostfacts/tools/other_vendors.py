@@ -38,14 +38,9 @@ def read(text: str, vendor: str) -> Report:
     """Return the contents of the output of another vendor's tool."""
     # rocm-smi prints tables of weights and hops before the table of links
     matrix = read_matrix(text[max(0, text.find("Link Type between")) :])
-    versions = {}
-    for name, pattern in (
-        ("rocm", r"ROCm version:\s*(\d[\w.]*)"),
-        ("npu_smi", r"npu-smi\s+(\d[\w.]*)"),
-    ):
-        match = re.search(pattern, text)
-        if match is not None:
-            versions[name] = match[1]
+    patterns = {"rocm": r"ROCm version:\s*(\d[\w.]*)", "npu_smi": r"npu-smi\s+(\d[\w.]*)"}
+    matches = {name: re.search(pattern, text) for name, pattern in patterns.items()}
+    versions = {name: match[1] for name, match in matches.items() if match is not None}
     driver = re.search(r"amdgpu version:\s*(\d[\w.]*)", text)
     cards = {"amd": _amd, "huawei": _huawei}.get(vendor, lambda _: [])(text)
     if not cards and matrix is not None:
@@ -96,23 +91,15 @@ def _amd_fields(text: str) -> list[Card]:
     fields: dict[int, dict[str, str]] = {}
     for index, key, value in _CARD_FIELD.findall(text):
         fields.setdefault(int(index), {}).setdefault(key.lower(), value)
-    return [
-        Card(
-            index,
-            cell_text(values.get("card series")) or cell_text(values.get("card model")),
-            device_id=_hex(values.get("device id") or values.get("gpu id")),
-            memory_mib=_bytes(values.get("vram total memory (b)")),
-        )
-        for index, values in sorted(fields.items())
-    ]
-
-
-def _hex(text: str | None) -> str | None:
-    return text if text and re.fullmatch(r"0x[0-9a-fA-F]{4}", text) else None
-
-
-def _bytes(text: str | None) -> int | None:
-    return int(text) >> 20 if text and text.isdigit() else None
+    cards = []
+    for index, values in sorted(fields.items()):
+        name = cell_text(values.get("card series")) or cell_text(values.get("card model"))
+        device = values.get("device id") or values.get("gpu id") or ""
+        device_id = device if re.fullmatch(r"0x[0-9a-fA-F]{4}", device) else None
+        size = values.get("vram total memory (b)", "")
+        memory = int(size) >> 20 if size.isdigit() else None
+        cards.append(Card(index, name, device_id=device_id, memory_mib=memory))
+    return cards
 
 
 def _rocm_rows(text: str) -> list[Card]:

@@ -26,17 +26,14 @@ def read_report(text: str, command: str = "") -> Report:
     """
     text = clean(text)
     report = _read_tool(text, command)
-    troubles = (
-        gpu_errors.read_errors(text) if report.matrix is None and report.peers is None else ()
-    )
-    if troubles:
-        cards = report.cards
-        if any(error.kind == "no-devices" for error in troubles):
-            cards = cards or ()
-        nvml = re.search(r"NVML library version:\s*(\d[\d.]*)", text)
-        report = replace(
-            report, troubles=troubles, cards=cards, nvml=nvml[1] if nvml else report.nvml
-        )
+    if report.matrix is not None or report.peers is not None:
+        return report
+    if errors := gpu_errors.read_errors(text):
+        has_none = any(error.kind == "no-devices" for error in errors)
+        cards = report.cards or () if has_none else report.cards
+        match = re.search(r"NVML library version:\s*(\d[\d.]*)", text)
+        nvml = match[1] if match else report.nvml
+        report = replace(report, troubles=errors, cards=cards, nvml=nvml)
     return report
 
 
@@ -64,9 +61,8 @@ def _read_lines(text: str, command: str) -> Report:
         return _with_cards(peers.size, Report(vendor="nvidia", peers=peers))
     links = nvidia_smi_list.read_links(text)
     if links is not None:
-        has_links = any(
-            link.state != "unknown" or link.active is not None for link in links.links or ()
-        )
+        states = [(link.state, link.active) for link in links.links or ()]
+        has_links = any(state != ("unknown", None) for state in states)
         if has_links or "nvlink" in (command + text).lower():
             return links
     return (

@@ -6,6 +6,7 @@ a row are recognised by their possible values, from the left.
 
 from __future__ import annotations
 
+import itertools
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +56,8 @@ def read_matrix(text: str) -> Matrix | None:
     pairs = _pairs(rows, size)
     if size > 1 and not pairs:
         return None
-    legend = {name: device for name, device in _LEGEND.findall(text) if _is_device(device)}
+    entries = _LEGEND.findall(text)
+    legend = {name: device for name, device in entries if re.fullmatch(r"[a-z][\w.\-]*", device)}
     columns = [_affinities(row.rest, head.affinities) for row in rows]
     return Matrix(
         size,
@@ -85,8 +87,7 @@ def _table(text: str, cell: re.Pattern[str]) -> tuple[_Header | None, list[_Matr
     raw: dict[str, str] = {}
     for line in text.splitlines():
         row = _ROW.search(line)
-        is_row = row is not None and cell.match(row[2]) is not None
-        if is_row and row is not None:
+        if row is not None and cell.match(row[2]) is not None:
             raw.setdefault(row[1], row[2])
         elif head is None and not raw:
             head = _header(line)
@@ -114,11 +115,7 @@ def _header(line: str) -> _Header | None:
             columns.append((match.start(), kind))
             line = line[: match.start()] + " " * len(match[0]) + line[match.end() :]
     words = line.split()
-    cards = []
-    for word in words:
-        if re.fullmatch(_NAME, word) is None:
-            break
-        cards.append(word)
+    cards = list(itertools.takewhile(lambda word: re.fullmatch(_NAME, word), words))
     others = [word for word in words[len(cards) :] if re.fullmatch(r"[\w.\-]+", word)]
     return _Header(tuple(cards), tuple(others), tuple(kind for _, kind in sorted(columns)))
 
@@ -126,10 +123,7 @@ def _header(line: str) -> _Header | None:
 def _row(card: int, rest: str, cell: re.Pattern[str], width: int) -> _MatrixRow:
     links: list[str] = []
     at = 0
-    while len(links) < width:
-        match = cell.match(rest, at)
-        if match is None:
-            break
+    while len(links) < width and (match := cell.match(rest, at)) is not None:
         links.append(match[1].upper())
         at = match.end()
     return _MatrixRow(card, tuple(links), rest[at:])
@@ -143,13 +137,11 @@ def _pairs(rows: Sequence[_MatrixRow], size: int) -> Mapping[tuple[int, int], st
         for other, link in enumerate(row.links[:size])
         if other != row.card and link not in _DIAGONAL
     }
-    pairs = {}
-    for i in range(size):
-        for j in range(i + 1, size):
-            link = cells.get((i, j)) or cells.get((j, i))
-            if link is not None:
-                pairs[(i, j)] = link
-    return MappingProxyType(pairs)
+    links = {
+        pair: cells.get(pair) or cells.get(pair[::-1])
+        for pair in itertools.combinations(range(size), 2)
+    }
+    return MappingProxyType({pair: link for pair, link in links.items() if link is not None})
 
 
 def _affinities(text: str, kinds: Sequence[str]) -> dict[str, str]:
@@ -160,7 +152,7 @@ def _affinities(text: str, kinds: Sequence[str]) -> dict[str, str]:
     # nvidia-smi prints an extra tab before the last column, and before N/A in the second
     extra = len(cells) - len(kinds)
     while extra > 0 and "" in cells[2:-1] + cells[1:2]:
-        del cells[2 if len(cells) > 3 and not cells[2] else cells.index("", 1)]  # noqa: PLR2004
+        del cells[2 if cells[3:] and not cells[2] else cells.index("", 1)]
         extra -= 1
     cells += [""] * (len(kinds) - len(cells))
     return dict(zip(kinds, cells, strict=False))
@@ -171,7 +163,3 @@ def _column(kind: str, head: _Header, columns: Sequence[dict[str, str]]) -> tupl
         return None
     values = tuple(column.get(kind, "") for column in columns)
     return values if all(_CPUS.fullmatch(cell) for cell in values) else None
-
-
-def _is_device(name: str) -> bool:
-    return re.fullmatch(r"[a-z][\w.\-]*", name) is not None
