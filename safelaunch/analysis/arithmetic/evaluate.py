@@ -52,10 +52,7 @@ class NumberSource(NamedTuple):
 
 def find_problems(subject: Subject) -> Iterator[Problem]:
     """Yield the problems of a program in the order of the rules, at most one for each rule."""
-    for rule in rules():
-        problem = evaluate_rule(rule, subject)
-        if problem is not None:
-            yield problem
+    yield from filter(None, (evaluate_rule(rule, subject) for rule in rules()))
 
 
 def evaluate_rule(rule: Rule, subject: Subject) -> Problem | None:
@@ -76,23 +73,15 @@ def evaluate_rule(rule: Rule, subject: Subject) -> Problem | None:
     except NoValue:
         return None
     locations = (*(source.where for source in sources.values()), *_JOB_COUNTS)
-    where = next(
-        (
-            location
-            for location in locations
-            if location and (location not in _JOB_COUNTS or location in subject.origins)
-        ),
-        "",
-    )
+    absent = set(_JOB_COUNTS) - subject.origins.keys()
+    where = next((place for place in locations if place and place not in absent), "")
+    texts = {name: source.text for name, source in sources.items()}
+    labels = {name: source.label for name, source in sources.items()}
     return Problem(
         rule.id,
         FAIL if rule.severity == FAIL and is_sure and _is_since(rule, subject) else WARN,
-        rule.message.format_map(
-            {**values, **{name: source.text for name, source in sources.items()}}
-        ),
-        suggest.suggest_fix(
-            rule, numbers, {name: source.label for name, source in sources.items()}
-        ),
+        rule.message.format_map({**values, **texts}),
+        suggest.suggest_fix(rule, numbers, labels),
         rule.source,
         where,
         subject.origins.get(where.partition(".")[0], ""),
@@ -197,14 +186,9 @@ def _number_sources(
     """Return {name: number} for a rule; None if one of them is not known."""
     sources = {}
     for name, name_spec in rule.names.items():
-        raw = next(
-            (r for r in (_raw_value(subject, n) for n in name_spec.read) if r is not None), None
-        )
-        source = (
-            _default(subject, name_spec, is_known=is_known)
-            if raw is None
-            else _parse(name_spec, raw)
-        )
+        raw = next(filter(None, (_raw_value(subject, n) for n in name_spec.read)), None)
+        default = _default(subject, name_spec, is_known=is_known) if raw is None else None
+        source = default if raw is None else _parse(name_spec, raw)
         if source is None:
             return None
         sources[name] = source

@@ -23,17 +23,8 @@ JOB_NUMBERS = ("nodes", "processes", "world", "gpus")
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rules.yaml")
 _REQUIRED = ("id", "severity", "names", "conditions", "message", "source")
-_OPTIONAL = (
-    "programs",
-    "classes",
-    "not_programs",
-    "sure",
-    "sure_given",
-    "since",
-    "given",
-    "one_of",
-    "without",
-)
+_OPTIONAL = ("programs", "classes", "not_programs", "sure", "sure_given", "since", "given",
+             "one_of", "without")  # fmt: skip
 _KEYS = frozenset((*_REQUIRED, *_OPTIONAL, "derived", "change", "fix"))
 
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from safelaunch.analysis.arithmetic.expression import Value
     from safelaunch.analysis.arithmetic.rules import Rule
 
-_MAX_DISTANCE = (
-    512  # numbers tried in each direction: batch sizes and degrees of parallelism are small
-)
+_MAX_DISTANCE = 512  # numbers tried in each direction: batch sizes and degrees are small
 
 
 def suggest_fix(rule: Rule, numbers: Mapping[str, Value], labels: Mapping[str, str]) -> str:

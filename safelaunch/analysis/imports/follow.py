@@ -98,14 +98,13 @@ def read_imports(
     return walk.result(is_module=is_module)
 
 
-class _PendingFile:
+class _PendingFile(NamedTuple):
     """A file to read, with the package that it is imported as and the kind of the import."""
 
-    def __init__(self, path: str, package: str, folders: tuple[str, ...], kind: str) -> None:
-        self.path = path
-        self.package = package  # the package that one leading dot refers to
-        self.folders = folders  # the folders of that package
-        self.kind = kind
+    path: str
+    package: str  # the package that one leading dot refers to
+    folders: tuple[str, ...]  # the folders of that package
+    kind: str
 
 
 class _ImportWalk:
@@ -125,13 +124,11 @@ class _ImportWalk:
         self.main = ""
         self.files: dict[str, str] = {}
         self.queue: list[_PendingFile] = []
-        self.optional_queue: list[
-            _PendingFile
-        ] = []  # conditional imports: read after all required ones
+        # conditional imports: read after all required ones
+        self.optional_queue: list[_PendingFile] = []
         self.names: dict[tuple[str, str], ImportedModule] = {}  # (table, name)
-        self.project_imports: list[
-            tuple[str, ImportStatement]
-        ] = []  # (file, import of a project module)
+        # (file, import of a project module)
+        self.project_imports: list[tuple[str, ImportStatement]] = []
         self.relative_import: SourceLine | None = None
         self.path_changed: SourceLine | None = None
         self.is_complete = True
@@ -141,9 +138,8 @@ class _ImportWalk:
         self.main = script
         self._script_package(script, is_module=is_module)
         while self.queue or self.optional_queue:
-            if self.files and (
-                len(self.files) >= self.max_files or time.monotonic() > self.deadline
-            ):
+            is_over = len(self.files) >= self.max_files or time.monotonic() > self.deadline
+            if self.files and is_over:
                 self.is_complete = False
                 return
             file = (self.queue or self.optional_queue).pop(0)
@@ -172,9 +168,8 @@ class _ImportWalk:
         if any(mark in data for mark in sys_path.MARKS):
             self._extend_path(tree, file.path)
         has_dynamic = b"import_module" in data or b"__import__" in data
-        for statement in statements.import_statements(
-            tree, is_main=is_main, has_dynamic=has_dynamic
-        ):
+        listed = statements.import_statements(tree, is_main=is_main, has_dynamic=has_dynamic)
+        for statement in listed:
             self._process(file, statement._replace(kind=less_certain(file.kind, statement.kind)))
 
     def _extend_path(self, tree: object, path: str) -> None:

@@ -121,11 +121,8 @@ def _attributes(trees: Trees, file: str, name: str) -> Iterator[str]:
     nodes = list(ast.walk(tree))
     for node in nodes:
         is_stored = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-        bound_names = (
-            getattr(node, "id", None) if is_stored else None,
-            getattr(node, "asname", None),
-        )
-        if name in (*bound_names, getattr(node, "arg", None)):
+        variable = getattr(node, "id", None) if is_stored else None
+        if name in (variable, getattr(node, "asname", None), getattr(node, "arg", None)):
             return
     for node in nodes:
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == name:

@@ -12,11 +12,8 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator
 
-MARKS = (
-    b"sys.path",
-    b"addsitedir",
-    b"import path",
-)  # a file without these does not change the path
+# a file without these does not change the path
+MARKS = (b"sys.path", b"addsitedir", b"import path")
 
 _CHANGES = re.compile(r"(?:sys\.)?path\.(?:insert|append|extend)|site\.addsitedir|addsitedir")
 _IDENTITY_CALLS = frozenset(
@@ -134,9 +131,9 @@ class _PathEvaluator:
             return None
         count = getattr(node.slice, "value", None)
         base = self._evaluate(node.value.value, depth - 1)  # type: ignore[attr-defined]
-        return (
-            _ancestor(base, count + 1) if isinstance(count, int) and 0 <= count < _DEPTH else None
-        )
+        if not isinstance(count, int) or not 0 <= count < _DEPTH:
+            return None
+        return _ancestor(base, count + 1)
 
     def _evaluate_call(self, node: ast.Call, depth: int) -> str | None:
         name = self.dotted(node.func).rsplit(".", 1)[-1] or getattr(node.func, "attr", "")
@@ -155,21 +152,15 @@ class _PathEvaluator:
 
     def _join_call(self, node: ast.Call, name: str, depth: int) -> str | None:
         arguments = list(node.args)
-        base = (
-            arguments.pop(0) if name == "join" and arguments else getattr(node.func, "value", None)
-        )
-        start = None if base is None else self._evaluate(base, depth - 1)
-        parts = [self._text(word) for word in arguments]
+        is_function = name == "join" and arguments
+        base = arguments.pop(0) if is_function else getattr(node.func, "value", None)
+        path = None if base is None else self._evaluate(base, depth - 1)
         dot_constants = {"pardir": "..", "curdir": "."}
-        dots = [dot_constants.get(getattr(word, "attr", "")) for word in arguments]
-        resolved = [
-            part if part is not None else dot for part, dot in zip(parts, dots, strict=True)
-        ]
-        if start is None or None in resolved:
-            return None
-        return os.path.normpath(
-            os.path.join(start, *(part for part in resolved if part is not None))
-        )
+        for word in arguments:
+            text = self._text(word)
+            part = dot_constants.get(getattr(word, "attr", "")) if text is None else text
+            path = None if path is None or part is None else os.path.join(path, part)
+        return None if path is None else os.path.normpath(path)
 
 
 def _ancestor(path: str | None, levels: int) -> str | None:

@@ -50,10 +50,11 @@ def read(modules: Modules, module: Module, call: ast.Call, callers: Callers) -> 
     _check_parse(module, call, callers)
     assert isinstance(call.func, ast.Attribute)  # noqa: S101 - narrows the type for mypy
     reader.read_parser(module, call.func.value, is_certain=True)
-    place = reader.location or module.location(call)
-    options = tuple(reader.options)
     return ScriptOptions(
-        reader.kind, place, options, allows_abbreviations=reader.allows_abbreviations
+        reader.kind,
+        reader.location or module.location(call),
+        tuple(reader.options),
+        allows_abbreviations=reader.allows_abbreviations,
     )
 
 
@@ -80,11 +81,9 @@ def _is_command_line(module: Module, value: ast.expr, callers: Callers) -> bool:
     if not isinstance(value, ast.Name):
         return module.literal(value) is None
     scope = module.owner(value)
-    if (
-        isinstance(scope, ast.Module)
-        or scope not in callers
-        or calls.assignments(module, scope, value.id)
-    ):
+    if isinstance(scope, ast.Module) or scope not in callers:
+        return False
+    if calls.assignments(module, scope, value.id):
         return False
     caller, call = callers[scope]
     argument = calls.argument_for(call, scope, value.id)
@@ -138,17 +137,13 @@ class _ParserReader:
                 has_help = value
             elif keyword.arg == "allow_abbrev" and isinstance(value, bool):
                 self.allows_abbreviations = value
-            elif not (
-                keyword.arg in _PLAIN_ARGUMENTS or (is_hf and keyword.arg == "dataclass_types")
-            ):
-                raise Unclear(
-                    f"the parser is created with `{keyword.arg or '**'}`", module.location(call)
-                )
+            elif keyword.arg not in {*_PLAIN_ARGUMENTS, *["dataclass_types"] * is_hf}:
+                why = f"the parser is created with `{keyword.arg or '**'}`"
+                raise Unclear(why, module.location(call))
         if has_help and not any("--help" in option.names for option in self.options):
-            names = ("-h", "--help")
-            self.options.append(
-                Option("help", names, module.location(call), min_values=0, max_values=0)
-            )
+            place = module.location(call)
+            help_option = Option("help", ("-h", "--help"), place, min_values=0, max_values=0)
+            self.options.append(help_option)
         if is_hf:
             self.kind = HF
             self.options += hf_arguments.options(self.modules, module, call)
@@ -179,9 +174,8 @@ class _ParserReader:
         elif len(values) == 1 and not names:
             self.read_parser(defining_module, next(iter(values.values())), is_certain=is_certain)
         else:
-            raise Unclear(
-                f"`{node.name}` returns more than the parser", defining_module.location(node)
-            )
+            place = defining_module.location(node)
+            raise Unclear(f"`{node.name}` returns more than the parser", place)
         self.open_functions.pop()
 
     def read_variable(self, module: Module, scope: Scope, name: str, *, is_certain: bool) -> None:
@@ -284,38 +278,27 @@ class _ParserReader:
         if name in _HARMLESS_CALLS:
             return
         definition = self.modules.resolve(module, call.func)
-        if (
-            definition is None
-            or not isinstance(definition.node, Function)
-            or definition.node.decorator_list
-        ):
-            shown = name.lstrip("?.") or "a call"
-            raise Unclear(
-                f"`{shown}` receives the parser and is not part of the project",
-                module.location(call),
-            )
-        param = calls.parameter_for(call, definition.node, node)
+        function = definition.node if definition is not None else None
+        if definition is None or not isinstance(function, Function) or function.decorator_list:
+            why = f"`{name.lstrip('?.') or 'a call'}` receives the parser"
+            raise Unclear(f"{why} and is not part of the project", module.location(call))
+        param = calls.parameter_for(call, function, node)
         if param is None:
-            raise Unclear(f"`{definition.node.name}` receives the parser in an unclear way",
-                          module.location(call))  # fmt: skip
-        for stored in calls.assignments(definition.module, definition.node, param):
+            why = f"`{function.name}` receives the parser in an unclear way"
+            raise Unclear(why, module.location(call))
+        for stored in calls.assignments(definition.module, function, param):
             value = getattr(definition.module.parents[stored], "value", None)
             if value is None or not calls.receives(value, param):
                 raise Unclear(f"`{param}` is assigned again", definition.module.location(stored))
-        self.read_uses(definition.module, definition.node, param, is_certain=is_certain)
+        self.read_uses(definition.module, function, param, is_certain=is_certain)
         parent = module.parents[call]
         target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-        returned_names = [
-            getattr(v, "id", None)
-            for v in calls.returned_values(definition.module, definition.node)
-        ]
-        is_alias = bool(returned_names) and all(value == param for value in returned_names)
+        values = calls.returned_values(definition.module, function)
+        is_alias = {getattr(value, "id", None) for value in values} == {param}
         name_passed = getattr(node, "id", None)
         if isinstance(target, ast.Name) and target.id == name_passed and not is_alias:
-            raise Unclear(
-                f"`{name_passed}` is assigned the result of `{definition.node.name}`",
-                module.location(call),
-            )
+            why = f"`{name_passed}` is assigned the result of `{function.name}`"
+            raise Unclear(why, module.location(call))
         if isinstance(target, ast.Name) and target.id != name_passed and is_alias:
             self.read_uses(module, scope, target.id, is_certain=is_certain)
 

@@ -77,10 +77,7 @@ def _option(module: Module, call: ast.Call, *, is_option: bool) -> Option:
     min_values = max_values = 0 if is_switch else count if is_counted else None
     kind = keywords.get("type")
     value_type = "" if kind is None else _VALUE_TYPES.get(module.dotted(kind), "")
-    is_required = (
-        _is_true(module, keywords, "required")
-        and not {"default", "envvar", "prompt"} & keywords.keys()
-    )
+    has_default = bool({"default", "envvar", "prompt"} & keywords.keys())
     return Option(
         dest=max(flags, key=len, default="").lstrip("-"),
         names=flags,
@@ -89,7 +86,7 @@ def _option(module: Module, call: ast.Call, *, is_option: bool) -> Option:
         max_values=max_values,
         value_type=value_type,
         choices=_choices(module, kind),
-        required=is_required,
+        required=_is_true(module, keywords, "required") and not has_default,
     )
 
 

@@ -94,19 +94,15 @@ class ParseCallFinder:
                     other, main.location(node), is_incomplete=True, why=f"{other} is not supported"
                 )
         parse_call = self.first_in_block(main, main.tree.body, _DEPTH)
-        others = [
-            other
-            for other in self.all_calls()
-            if parse_call is None or other.call is not parse_call.call
-        ]
+        certain_call = None if parse_call is None else parse_call.call
+        for possible in self.all_calls():
+            if possible.call is not certain_call:
+                why = "it is not certain that the script parses options"
+                if certain_call is not None:
+                    why = "the script parses options in more than one place"
+                raise Unclear(why, possible.module.location(possible.call))
         if parse_call is None:
-            if not others:
-                return None
-            place = others[0].module.location(others[0].call)
-            raise Unclear("it is not certain that the script parses options", place)
-        if others:
-            place = others[0].module.location(others[0].call)
-            raise Unclear("the script parses options in more than one place", place)
+            return None
         flags = self.options_at(parse_call)
         passed_arguments = {id(arg) for _, call in self.callers.values() for arg in call.args}
         for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
@@ -122,9 +118,8 @@ class ParseCallFinder:
             return fire_function.read(self.modules, parse_call.module, parse_call.call)
         flags = argparse_parser.read(self.modules, parse_call.module, parse_call.call, self.callers)
         if self.checks_argv_first and flags.kind != HF:
-            raise Unclear(
-                "the script tests `sys.argv` first", parse_call.module.location(parse_call.call)
-            )
+            place = parse_call.module.location(parse_call.call)
+            raise Unclear("the script tests `sys.argv` first", place)
         return flags
 
     def first_in_block(
@@ -152,27 +147,22 @@ class ParseCallFinder:
             parts = [item.context_expr for item in node.items]
         elif isinstance(node, ast.For | ast.AsyncFor):
             parts = [node.iter]
-        for part in parts:
-            parse_call = self.first_in_expression(module, part, depth)
-            if parse_call is not None:
-                return parse_call
-        if isinstance(node, ast.With | ast.AsyncWith | ast.Try):
+        parse_call = self.first_in_expressions(module, parts, depth)
+        if parse_call is None and isinstance(node, ast.With | ast.AsyncWith | ast.Try):
             return self.first_in_block(module, node.body, depth)
-        return None
+        return parse_call
 
     def first_in_branch(self, module: Module, node: ast.If, depth: int) -> ParseCall | None:
         """Return the parse call that an `if` reaches in all cases, or as the main program."""
         guard = main_guard(node)
         if guard is not None:
-            is_main = module.path == self.script
-            return self.first_in_block(
-                module, node.body if guard is is_main else node.orelse, depth
-            )
+            body = node.body if guard is (module.path == self.script) else node.orelse
+            return self.first_in_block(module, body, depth)
         parse_call = self.first_in_expression(module, node.test, depth)
         if parse_call is None and any(module.dotted(n) == "sys.argv" for n in ast.walk(node.test)):
-            parse_call = self.first_in_block(module, node.orelse, depth) or self.first_in_block(
-                module, node.body, depth
-            )
+            blocks = (node.orelse, node.body)
+            parse_calls = (self.first_in_block(module, block, depth) for block in blocks)
+            parse_call = next(filter(None, parse_calls), None)
             self.checks_argv_first = parse_call is not None
         return parse_call
 
@@ -187,11 +177,17 @@ class ParseCallFinder:
             parts = [node.values[0]]
         elif isinstance(node, ast.IfExp):
             parts = [node.test]
-        for part in parts:
-            parse_call = self.first_in_expression(module, part, depth)
-            if parse_call is not None:
-                return parse_call
-        return self.first_in_call(module, node, depth) if isinstance(node, ast.Call) else None
+        parse_call = self.first_in_expressions(module, parts, depth)
+        if parse_call is None and isinstance(node, ast.Call):
+            return self.first_in_call(module, node, depth)
+        return parse_call
+
+    def first_in_expressions(
+        self, module: Module, nodes: Iterable[ast.AST], depth: int
+    ) -> ParseCall | None:
+        """Return the parse call that the first of several expressions reaches."""
+        parse_calls = (self.first_in_expression(module, node, depth) for node in nodes)
+        return next(filter(None, parse_calls), None)
 
     def first_in_call(self, module: Module, call: ast.Call, depth: int) -> ParseCall | None:
         """Return the parse call that a call is, or reaches."""
@@ -211,7 +207,7 @@ class ParseCallFinder:
         self, module: Module, node: ast.Import | ast.ImportFrom, depth: int
     ) -> ParseCall | None:
         """Return the parse call that importing a module of the project reaches."""
-        if not self.visited.isdisjoint({node}):
+        if node in self.visited:
             return None
         self.visited.add(node)
         for target in self.modules.imported(module, node):
@@ -225,11 +221,8 @@ class ParseCallFinder:
     def as_parse_call(self, module: Module, call: ast.Call) -> ParseCall | None:
         """Return a call as a ParseCall if it parses a command line, else None."""
         is_parse = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
-        return (
-            ParseCall(module, call)
-            if is_parse or module.dotted(call.func) in fire_function.FIRE_CALLS
-            else None
-        )
+        is_parse = is_parse or module.dotted(call.func) in fire_function.FIRE_CALLS
+        return ParseCall(module, call) if is_parse else None
 
     def all_calls(self) -> Iterator[ParseCall]:
         """Yield every parse call in the program's files that could be reached."""
@@ -243,11 +236,7 @@ class ParseCallFinder:
                     continue
                 parse_call = self.as_parse_call(module, node)
                 definition = None if parse_call is None else self.modules.resolve(module, node.func)
-                if (
-                    parse_call is not None
-                    and definition is None
-                    and self.is_reachable(module, node)
-                ):
+                if parse_call and definition is None and self.is_reachable(module, node):
                     yield parse_call
 
     def is_reachable(self, module: Module, node: ast.AST) -> bool:
@@ -349,11 +338,8 @@ def _is_harmless(module: Module, node: ast.AST, flags: ScriptOptions) -> bool:
             return True
         if isinstance(parent, ast.Call) and node is not parent.func:
             name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
-            if (
-                name in _READ_ONLY_CALLS
-                or name in _PARSE_METHODS
-                or (flags.kind == HF and name in _FILE_CALLS)
-            ):
+            is_file_call = flags.kind == HF and name in _FILE_CALLS
+            if name in _READ_ONLY_CALLS or name in _PARSE_METHODS or is_file_call:
                 return True
         parent = module.parents.get(parent)
     return flags.kind == HF and isinstance(parent, ast.If)

@@ -61,20 +61,13 @@ def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[Optio
         script_options, words = command or script_options, words[1:]
     if script_options.is_incomplete or script_options.commands or not script_options.options:
         return
-    if (
-        script_options.kind == HF
-        and len(words) == 1
-        and words[0].endswith((".json", ".yaml", ".yml"))
-    ):
+    is_file = len(words) == 1 and words[0].endswith((".json", ".yaml", ".yml"))
+    if script_options.kind == HF and is_file:
         return  # HfArgumentParser reads all options from this file
     if any(word in _LAST_WORDS or word.startswith("@") or word.endswith("=--") for word in words):
         return
-    checker = (
-        _FireChecker(script_options, args)
-        if script_options.kind == FIRE
-        else _OptionChecker(script_options, args)
-    )
-    yield from checker.problems(words)
+    checker = _FireChecker if script_options.kind == FIRE else _OptionChecker
+    yield from checker(script_options, args).problems(words)
 
 
 class _OptionChecker:
@@ -112,15 +105,14 @@ class _OptionChecker:
 
     def is_option(self, word: str, uses: list[_OptionUse]) -> bool:
         """Whether a word is an option, and not a value such as -1."""
-        if len(word) < 2 or word[0] != "-":  # noqa: PLR2004 - a dash and a letter
+        if not word.startswith("-") or word == "-":
             return False
         if " " in word and self.find(word.partition("=")[0]) is None:
             return False
         last = uses[-1] if uses else None
         if self.script_options.kind == CLICK and last is not None and last.option is not None:
-            min_values = last.option.min_values or 0
-            if len(last.values) < min_values:
-                return False
+            is_needed_value = len(last.values) < (last.option.min_values or 0)
+            return not is_needed_value and not is_number(word)
         return not is_number(word)
 
     def find(self, name: str) -> Option | None:
@@ -156,21 +148,15 @@ class _OptionChecker:
 
     def unknown_option(self, use: _OptionUse) -> Iterator[OptionProblem]:
         """Yield the problem of an option that the script does not have."""
-        matches = [spelling for spelling in self.names if spelling.startswith(use.word)]
+        matches = sorted(f"`{name}`" for name in self.names if name.startswith(use.word))
         if matches and self.script_options.allows_abbreviations and use.word.startswith("--"):
-            message = f"`{use.word}` is ambiguous: " + " or ".join(
-                f"`{name}`" for name in sorted(matches)
-            )
-            yield OptionProblem(
-                use.word, message, "write the option in full", self.script_options.location
-            )
-            return
-        long_names = {name.lstrip("-"): name for name in self.names if name.startswith("--")}
-        hint = did_you_mean(use.word, [f"--{name}" for name in long_names] or self.names)
-        message = f"the script has no option `{use.word}`"
-        yield OptionProblem(
-            use.word, message, hint or f"remove `{use.word}`", self.script_options.location
-        )
+            message = f"`{use.word}` is ambiguous: {' or '.join(matches)}"
+            fix = "write the option in full"
+        else:
+            message = f"the script has no option `{use.word}`"
+            long_names = [name for name in self.names if name.startswith("--")]
+            fix = did_you_mean(use.word, long_names or self.names) or f"remove `{use.word}`"
+        yield OptionProblem(use.word, message, fix, self.script_options.location)
 
     def check_switch(self, use: _OptionUse, option: Option) -> Iterator[OptionProblem]:
         """Yield the problem of a switch with a value."""
@@ -226,22 +212,16 @@ class _OptionChecker:
             hint = did_you_mean(value, option.choices)
             return hint or "one of " + ", ".join(f"`{choice}`" for choice in option.choices)
         expected = {INT: "a whole number", FLOAT: "a number", TRUTH_WORD: "`true` or `false`"}
-        whole = _whole_number(value) if option.value_type == INT else None
-        return (
-            f"write {whole}"
-            if whole
-            else f"give it {expected.get(option.value_type, 'another value')}"
-        )
+        if option.value_type == INT and (whole := _whole_number(value)):
+            return f"write {whole}"
+        return f"give it {expected.get(option.value_type, 'another value')}"
 
     def missing_options(
         self, uses: list[_OptionUse], *, has_leading: bool
     ) -> Iterator[OptionProblem]:
         """Yield the options that the script requires and the job does not set."""
         dests = {use.option.dest for use in uses if use.option is not None}
-        letters = [
-            use for use in uses if use.word not in self.names and not use.word.startswith("--")
-        ]
-        if letters:
+        if any(use.word not in self.names and not use.word.startswith("--") for use in uses):
             return  # combined short options may contain a required one
         for option in self.script_options.options:
             if option.names and option.required and option.dest not in dests:
@@ -275,11 +255,8 @@ class _FireChecker(_OptionChecker):
         for option in unset[positional_count:]:
             if option.required:
                 message = f"the script requires `{option.display_name}`"
-                key = (
-                    option.display_name.lstrip("-") + ":"
-                    if self.args.is_mapping
-                    else option.display_name
-                )
+                key = option.display_name
+                key = f"{key.lstrip('-')}:" if self.args.is_mapping else key
                 fix = f"add `{key}` with its value"
                 yield OptionProblem(option.display_name, message, fix, option.location)
 

@@ -21,16 +21,9 @@ def default_value(node: Function, param: str) -> ast.expr | None:
 
 def returned_values(module: Module, node: Function) -> list[ast.expr]:
     """Return the expressions that a function returns."""
-    statements = (
-        statement
-        for statement in ast.walk(node)
-        if isinstance(statement, ast.Return) and statement.value is not None
-    )
-    return [
-        statement.value
-        for statement in statements
-        if module.scope(statement) is node and statement.value is not None
-    ]
+    statements = (n for n in ast.walk(node) if isinstance(n, ast.Return))
+    own = [statement for statement in statements if module.scope(statement) is node]
+    return [statement.value for statement in own if statement.value is not None]
 
 
 def assignments(module: Module, scope: Scope, name: str) -> list[ast.Name]:

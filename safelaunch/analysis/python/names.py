@@ -43,9 +43,7 @@ class Module:
         self._scopes: dict[ast.AST, Scope] = {tree: tree}
         self.names_by_id: dict[str, list[ast.Name]] = {}
         self._scope_nodes: dict[Scope, list[ast.AST]] = {}
-        self._class_body: set[ast.AST] = (
-            set()
-        )  # names bound in a class body are not names of the module
+        self._class_body: set[ast.AST] = set()  # names bound in it are not names of the module
         for node in self.nodes:  # grows while it is walked
             inner = node if isinstance(node, Function) else self._scopes[node]
             is_class = isinstance(node, ast.ClassDef) or (
@@ -79,9 +77,8 @@ class Module:
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function around a node, or the module."""
-        return self._scopes.get(
-            node, self.tree
-        )  # a type annotation in quotes is not a node of the file
+        # a type annotation in quotes is not a node of the file
+        return self._scopes.get(node, self.tree)
 
     def dotted(self, node: ast.AST) -> str:
         """Return the full name of `a.b.c` with its import resolved, or an empty string."""
@@ -98,10 +95,8 @@ class Module:
         if self.bindings.get(name) != 1:
             return None
         kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        definitions = (
-            node for node in self.tree.body if isinstance(node, kinds) and node.name == name
-        )
-        return next(definitions, None)
+        definitions = (node for node in self.tree.body if isinstance(node, kinds))
+        return next((node for node in definitions if node.name == name), None)
 
     def literal(self, node: ast.AST | None) -> Any:
         """Return the value of a literal, or of a name assigned to one; else UNKNOWN."""
@@ -133,11 +128,8 @@ class Module:
         if scope not in self._locals:
             nodes = self._scope_nodes.get(scope, [])
             names = {node.arg for node in nodes if isinstance(node, ast.arg)}
-            names |= {
-                node.id
-                for node in nodes
-                if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-            }
+            variables = [node for node in nodes if isinstance(node, ast.Name)]
+            names |= {node.id for node in variables if not isinstance(node.ctx, ast.Load)}
             names |= {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
             shared = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
             self._locals[scope] = frozenset(names - shared)
@@ -203,9 +195,8 @@ class Modules:
         """
         if path not in self._modules:
             if self._modules and time.monotonic() > self.deadline:
-                raise Unclear(
-                    "the time limit was reached before all files were read", SourceLine(path, 1)
-                )
+                why = "the time limit was reached before all files were read"
+                raise Unclear(why, SourceLine(path, 1))
             tree = self.trees.tree(path)
             try:
                 self._modules[path] = None if tree is None else Module(path, tree)

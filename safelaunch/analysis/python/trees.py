@@ -123,19 +123,11 @@ def _parse(data: bytes) -> ast.Module | Exception:
 
     try:
         with _WARNINGS_LOCK, warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # warnings about `"\d"` in project code are not our output
+            warnings.simplefilter("ignore")  # about `"\d"` in project code: not our output
             return ast.parse(data)
-    except (
-        SyntaxError,
-        ValueError,
-        LookupError,
-        RecursionError,
-        MemoryError,
-        SystemError,
-    ) as error:
-        return error  # NUL bytes; an unknown encoding; nesting too deep for the parser
+    # NUL bytes; an unknown encoding; nesting too deep for the parser
+    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError, SystemError) as e:
+        return e
 
 
 def _stub_block(block: re.Match[bytes]) -> bytes:
