@@ -33,13 +33,13 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX pipes, links a
 
 
 def diagnose(place: Place, *words: str | Path, code: int = 1, **options: Any) -> dict[str, Any]:
-    asked = [str(word) for word in words]
-    return place.json("diagnose", *asked, code=code, timeout=LIMIT, **options)
+    arguments = [str(word) for word in words]
+    return place.json("diagnose", *arguments, code=code, timeout=LIMIT, **options)
 
 
 def shown(place: Place, *words: str | Path, code: int = 1, **options: Any) -> str:
-    asked = [str(word) for word in words]
-    return place.cli("diagnose", *asked, code=code, timeout=LIMIT, **options).stdout
+    arguments = [str(word) for word in words]
+    return place.cli("diagnose", *arguments, code=code, timeout=LIMIT, **options).stdout
 
 
 def test_an_absent_log_is_exit_code_2(place: Place) -> None:
@@ -93,8 +93,8 @@ def test_a_reader_that_closes_is_no_failure(place: Place) -> None:
 
 def test_crlf_changes_nothing(place: Place) -> None:
     path = place.write("train.log", FAILED.replace("\n", "\r\n"))
-    (found,) = diagnose(place, path)["findings"]
-    assert (found["line"], found["line_number"]) == (OOM, 8)
+    (finding,) = diagnose(place, path)["findings"]
+    assert (finding["line"], finding["line_number"]) == (OOM, 8)
 
 
 def test_utf_16_of_powershell_is_read(place: Place) -> None:
@@ -108,8 +108,8 @@ def test_odd_names_are_read_and_shown(place: Place, name: bytes) -> None:
     path = os.fsencode(place.project) + b"/" + name
     with open(path, "wb") as file:
         file.write(FAILED.encode())
-    (found,) = diagnose(place, ".")["findings"]
-    assert found["line_number"] == 8
+    (finding,) = diagnose(place, ".")["findings"]
+    assert finding["line_number"] == 8
     out = shown(place, ".")
     assert len([line for line in out.splitlines() if ".log:8" in line]) == 1
 
@@ -139,12 +139,12 @@ def test_ctrl_c_tells_what_came_so_far(place: Place) -> None:
         writing.write(FAILED.encode())
         wait_for(lambda: _unread(out) == 0, "reader")
         process.send_signal(signal.SIGINT)
-        printed, said = process.communicate(timeout=LIMIT)
+        printed, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    told = json.loads(printed)
-    assert told["findings"][0]["line_number"] == 8
-    assert told["notes"] == ["standard input: interrupted; read up to line 8"]
-    assert b"Traceback" not in said
+    result = json.loads(printed)
+    assert result["findings"][0]["line_number"] == 8
+    assert result["notes"] == ["standard input: interrupted; read up to line 8"]
+    assert b"Traceback" not in stderr
 
 
 def _unread(pipe: int) -> int:
@@ -160,12 +160,12 @@ def _unread(pipe: int) -> int:
 
 @posix
 def test_a_silent_writer_is_told(place: Place) -> None:
-    said = place.project / "stderr"
+    stderr_file = place.project / "stderr"
     out, into = os.pipe()
     with open(out, "rb") as reading, open(into, "wb", buffering=0) as writing:
-        with open(said, "wb") as stderr:
+        with open(stderr_file, "wb") as stderr:
             process = place.popen("diagnose", stdin=reading, stderr=stderr)
         writing.write(PROGRESS.encode())
-        wait_for(said.read_bytes, "word of what is waited for", LIMIT)
-    assert said.read_text().startswith("standard input is silent; waiting for its end")
+        wait_for(stderr_file.read_bytes, "word of what is waited for", LIMIT)
+    assert stderr_file.read_text().startswith("standard input is silent; waiting for its end")
     assert process.wait(timeout=LIMIT) == 0

@@ -48,13 +48,13 @@ OWN = """\
 
 
 def diagnose(place: Place, *words: str | Path, code: int = 1, **options: Any) -> dict[str, Any]:
-    asked = [str(word) for word in words]
-    return place.json("diagnose", *asked, code=code, timeout=LIMIT, **options)
+    arguments = [str(word) for word in words]
+    return place.json("diagnose", *arguments, code=code, timeout=LIMIT, **options)
 
 
 def shown(place: Place, *words: str | Path, code: int = 1, **options: Any) -> str:
-    asked = [str(word) for word in words]
-    return place.cli("diagnose", *asked, code=code, timeout=LIMIT, **options).stdout
+    arguments = [str(word) for word in words]
+    return place.cli("diagnose", *arguments, code=code, timeout=LIMIT, **options).stdout
 
 
 def fed(place: Place, data: bytes, *words: str) -> tuple[int, str, str]:
@@ -68,25 +68,28 @@ def fed(place: Place, data: bytes, *words: str) -> tuple[int, str, str]:
         timeout=LIMIT,
         check=False,
     )
-    said = done.stderr.decode()
-    assert "Traceback" not in said, said
-    assert done.returncode != 5, said
-    return done.returncode, done.stdout.decode(), said
+    stderr = done.stderr.decode()
+    assert "Traceback" not in stderr, stderr
+    assert done.returncode != 5, stderr
+    return done.returncode, done.stdout.decode(), stderr
 
 
 # -- what is read ----------------------------------------------------------------------------------
 
 
 def test_a_file_gives_the_class_the_line_and_the_users_frame(place: Place) -> None:
-    (found,) = diagnose(place, place.write("train.log", FAILED))["findings"]
-    assert (found["class"], found["line_number"], found["line"]) == ("cuda-oom", 8, OOM)
-    assert (found["frame"]["file"], found["frame"]["line"]) == ("/home/user/project/train.py", 12)
+    (finding,) = diagnose(place, place.write("train.log", FAILED))["findings"]
+    assert (finding["class"], finding["line_number"], finding["line"]) == ("cuda-oom", 8, OOM)
+    assert (finding["frame"]["file"], finding["frame"]["line"]) == (
+        "/home/user/project/train.py",
+        12,
+    )
 
 
 def test_json_has_the_keys_that_others_build_on(place: Place) -> None:
-    told = diagnose(place, place.write("train.log", FAILED))
-    assert told["version"] == 1
-    assert told["findings"][0].keys() >= KEYS
+    result = diagnose(place, place.write("train.log", FAILED))
+    assert result["version"] == 1
+    assert result["findings"][0].keys() >= KEYS
 
 
 def test_a_log_without_a_failure_is_exit_code_0(place: Place) -> None:
@@ -112,15 +115,15 @@ def test_of_all_ranks_the_one_that_failed_first_is_named(place: Place) -> None:
     for rank in range(4):
         text = f"2025-01-01 10:00:0{rank} INFO start\n"
         place.write(f"out/rank-{rank}.log", text + (TRACEBACK if rank == 2 else peer))
-    (found, *_) = diagnose(place, "out")["findings"]
-    assert (found["class"], found["rank"], found["file"]) == ("cuda-oom", 2, "out/rank-2.log")
+    (finding, *_) = diagnose(place, "out")["findings"]
+    assert (finding["class"], finding["rank"], finding["file"]) == ("cuda-oom", 2, "out/rank-2.log")
 
 
 def test_of_all_nodes_the_one_that_failed_is_named(place: Place) -> None:
     place.write("runs/node-0/rank-0.log", PROGRESS)
     place.write("runs/node-1/rank-1.log", FAILED)
-    (found,) = diagnose(place, "runs")["findings"]
-    assert (found["host"], found["rank"]) == ("node-1", 1)
+    (finding,) = diagnose(place, "runs")["findings"]
+    assert (finding["host"], finding["rank"]) == ("node-1", 1)
 
 
 def test_several_logs_are_read_together(place: Place) -> None:
@@ -133,8 +136,8 @@ def test_a_run_of_ours_is_read_by_name_and_as_the_newest(place: Place, terminal:
     run = place.start(place.job(program, name="sft"))
     place.ended(run)
     for words in ([], ["sft"], [run]):
-        (found, *_) = diagnose(place, *words, stdin=terminal)["findings"]
-        assert found["class"] == "cuda-oom"
+        (finding, *_) = diagnose(place, *words, stdin=terminal)["findings"]
+        assert finding["class"] == "cuda-oom"
 
 
 @pytest.fixture
@@ -197,12 +200,12 @@ def test_own_signatures_come_before_ours(place: Place) -> None:
     log = place.write("train.log", PROGRESS + "ourqueue: job 17 was taken off\n")
     assert diagnose(place, log, code=0)["findings"] == []
     for path in ("own.yaml", "."):
-        (found,) = diagnose(place, log, "--signatures", path)["findings"]
-        assert (found["id"], found["class"]) == ("our-scheduler", "scheduler-cancelled")
+        (finding,) = diagnose(place, log, "--signatures", path)["findings"]
+        assert (finding["id"], finding["class"]) == ("our-scheduler", "scheduler-cancelled")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (OWN.replace("scheduler-cancelled", "scheduler-canceled"), "our-scheduler: class"),
         (OWN.replace("\\d+", "(a+)+"), "our-scheduler: "),
@@ -216,12 +219,12 @@ def test_own_signatures_come_before_ours(place: Place) -> None:
     ],
     ids=["class", "pattern", "key", "yaml", "text", "binary", "deep", "endless", "empty"],
 )
-def test_a_wrong_signature_is_told_with_its_file(place: Place, text: str, said: str) -> None:
+def test_a_wrong_signature_is_told_with_its_file(place: Place, text: str, message: str) -> None:
     place.write("own.yaml", text)
     log = place.write("train.log", FAILED)
     done = place.cli("diagnose", str(log), "--signatures", "own.yaml", code=2, timeout=LIMIT)
     assert done.stderr.startswith("error: ")
-    assert said in done.stderr.replace(":1:", ":")
+    assert message in done.stderr.replace(":1:", ":")
 
 
 @pytest.mark.parametrize("name", ["absent.yaml", "empty"])

@@ -159,10 +159,10 @@ def node(place: Place, number: int = 0, run: str = RUN) -> Path:
 
 def test_an_empty_run_gives_what_there_is_and_says_what_is_missing(place: Place) -> None:
     node(place)
-    told = place.json("report", RUN)
-    assert any("there is no plan.json" in line for line in told["missing"])
-    assert any("all logs are empty" in line for line in told["missing"])
-    assert "## Missing" in unpacked(told["path"])["README.md"]
+    report = place.json("report", RUN)
+    assert any("there is no plan.json" in line for line in report["missing"])
+    assert any("all logs are empty" in line for line in report["missing"])
+    assert "## Missing" in unpacked(report["path"])["README.md"]
 
 
 DAMAGE = (
@@ -197,9 +197,9 @@ def test_a_damaged_file_is_no_hindrance(
 def test_torn_events_are_counted_and_the_others_told(place: Place, failed: str) -> None:
     events = place.node(failed) / "events.jsonl"
     events.write_bytes(events.read_bytes() + b'{"event": "half')
-    told = place.json("report", failed)
-    assert any("1 unreadable lines" in line for line in told["missing"])
-    assert "ended: state failed" in unpacked(told["path"])["timeline.txt"]
+    report = place.json("report", failed)
+    assert any("1 unreadable lines" in line for line in report["missing"])
+    assert "ended: state failed" in unpacked(report["path"])["timeline.txt"]
 
 
 def test_of_a_huge_log_only_head_and_tail_are_read(place: Place) -> None:
@@ -222,10 +222,10 @@ def test_many_logs_share_the_room_and_those_of_the_failure_come_first(place: Pla
     failure = {"what": "x", "rank": 150, "others": []}
     (folder / "failure.json").write_text(json.dumps(failure))
     (folder / "status.json").write_text(json.dumps({"state": "failed", "id": RUN}))
-    told = place.json("report", RUN)
-    assert "logs/attempt-1/rank-150.log" in [file["name"] for file in told["files"]]
-    assert told["size"] < 4 << 20
-    assert "136 of 200 logs" in told["left_out"]
+    report = place.json("report", RUN)
+    assert "logs/attempt-1/rank-150.log" in [file["name"] for file in report["files"]]
+    assert report["size"] < 4 << 20
+    assert "136 of 200 logs" in report["left_out"]
 
 
 def test_each_of_several_nodes_has_its_folder(place: Place) -> None:
@@ -317,10 +317,10 @@ def test_nothing_that_is_planted_in_any_file_of_a_run_is_in_the_bundle(place: Pl
     for run in (earlier, RUN):
         plant(node(place, run=run))
     done = place.cli("report", RUN, "--json")
-    told = json.loads(done.stdout)
-    files = unpacked(told["path"])
-    assert {name: found for name, text in files.items() if (found := left_over(text))} == {}
-    assert left_over(" ".join([*files, *told["missing"], *told["left_out"]])) == []
+    report = json.loads(done.stdout)
+    files = unpacked(report["path"])
+    assert {name: secrets for name, text in files.items() if (secrets := left_over(text))} == {}
+    assert left_over(" ".join([*files, *report["missing"], *report["left_out"]])) == []
     assert len(files) >= 15
 
 
@@ -334,15 +334,15 @@ def test_a_run_on_a_host_is_fetched_and_reported(place: Place, server: Sshd) -> 
     job = place.job(program, name="far", python=None)
     run = str(place.json("remote", "--host", "gpu1", job)["id"])
     place.cli("wait", run, code=1)
-    told = place.json("report", run)
-    files = unpacked(told["path"])
+    report = place.json("report", run)
+    files = unpacked(report["path"])
     log = files["logs/attempt-1/launcher.log"]
     assert log.startswith("step 0\n")
     assert log.endswith("ValueError: bad batch\n")
     assert "left out here" in log
     assert "exec " in files["launch.sh"]
     assert "started: attempt 1" in files["timeline.txt"]
-    assert [line for line in told["missing"] if "record.json" not in line] == []
+    assert [line for line in report["missing"] if "record.json" not in line] == []
 
 
 @pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
@@ -354,17 +354,17 @@ def test_of_a_host_that_does_not_answer_what_is_known_here_is_told(
     run = str(place.json("remote", "--host", "gpu1", job)["id"])
     place.cli("wait", run, code=1)
     place.ssh_config("Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
-    told = place.json("report", run)
-    assert any("does not answer" in line for line in told["missing"])
-    assert "ValueError: bad batch" in unpacked(told["path"])["failure.txt"]
+    report = place.json("report", run)
+    assert any("does not answer" in line for line in report["missing"])
+    assert "ValueError: bad batch" in unpacked(report["path"])["failure.txt"]
 
 
 # -- diff ------------------------------------------------------------------------------------------
 
 
 def diff(place: Place, *words: str) -> dict[str, Any]:
-    told = place.json("diff", *words)
-    return {g["name"]: g["changes"] for g in told["groups"] if g["changes"]}
+    report = place.json("diff", *words)
+    return {g["name"]: g["changes"] for g in report["groups"] if g["changes"]}
 
 
 def test_two_starts_of_one_job_do_not_differ(place: Place) -> None:
@@ -382,13 +382,13 @@ def test_a_diff_tells_outcome_command_and_variables(place: Place) -> None:
     second = place.start(second_job)
     for run in (first, second):
         place.ended(run)
-    found = diff(place, first, second)
-    assert list(found) == ["outcome", "command", "variables"]
-    assert found["command"] == [{"what": "command", "was": None, "now": "x"}]
-    assert found["variables"][0]["what"] == "A_B"
-    said = place.cli("diff", first, second).stdout
-    assert max(map(len, said.splitlines())) <= 80
-    assert "state" in said
+    changes = diff(place, first, second)
+    assert list(changes) == ["outcome", "command", "variables"]
+    assert changes["command"] == [{"what": "command", "was": None, "now": "x"}]
+    assert changes["variables"][0]["what"] == "A_B"
+    output = place.cli("diff", first, second).stdout
+    assert max(map(len, output.splitlines())) <= 80
+    assert "state" in output
 
 
 def test_a_diff_of_a_run_that_is_not_there_says_so(place: Place, failed: str) -> None:

@@ -40,8 +40,8 @@ def test_bytes_arrive_as_they_went_under_each_cipher(cipher: str) -> None:
         channel.write(data[:1])
         channel.write(data[1:])
         channel.close_stdin()
-        told = everything(channel)
-    assert told == hashlib.sha256(data).hexdigest().encode() + b"  -\n"
+        output = everything(channel)
+    assert output == hashlib.sha256(data).hexdigest().encode() + b"  -\n"
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ root_only = pytest.mark.skipif(
 
 @pytest.fixture
 def faults(server: Sshd) -> Iterator[Faults]:
-    with Faults(server.address, server.port) as found:
-        yield found
+    with Faults(server.address, server.port) as faults:
+        yield faults
 
 
 @pytest.fixture(autouse=True)
@@ -115,9 +115,9 @@ def test_new_keys_on_the_way_lose_nothing(
         with connection.exec("sha256sum; head -c 8388608 /dev/zero") as channel:
             channel.write(data)
             channel.close_stdin()
-            told = everything(channel)
+            output = everything(channel)
         digest = hashlib.sha256(data).hexdigest().encode()
-        assert told == digest + b"  -\n" + bytes(8 * MIB)
+        assert output == digest + b"  -\n" + bytes(8 * MIB)
 
 
 def test_a_command_killed_by_a_signal_ends_with_255(connection: Connection) -> None:
@@ -199,23 +199,25 @@ def test_no_address_that_answers_is_told_with_each_reason(server: Sshd) -> None:
 
 def test_another_machine_at_a_second_address_is_refused(server: Sshd, tmp_path: Path) -> None:
     with Sshd() as stranger:
-        kept = tmp_path / "known"
+        known_hosts_file = tmp_path / "known"
         ways = (refused_port(), stranger.port)
-        kept.write_text(
+        known_hosts_file.write_text(
             f"[127.0.0.1]:{ways[0]} " + server.host_keys[0].with_suffix(".pub").read_text()
         )
-        second = server.target(port=stranger.port, known_hosts=(str(kept),))
-        target = server.target(port=ways[0], known_hosts=(str(kept),), others=(second,))
+        second = server.target(port=stranger.port, known_hosts=(str(known_hosts_file),))
+        target = server.target(port=ways[0], known_hosts=(str(known_hosts_file),), others=(second,))
         assert "has changed" in fails(UntrustedHostKey, target, ask=Person("yes")).message
 
 
 def test_an_accepted_key_holds_for_all_addresses(server: Sshd, tmp_path: Path) -> None:
-    kept = tmp_path / "known"
+    known_hosts_file = tmp_path / "known"
     port = refused_port()
-    way = server.target(known_hosts=(str(kept),))
-    first = server.target(port=port, known_hosts=(str(kept),), others=(way,))
+    way = server.target(known_hosts=(str(known_hosts_file),))
+    first = server.target(port=port, known_hosts=(str(known_hosts_file),), others=(way,))
     connect(first, ask=Person("yes")).close()
-    assert kept.read_text().split()[0] == f"[127.0.0.1]:{server.port},[127.0.0.1]:{port}"
+    assert (
+        known_hosts_file.read_text().split()[0] == f"[127.0.0.1]:{server.port},[127.0.0.1]:{port}"
+    )
 
 
 # -- jump hosts and proxy commands
@@ -223,8 +225,8 @@ def test_an_accepted_key_holds_for_all_addresses(server: Sshd, tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def bastion() -> Iterator[Sshd]:
-    with Sshd() as found:
-        yield found
+    with Sshd() as bastion_server:
+        yield bastion_server
 
 
 def test_two_jump_hosts_lead_to_a_host_each_with_its_own_key(server: Sshd, bastion: Sshd) -> None:
@@ -235,9 +237,9 @@ def test_two_jump_hosts_lead_to_a_host_each_with_its_own_key(server: Sshd, basti
             with connection.exec("sha256sum; head -c 4194304 /dev/zero") as channel:
                 channel.write(data)
                 channel.close_stdin()
-                told = everything(channel)
-            assert told.startswith(hashlib.sha256(data).hexdigest().encode())
-            assert len(told) > 4 * MIB
+                output = everything(channel)
+            assert output.startswith(hashlib.sha256(data).hexdigest().encode())
+            assert len(output) > 4 * MIB
 
 
 def test_errors_of_a_jump_host_are_told_as_its_own(
@@ -290,9 +292,9 @@ def test_a_proxy_command_leads_to_a_host(server: Sshd) -> None:
         with connection.exec("sha256sum; head -c 4194304 /dev/zero") as channel:
             channel.write(data)
             channel.close_stdin()
-            told = everything(channel)
-        assert told.startswith(hashlib.sha256(data).hexdigest().encode())
-        assert len(told) > 4 * MIB
+            output = everything(channel)
+        assert output.startswith(hashlib.sha256(data).hexdigest().encode())
+        assert len(output) > 4 * MIB
 
 
 def test_a_proxy_command_ends_with_the_connection(server: Sshd) -> None:
@@ -309,11 +311,11 @@ def children() -> set[str]:
 
 
 def test_a_proxy_command_that_fails_is_told_with_its_words(server: Sshd) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     target = server.target(proxy_command="sh -c 'echo cannot find the way >&2; exit 3'")
-    error = fails(Unreachable, target, notify=said.append)
+    error = fails(Unreachable, target, notify=messages.append)
     assert "opened no connection (exit code 3): cannot find the way" in error.message
-    assert said == ["cannot find the way"]
+    assert messages == ["cannot find the way"]
 
 
 # -- what can be wrong with a network
@@ -403,13 +405,13 @@ def test_a_server_that_hangs_up_at_once_is_tried_again(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshake, "RETRY_DELAYS", (0.01, 0.02, 0.04))
-    said: list[str] = []
+    messages: list[str] = []
     faults.hang_up(3)
-    connect(through(server, faults), notify=said.append).close()
+    connect(through(server, faults), notify=messages.append).close()
     assert faults.accepted == 4
-    assert len(said) == 3
+    assert len(messages) == 3
     for word in ("sshd restarting", "MaxStartups", "fail2ban", "attempt 2 of 4"):
-        assert word in said[0]
+        assert word in messages[0]
     faults.hang_up(100)
     error = fails(Unreachable, through(server, faults))
     assert faults.accepted == 8
@@ -551,9 +553,9 @@ def test_a_cut_anywhere_in_the_login_is_an_error_of_ours(
 
 @root_only
 @pytest.mark.parametrize(
-    ("shell", "said"), [("/usr/sbin/nologin", "has no shell"), ("/bin/false", "/bin/false")]
+    ("shell", "message"), [("/usr/sbin/nologin", "has no shell"), ("/bin/false", "/bin/false")]
 )
-def test_an_account_without_a_shell_is_told(shell: str, said: str) -> None:
+def test_an_account_without_a_shell_is_told(shell: str, message: str) -> None:
     with (
         Sshd(shells={"alice": shell}) as server,
         connect(server.target("alice")) as connection,
@@ -563,11 +565,11 @@ def test_an_account_without_a_shell_is_told(shell: str, said: str) -> None:
         code = channel.exit_code(20)
         error = errors.command_failed("box", out, channel.stderr_tail(), code)
     assert isinstance(error, NoCommandSession)
-    assert said in f"{error.message} {error.hint}"
+    assert message in f"{error.message} {error.hint}"
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("stderr", "message"),
     [
         ("bash: line 1: python3: command not found\n", "no python3 on the PATH"),
         ("sh: 1: python3: not found\n", "no python3 on the PATH"),
@@ -581,14 +583,14 @@ def test_an_account_without_a_shell_is_told(shell: str, said: str) -> None:
     ],
 )
 def test_what_ends_a_command_before_it_answers_is_told(
-    connection: Connection, told: str, said: str
+    connection: Connection, stderr: str, message: str
 ) -> None:
     with connection.exec("cat >&2; exit 3") as channel:
-        channel.write(told.encode())
+        channel.write(stderr.encode())
         channel.close_stdin()
         out = everything(channel)
         error = errors.command_failed("box", out, channel.stderr_tail(), channel.exit_code(20))
-    assert said in error.message
+    assert message in error.message
     assert error.hint
 
 

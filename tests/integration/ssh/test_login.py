@@ -100,7 +100,7 @@ def test_an_encrypted_key_without_a_terminal_says_what_to_do(server: Sshd, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("PuTTY-User-Key-File-3: ssh-ed25519\n", "puttygen"),
         ("what is this\n", "not a private key"),
@@ -111,14 +111,14 @@ def test_an_encrypted_key_without_a_terminal_says_what_to_do(server: Sshd, tmp_p
     ],
 )
 def test_a_key_file_that_is_none_is_named(
-    server: Sshd, tmp_path: Path, content: str, said: str
+    server: Sshd, tmp_path: Path, content: str, message: str
 ) -> None:
     key = tmp_path / "key"
     key.write_text(content)
     key.chmod(0o600)
     error = fails(LoginFailed, server.target(identities=(str(key),)))
     assert f"{key}: " in error.message
-    assert said in error.message
+    assert message in error.message
 
 
 def test_a_key_that_others_can_read_is_not_used(server: Sshd, tmp_path: Path) -> None:
@@ -129,12 +129,12 @@ def test_a_key_that_others_can_read_is_not_used(server: Sshd, tmp_path: Path) ->
 
 def test_a_given_key_that_is_not_there_is_named(server: Sshd, tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
-    told = fails(LoginFailed, server.target(identities=(gone,))).message
-    assert f"{gone}: no such file" in told
-    told = fails(
+    message = fails(LoginFailed, server.target(identities=(gone,))).message
+    assert f"{gone}: no such file" in message
+    message = fails(
         LoginFailed, server.target(identities=(gone,), identities_configured=False)
     ).message
-    assert "this machine has no key to try; the server offers publickey" in told
+    assert "this machine has no key to try; the server offers publickey" in message
 
 
 def test_a_refused_key_is_named_with_what_the_server_offers(server: Sshd, tmp_path: Path) -> None:
@@ -287,16 +287,17 @@ def test_a_terminal_is_asked_and_shows_no_secret(tmp_path: Path) -> None:
             os.chdir(REPOSITORY)
             program = [sys.executable, "-c", TERMINAL, str(server.port), str(tmp_path / "known")]
             os.execv(sys.executable, program)  # noqa: S606 - the child of pty.fork
-        said = b""
+        screen_text = b""
 
         def see(text: bytes) -> None:
-            nonlocal said
+            nonlocal screen_text
             deadline = time.monotonic() + 20
             while (
-                text not in said and select.select([screen], [], [], deadline - time.monotonic())[0]
+                text not in screen_text
+                and select.select([screen], [], [], deadline - time.monotonic())[0]
             ):
-                said += os.read(screen, 4096)
-            assert text in said
+                screen_text += os.read(screen, 4096)
+            assert text in screen_text
 
         try:
             see(b"(yes/no/[fingerprint])? ")
@@ -307,7 +308,7 @@ def test_a_terminal_is_asked_and_shows_no_secret(tmp_path: Path) -> None:
         finally:
             os.close(screen)
             os.waitpid(child, 0)
-        assert PASSWORD.encode() not in said
+        assert PASSWORD.encode() not in screen_text
 
 
 def test_without_a_terminal_there_is_nobody_to_ask() -> None:
@@ -328,55 +329,56 @@ def test_without_a_terminal_there_is_nobody_to_ask() -> None:
 
 
 def test_an_unknown_host_key_is_refused_where_nobody_is_asked(server: Sshd, tmp_path: Path) -> None:
-    kept = tmp_path / "known"
-    error = fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)))
+    known_hosts_file = tmp_path / "known"
+    error = fails(UntrustedHostKey, server.target(known_hosts=(str(known_hosts_file),)))
     shown = subprocess.run(
         ["ssh-keygen", "-l", "-f", server.host_keys[0]], capture_output=True, text=True, check=True
     ).stdout.split()[1]
     assert f"its host key is not known: ED25519 {shown}" in error.message
     assert "safelaunch hosts test box" in str(error.hint)
-    assert not kept.exists()
+    assert not known_hosts_file.exists()
 
 
 @pytest.mark.parametrize("answer", ["yes", "fingerprint"])
 def test_an_accepted_host_key_is_kept_for_us_and_for_openssh(
     server: Sshd, tmp_path: Path, answer: str
 ) -> None:
-    kept = tmp_path / "ssh" / "known"
+    known_hosts_file = tmp_path / "ssh" / "known"
     person = Person("what", answer)
 
     def ask(prompt: str, *, secret: bool) -> str:
-        given = person(prompt, secret=secret)
-        if given != "fingerprint":
-            return given
+        answer = person(prompt, secret=secret)
+        if answer != "fingerprint":
+            return answer
         return str(re.findall(r"SHA256:\S+(?=\.\n)", person.prompts[0][0])[0])
 
-    target = server.target(known_hosts=(str(kept),))
+    target = server.target(known_hosts=(str(known_hosts_file),))
     connect(target, ask=ask).close()
     assert "The authenticity of host 'box' (127.0.0.1 port" in person.prompts[0][0]
     assert person.prompts[1][0] == "Please type yes, no or the fingerprint: "
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(known_hosts_file.stat().st_mode) == 0o600
     connect(target).close()
-    shutil.copy(kept, server.known_hosts)
+    shutil.copy(known_hosts_file, server.known_hosts)
     assert server.run("echo openssh too") == "openssh too\n"
 
 
 def test_a_host_key_that_is_not_accepted_is_not_kept(server: Sshd, tmp_path: Path) -> None:
-    kept = tmp_path / "known"
-    fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)), ask=Person("no"))
-    fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)), ask=Person())
-    assert not kept.exists()
+    known_hosts_file = tmp_path / "known"
+    fails(UntrustedHostKey, server.target(known_hosts=(str(known_hosts_file),)), ask=Person("no"))
+    fails(UntrustedHostKey, server.target(known_hosts=(str(known_hosts_file),)), ask=Person())
+    assert not known_hosts_file.exists()
 
 
 def test_settings_may_accept_or_forbid_new_host_keys(server: Sshd, tmp_path: Path) -> None:
-    said: list[str] = []
-    kept = tmp_path / "known"
-    strict = server.target(known_hosts=(str(kept),), strict="yes")
+    messages: list[str] = []
+    known_hosts_file = tmp_path / "known"
+    strict = server.target(known_hosts=(str(known_hosts_file),), strict="yes")
     assert "StrictHostKeyChecking" in str(fails(UntrustedHostKey, strict, ask=Person("yes")).hint)
     connect(
-        server.target(known_hosts=(str(kept),), strict="accept-new"), notify=said.append
+        server.target(known_hosts=(str(known_hosts_file),), strict="accept-new"),
+        notify=messages.append,
     ).close()
-    assert "new host key ED25519 SHA256:" in said[0]
+    assert "new host key ED25519 SHA256:" in messages[0]
     connect(strict).close()
 
 
@@ -386,14 +388,14 @@ def test_a_changed_host_key_is_refused_with_the_line_to_look_at(
 ) -> None:
     name = f"[127.0.0.1]:{server.port}"
     other = keygen(tmp_path / "other").with_suffix(".pub").read_text()
-    kept = tmp_path / "known"
-    kept.write_text(f"# mine\nelsewhere {other}{name} {other}")
-    target = server.target(known_hosts=(str(kept),), strict=strict)
+    known_hosts_file = tmp_path / "known"
+    known_hosts_file.write_text(f"# mine\nelsewhere {other}{name} {other}")
+    target = server.target(known_hosts=(str(known_hosts_file),), strict=strict)
     error = fails(UntrustedHostKey, target, ask=Person("yes"))
     assert "its host key has changed: it shows ED25519 SHA256:" in error.message
-    assert f"{kept}:3 has SHA256:" in error.message
+    assert f"{known_hosts_file}:3 has SHA256:" in error.message
     command = str(error.hint).split(": ", 1)[1]
-    assert command == f"ssh-keygen -f {kept} -R '{name}'"
+    assert command == f"ssh-keygen -f {known_hosts_file} -R '{name}'"
     subprocess.run(["bash", "-c", command], check=True, capture_output=True)
     connect(target, ask=Person("yes")).close()
 
@@ -404,40 +406,42 @@ def test_the_kind_of_host_key_that_is_known_is_asked_for(tmp_path: Path) -> None
         for line in lines:
             server.known_hosts.write_text(line + "\n")
             connect(server.target()).close()
-        kept = tmp_path / "known"
-        shutil.copy(server.known_hosts, kept)
+        known_hosts_file = tmp_path / "known"
+        shutil.copy(server.known_hosts, known_hosts_file)
     with Sshd(host_keys=("ed25519",), port=server.port) as server:
-        target = server.target(known_hosts=(str(kept),))
+        target = server.target(known_hosts=(str(known_hosts_file),))
         person = Person("no")
         fails(UntrustedHostKey, target, ask=person)
         assert (
-            f"{kept}:1 has its ECDSA key, which the server does not offer" in person.prompts[0][0]
+            f"{known_hosts_file}:1 has its ECDSA key, which the server does not offer"
+            in person.prompts[0][0]
         )
         error = fails(
-            UntrustedHostKey, server.target(known_hosts=(str(kept),), strict="accept-new")
+            UntrustedHostKey,
+            server.target(known_hosts=(str(known_hosts_file),), strict="accept-new"),
         )
         assert "which the server does not offer" in error.message
 
 
 def test_a_revoked_host_key_is_refused(server: Sshd, tmp_path: Path) -> None:
-    kept = tmp_path / "known"
+    known_hosts_file = tmp_path / "known"
     key = server.host_keys[0].with_suffix(".pub").read_text()
-    kept.write_text(server.known_hosts.read_text() + f"@revoked * {key}")
-    error = fails(UntrustedHostKey, server.target(known_hosts=(str(kept),)))
-    assert error.message == f"its host key is revoked in {kept}:2"
+    known_hosts_file.write_text(server.known_hosts.read_text() + f"@revoked * {key}")
+    error = fails(UntrustedHostKey, server.target(known_hosts=(str(known_hosts_file),)))
+    assert error.message == f"its host key is revoked in {known_hosts_file}:2"
 
 
 def test_an_authority_is_no_host_key_and_is_named(server: Sshd, tmp_path: Path) -> None:
-    kept = tmp_path / "known"
-    kept.write_text(f"@cert-authority * {server.key.with_suffix('.pub').read_text()}")
-    told = fails(UntrustedHostKey, server.target(known_hosts=(str(kept),))).message
-    assert f"{kept}:1 has a certificate authority, which safelaunch ignores" in told
+    known_hosts_file = tmp_path / "known"
+    known_hosts_file.write_text(f"@cert-authority * {server.key.with_suffix('.pub').read_text()}")
+    messages = fails(UntrustedHostKey, server.target(known_hosts=(str(known_hosts_file),))).message
+    assert f"{known_hosts_file}:1 has a certificate authority, which safelaunch ignores" in messages
 
 
 def test_a_key_known_for_the_usual_port_is_the_machine_s(server: Sshd, tmp_path: Path) -> None:
-    kept = tmp_path / "known"
-    kept.write_text("127.0.0.1 " + server.host_keys[0].with_suffix(".pub").read_text())
-    connect(server.target(known_hosts=(str(kept),))).close()
+    known_hosts_file = tmp_path / "known"
+    known_hosts_file.write_text("127.0.0.1 " + server.host_keys[0].with_suffix(".pub").read_text())
+    connect(server.target(known_hosts=(str(known_hosts_file),))).close()
 
 
 # -- keys for `hosts add`

@@ -116,7 +116,7 @@ class Sshd:
 
     def target(self, user: str | None = None, /, **changes: Any) -> Target:
         """Return how to reach it with its own key."""
-        known: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "name": "box",
             "address": self.address,
             "port": self.port,
@@ -126,7 +126,7 @@ class Sshd:
             "agent": None,
             "known_hosts": (str(self.known_hosts),),
         }
-        return Target(**{**known, **changes})
+        return Target(**{**defaults, **changes})
 
     def options(self) -> list[str]:
         """Return the options with which OpenSSH's own programs (ssh, scp, rsync -e) reach it."""
@@ -169,10 +169,10 @@ class Sshd:
         for pid, parent in running():
             children.setdefault(parent, []).append(pid)
         top = children.get(self._process.pid, []) if ROOT else [self._process.pid]
-        found = [pid for listener in top for pid in children.get(listener, ())]
-        for pid in found:
-            found += children.get(pid, ())
-        return [" ".join(_line(pid)) for pid in found]
+        pids = [pid for listener in top for pid in children.get(listener, ())]
+        for pid in pids:
+            pids += children.get(pid, ())
+        return [" ".join(_line(pid)) for pid in pids]
 
     def stop(self) -> None:
         """End the server and all that runs on it (where root runs it); its files stay."""
@@ -298,8 +298,8 @@ class Sshd:
 
     def _users(self) -> dict[str, str]:
         """Return the text of passwd, group and shadow: the machine's own, root's home, alice."""
-        kept = [u for u in pwd.getpwall() if u.pw_name not in self.users]
-        lines = [f"{u.pw_name}:x:{u.pw_uid}:{u.pw_gid}::{u.pw_dir}:{u.pw_shell}" for u in kept]
+        others = [u for u in pwd.getpwall() if u.pw_name not in self.users]
+        lines = [f"{u.pw_name}:x:{u.pw_uid}:{u.pw_gid}::{u.pw_dir}:{u.pw_shell}" for u in others]
         for user, number in (("root", 0), ("alice", ALICE)):
             shell = self._shells.get(user, "/bin/bash")
             lines.append(f"{user}:x:{number}:{number}::{self.home(user)}:{shell}")
@@ -327,8 +327,8 @@ def _line(pid: int) -> list[str]:
 def _version() -> tuple[int, ...]:
     # the client's, which comes from the same release: not every sshd can say it
     text = subprocess.run(["ssh", "-V"], check=True, capture_output=True, text=True).stderr
-    found = re.search(r"OpenSSH\D*(\d+)\.(\d+)", text)
-    return tuple(map(int, found.groups())) if found else (0,)
+    match = re.search(r"OpenSSH\D*(\d+)\.(\d+)", text)
+    return tuple(map(int, match.groups())) if match else (0,)
 
 
 def _free_port(address: str) -> int:

@@ -54,9 +54,9 @@ def test_lines_are_counted_as_grep_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"a\nb", b"a\r\nb\r\n", b"\r\r\r"])
 def test_small_logs_are_read_whole(data: bytes) -> None:
-    found, reader = of_bytes(data)
-    assert found == (data if not data or data.endswith(b"\n") else data + b"\n")
-    assert reader.lines == found.count(b"\n")
+    content, reader = of_bytes(data)
+    assert content == (data if not data or data.endswith(b"\n") else data + b"\n")
+    assert reader.lines == content.count(b"\n")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -72,13 +72,13 @@ def test_the_sizes_of_pieces_change_nothing(size: int) -> None:
 def test_utf_16_of_powershell_is_read(order: str) -> None:
     bom = codecs.BOM_UTF16_LE if order.endswith("le") else codecs.BOM_UTF16_BE
     text = "RuntimeError: größer\r\n" * 90_000
-    found, reader = of_bytes(bom + text.encode(order))
-    assert (found, reader.lines) == (text.encode(), 90_000)
+    content, reader = of_bytes(bom + text.encode(order))
+    assert (content, reader.lines) == (text.encode(), 90_000)
 
 
 def test_utf_16_appended_to_utf_8_is_readable() -> None:
-    found, _ = of_bytes(b"one\n" + "two\n".encode("utf-16-le"))
-    assert found == b"one\ntwo\n"
+    content, _ = of_bytes(b"one\n" + "two\n".encode("utf-16-le"))
+    assert content == b"one\ntwo\n"
 
 
 def test_latin_1_within_utf_8_is_kept() -> None:
@@ -88,8 +88,8 @@ def test_latin_1_within_utf_8_is_kept() -> None:
 
 def test_holes_of_zeros_are_left_out() -> None:
     data = b"one\n" + bytes(3 << 20) + b"two\n" + bytes(10) + b"three\n"
-    found, reader = of_bytes(data)
-    assert (found, reader.lines) == (b"one\ntwo\nthree\n", 3)
+    content, reader = of_bytes(data)
+    assert (content, reader.lines) == (b"one\ntwo\nthree\n", 3)
 
 
 @posix
@@ -118,8 +118,8 @@ def test_of_a_line_without_end_both_ends_are_kept() -> None:
 def test_bars_that_never_end_a_line_are_one_line_with_their_last_state() -> None:
     states = (b"\r%3d%%|" % (n % 100) + b"#" * 80 for n in range(100_000))
     reader = LogReader(LogSource("x"), ChunkStream(states))
-    found = b"".join(block.data for block in reader.blocks())
-    assert found.endswith(b"\r 99%|" + b"#" * 80 + b"\n")
+    content = b"".join(block.data for block in reader.blocks())
+    assert content.endswith(b"\r 99%|" + b"#" * 80 + b"\n")
     assert reader.lines == 1
 
 
@@ -133,8 +133,8 @@ def test_bars_that_never_end_a_line_are_one_line_with_their_last_state() -> None
     ids=["elf", "random", "python"],
 )
 def test_what_is_no_text_is_not_read(data: bytes) -> None:
-    found, reader = of_bytes(data)
-    assert found == b""
+    content, reader = of_bytes(data)
+    assert content == b""
     assert reader.is_unreadable
     assert reader.notes == ["standard input: is not text; it was not read"]
 
@@ -159,8 +159,8 @@ def test_of_other_packers_it_is_told_how_to_read_them(
 def test_gzip_of_several_members_is_one_log(tmp_path: Path) -> None:
     path = tmp_path / "a.log.gz"
     path.write_bytes(b"".join(gzip.compress(b"member %d\n" % n) for n in range(300)))
-    found, reader = read(path)
-    assert found == b"".join(b"member %d\n" % n for n in range(300))
+    content, reader = read(path)
+    assert content == b"".join(b"member %d\n" % n for n in range(300))
     assert reader.notes == []
 
 
@@ -169,21 +169,21 @@ def test_gzip_is_known_by_its_bytes_also_in_a_stream() -> None:
 
 
 def test_zeros_behind_gzip_are_padding() -> None:
-    found, reader = of_bytes(gzip.compress(b"one\n") + bytes(600))
-    assert (found, reader.notes) == (b"one\n", [])
+    content, reader = of_bytes(gzip.compress(b"one\n") + bytes(600))
+    assert (content, reader.notes) == (b"one\n", [])
 
 
 def test_other_bytes_behind_gzip_are_told() -> None:
-    found, reader = of_bytes(gzip.compress(b"one\n") + b"garbage")
-    assert found == b"one\n"
+    content, reader = of_bytes(gzip.compress(b"one\n") + b"garbage")
+    assert content == b"one\n"
     assert reader.notes == ["standard input: data after the end of the gzip data; it was not read"]
 
 
 @pytest.mark.parametrize("left", [11, 500, -9, -4, -1])
 def test_gzip_that_is_cut_off_is_read_up_to_there(left: int) -> None:
     text = b"".join(b"line %d %d\n" % (n, n * n) for n in range(3000))
-    found, reader = of_bytes(gzip.compress(text)[:left])
-    assert text.startswith(found.rpartition(b"\n")[0].rpartition(b"\n")[0])
+    content, reader = of_bytes(gzip.compress(text)[:left])
+    assert text.startswith(content.rpartition(b"\n")[0].rpartition(b"\n")[0])
     assert reader.notes == ["standard input: the gzip data is truncated"]
 
 
@@ -235,9 +235,9 @@ def test_a_log_that_is_truncated_is_told(tmp_path: Path) -> None:
 def test_a_log_that_vanishes_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"line\n")
-    (found,) = find_sources([str(tmp_path)])
+    (source,) = find_sources([str(tmp_path)])
     path.unlink()
-    _, reader = read(found.path)
+    _, reader = read(source.path)
     assert reader.is_unreadable
     assert reader.notes == [f"{path}: No such file or directory; it was not read"]
 
@@ -281,17 +281,17 @@ def test_a_file_without_a_size_is_read() -> None:
 def test_a_silent_stream_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(byte_streams, "SILENCE_SECONDS", 0.01)
     out, into = os.pipe()
-    told: list[str] = []
+    messages: list[str] = []
 
     def waiting() -> None:
-        told.append("waiting")
+        messages.append("waiting")
         os.write(into, b"late\n")
         os.close(into)
 
     with open(out, "rb") as file:
         reader = LogReader(LogSource("-"), file, waiting)
         assert b"".join(block.data for block in reader.blocks()) == b"late\n"
-    assert told == ["waiting"]
+    assert messages == ["waiting"]
 
 
 @posix
@@ -308,8 +308,8 @@ def test_a_stream_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPa
         os.wait()
 
     with open(out, "rb") as file:
-        found = LogReader(LogSource("-"), file, waiting).blocks()
-        assert b"".join(block.data for block in found) == b"late\n"
+        blocks = LogReader(LogSource("-"), file, waiting).blocks()
+        assert b"".join(block.data for block in blocks) == b"late\n"
 
 
 def test_what_came_before_an_interrupt_is_told() -> None:

@@ -29,8 +29,8 @@ def read(path: Path | str) -> tuple[bytes, LogReader]:
     return b"".join(block.data for block in reader.blocks()), reader
 
 
-def paths(root: Path, *asked: Path | str) -> list[str]:
-    return [os.path.relpath(one.path, root) for one in find_sources(map(str, asked))]
+def paths(root: Path, *arguments: Path | str) -> list[str]:
+    return [os.path.relpath(one.path, root) for one in find_sources(map(str, arguments))]
 
 
 def touch(root: Path, *names: str) -> None:
@@ -63,8 +63,8 @@ def test_ranks_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 )
 def test_a_name_tells_rank_and_node(tmp_path: Path, name: str, rank: int | None, host: str) -> None:
     touch(tmp_path, name)
-    (found,) = find_sources([str(tmp_path)])
-    assert (found.rank, found.host) == (rank, host)
+    (source,) = find_sources([str(tmp_path)])
+    assert (source.rank, source.host) == (rank, host)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_the_merged_log_of_a_run_is_left_out_beside_its_ranks(tmp_path: Path) ->
 
 def test_of_several_attempts_of_each_node_the_last_is_read(tmp_path: Path) -> None:
     touch(tmp_path, *(f"node-{n}/logs/attempt-{a}/rank-0.log" for n, a in ((0, 1), (0, 2), (1, 1))))
-    found = [f"node-{n}/logs/attempt-{a}/rank-0.log" for n, a in ((0, 2), (1, 1))]
-    assert paths(tmp_path, tmp_path) == [os.path.normpath(path) for path in found]
+    expected = [f"node-{n}/logs/attempt-{a}/rank-0.log" for n, a in ((0, 2), (1, 1))]
+    assert paths(tmp_path, tmp_path) == [os.path.normpath(path) for path in expected]
 
 
 def test_a_folder_named_with_its_attempt_is_read(tmp_path: Path) -> None:
     touch(tmp_path, "attempt-1/rank-0.log", "attempt-2/rank-0.log")
-    (found,) = find_sources([str(tmp_path / "attempt-1")])
-    assert "attempt-1" in found.path
+    (source,) = find_sources([str(tmp_path / "attempt-1")])
+    assert "attempt-1" in source.path
 
 
 def test_hidden_folders_are_no_logs(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_a_dangling_link_is_told(tmp_path: Path) -> None:
 
 def test_an_absent_log_is_told_with_the_nearest_name(tmp_path: Path) -> None:
     touch(tmp_path, "train.log")
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         find_sources([str(tmp_path / "trian.log")])
-    assert told.value.hint == "did you mean `train.log`?"
+    assert caught.value.hint == "did you mean `train.log`?"
 
 
 def test_a_folder_without_logs_is_told(tmp_path: Path) -> None:
@@ -176,6 +176,6 @@ def test_odd_names_are_read_and_shown_on_one_line(
     path = os.fsencode(tmp_path) + b"/" + name
     with open(path, "wb") as file:
         file.write(b"x\n")
-    (found,) = find_sources([str(tmp_path)])
-    assert read(found.path)[0] == b"x\n"
-    assert os.path.basename(found.display_name) == display_name
+    (source,) = find_sources([str(tmp_path)])
+    assert read(source.path)[0] == b"x\n"
+    assert os.path.basename(source.display_name) == display_name

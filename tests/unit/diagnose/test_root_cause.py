@@ -30,7 +30,7 @@ TRACE = """Traceback (most recent call last):
 {}"""
 
 
-def told(*logs: str, **names: str) -> Diagnosis:
+def diagnose_texts(*logs: str, **names: str) -> Diagnosis:
     sources = [(f"rank-{index}.log", text) for index, text in enumerate(logs)]
     sources += [(name.replace("_", "-") + ".log", text) for name, text in names.items()]
     readers = []
@@ -41,9 +41,9 @@ def told(*logs: str, **names: str) -> Diagnosis:
 
 
 def cause(*logs: str) -> Finding:
-    found = told(*logs)
-    assert found.causes, "nothing was found"
-    return found.causes[0]
+    diagnosis = diagnose_texts(*logs)
+    assert diagnosis.causes, "nothing was found"
+    return diagnosis.causes[0]
 
 
 def of_rank(rank: int, text: str) -> list[str]:
@@ -63,22 +63,22 @@ def test_a_timeout_is_the_cause_where_nothing_else_is_known() -> None:
 
 def test_what_ran_out_of_memory_comes_before_the_timeouts_of_the_others() -> None:
     text = "\n".join([TIMEOUT.format(0), TIMEOUT.format(1), *of_rank(3, TRACE.format(OOM))])
-    found = cause(text)
-    assert (found.name, found.rank) == ("cuda-oom", 3)
+    finding = cause(text)
+    assert (finding.name, finding.rank) == ("cuda-oom", 3)
 
 
 def test_an_exception_that_nothing_knows_is_the_users_own_with_his_frame() -> None:
-    found = cause(TRACE.format("ValueError: bad batch 17"))
-    assert (found.name, found.number) == ("user-code-exception", 8)
-    assert found.frame is not None
-    assert (found.frame.file, found.frame.line, found.frame.function, found.frame.code) == (
+    finding = cause(TRACE.format("ValueError: bad batch 17"))
+    assert (finding.name, finding.number) == ("user-code-exception", 8)
+    assert finding.frame is not None
+    assert (finding.frame.file, finding.frame.line, finding.frame.function, finding.frame.code) == (
         "/home/me/train.py", 17, "step", "loss = model(batch)",
     )  # fmt: skip
 
 
 def test_an_exception_need_not_be_called_an_error() -> None:
-    found = cause(TRACE.format("zipfile.BadZipFile: File is not a zip file"))
-    assert found.line == "zipfile.BadZipFile: File is not a zip file"
+    finding = cause(TRACE.format("zipfile.BadZipFile: File is not a zip file"))
+    assert finding.line == "zipfile.BadZipFile: File is not a zip file"
 
 
 def test_a_traceback_that_is_cut_off_is_a_failure() -> None:
@@ -98,8 +98,8 @@ def test_what_a_worker_raised_is_told_not_that_it_was_raised_again() -> None:
     inner = TRACE.format("ValueError: sample 20 is empty").replace(
         "Traceback", "Original Traceback"
     )
-    found = cause(f"{TRACE.format(again)}\n{inner}\n")
-    assert found.line == "ValueError: sample 20 is empty"
+    finding = cause(f"{TRACE.format(again)}\n{inner}\n")
+    assert finding.line == "ValueError: sample 20 is empty"
 
 
 def test_an_import_that_a_program_did_without_is_not_the_cause() -> None:
@@ -121,17 +121,19 @@ def test_the_named_cause_of_a_chain_is_the_cause() -> None:
 
 
 def test_nothing_is_found_in_a_log_without_a_failure() -> None:
-    found = told("\n".join([*(BAR.format(step) for step in range(9)), "Training complete"]))
-    assert (found.causes, found.failed) == ([], False)
+    diagnosis = diagnose_texts(
+        "\n".join([*(BAR.format(step) for step in range(9)), "Training complete"])
+    )
+    assert (diagnosis.causes, diagnosis.failed) == ([], False)
 
 
 # -- alarms that were none -------------------------------------------------------------------------
 
 
 def test_an_alarm_after_which_the_job_went_on_is_no_failure() -> None:
-    found = told(f"{BAR.format(3)}\n{OOM}\n{BAR.format(4)}\n{BAR.format(5)}\n")
-    assert not found.failed
-    assert [one.name for one in found.false_alarms] == ["cuda-oom"]
+    diagnosis = diagnose_texts(f"{BAR.format(3)}\n{OOM}\n{BAR.format(4)}\n{BAR.format(5)}\n")
+    assert not diagnosis.failed
+    assert [one.name for one in diagnosis.false_alarms] == ["cuda-oom"]
 
 
 def test_a_bar_that_is_drawn_once_more_at_the_end_is_no_progress() -> None:
@@ -144,9 +146,11 @@ def test_progress_of_another_rank_does_not_excuse_a_rank() -> None:
 
 
 def test_a_mere_warning_is_told_and_is_no_failure() -> None:
-    found = told("huggingface/tokenizers: The current process just got forked, after parallelism\n")
-    assert [one.role for one in found.causes] == ["warning"]
-    assert not found.failed
+    diagnosis = diagnose_texts(
+        "huggingface/tokenizers: The current process just got forked, after parallelism\n"
+    )
+    assert [one.role for one in diagnosis.causes] == ["warning"]
+    assert not diagnosis.failed
 
 
 def test_an_alarm_far_behind_is_not_the_cause_of_an_exception_at_the_end() -> None:
@@ -173,10 +177,10 @@ def test_tracebacks_of_ranks_that_wrote_at_once_are_read_apart(seed: int) -> Non
     while any(queues):
         queue = chance.choice([one for one in queues if one])
         lines.append(queue.pop(0))
-    found = cause("\n".join(lines))
-    assert (found.rank, found.line) == (3, "[rank3]: ValueError: bad batch 17")
-    assert found.frame is not None
-    assert found.frame.line == 17
+    finding = cause("\n".join(lines))
+    assert (finding.rank, finding.line) == (3, "[rank3]: ValueError: bad batch 17")
+    assert finding.frame is not None
+    assert finding.frame.line == 17
 
 
 @pytest.mark.parametrize(
@@ -185,8 +189,8 @@ def test_tracebacks_of_ranks_that_wrote_at_once_are_read_apart(seed: int) -> Non
 )
 def test_prefixes_tell_the_rank(prefix: str) -> None:
     lines = TRACE.format("ValueError: bad batch 17").split("\n")
-    found = cause("\n".join(prefix + line for line in lines))
-    assert (found.rank, found.name) == (3, "user-code-exception")
+    finding = cause("\n".join(prefix + line for line in lines))
+    assert (finding.rank, finding.name) == (3, "user-code-exception")
 
 
 def test_a_rank_that_fell_silent_with_an_exception_comes_before_those_that_waited() -> None:
@@ -197,8 +201,8 @@ def test_a_rank_that_fell_silent_with_an_exception_comes_before_those_that_waite
             TIMEOUT.format(2),
         ]
     )
-    found = cause(text)
-    assert (found.name, found.rank) == ("user-code-exception", 0)
+    finding = cause(text)
+    assert (finding.name, finding.rank) == ("user-code-exception", 0)
 
 
 def test_a_rank_that_went_on_after_an_exception_is_not_who_the_others_waited_for() -> None:
@@ -214,16 +218,16 @@ def test_what_another_rank_has_quoted_is_of_the_rank_that_raised_it() -> None:
     quoted = TRACE.format("OSError: [Errno 122] Disk quota exceeded").replace(
         "last):", "last): (RANK 2)"
     )
-    found = cause("\n".join(of_rank(0, f"{text}\n{quoted}")))
-    assert (found.name, found.rank) == ("disk-full", 2)
+    finding = cause("\n".join(of_rank(0, f"{text}\n{quoted}")))
+    assert (finding.name, finding.rank) == ("disk-full", 2)
 
 
 # -- several logs ----------------------------------------------------------------------------------
 
 
 def test_the_cause_is_looked_for_in_all_logs() -> None:
-    found = cause(f"{TIMEOUT.format(0)}\n", f"{TIMEOUT.format(1)}\n", TRACE.format(OOM))
-    assert (found.name, found.rank, found.path) == ("cuda-oom", 2, "rank-2.log")
+    finding = cause(f"{TIMEOUT.format(0)}\n", f"{TIMEOUT.format(1)}\n", TRACE.format(OOM))
+    assert (finding.name, finding.rank, finding.path) == ("cuda-oom", 2, "rank-2.log")
 
 
 def test_of_equal_causes_the_earliest_by_the_clock_counts() -> None:
@@ -244,15 +248,15 @@ def test_a_log_of_consequences_alone_is_not_sure() -> None:
 
 
 def test_another_cause_that_explains_it_as_well_is_told() -> None:
-    found = told(f"{OOM}\nOSError: [Errno 28] No space left on device\n")
-    assert [one.name for one in found.causes] == ["cuda-oom", "disk-full"]
-    assert found.causes[0].confidence != HIGH
+    diagnosis = diagnose_texts(f"{OOM}\nOSError: [Errno 28] No space left on device\n")
+    assert [one.name for one in diagnosis.causes] == ["cuda-oom", "disk-full"]
+    assert diagnosis.causes[0].confidence != HIGH
 
 
 def test_the_proof_holds_the_line_of_the_cause() -> None:
-    found = cause(f"{TRACE.format(OOM)}\n{TIMEOUT.format(1)}\n{LOST}\n")
-    assert 3 <= len(found.evidence) <= 10
-    assert (found.path, found.number) in {(line.path, line.number) for line in found.evidence}
+    finding = cause(f"{TRACE.format(OOM)}\n{TIMEOUT.format(1)}\n{LOST}\n")
+    assert 3 <= len(finding.evidence) <= 10
+    assert (finding.path, finding.number) in {(line.path, line.number) for line in finding.evidence}
 
 
 def test_a_frame_is_the_users_own_behind_what_ray_carries() -> None:
@@ -284,14 +288,14 @@ def test_a_frame_is_the_users_own_in_what_a_library_raised_for_its_own_exception
 
 def test_the_proof_holds_no_alarm_after_which_the_job_went_on() -> None:
     went_on = ["OSError: [Errno 28] No space left on device", *map(BAR.format, range(3, 6))]
-    found = cause("\n".join([*went_on, TRACE.format(OOM), LOST]))
-    assert not any("No space" in line.text for line in found.evidence)
+    finding = cause("\n".join([*went_on, TRACE.format(OOM), LOST]))
+    assert not any("No space" in line.text for line in finding.evidence)
 
 
 def test_the_proof_holds_one_of_several_ranks_that_say_the_same() -> None:
     waited = [TIMEOUT.format(rank) for rank in range(4)]
-    found = cause("\n".join([TRACE.format(OOM), *waited, LOST]))
-    assert sum("Watchdog" in line.text for line in found.evidence) == 1
+    finding = cause("\n".join([TRACE.format(OOM), *waited, LOST]))
+    assert sum("Watchdog" in line.text for line in finding.evidence) == 1
 
 
 def test_the_proof_holds_the_rest_of_a_message() -> None:
@@ -300,8 +304,10 @@ def test_the_proof_holds_the_rest_of_a_message() -> None:
         "found character '\\t' that cannot start any token\n"
         '  in "fsdp.yaml", line 7, column 1\n\nbye'
     )
-    found = cause(text)
-    assert [line.text.strip() for line in found.evidence][-1] == 'in "fsdp.yaml", line 7, column 1'
+    finding = cause(text)
+    assert [line.text.strip() for line in finding.evidence][
+        -1
+    ] == 'in "fsdp.yaml", line 7, column 1'
 
 
 # -- real logs -------------------------------------------------------------------------------------

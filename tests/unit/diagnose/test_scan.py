@@ -61,15 +61,15 @@ def scanned(data: bytes, finder: LiteralFinder) -> tuple[list[Excerpt], Scan]:
 
 def evidence_lines(excerpts: list[Excerpt]) -> dict[int, bytes]:
     """Return the lines that excerpts hold, by their numbers; none may be there twice."""
-    found: dict[int, bytes] = {}
+    lines_by_number: dict[int, bytes] = {}
     for excerpt in excerpts:
         for index, line in enumerate(excerpt.text.removesuffix(b"\n").split(b"\n")):
-            assert excerpt.number + index not in found
-            found[excerpt.number + index] = line
-    return found
+            assert excerpt.number + index not in lines_by_number
+            lines_by_number[excerpt.number + index] = line
+    return lines_by_number
 
 
-def told(data: bytes) -> Diagnosis:
+def diagnose_text(data: bytes) -> Diagnosis:
     return diagnose([LogReader(LogSource("x"), io.BytesIO(data))])
 
 
@@ -97,13 +97,13 @@ def test_each_alarm_is_kept_with_its_number_and_the_lines_beside_it(
     size = data.draw(st.integers(1, 9000))
     text = b"\n".join(lines) + ending
     stream = ChunkStream(text[i : i + size] for i in range(0, len(text), size))
-    found = evidence_lines(Scan(LogReader(LogSource("x"), stream), finder).run())
+    lines_by_number = evidence_lines(Scan(LogReader(LogSource("x"), stream), finder).run())
     lines = text.removesuffix(b"\n").split(b"\n")  # what follows the last end is no line
     for place in matches:
         for near in range(max(0, place - 1), min(len(lines), place + 2)):
             if len(lines[near]) < 512 or near == place:
-                assert found[near + 1] == lines[near]
-    assert all(lines[number - 1] == line for number, line in found.items())
+                assert lines_by_number[near + 1] == lines[near]
+    assert all(lines[number - 1] == line for number, line in lines_by_number.items())
 
 
 @pytest.mark.usefixtures("small")
@@ -123,7 +123,7 @@ def test_the_finding_in_a_large_log_is_that_of_reading_it_whole(
         b"torch.OutOfMemoryError"
     )
     text = quiet(before) + (alarm if colour else ALARM) + b"\n" + quiet(after).replace(b"lr", b"_")
-    (cause,) = told(text.replace(b"\n", ends)).causes
+    (cause,) = diagnose_text(text.replace(b"\n", ends)).causes
     assert (cause.name, cause.number, cause.line) == ("cuda-oom", before + 1, ALARM.decode())
 
 
@@ -134,7 +134,7 @@ def test_a_log_beyond_the_size_that_is_read_whole_gives_the_same_number() -> Non
         3 * byte_streams.BLOCK_BYTES,
     ):
         lines = quiet(size // 36)
-        assert told(lines + ALARM + b"\n").causes[0].number == lines.count(b"\n") + 1
+        assert diagnose_text(lines + ALARM + b"\n").causes[0].number == lines.count(b"\n") + 1
 
 
 def test_the_traceback_above_an_exception_is_kept(finder: LiteralFinder) -> None:
@@ -142,10 +142,10 @@ def test_the_traceback_above_an_exception_is_kept(finder: LiteralFinder) -> None
         b'  File "/home/x/train.py", line %d, in f%d\n    f%d()\n' % (n, n, n) for n in range(900)
     )
     text = quiet(90_000) + b"Traceback (most recent call last):\n" + frames + b"ValueError: bad\n"
-    found = evidence_lines(scanned(text + quiet(90_000), finder)[0])
+    lines_by_number = evidence_lines(scanned(text + quiet(90_000), finder)[0])
     begin, end = 90_001, 90_001 + 1801
-    assert found[begin].startswith(b"Traceback")
-    assert found[end] == b"ValueError: bad"
+    assert lines_by_number[begin].startswith(b"Traceback")
+    assert lines_by_number[end] == b"ValueError: bad"
 
 
 def test_the_first_page_is_kept(finder: LiteralFinder) -> None:
@@ -162,12 +162,12 @@ def test_progress_at_the_end_of_a_large_log_is_seen(finder: LiteralFinder) -> No
 
 
 def test_an_alarm_behind_a_bar_that_never_ends_its_line_is_found() -> None:
-    cause = told(BARS + b"\n" + ALARM + b"\n").causes[0]
+    cause = diagnose_text(BARS + b"\n" + ALARM + b"\n").causes[0]
     assert (cause.name, cause.number) == ("cuda-oom", 2)
 
 
 def test_an_alarm_that_runs_into_a_bar_is_found() -> None:
-    assert told(BARS + b"\r" + ALARM + b"\n").causes[0].number == 1
+    assert diagnose_text(BARS + b"\r" + ALARM + b"\n").causes[0].number == 1
 
 
 def test_an_alarm_behind_a_line_of_many_mib_is_found_in_little_memory() -> None:
@@ -180,41 +180,41 @@ def test_an_alarm_behind_a_line_of_many_mib_is_found_in_little_memory() -> None:
 @pytest.mark.parametrize("count", [5, 100_000])
 def test_a_code_that_is_never_closed_takes_no_line_with_it(count: int) -> None:
     text = b"\x1b]0;title\n" + quiet(count) + ALARM + b"\n\x07"
-    assert told(text).causes[0].number == count + 2
+    assert diagnose_text(text).causes[0].number == count + 2
 
 
 @pytest.mark.parametrize("hole", [b"\0" * 5000, b"\0" * (3 << 20)])
 def test_a_hole_within_a_log_changes_no_number(hole: bytes) -> None:
     lines = quiet(60_000)
     text = lines + hole + lines + ALARM + b"\n" + hole
-    assert told(text).causes[0].number == 120_001
+    assert diagnose_text(text).causes[0].number == 120_001
 
 
 def test_other_encodings_beside_an_alarm_change_nothing() -> None:
     text = "größe\n".encode("latin-1") * 500_000 + "模型 ".encode() + ALARM + b"\n"
-    assert told(text).causes[0].number == 500_001
+    assert diagnose_text(text).causes[0].number == 500_001
 
 
 def test_utf_16_gives_the_numbers_of_its_lines() -> None:
     text = (quiet(40_000) + ALARM + b"\n").decode()
-    assert told(text.encode("utf-16")).causes[0].number == 40_001
+    assert diagnose_text(text.encode("utf-16")).causes[0].number == 40_001
 
 
 # -- too many alarms -------------------------------------------------------------------------------
 
 
-def kept(excerpts: list[Excerpt]) -> int:
+def total_bytes(excerpts: list[Excerpt]) -> int:
     return sum(len(excerpt.text) for excerpt in excerpts)
 
 
 def test_of_alarms_on_all_lines_the_first_and_the_last_are_kept(finder: LiteralFinder) -> None:
     count = (32 << 20) // len(NOISE)
     excerpts, _ = scanned((NOISE + b"\n") * count, finder)
-    found = evidence_lines(excerpts)
-    assert (min(found), max(found)) == (1, count)
-    assert kept(excerpts) < scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + (
-        1 << 20
-    )
+    lines_by_number = evidence_lines(excerpts)
+    assert (min(lines_by_number), max(lines_by_number)) == (1, count)
+    assert total_bytes(
+        excerpts
+    ) < scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + (1 << 20)
 
 
 @pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
@@ -231,7 +231,7 @@ def test_many_kinds_of_alarms_stay_in_little_memory(finder: LiteralFinder) -> No
     rng = random.Random(1)  # noqa: S311 - the same lines each time
     texts = [text.encode() for text in finder.texts]
     text = b"\n".join(b"%s %d" % (rng.choice(texts).strip(), n) for n in range(300_000))
-    assert kept(
+    assert total_bytes(
         scanned(text, finder)[0]
     ) < scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + (1 << 20)
 
@@ -249,14 +249,16 @@ def test_a_log_full_of_alarms_is_searched_as_exactly_as_any(
     for at in range(0, len(lines), 10_000):
         data = b"\n".join(lines[at : at + 10_000]) + b"\n"
         ends = [end.start() for end in re.finditer(b"\n", data)]
-        found = {(number, bisect_left(ends, begin)) for number, begin, _ in finder.matches(data)}
-        told = set()
+        expected_pairs = {
+            (number, bisect_left(ends, begin)) for number, begin, _ in finder.matches(data)
+        }
+        pairs = set()
         for hits in search.hits(data):
             for index, end in enumerate(hits.ends):
                 place = bisect_left(ends, end - 1)
-                told |= {(number, place) for number in hits.within(index, index + 1)}
-        assert told >= found
-        assert {place for _, place in told} == {place for _, place in found}
+                pairs |= {(number, place) for number in hits.within(index, index + 1)}
+        assert pairs >= expected_pairs
+        assert {place for _, place in pairs} == {place for _, place in expected_pairs}
 
 
 def test_lines_of_a_mib_each_with_an_alarm_are_kept_without_their_middle(
@@ -265,13 +267,13 @@ def test_lines_of_a_mib_each_with_an_alarm_are_kept_without_their_middle(
     line = NOISE + b" " + b"x" * 900_000 + b"\n"
     excerpts, _ = scanned(line * 40, finder)
     assert sorted(evidence_lines(excerpts)) == list(range(1, 41))
-    assert kept(excerpts) < 40 * (scan.MAX_LINE_BYTES + 10)
+    assert total_bytes(excerpts) < 40 * (scan.MAX_LINE_BYTES + 10)
 
 
 def test_of_very_many_logs_only_the_first_are_read_whole() -> None:
     lines = quiet(30_000)
     fresh = LiteralFinder(table.load())
-    sizes = [kept(scanned(lines, fresh)[0]) for _ in range(40)]
+    sizes = [total_bytes(scanned(lines, fresh)[0]) for _ in range(40)]
     assert sizes[0] == len(lines)
     assert sizes[-1] < 3 * scan.PAGE_BYTES
 
@@ -290,8 +292,8 @@ def test_an_interrupt_keeps_what_came_so_far(finder: LiteralFinder, count: int) 
     one = Scan(LogReader(LogSource("-"), ChunkStream(interrupted(text))), finder)
     assert evidence_lines(one.run())[count + 1] == ALARM
     assert one.reader.is_interrupted
-    said = f"standard input: interrupted; read up to line {count + 1:,}"
-    assert said in one.reader.notes
+    note = f"standard input: interrupted; read up to line {count + 1:,}"
+    assert note in one.reader.notes
 
 
 # -- literals --------------------------------------------------------------------------------------
@@ -299,11 +301,11 @@ def test_an_interrupt_keeps_what_came_so_far(finder: LiteralFinder, count: int) 
 
 def test_literals_within_others_are_found(finder: LiteralFinder) -> None:
     lines = [line.decode() for line in (ALARM, b"fine", OTHER)]
-    found = set(finder(lines))
-    assert {index for index, _ in found} == {0, 2}
+    pairs = set(finder(lines))
+    assert {index for index, _ in pairs} == {0, 2}
     for index, line in enumerate(lines):
         expected = {(index, text) for text in finder.signature_literals if text in line}
-        assert {pair for pair in found if pair[0] == index} == expected
+        assert {pair for pair in pairs if pair[0] == index} == expected
 
 
 def test_the_fast_and_the_small_search_agree(finder: LiteralFinder) -> None:

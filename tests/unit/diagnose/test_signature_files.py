@@ -85,8 +85,8 @@ def test_re2_takes_every_pattern() -> None:
 
 def test_no_literal_stands_in_the_lines_of_a_healthy_run() -> None:
     with open(PROGRESS / "lines.jsonl", encoding="utf-8") as file:
-        found = [json.loads(line) for line in file]
-    lines = [line for one in found if one["expected"].get("step") for line in one["lines"]]
+        records = [json.loads(line) for line in file]
+    lines = [line for one in records if one["expected"].get("step") for line in one["lines"]]
     shown = "\n".join(line for line in lines if "nan" not in line.lower())
     assert [text for text in table.load().by_literal if text in shown] == []
 
@@ -129,7 +129,7 @@ def test_the_rarest_literals_of_a_pattern_are_found(pattern: str, texts: tuple[s
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"class": "no-such"}, "is not one of"),
         ({"role": "boss"}, "is not one of"),
@@ -140,8 +140,8 @@ def test_the_rarest_literals_of_a_pattern_are_found(pattern: str, texts: tuple[s
         ({"cause": 3}, "cause must be a text"),
     ],
 )
-def test_a_wrong_record_says_what_is_wrong(change: dict[str, object], said: str) -> None:
-    with pytest.raises(signature_files.SignatureError, match=said):
+def test_a_wrong_record_says_what_is_wrong(change: dict[str, object], message: str) -> None:
+    with pytest.raises(signature_files.SignatureError, match=message):
         signature_files.parse_record({**RECORD, **change}, "mine.yaml")
 
 

@@ -81,8 +81,8 @@ def test_safelaunchignore_beats_gitignore_in_both_directions(tmp_path: Path) -> 
 def test_exclude_beats_ignore_files_and_include_beats_all(tmp_path: Path) -> None:
     make(tmp_path, "a.bin", "b.bin", "c.txt")
     ignore(tmp_path, "!a.bin\n")
-    found = sent(tmp_path, include=("b.bin",), exclude=("*.bin", "c.txt"))
-    assert found == {".gitignore", "b.bin"}
+    paths = sent(tmp_path, include=("b.bin",), exclude=("*.bin", "c.txt"))
+    assert paths == {".gitignore", "b.bin"}
 
 
 def test_include_reaches_into_a_skipped_folder_by_its_path(tmp_path: Path) -> None:
@@ -215,5 +215,5 @@ def test_rules_agree_with_git(tmp_path: Path) -> None:
 def test_include_reaches_into_folders_that_are_left_out(tmp_path: Path) -> None:
     make(tmp_path, "outputs/run1/best.pt", "outputs/run1/last.pt", "outputs/run2/best.pt", "a.py")
     ignore(tmp_path, "outputs/\n")
-    found = sent(tmp_path, include=("outputs/run1/best.pt",))
-    assert found == {".gitignore", "a.py", "outputs/run1/best.pt"}
+    paths = sent(tmp_path, include=("outputs/run1/best.pt",))
+    assert paths == {".gitignore", "a.py", "outputs/run1/best.pt"}

@@ -48,19 +48,19 @@ def item(path: Path, name: str | None = None) -> Entry:
 def test_scripts_arrive_with_lf(tmp_path: Path, name: str, text: bytes, arrives: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(text)
-    found = item(path)
-    file_hashes.hash_item(found, lambda _: None)
-    assert file_hashes.read(found).data == arrives
-    assert found.size == len(arrives)
-    assert found.hash == hashlib.sha256(arrives).hexdigest()
+    entry_ = item(path)
+    file_hashes.hash_item(entry_, lambda _: None)
+    assert file_hashes.read(entry_).data == arrives
+    assert entry_.size == len(arrives)
+    assert entry_.hash == hashlib.sha256(arrives).hexdigest()
 
 
 def test_what_is_pushed_arrives_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_bytes(b"ls\r\n")
-    found = item(path)
-    found.verbatim = True
-    assert file_hashes.read(found).data == b"ls\r\n"
+    entry_ = item(path)
+    entry_.verbatim = True
+    assert file_hashes.read(entry_).data == b"ls\r\n"
 
 
 def old(path: Path) -> None:
@@ -76,12 +76,12 @@ def test_the_cache_knows_unchanged_files_only(tmp_path: Path) -> None:
         (project / name).write_text(name)
         old(project / name)
     first = scan(Rules(str(project))).files
-    known = file_hashes.HashCache(cache, str(project))
-    known._started_ns += 10**10  # as if that were later: the ctime cannot be set back
-    assert not known.fill_hashes(first)
-    for found in first:
-        file_hashes.hash_item(found, lambda _: None)
-    known.save(first)
+    hashes = file_hashes.HashCache(cache, str(project))
+    hashes._started_ns += 10**10  # as if that were later: the ctime cannot be set back
+    assert not hashes.fill_hashes(first)
+    for entry_ in first:
+        file_hashes.hash_item(entry_, lambda _: None)
+    hashes.save(first)
     again = scan(Rules(str(project))).files
     assert file_hashes.HashCache(cache, str(project)).fill_hashes(again)
     assert [i.hash for i in again] == [i.hash for i in first]
@@ -94,20 +94,20 @@ def test_the_cache_knows_unchanged_files_only(tmp_path: Path) -> None:
 def test_the_cache_does_not_trust_a_file_that_was_just_written(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("1")
-    known = file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path))
-    found = item(path)
-    file_hashes.hash_item(found, lambda _: None)
-    known._started_ns = found.key[1] + 1
-    known.save([found])
+    hashes = file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path))
+    entry_ = item(path)
+    file_hashes.hash_item(entry_, lambda _: None)
+    hashes._started_ns = entry_.key[1] + 1
+    hashes.save([entry_])
     assert not file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path)).fill_hashes(
         [item(path)]
     )
 
 
 def test_a_broken_cache_counts_as_none(tmp_path: Path) -> None:
-    known = file_hashes.HashCache(str(tmp_path), "/p")
+    hashes = file_hashes.HashCache(str(tmp_path), "/p")
     for text in ("", "{", "[]", '{"version": 1, "files": 3}'):
-        (tmp_path / os.path.basename(str(known._path))).write_text(text)
+        (tmp_path / os.path.basename(str(hashes._path))).write_text(text)
         assert file_hashes.HashCache(str(tmp_path), "/p")._hashes == {}
 
 
@@ -120,8 +120,8 @@ def test_blocks_survive_any_cutting_into_pieces() -> None:
     stream = b"".join(blocks.pack({"f": rows}, contents, level) for level in (0, 1))
     for step in (1, 7, len(stream)):
         pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
-        found = [(head, bytes(data)) for head, data in blocks.unpack(pieces)]
-        assert found == [({"f": rows}, b"".join(contents))] * 2
+        unpacked = [(head, bytes(data)) for head, data in blocks.unpack(pieces)]
+        assert unpacked == [({"f": rows}, b"".join(contents))] * 2
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,13 @@ def test_the_record_passes_over_a_garbled_line(tmp_path: Path) -> None:
 
 
 def test_a_record_that_has_grown_long_is_written_anew(tmp_path: Path) -> None:
-    known = record(tmp_path)
+    sync_record = record(tmp_path)
     for number in range(3000):
-        known.put("a", entry(str(number)))
+        sync_record.put("a", entry(str(number)))
         if number % 100 == 0:
-            known.flush()
-    known.mark("d", frozenset({"x"}))
-    known.flush()
+            sync_record.flush()
+    sync_record.mark("d", frozenset({"x"}))
+    sync_record.flush()
     assert len((tmp_path / "m.jsonl").read_bytes().splitlines()) < 1200
     again = record(tmp_path)
     assert (again.entries["a"].content, again.digest) == ("2999", "d")
@@ -243,19 +243,19 @@ def test_a_second_writer_is_told_and_can_take_over(tmp_path: Path) -> None:
 
 
 def tree(*names: str) -> Tree:
-    found = Tree("/here")
+    result = Tree("/here")
     for name in names:
         kind = "d" if name.endswith("/") else "f"
         path = name.rstrip("/")
-        found.items[path] = Entry(path, path, kind, os.stat(__file__))
-        found.items[path].hash = "h" if kind == "f" else ""
-        found.items[path].mode = 0o644
-    return found
+        result.items[path] = Entry(path, path, kind, os.stat(__file__))
+        result.items[path].hash = "h" if kind == "f" else ""
+        result.items[path].mode = 0o644
+    return result
 
 
 def plan(here: Tree, *rows: RemoteEntry, force: bool = False, recorded: bool = True) -> Any:
-    known = [row.path for row in rows] if recorded else []
-    return compare(here, {row.path: row for row in rows}, known, force=force)
+    recorded_paths = [row.path for row in rows] if recorded else []
+    return compare(here, {row.path: row for row in rows}, recorded_paths, force=force)
 
 
 def test_what_is_gone_on_both_sides_is_not_gone_from_the_host_alone() -> None:
@@ -267,14 +267,14 @@ def test_what_is_gone_on_both_sides_is_not_gone_from_the_host_alone() -> None:
 
 
 def test_new_changed_and_lost_files_are_sent() -> None:
-    found = plan(
+    changes = plan(
         tree("new", "changed", "same", "lost"),
         RemoteEntry("changed", "f", 0o644, "old", 1, ""),
         RemoteEntry("same", "f", 0o644, "h", 1, ""),
         RemoteEntry("lost", "f", 0o644, "h", 1, "g"),
     )
-    assert [i.path for i in found.files] == ["new", "changed", "lost"]
-    assert found.conflicts == []
+    assert [i.path for i in changes.files] == ["new", "changed", "lost"]
+    assert changes.conflicts == []
 
 
 def test_a_file_changed_there_is_a_conflict_unless_it_is_the_same_or_forced() -> None:
@@ -289,16 +289,16 @@ def test_a_file_changed_there_is_a_conflict_unless_it_is_the_same_or_forced() ->
 
 def test_what_no_sync_put_there_is_adopted_or_a_conflict() -> None:
     other, same = RemoteEntry("a", "f", 0o644, "x", 1, ""), RemoteEntry("a", "f", 0o644, "h", 1, "")
-    found = plan(tree("a"), other, recorded=False)
-    assert found.conflicts == [("a", "exists on the host and was not created by a sync")]
+    changes = plan(tree("a"), other, recorded=False)
+    assert changes.conflicts == [("a", "exists on the host and was not created by a sync")]
     assert [i.path for i in plan(tree("a"), same, recorded=False).adopted] == ["a"]
 
 
 def test_a_folder_that_is_a_link_there_keeps_everything_below_from_being_sent() -> None:
     rows = (RemoteEntry("d", "d", 0o755, "", 0, "c"), RemoteEntry("d/a", "f", 0o644, "h", 1, "b"))
-    found = plan(tree("d/", "d/a"), *rows)
-    assert [path for path, _ in found.conflicts] == ["d", "d/a"]
-    assert found.files == []
+    changes = plan(tree("d/", "d/a"), *rows)
+    assert [path for path, _ in changes.conflicts] == ["d", "d/a"]
+    assert changes.files == []
     forced = plan(tree("d/", "d/a"), *rows, force=True)
     assert ([i.path for i in forced.folders], [i.path for i in forced.files]) == (["d"], ["d/a"])
 

@@ -58,10 +58,10 @@ def side(name: str = "a", **changes: Any) -> RunSnapshot:
 def changed(
     one: RunSnapshot, other: RunSnapshot
 ) -> dict[str, list[tuple[str, str | None, str | None]]]:
-    found: list[Group] = compare(one, other)
+    groups: list[Group] = compare(one, other)
     return {
         group.name: [(c.what, c.was, c.now) for c in group.changes]
-        for group in found
+        for group in groups
         if group.changes
     }
 
@@ -94,14 +94,14 @@ def test_a_variable_is_shown_with_its_origins() -> None:
 def test_other_values_come_before_other_origins() -> None:
     was = {"A": {"value": "1", "origin": "x"}, "B": {"value": "1", "origin": "x"}}
     now = {"A": {"value": "1", "origin": "y"}, "B": {"value": "2", "origin": "x"}}
-    found = changed(side(node={"env": was}), side(node={"env": now}))
-    assert [name for name, *_ in found["variables"]] == ["B", "A"]
+    changes = changed(side(node={"env": was}), side(node={"env": now}))
+    assert [name for name, *_ in changes["variables"]] == ["B", "A"]
 
 
 def test_a_secret_that_differs_is_said_to_and_not_shown() -> None:
     envs = [{"MY_PASSWORD": {"value": f"hunter{n}", "origin": "x"}} for n in (1, 2)]
-    found = changed(side(node={"env": envs[0]}), side(node={"env": envs[1]}))
-    assert found == {"variables": [("MY_PASSWORD", "<secret-1> (x)", "<secret-2> (x)")]}
+    changes = changed(side(node={"env": envs[0]}), side(node={"env": envs[1]}))
+    assert changes == {"variables": [("MY_PASSWORD", "<secret-1> (x)", "<secret-2> (x)")]}
 
 
 def test_a_secret_among_the_words_is_not_shown() -> None:
@@ -117,8 +117,8 @@ def test_code_is_its_commit_and_its_changed_files() -> None:
 
 
 def test_versions_differ_by_package() -> None:
-    found = changed(side(), side(record={"packages": {"torch": "2.7.0", "trl": "0.9"}}))
-    assert found == {"versions": [("torch", "2.6.0", "2.7.0"), ("trl", None, "0.9")]}
+    changes = changed(side(), side(record={"packages": {"torch": "2.7.0", "trl": "0.9"}}))
+    assert changes == {"versions": [("torch", "2.6.0", "2.7.0"), ("trl", None, "0.9")]}
 
 
 def test_the_outcome_comes_with_what_failed() -> None:
@@ -134,20 +134,22 @@ def test_the_outcome_comes_with_what_failed() -> None:
 
 
 def test_topology_and_launcher_are_compared() -> None:
-    found = changed(side(), side(plan={"launcher": "accelerate"}, run={"world_size": 4}))
-    assert found == {"topology": [("launcher", "torchrun", "accelerate"), ("world size", "2", "4")]}
+    changes = changed(side(), side(plan={"launcher": "accelerate"}, run={"world_size": 4}))
+    assert changes == {
+        "topology": [("launcher", "torchrun", "accelerate"), ("world size", "2", "4")]
+    }
 
 
 def test_lines_of_a_config_file_are_compared() -> None:
-    found = changed(side(), side(node={"files": {"accelerate.yaml": "a: 1\nb: 3\n"}}))
-    assert found == {"command": [("accelerate.yaml", "b: 2", "b: 3")]}
+    changes = changed(side(), side(node={"files": {"accelerate.yaml": "a: 1\nb: 3\n"}}))
+    assert changes == {"command": [("accelerate.yaml", "b: 2", "b: 3")]}
 
 
 def test_another_machine_is_told_with_what_is_known_of_both() -> None:
     facts = {"gpus": {"driver": "550.1", "cards": []}, "system": {"kernel": "6.1"}}
     other = {"gpus": {"driver": "560.2", "cards": []}}
-    found = changed(side(facts=facts), side(run={"hostname": "h2"}, facts=other))
-    assert found == {"host": [("machine", "h1", "h2"), ("driver", "550.1", "560.2")]}
+    changes = changed(side(facts=facts), side(run={"hostname": "h2"}, facts=other))
+    assert changes == {"host": [("machine", "h1", "h2"), ("driver", "550.1", "560.2")]}
 
 
 def test_ids_times_and_processes_are_no_difference() -> None:

@@ -24,11 +24,11 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
 
 
 def redactor() -> Redactor:
-    found = Redactor()
-    found.add_value("secret", PLAN_SECRET)
-    found.add_value("user", USER)
-    found.add_value("host", HOST)
-    return found
+    redactor = Redactor()
+    redactor.add_value("secret", PLAN_SECRET)
+    redactor.add_value("user", USER)
+    redactor.add_value("host", HOST)
+    return redactor
 
 
 def redacted(text: str) -> str:
@@ -45,8 +45,8 @@ def test_at_least_thirty_kinds_are_planted() -> None:
 @pytest.mark.parametrize("kind", PLANTED)
 def test_nothing_is_left_of_what_was_planted(kind: str, wrapping: str) -> None:
     text, needles = PLANTED[kind]
-    told = redacted(WRAPPINGS[wrapping](text))
-    assert [needle for needle in needles if needle in told] == []
+    shown = redacted(WRAPPINGS[wrapping](text))
+    assert [needle for needle in needles if needle in shown] == []
 
 
 @pytest.mark.parametrize("kind", PLANTED)
@@ -70,8 +70,8 @@ def test_harmless_text_stays_among_what_is_not() -> None:
 
 def test_the_same_value_has_the_same_placeholder() -> None:
     one = Redactor()
-    told = one.text("10.0.0.5:1 to 10.0.0.6:2, then 10.0.0.5:3")
-    assert told == "<ip-1>:1 to <ip-2>:2, then <ip-1>:3"
+    shown = one.text("10.0.0.5:1 to 10.0.0.6:2, then 10.0.0.5:3")
+    assert shown == "<ip-1>:1 to <ip-2>:2, then <ip-1>:3"
 
 
 def test_a_host_and_its_full_name_have_the_same_placeholder() -> None:
@@ -112,10 +112,10 @@ def test_code_and_references_are_no_secrets(text: str) -> None:
 
 
 def test_keys_of_data_tell_what_a_value_is() -> None:
-    told = Redactor().data(
+    shown = Redactor().data(
         {"password": "a b", "hosts": ["n1"], "user": "erika", "args": ["--token", "x1y2z3a"]}
     )
-    assert told == {
+    assert shown == {
         "password": "<secret-1>",
         "hosts": ["<host-1>"],
         "user": "<user-1>",
@@ -124,8 +124,8 @@ def test_keys_of_data_tell_what_a_value_is() -> None:
 
 
 def test_secrets_alone_leave_names_readable() -> None:
-    told = Redactor().secrets("/home/erika/x, gpu-node-7, password=hunter22")
-    assert told == "/home/erika/x, gpu-node-7, password=<secret-1>"
+    shown = Redactor().secrets("/home/erika/x, gpu-node-7, password=hunter22")
+    assert shown == "/home/erika/x, gpu-node-7, password=<secret-1>"
 
 
 @pytest.mark.parametrize("secret", ["hunt", "hunter", "hunter2"])
@@ -172,18 +172,18 @@ def taken(data: bytes, head: int = 1000, tail: int = 3000) -> excerpt.LogExcerpt
         read.append(length)
         return data[begin : begin + length]
 
-    texts, told = excerpt.head_and_tail(part, len(data), head, tail)
+    texts, log = excerpt.head_and_tail(part, len(data), head, tail)
     assert sum(read) <= head + tail + 2 * excerpt.MARGIN_BYTES
     one = Redactor()
-    return excerpt.concat([one.text(text) for text in texts], told, head, tail)
+    return excerpt.concat([one.text(text) for text in texts], log, head, tail)
 
 
 def test_of_a_long_log_head_and_tail_are_kept_and_the_rest_is_counted() -> None:
     data = b"".join(b"step %d\n" % i for i in range(20_000))
-    told = taken(data)
-    assert told.text.startswith("step 0\n")
-    assert told.text.endswith("step 19999\n")
-    assert f"[left out here: {len(data) - 4000:,} bytes of {len(data):,}]" in told.text
+    shown = taken(data)
+    assert shown.text.startswith("step 0\n")
+    assert shown.text.endswith("step 19999\n")
+    assert f"[left out here: {len(data) - 4000:,} bytes of {len(data):,}]" in shown.text
 
 
 @pytest.mark.parametrize("shift", range(0, 60, 7))
@@ -194,20 +194,20 @@ def test_a_secret_at_a_cut_is_not_half_left(shift: int) -> None:
 
 
 def test_of_a_line_of_a_mebibyte_its_ends_are_kept() -> None:
-    told = taken(b"begin " + b"z" * (1 << 20) + b" end\nnext\n", 64 << 10, 192 << 10)
-    assert told.text.startswith("begin ")
-    assert told.text.endswith(" end\nnext\n")
-    assert len(told.text) < 40_000
+    shown = taken(b"begin " + b"z" * (1 << 20) + b" end\nnext\n", 64 << 10, 192 << 10)
+    assert shown.text.startswith("begin ")
+    assert shown.text.endswith(" end\nnext\n")
+    assert len(shown.text) < 40_000
 
 
 def test_colours_and_overwritten_bars_are_taken_away() -> None:
-    told = taken(b"\x1b[31mred\x1b[0m\n10%\r20%\r30%\nhf_\x1b[1m" + b"A1b2" * 8 + b"\n")
-    assert told.text == "red\n30%\n<secret-1>\n"
+    shown = taken(b"\x1b[31mred\x1b[0m\n10%\r20%\r30%\nhf_\x1b[1m" + b"A1b2" * 8 + b"\n")
+    assert shown.text == "red\n30%\n<secret-1>\n"
 
 
 def test_zeros_between_the_letters_hide_no_secret() -> None:
-    told = taken("hf_A1b2A1b2A1b2A1b2A1b2A1b2\n".encode("utf-16-le"))
-    assert "A1b2" not in told.text
+    shown = taken("hf_A1b2A1b2A1b2A1b2A1b2A1b2\n".encode("utf-16-le"))
+    assert "A1b2" not in shown.text
 
 
 def test_a_log_that_is_no_text_is_said_to_be_none() -> None:

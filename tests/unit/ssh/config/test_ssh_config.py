@@ -44,14 +44,14 @@ def real(config: Path, name: str) -> dict[str, Any]:
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = {key: [] for key in LISTS}
+    values: dict[str, Any] = {key: [] for key in LISTS}
     for line in done.stdout.splitlines():
         key, _, value = line.partition(" ")
         if key in LISTS:
-            found[key].append(value)
+            values[key].append(value)
         else:
-            found[key] = value
-    return found
+            values[key] = value
+    return values
 
 
 def ours(config: Path, name: str) -> dict[str, Any]:
@@ -61,12 +61,12 @@ def ours(config: Path, name: str) -> dict[str, Any]:
     host = name.rpartition("@")[2].partition(":")[0]
     user = name.rpartition("@")[0] or None
     options = ssh_config.effective_options(host, local, config=str(config), user=user)
-    said = {key: line.text for key in ("proxyjump", "proxycommand") if (line := options.line(key))}
-    said = {key: text.replace("ssh://", "") for key, text in said.items() if text != "none"}
+    texts = {key: line.text for key in ("proxyjump", "proxycommand") if (line := options.line(key))}
+    texts = {key: text.replace("ssh://", "") for key, text in texts.items() if text != "none"}
     if reached.agent != DEFAULT_AGENT:
-        said["identityagent"] = str(reached.agent)
+        texts["identityagent"] = str(reached.agent)
     if reached.host_key_alias is not None:
-        said["hostkeyalias"] = reached.host_key_alias
+        texts["hostkeyalias"] = reached.host_key_alias
     return {
         "hostname": reached.address,
         "port": str(reached.port),
@@ -79,7 +79,7 @@ def ours(config: Path, name: str) -> dict[str, Any]:
         "serveraliveinterval": shown(reached.alive_interval, "0"),
         "serveralivecountmax": shown(reached.alive_count, "3"),
         **{key: list(dict.fromkeys(line.word() for line in options.lines(key))) for key in LISTS},
-        **said,
+        **texts,
     }
 
 
@@ -153,7 +153,7 @@ TABLE = {
 def test_a_file_means_what_ssh_says_it_means(case: str, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(TABLE[case], encoding="utf-8", newline="")
-    assert {name: found for name in NAMES if (found := differences(config, name))} == {}
+    assert {name: keys for name in NAMES if (keys := differences(config, name))} == {}
 
 
 def generated(seed: int, folder: Path) -> Path:
@@ -199,8 +199,8 @@ def generated(seed: int, folder: Path) -> Path:
 @pytest.mark.parametrize("seed", range(48))
 def test_a_generated_file_means_what_ssh_says_it_means(seed: int, tmp_path: Path) -> None:
     config = generated(seed, tmp_path)
-    found = {name: found for name in NAMES[::2] if (found := differences(config, name))}
-    assert found == {}, config.read_text(encoding="utf-8")
+    wrong = {name: keys for name in NAMES[::2] if (keys := differences(config, name))}
+    assert wrong == {}, config.read_text(encoding="utf-8")
 
 
 @needs_ssh
@@ -256,17 +256,17 @@ def refused(local: LocalUser, text: str, name: str = "gpu1") -> ConfigError:
 
 
 def test_without_any_file_the_name_is_the_address(local: LocalUser) -> None:
-    found = resolve_target("gpu1.lan", None, local)
-    assert (found.address, found.port, found.user) == ("gpu1.lan", 22, "me")
-    assert found.identities[0] == f"{local.home}/.ssh/id_ed25519"
-    assert not found.identities_configured
-    assert found.known_hosts[0] == f"{local.home}/.ssh/known_hosts"
-    assert found.agent == DEFAULT_AGENT
+    target = resolve_target("gpu1.lan", None, local)
+    assert (target.address, target.port, target.user) == ("gpu1.lan", 22, "me")
+    assert target.identities[0] == f"{local.home}/.ssh/id_ed25519"
+    assert not target.identities_configured
+    assert target.known_hosts[0] == f"{local.home}/.ssh/known_hosts"
+    assert target.agent == DEFAULT_AGENT
 
 
 def test_user_and_port_of_the_name_go_before_the_files(local: LocalUser) -> None:
-    found = reach(local, "Host gpu1\n  User bob\n  Port 9\n", "me@gpu1:2222")
-    assert (found.address, found.user, found.port) == ("gpu1", "me", 2222)
+    target = reach(local, "Host gpu1\n  User bob\n  Port 9\n", "me@gpu1:2222")
+    assert (target.address, target.user, target.port) == ("gpu1", "me", 2222)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ def test_user_and_port_of_the_name_go_before_the_files(local: LocalUser) -> None
 def test_an_address_may_be_of_any_kind(
     name: str, address: str, port: int, local: LocalUser
 ) -> None:
-    found = reach(local, "", name)
-    assert (found.address, found.port) == (address, port)
+    target = reach(local, "", name)
+    assert (target.address, target.port) == (address, port)
 
 
 @pytest.mark.parametrize(
@@ -312,16 +312,16 @@ def test_the_users_file_goes_before_the_systems(local: LocalUser, tmp_path: Path
         def system_folder(self) -> str:
             return str(tmp_path / "ssh")
 
-    found = resolve_target("gpu1", None, Elsewhere(*local))
-    assert (found.port, found.user, found.alive_interval) == (4, "all", 9)
+    target = resolve_target("gpu1", None, Elsewhere(*local))
+    assert (target.port, target.user, target.alive_interval) == (4, "all", 9)
 
 
 def test_a_relative_include_starts_in_the_folder_of_ssh(local: LocalUser, tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "conf.d").mkdir()
     (tmp_path / ".ssh" / "conf.d" / "b").write_text("Port 2\nUser b\n", encoding="utf-8")
     (tmp_path / ".ssh" / "conf.d" / "a").write_text("Port 1\n", encoding="utf-8")
-    found = reach(local, "Include conf.d/* ~/.ssh/none\n")
-    assert (found.port, found.user) == (1, "b")
+    target = reach(local, "Include conf.d/* ~/.ssh/none\n")
+    assert (target.port, target.user) == (1, "b")
 
 
 def test_an_include_in_a_block_applies_with_it_and_does_not_end_it(
@@ -359,9 +359,9 @@ def test_a_pipe_is_not_waited_for(local: LocalUser, tmp_path: Path) -> None:
 
 def test_no_command_of_a_match_is_run(local: LocalUser, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    found = reach(local, f'Match host gpu1 exec "touch {mark}"\n  User x\nMatch all\n  Port 6\n')
-    assert (found.user, found.port) == ("me", 6)
-    assert found.notes == ("~/config:1: `Match exec` is not evaluated, its lines are ignored",)
+    target = reach(local, f'Match host gpu1 exec "touch {mark}"\n  User x\nMatch all\n  Port 6\n')
+    assert (target.user, target.port) == ("me", 6)
+    assert target.notes == ("~/config:1: `Match exec` is not evaluated, its lines are ignored",)
     assert not mark.exists()
 
 
@@ -418,8 +418,8 @@ def test_unknown_keywords_are_left_to_ssh(local: LocalUser) -> None:
 # -- hops ------------------------------------------------------------------------------------------
 
 
-def steps(found: Target) -> list[str]:
-    return [f"{hop.user}@{hop.address}:{hop.port}" for hop in (*found.jumps, found)]
+def steps(target: Target) -> list[str]:
+    return [f"{hop.user}@{hop.address}:{hop.port}" for hop in (*target.jumps, target)]
 
 
 def test_each_hop_is_looked_up_like_a_host(local: LocalUser) -> None:
@@ -433,10 +433,10 @@ Host inner
   User in
   Port 23
 """
-    found = reach(local, text)
-    assert steps(found) == ["bob@door.example.com:2200", "in@inner:23", "me@gpu1:22"]
-    assert found.jumps[0].identities == (f"{local.home}/.ssh/door",)
-    assert [hop.jumps for hop in found.jumps] == [(), ()]
+    target = reach(local, text)
+    assert steps(target) == ["bob@door.example.com:2200", "in@inner:23", "me@gpu1:22"]
+    assert target.jumps[0].identities == (f"{local.home}/.ssh/door",)
+    assert [hop.jumps for hop in target.jumps] == [(), ()]
 
 
 def test_the_first_hop_may_have_a_way_of_its_own(local: LocalUser) -> None:
@@ -450,15 +450,15 @@ Host c
 Host a
   ProxyCommand corkscrew proxy 8080 %h %p
 """
-    found = reach(local, text)
-    assert steps(found) == ["me@a:22", "me@b:22", "me@c:22", "me@gpu1:22"]
-    assert found.jumps[0].proxy_command == "corkscrew proxy 8080 a 22"
-    assert found.proxy_command is None
+    target = reach(local, text)
+    assert steps(target) == ["me@a:22", "me@b:22", "me@c:22", "me@gpu1:22"]
+    assert target.jumps[0].proxy_command == "corkscrew proxy 8080 a 22"
+    assert target.proxy_command is None
 
 
 def test_the_user_of_the_host_is_not_the_user_of_its_jump(local: LocalUser) -> None:
-    found = reach(local, "Host gpu1\n  User bob\n  ProxyJump door\n")
-    assert steps(found) == ["me@door:22", "bob@gpu1:22"]
+    target = reach(local, "Host gpu1\n  User bob\n  ProxyJump door\n")
+    assert steps(target) == ["me@door:22", "bob@gpu1:22"]
 
 
 @pytest.mark.parametrize(
@@ -474,13 +474,13 @@ def test_a_way_that_goes_round_is_refused(text: str, local: LocalUser) -> None:
 
 
 def test_a_variable_that_is_not_set_leaves_its_file_out(local: LocalUser) -> None:
-    found = reach(local, "IdentityFile ${NO}/id\nIdentityFile ${SOCK}/id\n")
-    assert found.identities == ("/run/agent/id",)
-    assert found.notes == ("~/config:1: `${NO}/id` is ignored, $NO is not set",)
+    target = reach(local, "IdentityFile ${NO}/id\nIdentityFile ${SOCK}/id\n")
+    assert target.identities == ("/run/agent/id",)
+    assert target.notes == ("~/config:1: `${NO}/id` is ignored, $NO is not set",)
 
 
 @pytest.mark.parametrize(
-    ("said", "agent"),
+    ("value", "agent"),
     [
         ("none", None),
         ("SSH_AUTH_SOCK", DEFAULT_AGENT),
@@ -490,8 +490,8 @@ def test_a_variable_that_is_not_set_leaves_its_file_out(local: LocalUser) -> Non
         ("/run/%u.sock", "/run/me.sock"),
     ],
 )
-def test_the_agent_is_the_one_named(said: str, agent: str | None, local: LocalUser) -> None:
-    assert reach(local, f"IdentityAgent {said}\n").agent == agent
+def test_the_agent_is_the_one_named(value: str, agent: str | None, local: LocalUser) -> None:
+    assert reach(local, f"IdentityAgent {value}\n").agent == agent
 
 
 def test_ways_to_log_in_keep_their_order_less_those_switched_off(local: LocalUser) -> None:
@@ -504,8 +504,8 @@ def test_ways_to_log_in_keep_their_order_less_those_switched_off(local: LocalUse
 
 
 def test_what_is_not_supported_is_noted_with_its_line(local: LocalUser) -> None:
-    found = reach(local, "KnownHostsCommand /bin/keys\nCanonicalizeHostname no\n")
-    assert found.notes == ("~/config:1: safelaunch does not support `knownhostscommand`",)
+    target = reach(local, "KnownHostsCommand /bin/keys\nCanonicalizeHostname no\n")
+    assert target.notes == ("~/config:1: safelaunch does not support `knownhostscommand`",)
 
 
 def test_what_debian_asks_for_everywhere_is_no_news_of_a_host(local: LocalUser) -> None:
@@ -524,23 +524,24 @@ CONFIG = "Host lab-a\n  HostName 10.0.0.5\n  User bob\n  Port 2222\n  IdentityFi
 
 
 def test_an_entry_may_be_called_otherwise_in_ssh_config(local: LocalUser) -> None:
-    found = reach(local, CONFIG, "gpu1", Host("gpu1", ssh="lab-a"))
-    assert (found.name, found.address, found.port, found.user) == ("gpu1", "10.0.0.5", 2222, "bob")
+    target = reach(local, CONFIG, "gpu1", Host("gpu1", ssh="lab-a"))
+    assert (target.name, target.address) == ("gpu1", "10.0.0.5")
+    assert (target.port, target.user) == (2222, "bob")
 
 
 def test_an_entry_goes_before_ssh_config(local: LocalUser) -> None:
     entry = Host("gpu1", ssh="lab-a", user="me2", port=24, identity="~/keys/id")
-    found = reach(local, CONFIG, "gpu1", entry)
-    assert (found.user, found.port) == ("me2", 24)
-    assert found.identities == (f"{local.home}/keys/id", f"{local.home}/lab")
+    target = reach(local, CONFIG, "gpu1", entry)
+    assert (target.user, target.port) == ("me2", 24)
+    assert target.identities == (f"{local.home}/keys/id", f"{local.home}/lab")
 
 
 def test_each_address_of_an_entry_is_a_way_of_its_own(local: LocalUser) -> None:
     text = "Host *.example.com\n  ProxyJump door\n  User outside\n"
     entry = Host("gpu1", addresses=("10.0.0.5", "lab.example.com:2201"), port=2200)
-    found = reach(local, text, "gpu1", entry)
-    assert steps(found) == ["me@10.0.0.5:2200"]
-    assert [steps(other) for other in found.others] == [
+    target = reach(local, text, "gpu1", entry)
+    assert steps(target) == ["me@10.0.0.5:2200"]
+    assert [steps(other) for other in target.others] == [
         ["me@door:22", "outside@lab.example.com:2201"]
     ]
 
@@ -552,10 +553,10 @@ def test_an_entry_without_an_address_is_looked_up_by_its_name(local: LocalUser) 
 def test_the_key_of_an_entry_is_offered_before_and_without_the_agents(local: LocalUser) -> None:
     named = Host("gpu1", identity="~/.ssh/lab")
     text = "IdentityFile ~/.ssh/other\nIdentitiesOnly no\n"
-    found = reach(local, text, host=named)
+    target = reach(local, text, host=named)
     folder = f"{local.home}/.ssh"
-    assert found.identities == (f"{folder}/lab", f"{folder}/other")
-    assert found.identities_only
+    assert target.identities == (f"{folder}/lab", f"{folder}/other")
+    assert target.identities_only
     assert not reach(local, text, host=Host("gpu1")).identities_only
 
 
@@ -564,15 +565,15 @@ def test_the_key_of_an_entry_is_offered_before_and_without_the_agents(local: Loc
 
 def test_windows_has_its_own_folders() -> None:
     local = LocalUser(r"C:\Users\me", "me", {"PROGRAMDATA": r"D:\Data"}, windows=True)
-    found = resolve_target("gpu1", Host("gpu1", identity=r"~\.ssh\lab"), local)
-    assert found.identities == (r"C:\Users\me\.ssh\lab",)
-    assert found.known_hosts[0] == r"C:\Users\me\.ssh\known_hosts"
-    assert found.system_known_hosts[0] == r"D:\Data\ssh\ssh_known_hosts"
+    target = resolve_target("gpu1", Host("gpu1", identity=r"~\.ssh\lab"), local)
+    assert target.identities == (r"C:\Users\me\.ssh\lab",)
+    assert target.known_hosts[0] == r"C:\Users\me\.ssh\known_hosts"
+    assert target.system_known_hosts[0] == r"D:\Data\ssh\ssh_known_hosts"
     assert local.config == r"C:\Users\me\.ssh\config"
     assert local.shown(local.config) == "~/.ssh/config"
 
 
 def test_windows_paths_in_a_file_stay_as_they_are(local: LocalUser) -> None:
     text = 'IdentityFile C:\\keys\\id\nIdentityFile "C:\\Program Files\\id"\nIdentityFile ~/id\n'
-    found = reach(local._replace(windows=True), text)
-    assert found.identities[:2] == (r"C:\keys\id", r"C:\Program Files\id")
+    target = reach(local._replace(windows=True), text)
+    assert target.identities[:2] == (r"C:\keys\id", r"C:\Program Files\id")
