@@ -7,7 +7,6 @@ of it code for GPUs), piece by piece, and never after a deadline.
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import struct
 import time
@@ -16,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LARGEST = 12 << 30  # bytes of a library that is searched
 PIECE = 1 << 22  # bytes searched at a time
 OVERLAP = 256  # of two pieces: longer than any name
 NCCL_VERSION = re.compile(rb"NCCL version (\d+\.\d+(?:\.\d+)?)(?:\+cuda(\d+\.\d+))?")
@@ -33,6 +33,8 @@ class Late(Exception):  # noqa: N818 - reads as what happened
 def constants(path: str, until: float) -> Iterator[bytes]:
     """Yield the constants of a library, in overlapping pieces. Raises OSError, ValueError, Late."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if len(data) > LARGEST:
+            raise ValueError(path)
         for begin, end in sections(data):
             for at in range(begin, end, PIECE - OVERLAP):
                 if time.monotonic() > until:
@@ -97,11 +99,3 @@ def arches(path: str, until: float) -> list[str] | None:
         for match in ARCHES.finditer(piece)
     ]
     return max(lists, key=len, default=None)
-
-
-def size(path: str) -> int:
-    """Return the size of a file, 0 where there is none."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -27,7 +27,6 @@ _LIBRARY_SECONDS = 9.0  # for the strings of libraries, within a part's time
 _METADATA = re.compile(r"(.+?)-(\d[^-]*)(?:-py[\d.]+.*|-.*)?\.(?:dist|egg)-info$")
 _TORCHES = ("cuda", "hip", "python", "cpu")
 _NCCL_WHEEL = re.compile(r"nvidia-nccl-cu\d+$")
-_LARGEST = 12 << 30  # bytes of a library that is searched
 _MAX_ENVIRONMENTS = 64
 _CONDAS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", "miniconda",
            "anaconda", "conda")  # fmt: skip
@@ -80,7 +79,7 @@ def packages(folders: Iterable[str]) -> dict[str, str]:
 def torch() -> dict[str, Any]:
     """Return torch's version, its CUDA, architectures, cuDNN and NCCL. Raises Skip."""
     until = time.monotonic() + _LIBRARY_SECONDS
-    folder = _package("torch")
+    folder = _torch_folder()
     if folder is None:
         raise commands.Skip("torch is not installed there")
     text = commands.read(os.path.join(folder, "version.py"), 1 << 14)
@@ -101,8 +100,8 @@ def torch() -> dict[str, Any]:
     }
 
 
-def _package(name: str) -> str | None:
-    folders = (os.path.join(entry or ".", name) for entry in sys.path)
+def _torch_folder() -> str | None:
+    folders = (os.path.join(entry or ".", "torch") for entry in sys.path)
     return next((f for f in folders if os.path.isfile(os.path.join(f, "__init__.py"))), None)
 
 
@@ -138,7 +137,7 @@ def libraries(torch_folder: str | None) -> list[str]:
                "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib"]  # fmt: skip
     paths = [os.path.join(folder, "libnccl.so.2") for folder in folders]
     paths += [os.path.join(folder, "libtorch_cuda.so") for folder in inside]  # it may be linked in
-    return [path for path in paths if 0 < elf_strings.size(path) < _LARGEST]
+    return [path for path in paths if os.path.isfile(path)]
 
 
 def _nccl(torch_folder: str, installed: dict[str, str], until: float) -> dict[str, Any] | None:
@@ -158,20 +157,19 @@ def _nccl(torch_folder: str, installed: dict[str, str], until: float) -> dict[st
 def names() -> dict[str, Any]:
     """Return the NCCL_* and TORCH_NCCL_* names that the libraries of this torch contain."""
     until = time.monotonic() + _LIBRARY_SECONDS
-    folder = _package("torch")
+    folder = _torch_folder()
     variables: dict[str, Any] = {}
     paths = [path for path in libraries(folder) if "libtorch" not in os.path.basename(path)][:1]
     if folder is not None:
         inside = os.path.join(folder, "lib")
         paths += [os.path.join(inside, f"libtorch_{name}.so") for name in _TORCHES]
     for path in paths:
-        if 0 < elf_strings.size(path) < _LARGEST:
-            try:
-                variables[path] = elf_strings.names(path, until)
-            except elf_strings.Late:
-                variables[path] = None  # not read to its end: unknown
-            except (OSError, ValueError):
-                pass
+        try:
+            variables[path] = elf_strings.names(path, until)
+        except elf_strings.Late:
+            variables[path] = None  # not read to its end: unknown
+        except (OSError, ValueError):
+            pass
     if not variables:
         raise commands.Skip("neither torch nor NCCL is installed there")
     return variables

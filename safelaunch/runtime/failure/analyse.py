@@ -233,6 +233,7 @@ def _to_failure(
     frame = _frame(frames, attempt.roots)
     around = Surroundings(attempt.node_dir, attempt.run)
     disk = around.full_disk(error, first.what) if first.name == "disk-full" else None
+    disk_name = f"the run directory ({disk})" if disk == attempt.node_dir else disk
     failure = Failure(
         version=VERSION,
         attempt=attempt.number,
@@ -256,7 +257,7 @@ def _to_failure(
         causes=_causes(error, attempt.roots) if error is not None else [],
         stack=_stack(frames, attempt.roots) if error is None else [],
         disk=disk,
-        proof=first.proof or (around.describe_disk(disk) if disk else None),
+        proof=first.proof or (f"the disk of {disk_name} is full" if disk else None),
         others=[_other(failure, first) for failure in others[:OTHERS]],
     )
     _add_remedy(failure, first, _advice(first, frame, around, kills, disk))
@@ -297,7 +298,9 @@ def _advice(
         own = first.rank is not None and frame is not None and frame.is_last and frame.own
         return advice.port(number, fixed, own)
     if disk:
-        return advice.disk(around.folder_for_df(disk), disk == around.node_dir)
+        is_run_directory = disk == around.node_dir  # then `df` gets the folder of all runs
+        folder = os.path.dirname(os.path.dirname(disk)) if is_run_directory else disk
+        return advice.disk(folder, is_run_directory)
     return advice.advice_for(first.name, first.signal, frame is not None, around.has_cuda())
 
 

@@ -69,15 +69,6 @@ class Surroundings:
             return self.node_dir
         return next((path for path in self._candidates() if _is_full(path)), None)
 
-    def folder_for_df(self, path: str) -> str:
-        """Return what to ask `df` about: for the run directory the folder of all runs."""
-        return os.path.dirname(os.path.dirname(path)) if path == self.node_dir else path
-
-    def describe_disk(self, path: str) -> str:
-        """Return `the disk of the run directory (/x) is full`."""
-        name = f"the run directory ({path})" if path == self.node_dir else path
-        return f"the disk of {name} is full"
-
     def _candidates(self) -> Iterator[str]:
         """Yield where the job may have written: what its arguments name, and the usual places."""
         for argument in self.argv:

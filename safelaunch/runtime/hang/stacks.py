@@ -132,7 +132,9 @@ def summarise(ranks: dict[int, dict[str, Any]]) -> tuple[str, int | None]:
     """
     groups: dict[Any, list[int]] = {}
     for rank in sorted(ranks):
-        groups.setdefault(_stack_key(ranks[rank]), []).append(rank)
+        frame = ranks[rank].get("frame")
+        key = None if frame is None else (ranks[rank].get("call"), frame["file"], frame["line"])
+        groups.setdefault(key, []).append(rank)
     # the largest group first
     ordered = sorted(groups.values(), key=lambda members: (-len(members), members))
     odd, verdict = _odd_rank(ordered, ranks)
@@ -146,11 +148,6 @@ def summarise(ranks: dict[int, dict[str, Any]]) -> tuple[str, int | None]:
         left = len(texts) - MAX_GROUPS
         texts = [*texts[:count], f"{left} other groups", *last]
     return "; ".join(texts) + (f"\n{verdict}" if verdict else ""), odd
-
-
-def _stack_key(rank: dict[str, Any]) -> Any:
-    frame = rank.get("frame")
-    return None if frame is None else (rank.get("call"), frame["file"], frame["line"])
 
 
 def _odd_rank(groups: list[list[int]], ranks: dict[int, dict[str, Any]]) -> tuple[int | None, str]:

@@ -51,10 +51,6 @@ class GlobWatcher:
         self.next_walk_at = 0.0
         self.tick(FIRST_WALK)  # records sizes; no file is new yet
 
-    def is_due(self) -> bool:
-        """Return whether the pause of the walk is over."""
-        return time.monotonic() >= self.next_walk_at
-
     def restart_walk(self) -> None:
         """Start a new walk."""
         self.walk = self._walk()
@@ -102,24 +98,20 @@ class GlobWatcher:
         if key in self.echo_files:
             return []
         if self.is_first and len(self.offsets) < MAX_INITIAL_SIZES:
-            self.offsets.setdefault(key, self._old_part(info))
+            # 0.0: the job has not been started yet
+            is_old = self.next_walk_at == 0.0 or info.st_mtime < self.since
+            old_size = info.st_size if is_old else max(0, info.st_size - UNSURE_TAIL)
+            self.offsets.setdefault(key, old_size)
         offset = self.offsets.get(key)
         if offset is None and info.st_mtime < self.since:
             return []  # an old file, beyond those that are recorded
         if offset is None or info.st_size < offset:
             offset = 0  # a new file, or an old one that was rewritten
-        if info.st_size <= offset or self._is_ours(path):
+        if info.st_size <= offset:
             return []
-        return [(path, key, offset)]
-
-    def _old_part(self, info: os.stat_result) -> int:
-        # 0.0: the job has not been started yet
-        is_old = self.next_walk_at == 0.0 or info.st_mtime < self.since
-        return info.st_size if is_old else max(0, info.st_size - UNSURE_TAIL)
-
-    def _is_ours(self, path: str) -> bool:
         real = os.path.realpath(path)
-        return real in self.skip or real.startswith(self.runs)
+        is_ours = real in self.skip or real.startswith(self.runs)
+        return [] if is_ours else [(path, key, offset)]
 
     def _walk(self) -> Iterator[str]:
         for folder, parts in self.globs:
@@ -144,7 +136,12 @@ def matches(folder: str, parts: Sequence[str], depth: int = 0) -> Iterator[str]:
     if not any(mark in head for mark in "*?["):
         paths = iter([os.path.join(folder, head)])
     else:
-        paths = (entry.path if _is_match(entry.name, head) else "" for entry in _entries(folder))
+        paths = (
+            entry.path
+            if (head[0] == "." or entry.name[0] != ".") and fnmatch.fnmatchcase(entry.name, head)
+            else ""
+            for entry in _entries(folder)
+        )
     for path in paths:
         if path and tail:
             yield from matches(path, tail, depth + 1)
@@ -162,10 +159,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _split(glob: str, cwd: str) -> tuple[str, Sequence[str]]:
     parts = os.path.normpath(glob).split(os.sep)
     return (os.sep, parts[1:]) if os.path.isabs(glob) else (cwd, parts)
-
-
-def _is_match(name: str, glob: str) -> bool:
-    return (glob[0] == "." or name[0] != ".") and fnmatch.fnmatchcase(name, glob)
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:

@@ -9,6 +9,7 @@ that progress bars move.
 from __future__ import annotations
 
 import os
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ class Merger:
     def _scan_extra(self) -> None:
         """Drop files that were replaced, follow new ones. It never raises."""
         finder = self.finder
-        if finder is None or not finder.is_due():
+        if finder is None or time.monotonic() < finder.next_walk_at:
             return
         try:
             self._drop_replaced(finder)

@@ -126,7 +126,8 @@ class Samples:
             load = f"{os.getloadavg()[0]:.2f}"
         except OSError:
             load = ""
-        sizes = [_mib(value) for value in (used, total, *job_space, *run_space)]
+        values = (used, total, *job_space, *run_space)
+        sizes = ["" if value is None else str(value // MIB) for value in values]
         return [f"{time.time():.0f}", f"{elapsed:.0f}", *sizes, load]
 
     def _header(self) -> str:
@@ -295,10 +296,6 @@ def _number(path: str) -> int | None:
             return int(file.read())
     except (OSError, ValueError):
         return None
-
-
-def _mib(value: int | None) -> str:
-    return "" if value is None else str(value // MIB)
 
 
 def _append(path: str, data: bytes) -> None:

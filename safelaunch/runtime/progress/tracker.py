@@ -117,7 +117,8 @@ class Progress:
         low = piece.lower()
         if not self._patterns and not any(hint in low for hint in HINTS):
             return
-        formats = _formats()
+        from safelaunch.runtime.progress import formats
+
         for raw_line in piece.splitlines():
             line = raw_line[: flood_filter.MAX_LINE]
             low = line.lower()
@@ -334,13 +335,6 @@ def _median(values: deque[float]) -> float | None:
 
 def _safe(value: float | None) -> float | str | None:
     return value if value is None or math.isfinite(value) else str(value)
-
-
-def _formats() -> ModuleType:
-    """Return the module of formats, imported at the first use."""
-    from safelaunch.runtime.progress import formats
-
-    return formats
 
 
 def _compile(patterns: list[str]) -> list[re.Pattern[bytes]]:

@@ -66,7 +66,8 @@ def _holds(name: str, value: Any, index: int, rank: int | None, log: LogEnvironm
     if name in ("near", "not_near", "before", "after"):
         near = slice(max(0, index - NEAR), index + NEAR + 1)
         part = {"before": slice(index), "after": slice(index + 1, None)}.get(name, near)
-        return _matches(value, lines[part]) is (name != "not_near")
+        matches = match.compiled(value).search("\n".join(lines[part])) is not None
+        return matches is (name != "not_near")
     if name == "op":
         op = match.compiled(_OP).search("\n".join(lines[max(0, index - 3) : index + 4]))
         return op is not None and match.compiled(value).search(op.group(1)) is not None
@@ -77,10 +78,6 @@ def _holds(name: str, value: Any, index: int, rank: int | None, log: LogEnvironm
     if name == "gpu":
         return any(match.compiled(value).search(gpu) for gpu in log.gpus)
     return all(_fits(log.versions.get(library), limits) for library, limits in value.items())
-
-
-def _matches(pattern: str, lines: list[str]) -> bool:
-    return match.compiled(pattern).search("\n".join(lines)) is not None
 
 
 def phase(lines: list[str], index: int) -> str:

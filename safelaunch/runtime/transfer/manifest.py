@@ -13,7 +13,6 @@ import errno
 import hashlib
 import json
 import os
-import stat
 import time
 
 from safelaunch.runtime.transfer import safe_paths
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERSION = 2
-STALE_AFTER = 7 * 86400.0  # seconds until the part of a large file is removed
 _SLACK = 1000  # lines of the journal beyond its entries before it is rewritten
 
 
@@ -250,8 +248,3 @@ def _replace_lock(path: str) -> int:
     _locked(fd)
     os.rename(part, path)
     return fd
-
-
-def is_stale(info: os.stat_result) -> bool:
-    """Return whether the part of a large file is so old that no sync will continue it."""
-    return stat.S_ISREG(info.st_mode) and time.time() - info.st_mtime > STALE_AFTER

@@ -200,7 +200,8 @@ def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
         session.check(path, parts, force=bool(request.get("force")))
     except transfer_session.Conflict as e:
         return {"conflicts": [(path, str(e))]}
-    name = (*parts[:-1], _part_name(parts[-1]))
+    digest = hashlib.blake2b(parts[-1], digest_size=8).hexdigest()
+    name = (*parts[:-1], f".safelaunch-{digest}.part".encode())
     old = session.large.pop(path, None)
     if old is not None:
         os.close(old.fd)
@@ -276,15 +277,9 @@ def commit(request: dict[str, Any], link: Link) -> dict[str, Any]:
     return {"same": True}
 
 
-def _part_name(name: bytes) -> bytes:
-    return b".safelaunch-" + hashlib.blake2b(name, digest_size=8).hexdigest().encode() + b".part"
-
-
-def _target() -> bytes:
-    return _sessions[0].target if _sessions else b""
-
-
 VERBS = {
-    verb.__name__: safe_paths.with_path_errors(verb, _target)
+    verb.__name__: safe_paths.with_path_errors(
+        verb, lambda: _sessions[0].target if _sessions else b""
+    )
     for verb in (compare, stat_paths, put, prefix, receive, commit, release)
 }

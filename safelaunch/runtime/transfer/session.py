@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import stat
+import time
 
 from safelaunch.runtime.home import home
 from safelaunch.runtime.transfer import manifest, safe_paths
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.transfer.safe_paths import Parts
 
 PIECE = 1 << 20
+STALE_AFTER = 7 * 86400.0  # seconds until the part of a large file is removed
 
 
 class Conflict(Exception):  # noqa: N818 - reads as what happened
@@ -139,7 +141,8 @@ class Session:
     def _drop_stale(self, path: str) -> None:
         parts = safe_paths.split(path)
         try:
-            if not manifest.is_stale(os.lstat(os.path.join(self.target, *parts))):
+            info = os.lstat(os.path.join(self.target, *parts))
+            if not stat.S_ISREG(info.st_mode) or time.time() - info.st_mtime <= STALE_AFTER:
                 return
             self.root_folder().remove(parts, is_folder=False)
         except OSError:
@@ -289,9 +292,6 @@ class Large:
         self.name = name
         self.hash = hashlib.sha256()
         self.size = 0
-
-
-# -- functions -------------------------------------------------------------------------------------
 
 
 def hash_of(fd: int, each: Callable[[], None]) -> str:

@@ -192,9 +192,9 @@ def beside_a_server(place: Place, program: str, train: str, signal_: str = "") -
 @pytest.mark.parametrize("train", ["{python} job.py", TORCHRUN], ids=["one process", "torchrun"])
 @pytest.mark.parametrize("signal_", ["", "-KILL"])
 def test_a_server_that_the_job_ends_is_no_failure(place: Place, train: str, signal_: str) -> None:
-    said = place.cli("run", "--follow", beside_a_server(place, "print('done')", train, signal_))
+    output = place.cli("run", "--follow", beside_a_server(place, "print('done')", train, signal_))
     shown = place.json("show")
-    assert (shown["state"], shown.get("warning")) == ("succeeded", None), said.stderr
+    assert (shown["state"], shown.get("warning")) == ("succeeded", None), output.stderr
 
 
 @pytest.mark.parametrize("train", ["{python} job.py", TORCHRUN], ids=["one process", "torchrun"])
@@ -277,8 +277,8 @@ def test_a_failure_below_a_rank_that_does_not_handle_it_is_named(place: Place) -
     place.ranks(BAD, name="bad")
     path = [str(place.root / "fake")]
     failure = place.failed(place.job(NESTED % (True, False), pythonpath=path))["failure"]
-    said = "ValueError: bad batch (in a process that it had started)"
-    assert (failure["rank"], failure["what"]) == (0, said)
+    output = "ValueError: bad batch (in a process that it had started)"
+    assert (failure["rank"], failure["what"]) == (0, output)
     assert failure["frame"]["function"] == "load"
 
 
@@ -307,8 +307,8 @@ def test_an_exception_that_one_process_shows_before_it_gives_up_is_named(
     if launcher == "command":
         keys = {"command": [sys.executable, "job.py"], "script": None}
     failure = place.failed(place.job(CAUGHT, launcher=launcher, **keys))["failure"]
-    said = "exited with code 1 (sys.exit) after KeyError: 'no such column'"
-    assert (failure["rank"], failure["what"]) == (0, said)
+    output = "exited with code 1 (sys.exit) after KeyError: 'no such column'"
+    assert (failure["rank"], failure["what"]) == (0, output)
     assert failure["frame"]["line"] == 2
 
 
@@ -382,8 +382,8 @@ def test_a_run_that_has_made_its_steps_has_succeeded(place: Place) -> None:
 
 
 def test_a_run_that_takes_too_long_is_stopped(place: Place) -> None:
-    said = place.cli("run", "--follow", place.job(FOREVER, max_duration="1s"), code=1).stderr
-    assert "max_duration" in said
+    output = place.cli("run", "--follow", place.job(FOREVER, max_duration="1s"), code=1).stderr
+    assert "max_duration" in output
     shown = place.json("show")
     assert (shown["state"], runtime_processes.marked(shown["id"])) == ("stopped", {})
 
@@ -418,12 +418,12 @@ def nameless(place: Place) -> Iterator[tuple[str, dict[int, int]]]:
     place.said(run, "[0] up")
     place.said(run, "[1] up")
     pids = [int(pid) for pid in place.json("show", run)["pids"]["ranks"].values()]
-    found = {pid: runtime_processes.start_time(pid) or 0 for pid in pids}
-    assert not set(found) & set(runtime_processes.marked(run))
+    failure_json = {pid: runtime_processes.start_time(pid) or 0 for pid in pids}
+    assert not set(failure_json) & set(runtime_processes.marked(run))
     try:
-        yield run, found
+        yield run, failure_json
     finally:
-        for pid, start in found.items():
+        for pid, start in failure_json.items():
             runtime_processes.send(pid, start, signal.SIGKILL)
 
 

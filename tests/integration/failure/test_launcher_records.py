@@ -29,19 +29,19 @@ EXEC = "os.execv(sys.executable, [sys.executable, '-c', '1/0'])\n"
 
 
 @pytest.mark.parametrize(
-    ("single", "program", "found"),
+    ("single", "program", "record"),
     [("main", EXEC, 1), ("main", CHILD, 0), ("child", CHILD * 2, 1), ("child", EXEC, 0)],
     ids=["its-own", "not-its-child", "first-child", "not-its-own"],
 )
 def test_the_only_process_is_rank_0_without_being_told(
-    rank: Rank, single: str, program: str, found: int
+    rank: Rank, single: str, program: str, record: int
 ) -> None:
     del rank.env["RANK"]
     rank.env["SAFELAUNCH_SINGLE"] = single
     rank.run(SINGLE + program)
     records = [p.name for p in (rank.node / "records").glob("*.json")]
-    assert records == ["rank-0.1.0.json"] * found
-    assert len(list((rank.node / "ranks").iterdir())) == found
+    assert records == ["rank-0.1.0.json"] * record
+    assert len(list((rank.node / "ranks").iterdir())) == record
 
 
 OF_A_SHELL = """
@@ -73,8 +73,8 @@ def test_each_python_of_a_shell_is_a_step_of_its_own(rank: Rank, variable: str |
     subprocess.run(
         ["bash", "-c", script], env=rank.env, cwd=rank.root, check=False, timeout=DEADLINE
     )
-    made = sorted(path.name for path in (rank.node / "ranks").iterdir())
-    assert made == ["rank-0.1.0", "rank-0.1.1000", "rank-0.1.2000"]
+    created = sorted(path.name for path in (rank.node / "ranks").iterdir())
+    assert created == ["rank-0.1.0", "rank-0.1.1000", "rank-0.1.2000"]
 
 
 def test_torchelastics_error_file_is_written(rank: Rank) -> None:
@@ -135,9 +135,9 @@ def test_a_rank_that_fails_fails_the_run_and_the_block_has_its_traceback_without
     assert (status["state"], status["exit_code"]) == ("failed", 1)
     assert "ValueError: bad batch" in (place.logs(run) / "rank-1.log").read_text()
     assert "ValueError" not in (place.logs(run) / "rank-0.log").read_text()
-    [found] = records(place, run, 1)[:1]
-    assert (found["type"], found["message"]) == ("ValueError", "bad batch 17")
-    assert found["frames"][-1]["function"] == "step"
+    [record] = records(place, run, 1)[:1]
+    assert (record["type"], record["message"]) == ("ValueError", "bad batch 17")
+    assert record["frames"][-1]["function"] == "step"
     assert records(place, run, 0) == []  # ended by SIGTERM
     block = (place.logs(run) / "launcher.log").read_text()
     assert "To enable traceback see" not in block.split("Root Cause")[1]

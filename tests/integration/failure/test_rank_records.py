@@ -36,42 +36,42 @@ def test_an_uncaught_exception_is_recorded(rank: Rank) -> None:
     program = "def step(n):\n    raise ValueError(f'bad batch {n}')\nstep(17)\n"
     with rank.popen(program) as process:
         _, shown = process.communicate(timeout=DEADLINE)
-    found, end = rank.read()
-    assert {k: found[k] for k in ("rank", "local_rank", "world_size", "attempt", "restart")} == {
+    record, end = rank.read()
+    assert {k: record[k] for k in ("rank", "local_rank", "world_size", "attempt", "restart")} == {
         "rank": 1,
         "local_rank": 1,
         "world_size": 2,
         "attempt": 1,
         "restart": 0,
     }
-    assert (found["kind"], found["thread"], found["pid"]) == ("exception", None, process.pid)
-    assert (found["type"], found["message"]) == ("ValueError", "bad batch 17")
-    assert found["host"] == os.uname().nodename
-    assert before[0] < found["time_ns"] < time.time_ns()
-    assert before[1] < found["monotonic_ns"] < end["monotonic_ns"] < time.monotonic_ns()
-    assert found["traceback"] == shown  # as Python shows it
+    assert (record["kind"], record["thread"], record["pid"]) == ("exception", None, process.pid)
+    assert (record["type"], record["message"]) == ("ValueError", "bad batch 17")
+    assert record["host"] == os.uname().nodename
+    assert before[0] < record["time_ns"] < time.time_ns()
+    assert before[1] < record["monotonic_ns"] < end["monotonic_ns"] < time.monotonic_ns()
+    assert record["traceback"] == shown  # as Python shows it
     file = str(rank.root / "train.py")
     code = "raise ValueError(f'bad batch {n}')"
-    assert found["frames"] == [
+    assert record["frames"] == [
         {"file": file, "line": 3, "function": "<module>", "code": "step(17)"},
         {"file": file, "line": 2, "function": "step", "code": code},
     ]
     assert end["kind"] == "exit"
-    assert {*found, *end} == set(RankEvent.fields())
+    assert {*record, *end} == set(RankEvent.fields())
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10", "3.12", "3.13"])
 def test_any_python_records(rank: Rank, version: str) -> None:
     rank.run("import torch_that_is_not_there", python=interpreter(version))
-    [found] = rank.failures()
-    assert (found["type"], found["frames"][-1]["line"]) == ("ModuleNotFoundError", 1)
+    [record] = rank.failures()
+    assert (record["type"], record["frames"][-1]["line"]) == ("ModuleNotFoundError", 1)
 
 
 def test_an_exception_in_a_thread_is_recorded_with_its_name(rank: Rank) -> None:
     program = "import threading\nt = threading.Thread(target=lambda: {}['k'], name='loader')\n"
     code, shown = rank.run(program + "t.start()\nt.join()\n")
-    [found] = rank.failures()
-    assert (found["thread"], found["type"], code) == ("loader", "KeyError", 0)
+    [record] = rank.failures()
+    assert (record["thread"], record["type"], code) == ("loader", "KeyError", 0)
     assert "Exception in thread loader" in shown
 
 
@@ -82,9 +82,9 @@ def test_many_failing_threads_leave_room_for_the_main_thread(rank: Rank) -> None
         "raise ValueError('é' * 9000)\n"
     )
     rank.run(program)
-    found = rank.failures()
-    assert found[0]["thread"]
-    assert found[-1]["type"] == "ValueError"
+    record = rank.failures()
+    assert record[0]["thread"]
+    assert record[-1]["type"] == "ValueError"
     size = (rank.node / "records" / "rank-1.1.0.json").stat().st_size
     assert len(b"".join(json.dumps(f).encode() for f in rank.read())) < size == 2 * 16384
 
@@ -95,8 +95,8 @@ def test_exceptions_that_are_only_shown_leave_room_for_the_last(rank: Rank) -> N
         "    except KeyError: sys.excepthook(*sys.exc_info())\nraise ValueError('the last')\n"
     )
     rank.run(program)
-    found = [failure["type"] for failure in rank.failures()]
-    assert (found[0], found[-1]) == ("KeyError", "ValueError")
+    record = [failure["type"] for failure in rank.failures()]
+    assert (record[0], record[-1]) == ("KeyError", "ValueError")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_exceptions_that_are_only_shown_leave_room_for_the_last(rank: Rank) -> N
 )
 def test_an_orderly_exit_is_no_failure(rank: Rank, program: str, code: int) -> None:
     assert rank.run(program)[0] == code
-    assert [found["kind"] for found in rank.read()] == ["exit"]
+    assert [record["kind"] for record in rank.read()] == ["exit"]
 
 
 def test_an_exit_past_the_interpreter_leaves_no_exit_record(rank: Rank) -> None:
@@ -140,7 +140,7 @@ def test_forked_children_write_nothing_into_the_record(rank: Rank) -> None:
     )
     code, shown = rank.run(program)
     assert code == 0
-    assert [found["kind"] for found in rank.read()] == ["exit"]
+    assert [record["kind"] for record in rank.read()] == ["exit"]
     assert "KeyError" in shown
     assert rank.text("fatal") == ""
 
@@ -148,7 +148,7 @@ def test_forked_children_write_nothing_into_the_record(rank: Rank) -> None:
 def test_what_a_rank_starts_is_no_rank(rank: Rank) -> None:
     program = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', '1/0'])"
     rank.run(program)
-    assert [found["kind"] for found in rank.read()] == ["exit"]
+    assert [record["kind"] for record in rank.read()] == ["exit"]
 
 
 HOOK = "import os, sys\ndef mine(*args):\n    print('mine')\n    %s\nsys.excepthook = mine\n1/0\n"
@@ -158,7 +158,7 @@ HOOK = "import os, sys\ndef mine(*args):\n    print('mine')\n    %s\nsys.excepth
 def test_a_later_hook_of_the_user_runs_and_hides_nothing(rank: Rank, body: str) -> None:
     _, shown = rank.run(HOOK % body)
     assert "mine" in shown
-    assert [found["type"] for found in rank.failures()] == ["ZeroDivisionError"]
+    assert [record["type"] for record in rank.failures()] == ["ZeroDivisionError"]
 
 
 def test_an_earlier_hook_of_the_user_still_runs(rank: Rank) -> None:
@@ -200,11 +200,11 @@ def test_awkward_exceptions_are_recorded(
     rank: Rank, program: str, kind: str, message: str | None
 ) -> None:
     rank.run(program)
-    [found] = rank.failures()
-    assert found["type"] == kind
-    assert message in (None, found["message"])
-    assert found["frames"][-1]["file"]
-    assert kind in found["traceback"]
+    [record] = rank.failures()
+    assert record["type"] == kind
+    assert message in (None, record["message"])
+    assert record["frames"][-1]["file"]
+    assert kind in record["traceback"]
 
 
 def test_causes_stand_in_the_traceback(rank: Rank) -> None:
@@ -234,8 +234,8 @@ def test_the_end_of_a_giant_message_stands_in_the_traceback(rank: Rank) -> None:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="groups came with 3.11")
 def test_a_group_is_recorded_with_its_exceptions(rank: Rank) -> None:
     rank.run("raise ExceptionGroup('two', [ValueError('first'), OSError('second')])")
-    [found] = rank.failures()
-    assert "ValueError: first" in found["traceback"]
+    [record] = rank.failures()
+    assert "ValueError: first" in record["traceback"]
 
 
 def test_a_syntax_error_is_found_at_its_place(rank: Rank) -> None:
@@ -249,11 +249,11 @@ def test_a_syntax_error_is_found_at_its_place(rank: Rank) -> None:
 def test_a_long_traceback_keeps_its_head_and_its_tail(rank: Rank) -> None:
     lines = [f"def f{n}(): f{n + 1}()" for n in range(300)]
     rank.run("\n".join([*lines, "def f300(): 1/0", "f0()"]))
-    [found] = rank.failures()
-    assert len(found["traceback"]) <= 6000
-    assert "in f0" in found["traceback"]
-    assert "in f300" in found["traceback"]
-    assert len(found["frames"]) == 20
+    [record] = rank.failures()
+    assert len(record["traceback"]) <= 6000
+    assert "in f0" in record["traceback"]
+    assert "in f300" in record["traceback"]
+    assert len(record["frames"]) == 20
 
 
 def test_relative_names_are_those_of_the_start(rank: Rank) -> None:
@@ -265,9 +265,9 @@ def test_relative_names_are_those_of_the_start(rank: Rank) -> None:
 def test_no_descriptor_left(rank: Rank) -> None:
     program = "import os\ndef leak():\n    while True: os.open('/dev/null', 0)\nleak()\n"
     rank.run(program, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)))
-    [found] = rank.failures()
-    assert found["message"].startswith("[Errno 24]")
-    assert found["frames"][-1]["code"] == "while True: os.open('/dev/null', 0)"
+    [record] = rank.failures()
+    assert record["message"].startswith("[Errno 24]")
+    assert record["frames"][-1]["code"] == "while True: os.open('/dev/null', 0)"
 
 
 def test_no_memory_left(rank: Rank) -> None:
@@ -277,8 +277,8 @@ def test_no_memory_left(rank: Rank) -> None:
         "kept = []\nwhile True: kept.append(bytearray(1000))\n"
     )
     rank.run(program)
-    [found] = rank.failures()
-    assert (found["type"], found["rank"], found["thread"]) == ("MemoryError", 1, None)
+    [record] = rank.failures()
+    assert (record["type"], record["rank"], record["thread"]) == ("MemoryError", 1, None)
 
 
 def test_a_descriptor_that_user_code_took_is_left_alone(rank: Rank) -> None:
@@ -314,7 +314,7 @@ def test_a_full_disk(small_disk: Path) -> None:
     )
     rank.run(program)
     assert rank.failures()[0]["message"] == "[Errno 28] No space left on device"
-    assert [found["kind"] for found in rank.read()] == ["exception", "exit"]
+    assert [record["kind"] for record in rank.read()] == ["exception", "exit"]
 
 
 FILL = "with open('rest', 'wb', 0) as file:\n    while file.write(b'x' * 512) == 512: pass\n"
@@ -403,8 +403,10 @@ def test_a_program_that_replaces_itself_is_still_recorded(rank: Rank) -> None:
     )
     rank.env["FIRST"] = "1"
     rank.run(program)
-    found = [(one["kind"], one.get("type"), one.get("uncaught")) for one in rank.read()]
-    assert found == [
+    record = [
+        (record["kind"], record.get("type"), record.get("uncaught")) for record in rank.read()
+    ]
+    assert record == [
         ("exception", "KeyError", False),
         ("exception", "ValueError", True),
         ("exit", None, None),
@@ -432,11 +434,11 @@ def test_stacks_of_a_program_that_has_replaced_itself_are_written(rank: Rank) ->
 
 def number() -> int:
     """Return the signal's number as the supervisor has it; its module cannot be imported here."""
-    found = re.search(
+    record = re.search(
         r"^STACKS_SIGNAL = (\d+)", (SITE.parent / "hang" / "evidence.py").read_text(), re.MULTILINE
     )
-    assert found
-    return int(found[1])
+    assert record
+    return int(record[1])
 
 
 def test_stacks_are_written_on_request_and_the_program_goes_on(rank: Rank) -> None:

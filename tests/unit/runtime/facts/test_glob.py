@@ -33,8 +33,8 @@ def tree(tmp_path: Path) -> Path:
     "**/none", "a/*/x.json", "[", "a*/*.json",
 ])  # fmt: skip
 def test_it_finds_what_the_standard_library_finds(tree: Path, pattern: str) -> None:
-    wanted = {one.rstrip("/") for one in glob.glob(f"{tree}/{pattern}", recursive=True)}
-    assert facts_glob.paths(f"{tree}/{pattern}") == sorted(wanted)
+    expected = {path.rstrip("/") for path in glob.glob(f"{tree}/{pattern}", recursive=True)}
+    assert facts_glob.paths(f"{tree}/{pattern}") == sorted(expected)
 
 
 def test_links_that_lead_back_are_followed_once(tmp_path: Path) -> None:

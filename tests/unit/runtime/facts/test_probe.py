@@ -67,7 +67,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     return Smi(tmp_path / "bin")
 
 
-def asked(**request: Any) -> dict[str, Any]:
+def ask(**request: Any) -> dict[str, Any]:
     """Return the facts of this machine as a probe tells them."""
     request = {"limit": 4, "python": BARE_PYTHON, **request}
     return host.from_probe("here", probe.probe(request, None))
@@ -86,16 +86,16 @@ def test_what_nvidia_smi_says_becomes_facts(smi: Smi) -> None:
         links="GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-a)\n\t Link 0: 26.562 GB/s\n",
         apps=f"{apps}{os.getpid()}, GPU-a, 500 MiB, python train.py, x\n",
     )
-    found = asked()["gpus"]
-    assert (found["count"], found["driver"], found["models"]) == (2, "550.90", ["h100-sxm"])
-    assert [card["compute_capability"] for card in found["cards"]] == ["9.0", "9.0"]
-    assert found["topology"]["fabric"] == "nvlink-full"
-    assert (found["peers"]["ok"], found["peers"]["of"]) == (1, 1)
-    assert found["links"][0]["gb_s"] == 26.562
-    (process,) = found["processes"]
+    facts = ask()["gpus"]
+    assert (facts["count"], facts["driver"], facts["models"]) == (2, "550.90", ["h100-sxm"])
+    assert [card["compute_capability"] for card in facts["cards"]] == ["9.0", "9.0"]
+    assert facts["topology"]["fabric"] == "nvlink-full"
+    assert (facts["peers"]["ok"], facts["peers"]["of"]) == (1, 1)
+    assert facts["links"][0]["gb_s"] == 26.562
+    (process,) = facts["processes"]
     assert (process["pid"], process["card"], process["used_mib"]) == (os.getpid(), 0, 500)
     assert process["user"] == facts_user()
-    assert found["late"] == {}
+    assert facts["late"] == {}
 
 
 def facts_user() -> str:
@@ -106,11 +106,11 @@ def facts_user() -> str:
 
 def test_recorded_xml_tells_slices_and_cuda(smi: Smi) -> None:
     record = next(r for r in RECORDS.values() if r["kind"] == "smi-xml" and "cuda" in r["expected"])
-    wanted = record["expected"]
+    expected = record["expected"]
     smi.says(query="index, name\n0, x\n", xml=record["text"])
-    found = asked()["gpus"]
-    assert found["cuda"] == wanted["cuda"]
-    assert found["driver"] == wanted["driver"]
+    facts = ask()["gpus"]
+    assert facts["cuda"] == expected["cuda"]
+    assert facts["driver"] == expected["driver"]
 
 
 @pytest.mark.parametrize("code", [9, 15, 6, 255])
@@ -119,27 +119,27 @@ def test_an_exit_code_is_told_with_the_words(smi: Smi, code: int) -> None:
         "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure"
     )
     smi.says(code, query=words + " that the latest NVIDIA driver is installed and running.\n")
-    found = asked()["gpus"]
-    assert [one["kind"] for one in found["troubles"]] == ["driver-not-running"]
-    assert found["late"]["query"].startswith(f"exit code {code}: NVIDIA-SMI has failed")
-    assert found["count"] is None
+    facts = ask()["gpus"]
+    assert [trouble["kind"] for trouble in facts["troubles"]] == ["driver-not-running"]
+    assert facts["late"]["query"].startswith(f"exit code {code}: NVIDIA-SMI has failed")
+    assert facts["count"] is None
 
 
 def test_a_mismatch_of_driver_and_library_is_named(smi: Smi) -> None:
     smi.says(18, query="Failed to initialize NVML: Driver/library version mismatch\n")
-    assert [t["kind"] for t in asked()["gpus"]["troubles"]] == ["driver-library-mismatch"]
+    assert [t["kind"] for t in ask()["gpus"]["troubles"]] == ["driver-library-mismatch"]
 
 
 def test_no_devices_are_none_and_no_fault(smi: Smi) -> None:
     smi.says(6, query="No devices were found\n")
-    found = asked()["gpus"]
-    assert (found["count"], [t["kind"] for t in found["troubles"]]) == (0, ["no-devices"])
+    facts = ask()["gpus"]
+    assert (facts["count"], [t["kind"] for t in facts["troubles"]]) == (0, ["no-devices"])
 
 
 def test_a_warning_about_one_card_does_not_hide_the_others(smi: Smi) -> None:
     smi.says(14, query=QUERY + "WARNING: infoROM is corrupted at gpu 0000:0B:00.0\n")
-    found = asked()["gpus"]
-    assert (found["count"], found["late"]) == (2, {})
+    facts = ask()["gpus"]
+    assert (facts["count"], facts["late"]) == (2, {})
 
 
 def test_a_field_that_an_old_driver_does_not_know_is_left_out(smi: Smi) -> None:
@@ -148,22 +148,22 @@ def test_a_field_that_an_old_driver_does_not_know_is_left_out(smi: Smi) -> None:
         'case "$*" in *compute_cap*) echo "Field \\"compute_cap\\" is not a valid field to query.";'
         f" exit 2;; *--query-gpu*) cat {smi.folder}/rows;; esac"
     )
-    assert [card["name"] for card in asked()["gpus"]["cards"]] == ["GeForce GTX 1080"]
+    assert [card["name"] for card in ask()["gpus"]["cards"]] == ["GeForce GTX 1080"]
 
 
 def test_a_hanging_nvidia_smi_is_given_up_and_all_else_is_told(smi: Smi) -> None:
     smi.script("echo begun; exec sleep 600")
-    begun = time.monotonic()
-    found = asked(limit=2)
-    assert time.monotonic() - begun < DEADLINE
-    assert found["gpus"]["late"]["query"] == "it did not end within 2 s"
-    assert found["gpus"]["count"] is None
-    assert found["memory"]["total"] > 0
+    started = time.monotonic()
+    facts = ask(limit=2)
+    assert time.monotonic() - started < DEADLINE
+    assert facts["gpus"]["late"]["query"] == "it did not end within 2 s"
+    assert facts["gpus"]["count"] is None
+    assert facts["memory"]["total"] > 0
 
 
 def test_what_a_hanging_wrapper_has_started_ends_with_it(smi: Smi, tmp_path: Path) -> None:
     smi.script(f"sleep 600 & echo $! > {tmp_path}/pid; wait")
-    asked(limit=2)
+    ask(limit=2)
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + DEADLINE
     while processes.start_time(pid) is not None:
@@ -179,56 +179,56 @@ def test_a_part_that_hangs_is_given_up_and_one_that_fails_says_why(
 
     never = threading.Event()
     child.print_parts({"slow": (never.wait, 0.2), "bad": (fails, 5), "good": (lambda: 7, 5)})
-    told = dict(json.loads(line) for line in capfd.readouterr().out.split("\n") if line)
+    answer = dict(json.loads(line) for line in capfd.readouterr().out.split("\n") if line)
     never.set()
-    assert told["slow"] == {"skip": "did not answer within 0.2 s"}
-    assert told["bad"] == {"skip": "ZeroDivisionError: of all things"}
-    assert told["good"] == {"value": 7}
-    assert "end" in told
+    assert answer["slow"] == {"skip": "did not answer within 0.2 s"}
+    assert answer["bad"] == {"skip": "ZeroDivisionError: of all things"}
+    assert answer["good"] == {"value": 7}
+    assert "end" in answer
 
 
 def test_an_output_that_a_descendant_holds_open_is_given_up(smi: Smi) -> None:
     smi.script(f"cat {smi.folder}/rows; setsid sleep 600 & echo $! >{smi.folder}/pid; exit 0")
     (smi.folder / "rows").write_text(QUERY)
-    begun = time.monotonic()
-    found = asked(limit=2)
-    assert time.monotonic() - begun < DEADLINE
+    started = time.monotonic()
+    facts = ask(limit=2)
+    assert time.monotonic() - started < DEADLINE
     os.kill(int((smi.folder / "pid").read_text()), signal.SIGKILL)
-    assert found["gpus"]["count"] == 2  # what was said is still right
-    assert "did not end" in found["gpus"]["late"]["query"]
+    assert facts["gpus"]["count"] == 2  # what was said is still right
+    assert "did not end" in facts["gpus"]["late"]["query"]
 
 
 def test_one_question_that_hangs_takes_no_other_with_it(smi: Smi) -> None:
     (smi.folder / "rows").write_text(QUERY)
     smi.script(f'case "$*" in *topo*) exec sleep 60;; *--query-gpu*) cat {smi.folder}/rows;; esac')
-    found = asked(limit=2)["gpus"]
-    assert (found["count"], found["topology"]) == (2, None)
-    assert found["late"]["topology"] == "it did not end within 2 s"
+    facts = ask(limit=2)["gpus"]
+    assert (facts["count"], facts["topology"]) == (2, None)
+    assert facts["late"]["topology"] == "it did not end within 2 s"
 
 
 def test_garbage_without_end_is_cut(smi: Smi) -> None:
     smi.script("exec cat /dev/urandom")
-    found = asked()["gpus"]
-    assert found["late"]["query"] == "it printed more than 2 MiB"
+    facts = ask()["gpus"]
+    assert facts["late"]["query"] == "it printed more than 2 MiB"
 
 
 def test_a_file_that_cannot_be_run_is_no_nvidia_smi(smi: Smi) -> None:
     path = smi.folder / "nvidia-smi"
     path.write_bytes(b"\x7fELF of another machine")
     path.chmod(0o755)
-    assert "format" in asked()["gpus"]["late"]["query"].lower()
+    assert "format" in ask()["gpus"]["late"]["query"].lower()
 
 
 def test_a_machine_without_a_driver_has_no_cards(smi: Smi) -> None:
     if shutil.which("nvidia-smi") or os.path.exists("/proc/driver/nvidia"):
         pytest.skip("this machine has a driver")
     assert smi.folder.exists()
-    found = asked()["gpus"]
-    assert (found["count"], found["cards"], found["troubles"]) == (0, [], [])
+    facts = ask()["gpus"]
+    assert (facts["count"], facts["cards"], facts["troubles"]) == (0, [], [])
 
 
 def test_cards_are_known_by_the_driver_where_nvidia_smi_hangs() -> None:
-    told = {
+    answer = {
         "nvidia_smi": "/usr/bin/nvidia-smi",
         "said": {"query": {"exit": None, "text": "", "why": "it did not end within 10 s"}},
         "proc": {
@@ -236,37 +236,37 @@ def test_cards_are_known_by_the_driver_where_nvidia_smi_hangs() -> None:
             "cards": {"0000:1b:00.0": "Model: \t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-a\n"},
         },
     }
-    found = gpus(told, {})
-    assert (found["count"], found["source"], found["driver"]) == (1, "/proc", "550.90.07")
-    assert found["models"] == ["h100-sxm"]
+    facts = gpus(answer, {})
+    assert (facts["count"], facts["source"], facts["driver"]) == (1, "/proc", "550.90.07")
+    assert facts["models"] == ["h100-sxm"]
 
 
 # -- the rest of the machine -----------------------------------------------------------------------
 
 
 def test_the_machine_tells_of_itself(tmp_path: Path) -> None:
-    found = asked(cwd=str(tmp_path), python=sys.executable)
-    assert found["system"]["kernel"] == os.uname().release
-    assert found["cores"]["usable"] >= 1
-    assert found["disks"]["cwd"]["path"] == str(tmp_path)
-    assert found["disks"]["cwd"]["free"] > 0
-    assert found["disks"]["shm"]["type"] == "tmpfs"
-    assert found["tools"]["tar"]["version"]
-    assert found["python"]["executable"] == sys.executable
-    assert "click" in found["python"]["packages"]
+    facts = ask(cwd=str(tmp_path), python=sys.executable)
+    assert facts["system"]["kernel"] == os.uname().release
+    assert facts["cores"]["usable"] >= 1
+    assert facts["disks"]["cwd"]["path"] == str(tmp_path)
+    assert facts["disks"]["cwd"]["free"] > 0
+    assert facts["disks"]["shm"]["type"] == "tmpfs"
+    assert facts["tools"]["tar"]["version"]
+    assert facts["python"]["executable"] == sys.executable
+    assert "click" in facts["python"]["packages"]
 
 
 def test_a_folder_that_is_not_there_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    found = asked(cwd=str(tmp_path / "no"))
-    assert found["skipped"]["disk.cwd"] == f"{tmp_path / 'no'}: No such file or directory"
+    facts = ask(cwd=str(tmp_path / "no"))
+    assert facts["skipped"]["disk.cwd"] == f"{tmp_path / 'no'}: No such file or directory"
 
 
 def test_a_password_in_a_proxy_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://me:secret@proxy:3128")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    found = asked()
-    assert found["network"]["proxies"]["https_proxy"] == "http://***@proxy:3128"
-    assert "secret" not in str(found)
+    facts = ask()
+    assert facts["network"]["proxies"]["https_proxy"] == "http://***@proxy:3128"
+    assert "secret" not in str(facts)
 
 
 def test_configuration_of_nccl_in_the_home_folder_is_read(
@@ -274,12 +274,12 @@ def test_configuration_of_nccl_in_the_home_folder_is_read(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".nccl.conf").write_text("NCCL_DEBUG=WARN\n")
-    assert asked()["nccl_conf"] == {str(tmp_path / ".nccl.conf"): "NCCL_DEBUG=WARN\n"}
+    assert ask()["nccl_conf"] == {str(tmp_path / ".nccl.conf"): "NCCL_DEBUG=WARN\n"}
 
 
 def test_facts_survive_whatever_shape_a_probe_has() -> None:
-    for told in ({}, {"parts": 7}, {"parts": {"cards": {"value": []}, "system": 3, "torch": {}}}):
-        assert host.from_probe("x", told)["version"] == host.VERSION
+    for answer in ({}, {"parts": 7}, {"parts": {"cards": {"value": []}, "system": 3, "torch": {}}}):
+        assert host.from_probe("x", answer)["version"] == host.VERSION
 
 
 # -- interpreters ----------------------------------------------------------------------------------
@@ -288,10 +288,10 @@ def test_facts_survive_whatever_shape_a_probe_has() -> None:
 def test_an_interpreter_that_is_not_there_is_said_and_the_machine_still_told(
     tmp_path: Path,
 ) -> None:
-    found = asked(python=str(tmp_path / "python"))
-    assert found["skipped"]["python"] == f"{tmp_path / 'python'}: No such file or directory"
-    assert found["python"] is None
-    assert found["memory"]["total"] > 0
+    facts = ask(python=str(tmp_path / "python"))
+    assert facts["skipped"]["python"] == f"{tmp_path / 'python'}: No such file or directory"
+    assert facts["python"] is None
+    assert facts["memory"]["total"] > 0
 
 
 def test_an_interpreter_that_hangs_is_given_up(
@@ -301,23 +301,23 @@ def test_an_interpreter_that_hangs_is_given_up(
     path = tmp_path / "python"
     path.write_text("#!/bin/sh\nexec sleep 60\n")
     path.chmod(0o755)
-    told = probe.probe({"python": str(path), "limit": 1.0}, None)
-    assert told["parts"]["python"]["skip"] == f"{path}: the interpreter did not answer in time"
+    answer = probe.probe({"python": str(path), "limit": 1.0}, None)
+    assert answer["parts"]["python"]["skip"] == f"{path}: the interpreter did not answer in time"
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.7"])
 def test_a_python_that_is_too_old_is_named(version: str) -> None:
     python = interpreter(version)
-    skipped = asked(python=python)["skipped"]["python"]
+    skipped = ask(python=python)["skipped"]["python"]
     assert skipped.startswith(f"{python}: Python {version}.")
     assert skipped.endswith("is older than 3.8")
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.12", "3.13"])
 def test_every_python_from_38_tells_all_parts(version: str) -> None:
-    found = asked(python=interpreter(version))
-    assert found["python"]["version"].startswith(version)
-    assert set(found["skipped"]) <= {"torch", "names"}
+    facts = ask(python=interpreter(version))
+    assert facts["python"]["version"].startswith(version)
+    assert set(facts["skipped"]) <= {"torch", "names"}
 
 
 # -- packages and libraries ------------------------------------------------------------------------
@@ -335,19 +335,19 @@ def test_versions_come_from_the_names_of_metadata(tmp_path: Path) -> None:
 
 
 def test_other_environments_tell_what_they_have(tmp_path: Path) -> None:
-    made = tmp_path / "venv"
-    site = made / "lib" / "python3.11" / "site-packages"
+    prefix = tmp_path / "venv"
+    site = prefix / "lib" / "python3.11" / "site-packages"
     site.mkdir(parents=True)
-    (made / "pyvenv.cfg").write_text("home = /usr\n")
-    (made / "bin").mkdir()
-    (made / "bin" / "python").symlink_to(sys.executable)
+    (prefix / "pyvenv.cfg").write_text("home = /usr\n")
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / "python").symlink_to(sys.executable)
     for name in ("torch-2.6.0", "accelerate-1.5.2", "nvidia_nccl_cu12-2.21.5", "six-1.0"):
         (site / f"{name}.dist-info").mkdir()
-    (found,) = [
-        e for e in facts_interpreter.environments(str(tmp_path)) if e["prefix"] == str(made)
+    (facts,) = [
+        e for e in facts_interpreter.environments(str(tmp_path)) if e["prefix"] == str(prefix)
     ]
-    assert (found["kind"], found["version"]) == ("venv", "3.11")
-    assert found["packages"] == {
+    assert (facts["kind"], facts["version"]) == ("venv", "3.11")
+    assert facts["packages"] == {
         "torch": "2.6.0",
         "accelerate": "1.5.2",
         "nvidia-nccl-cu12": "2.21.5",
@@ -419,8 +419,8 @@ def test_a_file_that_is_no_library_does_not_raise(tmp_path: Path, body: bytes) -
 @pytest.mark.train
 def test_torch_is_not_imported() -> None:
     pytest.importorskip("torch", exc_type=ImportError)
-    found = asked(python=sys.executable)
-    assert found["torch"]["version"]
+    facts = ask(python=sys.executable)
+    assert facts["torch"]["version"]
     code = "import sys\nfrom safelaunch.runtime.facts import interpreter\n"
     code += "interpreter.torch(); interpreter.names(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -429,18 +429,18 @@ def test_torch_is_not_imported() -> None:
 @pytest.mark.train
 def test_deep_imports_it_and_agrees() -> None:
     pytest.importorskip("torch", exc_type=ImportError)
-    found = asked(deep=True, python=sys.executable)
-    assert found["deep"]["version"] == found["torch"]["version"]
-    assert found["deep"]["cuda"] == found["torch"]["cuda"]
+    facts = ask(deep=True, python=sys.executable)
+    assert facts["deep"]["version"] == facts["torch"]["version"]
+    assert facts["deep"]["cuda"] == facts["torch"]["cuda"]
 
 
 def test_a_table_that_was_cut_behind_its_head_does_not_say_that_there_are_no_cards(
     smi: Smi,
 ) -> None:
     smi.says(query=HEAD + "compute_cap, mig.mode.current\n")
-    assert asked()["gpus"]["count"] is None
+    assert ask()["gpus"]["count"] is None
 
 
 def test_a_machine_whose_nvidia_smi_finds_no_device_has_none(smi: Smi) -> None:
     smi.says(code=6, query="No devices were found\n")
-    assert asked()["gpus"]["count"] == 0
+    assert ask()["gpus"]["count"] == 0

@@ -31,8 +31,8 @@ def program(path: Path, text: str) -> str:
 
 
 def probe(**request: Any) -> dict[str, Any]:
-    told: dict[str, Any] = facts_probe.probe({"limit": 4.0, **request}, None)["parts"]
-    return told
+    parts: dict[str, Any] = facts_probe.probe({"limit": 4.0, **request}, None)["parts"]
+    return parts
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -67,10 +67,10 @@ def test_an_interpreter_that_prints_without_end_is_given_up_at_once(
 ) -> None:
     monkeypatch.setattr(facts_probe, "START", DEADLINE)
     python = program(tmp_path / "python", "exec yes '[1, 2]'")
-    begun = time.process_time()
-    found = probe(python=python, limit=DEADLINE)
-    assert "printed more than 64 MiB, and no facts" in found["python"]["skip"]
-    assert time.process_time() - begun < 5  # all lines read one by one were half a minute
+    started = time.process_time()
+    parts = probe(python=python, limit=DEADLINE)
+    assert "printed more than 64 MiB, and no facts" in parts["python"]["skip"]
+    assert time.process_time() - started < 5  # all lines read one by one were half a minute
 
 
 @pytest.mark.parametrize("first", ["", "echo hello;"])
@@ -79,9 +79,9 @@ def test_an_interpreter_that_tells_no_part_is_not_waited_for_as_long_as_one_that
 ) -> None:
     monkeypatch.setattr(facts_probe, "START", 0.3)
     python = program(tmp_path / "python", f"{first} exec sleep 600")
-    begun = time.monotonic()
+    started = time.monotonic()
     assert "did not answer in time" in probe(python=python, limit=600.0)["python"]["skip"]
-    assert time.monotonic() - begun < DEADLINE
+    assert time.monotonic() - started < DEADLINE
 
 
 # -- how it is asked -------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def test_parts_are_told_when_most_of_many_hang(capfd: pytest.CaptureFixture[str]
     parts.update({f"ask.{number}": (blocked.wait, 0.2) for number in range(200)})
     facts_child.print_parts(parts)
     blocked.set()
-    said = capfd.readouterr().out
-    assert '["first", {"value": {}}]' in said
-    assert said.count("did not answer within 0.2 s") == 200
+    output = capfd.readouterr().out
+    assert '["first", {"value": {}}]' in output
+    assert output.count("did not answer within 0.2 s") == 200
 
 
 def test_a_command_is_killed_with_the_probe(tmp_path: Path) -> None:

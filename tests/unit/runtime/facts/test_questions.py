@@ -39,8 +39,8 @@ def listener(address: str = "127.0.0.1") -> Iterator[int]:
 
 def test_a_path_says_its_kind_and_what_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("four")
-    told = ask("path", "a.txt", cwd=str(tmp_path))
-    assert (told["kind"], told["size"], told["readable"]) == ("file", 4, True)
+    reply = ask("path", "a.txt", cwd=str(tmp_path))
+    assert (reply["kind"], reply["size"], reply["readable"]) == ("file", 4, True)
 
 
 def test_a_folder_says_if_it_is_empty(tmp_path: Path) -> None:
@@ -51,22 +51,22 @@ def test_a_folder_says_if_it_is_empty(tmp_path: Path) -> None:
 
 def test_a_dangling_link_is_nothing_and_says_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("gone")
-    told = ask("path", "link", cwd=str(tmp_path))
-    assert (told["kind"], told["link"]) == (None, "gone")
+    reply = ask("path", "link", cwd=str(tmp_path))
+    assert (reply["kind"], reply["link"]) == (None, "gone")
 
 
 def test_a_glob_is_counted(tmp_path: Path) -> None:
     for name in ("1.csv", "2.csv", "3.txt"):
         (tmp_path / name).touch()
-    told = ask("glob", "*.csv", cwd=str(tmp_path))
-    assert told == {"count": 2, "found": [f"{tmp_path}/1.csv", f"{tmp_path}/2.csv"]}
+    reply = ask("glob", "*.csv", cwd=str(tmp_path))
+    assert reply == {"count": 2, "found": [f"{tmp_path}/1.csv", f"{tmp_path}/2.csv"]}
 
 
 def test_room_is_that_of_the_nearest_folder(tmp_path: Path) -> None:
-    told = ask("room", str(tmp_path / "a" / "b"))
-    assert told["folder"] == str(tmp_path)
-    assert told["writable"]
-    assert told["free"] > 0
+    reply = ask("room", str(tmp_path / "a" / "b"))
+    assert reply["folder"] == str(tmp_path)
+    assert reply["writable"]
+    assert reply["free"] > 0
 
 
 def test_a_file_in_the_way_of_a_folder_is_said(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_the_folder_of_runs_is_found_by_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path))
-    told = ask("home")
-    assert (told["path"], told["folder"]) == (str(tmp_path / "runs"), str(tmp_path))
+    reply = ask("home")
+    assert (reply["path"], reply["folder"]) == (str(tmp_path / "runs"), str(tmp_path))
 
 
 def test_sizes_are_added_up_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -96,13 +96,13 @@ def test_sizes_are_added_up_and_links_are_not_followed(tmp_path: Path) -> None:
 
 def test_a_port_that_somebody_listens_on_says_who() -> None:
     with listener() as port:
-        told = ask("port", port)
-    assert (told["free"], told["listens"]) == (False, True)
-    (holder,) = told["holders"]
+        reply = ask("port", port)
+    assert (reply["free"], reply["listens"]) == (False, True)
+    (holder,) = reply["holders"]
     assert holder["pid"] == os.getpid()
     assert holder["user"] == pwd.getpwuid(os.getuid()).pw_name
     assert "py" in holder["command"]
-    assert ask("port", told["instead"])["free"]
+    assert ask("port", reply["instead"])["free"]
 
 
 def test_a_port_that_nobody_has_is_free() -> None:
@@ -135,15 +135,15 @@ def test_a_table_of_sockets_that_cannot_be_read_is_no_free_port(
 ) -> None:
     monkeypatch.setattr(port_holders, "_TABLES", ("/none",))
     with listener() as port:
-        told = ask("port", port)
-    assert (told["free"], told["listens"], told["holders"]) == (False, None, [])
+        reply = ask("port", port)
+    assert (reply["free"], reply["listens"], reply["holders"]) == (False, None, [])
 
 
 def test_a_server_is_reached_or_the_reason_is_said() -> None:
     with listener() as port:
         assert ask("reach", "127.0.0.1", port) == {"reached": True}
-    told = ask("reach", "127.0.0.1", port)
-    assert (told["reached"], told["why"]) == (False, "connection refused")
+    reply = ask("reach", "127.0.0.1", port)
+    assert (reply["reached"], reply["why"]) == (False, "connection refused")
 
 
 @pytest.mark.parametrize("host", ["no such name", "a..b", "x" * 300])
@@ -153,9 +153,9 @@ def test_a_bad_name_is_an_answer(host: str) -> None:
 
 
 def test_the_machine_says_its_own_name() -> None:
-    told = ask("hostname")
-    assert told["name"] == os.uname().nodename
-    assert isinstance(told["addresses"], list)
+    reply = ask("hostname")
+    assert reply["name"] == os.uname().nodename
+    assert isinstance(reply["addresses"], list)
 
 
 # -- models and checkpoints ------------------------------------------------------------------------
@@ -165,9 +165,9 @@ def test_pointers_of_git_lfs_are_found(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model-1.safetensors").write_text(POINTER)
     (tmp_path / "model-2.safetensors").write_bytes(b"\0" * 9)
-    told = ask("model", str(tmp_path))
-    assert told["pointers"] == ["model-1.safetensors"]
-    assert (told["weights"], told["config"], told["tokenizer"]) == (1, True, False)
+    reply = ask("model", str(tmp_path))
+    assert reply["pointers"] == ["model-1.safetensors"]
+    assert (reply["weights"], reply["config"], reply["tokenizer"]) == (1, True, False)
 
 
 def test_parts_that_an_index_names_are_missed(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_parts_that_an_index_names_are_missed(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "m-1.safetensors").touch()
     (tmp_path / "tokenizer.json").touch()
-    told = ask("model", str(tmp_path))
-    assert (told["missing"], told["tokenizer"]) == (["m-2.safetensors"], True)
+    reply = ask("model", str(tmp_path))
+    assert (reply["missing"], reply["tokenizer"]) == (["m-2.safetensors"], True)
 
 
 def test_an_adapter_is_known_as_one(tmp_path: Path) -> None:
@@ -187,20 +187,22 @@ def test_an_adapter_is_known_as_one(tmp_path: Path) -> None:
 def test_a_checkpoint_of_transformers_is_known(tmp_path: Path) -> None:
     (tmp_path / "trainer_state.json").touch()
     (tmp_path / "model.safetensors").touch()
-    told = ask("checkpoint", str(tmp_path))
-    assert (told["kind"], told["marks"], told["states"]) == ("folder", ["trainer_state.json"], 1)
+    reply = ask("checkpoint", str(tmp_path))
+    assert (reply["kind"], reply["marks"], reply["states"]) == ("folder", ["trainer_state.json"], 1)
 
 
-@pytest.mark.parametrize(("name", "said", "folder"), [
+@pytest.mark.parametrize(("name", "error", "folder"), [
     ("latest", "global_step500", "global_step500"),
     ("latest_checkpointed_iteration.txt", "500", "iter_0000500"),
 ])  # fmt: skip
-def test_what_latest_names_is_looked_for(tmp_path: Path, name: str, said: str, folder: str) -> None:
-    (tmp_path / name).write_text(said + "\n")
+def test_what_latest_names_is_looked_for(
+    tmp_path: Path, name: str, error: str, folder: str
+) -> None:
+    (tmp_path / name).write_text(error + "\n")
     assert ask("checkpoint", str(tmp_path))["latest_found"] is False
     (tmp_path / folder).mkdir()
-    told = ask("checkpoint", str(tmp_path))
-    assert (told["latest"], told["latest_found"], told["steps"]) == (said, True, [folder])
+    reply = ask("checkpoint", str(tmp_path))
+    assert (reply["latest"], reply["latest_found"], reply["steps"]) == (error, True, [folder])
 
 
 def test_no_checkpoint_is_an_answer(tmp_path: Path) -> None:
@@ -243,9 +245,9 @@ def test_a_live_run_tells_its_words_and_cards_and_no_other_value(
     plan = {"nodes": [{"argv": ["python", "t.py"], "cwd": "/w", "node_rank": 0, "env": env}]}
     (node / "plan.json").write_text(json.dumps(plan))
     (run,) = ask("runs")
-    (told,) = run["plan"]["nodes"]
-    assert (run["id"], told["argv"], told["cwd"]) == ("job-1", ["python", "t.py"], "/w")
-    assert told["env"] == {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}}
+    (reply,) = run["plan"]["nodes"]
+    assert (run["id"], reply["argv"], reply["cwd"]) == ("job-1", ["python", "t.py"], "/w")
+    assert reply["env"] == {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}}
 
 
 # -- the hub's cache -------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class Node:
         (self.logs / f"{name}.log").write_text(text)
 
     def record(self, rank: int, *objects: dict[str, Any], restart: int = 0) -> None:
-        text = "".join(json.dumps(one) + "\n" for one in objects).encode()
+        text = "".join(json.dumps(record) + "\n" for record in objects).encode()
         path = self.path / "records" / f"rank-{rank}.1.{restart}.json"
         path.write_bytes(text.ljust(16384, b"\x00"))
 
@@ -59,8 +59,8 @@ class Node:
         (self.path / "ranks").mkdir(exist_ok=True)
         marker = self.path / "ranks" / f"rank-{rank}.1.{number}"
         marker.write_text(f"{pid or 1000 + rank}\n")
-        made = START + int(seconds * 1e9)
-        os.utime(marker, ns=(made, made))
+        started_at = START + int(seconds * 1e9)
+        os.utime(marker, ns=(started_at, started_at))
 
     def raised(
         self, rank: int, kind: str, message: str, ms: float = 0, thread: str | None = None
@@ -142,8 +142,8 @@ def test_the_true_failure_is_named_when_others_follow_20_ms_later(
     node.raised(first, "ValueError", f"bad batch {first}", ms=0)
     for place, rank in enumerate(rest):
         node.raised(rank, *CONSEQUENCES[place], ms=20 + place)
-    found, _ = node.find()
-    assert (found["rank"], found["what"]) == (first, f"ValueError: bad batch {first}")
+    failure, _ = node.find()
+    assert (failure["rank"], failure["what"]) == (first, f"ValueError: bad batch {first}")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -183,30 +183,30 @@ def test_of_ends_that_were_seen_at_once_the_one_that_an_agent_sends_is_no_cause(
 ) -> None:
     node.ended(0, 10, signal="SIGTERM")
     node.ended(1, 10, signal="SIGKILL")
-    found, _ = node.find()
-    assert (found["rank"], found["signal"]) == (1, "SIGKILL")
+    failure, _ = node.find()
+    assert (failure["rank"], failure["signal"]) == (1, "SIGKILL")
 
 
 def test_a_peer_that_nccls_watchdog_aborts_is_a_cascade(node: Node) -> None:
     node.ended(0, 10, code=7)
     node.ended(1, 5000, signal="SIGABRT")
-    found, _ = node.find()
-    assert (found["rank"], [other["role"] for other in found["others"]]) == (0, ["cascade"])
+    failure, _ = node.find()
+    assert (failure["rank"], [other["role"] for other in failure["others"]]) == (0, ["cascade"])
 
 
 def test_a_rank_whose_time_is_not_known_is_not_blamed_as_the_first(node: Node) -> None:
     node.ended(0, 10, code=7)
     node.ended(1, 0, code=7)
     node.exits[1]["time_ns"] = 0
-    found, _ = node.find()
-    assert (found["rank"], [other["role"] for other in found["others"]]) == (0, ["unknown"])
+    failure, _ = node.find()
+    assert (failure["rank"], [other["role"] for other in failure["others"]]) == (0, ["unknown"])
 
 
 def test_a_rank_ended_by_sigterm_before_anything_else_failed_is_the_cause(node: Node) -> None:
     node.ended(1, 0, code=143, signal="SIGTERM")
     node.raised(0, "RuntimeError", CLOSED, ms=3)
-    found, _ = node.find()
-    assert (found["rank"], found["what"]) == (1, "ended by SIGTERM from outside the run")
+    failure, _ = node.find()
+    assert (failure["rank"], failure["what"]) == (1, "ended by SIGTERM from outside the run")
 
 
 def test_only_the_last_restart_counts(node: Node) -> None:
@@ -219,9 +219,9 @@ def test_only_the_last_restart_counts(node: Node) -> None:
 
 def test_the_clock_set_back_between_restarts_changes_nothing(node: Node) -> None:
     """The marker of the second try looks older than that of the first."""
-    for restart, made in ((0, 3600), (1, 0)):
+    for restart, started_at in ((0, 3600), (1, 0)):
         node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000}, restart=restart)
-        node.marked(0, restart, made)
+        node.marked(0, restart, started_at)
     node.record(0, error(0, "ValueError", "of the first try", ms=3_600_000), restart=0)
     node.ended(0, 5, code=0, restart=1)
     assert node.find(ENDED_WELL) == ({}, [])
@@ -229,8 +229,8 @@ def test_the_clock_set_back_between_restarts_changes_nothing(node: Node) -> None
 
 def test_the_newest_restart_is_seen_though_the_clock_was_set_back(node: Node) -> None:
     me = os.getpid()
-    for restart, made in ((0, 3600), (1, 0)):
-        node.marked(0, restart, made, me)
+    for restart, started_at in ((0, 3600), (1, 0)):
+        node.marked(0, restart, started_at, me)
     exits = rank_exits.Exits(str(node.path), 1)
     exits.update()
     exits.close()
@@ -249,8 +249,8 @@ def test_what_lives_beside_the_last_step_is_judged_with_it(node: Node, code: int
         what = error(rank, "ValueError", f"in {rank}.{number}", ms + 900)
         after = {"kind": "exit", "time_ns": START + (ms + 900) * MS, "pid": 1000}
         node.record(rank, *([what] if bad else []), after, restart=number)
-    found, _ = node.find(dict(ENDED_WELL, exit_code=code, time_ns=START + 9000 * MS))
-    assert (found["what"], found["others"]) == ("ValueError: in 1.1000", [])
+    failure, _ = node.find(dict(ENDED_WELL, exit_code=code, time_ns=START + 9000 * MS))
+    assert (failure["what"], failure["others"]) == ("ValueError: in 1.1000", [])
 
 
 def test_a_block_of_a_torchrun_that_a_rank_has_started_is_not_of_the_job(node: Node) -> None:
@@ -274,19 +274,19 @@ def test_a_rank_that_is_not_planned_is_not_of_the_job(node: Node) -> None:
 def test_an_exception_shown_by_hand_is_none_where_nobody_saw_the_code(
     node: Node, uncaught: bool | None, fails: bool
 ) -> None:
-    one = error(0, "ValueError", "retry me")
+    record = error(0, "ValueError", "retry me")
     if uncaught is not None:
-        one["uncaught"] = uncaught
-    node.record(0, one, {"kind": "exit", "time_ns": START + 900 * MS, "pid": 1000})
-    found, warnings = node.find(ENDED_WELL)
-    assert (bool(found), len(warnings)) == (fails, 1)
+        record["uncaught"] = uncaught
+    node.record(0, record, {"kind": "exit", "time_ns": START + 900 * MS, "pid": 1000})
+    failure, warnings = node.find(ENDED_WELL)
+    assert (bool(failure), len(warnings)) == (fails, 1)
 
 
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_that_the_job_survives_is_a_warning(node: Node, signal: str) -> None:
     node.ended(0, 1900, code=128 + 15, signal=signal)
-    found, (warning,) = node.find(ENDED_WELL)
-    assert not found
+    failure, (warning,) = node.find(ENDED_WELL)
+    assert not failure
     assert warning.endswith("; the job itself ended with 0")
     node.run["rank_logs"] = True  # type: ignore[assignment]
     assert node.find(ENDED_WELL)[0]["signal"] == signal
@@ -303,8 +303,8 @@ def test_a_memory_kill_that_the_shell_loses_is_a_failure(node: Node) -> None:
 def test_gaps_in_a_log_are_told(node: Node) -> None:
     gap = {"kind": "gap", "time_ns": START, "pid": 1000}
     node.record(0, gap, {"kind": "exit", "time_ns": START, "pid": 1000, "dropped": 77})
-    said = "the log of rank 0 has gaps (77 bytes): the disk of the run directory was full"
-    assert node.find(ENDED_WELL) == ({}, [said])
+    expected = "the log of rank 0 has gaps (77 bytes): the disk of the run directory was full"
+    assert node.find(ENDED_WELL) == ({}, [expected])
 
 
 def test_the_others_are_told_with_the_time_between(node: Node) -> None:
@@ -328,8 +328,8 @@ def test_sys_exit_is_told_from_an_exit_at_once(node: Node) -> None:
 def test_the_one_rank_that_ended_unseen_is_named(node: Node) -> None:
     node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
     node.record(1)
-    found, _ = node.find()
-    assert (found["rank"], found["role"]) == (1, "unknown")
+    failure, _ = node.find()
+    assert (failure["rank"], failure["role"]) == (1, "unknown")
 
 
 def test_a_segmentation_fault_has_its_python_frame(node: Node) -> None:
@@ -344,9 +344,9 @@ def test_a_segmentation_fault_has_its_python_frame(node: Node) -> None:
         '  File "/home/me/proj/train.py", line 9 in native\n'
         '  File "/home/me/proj/train.py", line 20 in <module>\n'
     )
-    found, _ = node.find()
-    assert found["what"] == "segmentation fault (SIGSEGV)"
-    assert (found["frame"]["line"], found["frame"]["function"]) == (9, "native")
+    failure, _ = node.find()
+    assert failure["what"] == "segmentation fault (SIGSEGV)"
+    assert (failure["frame"]["line"], failure["frame"]["function"]) == (9, "native")
 
 
 def test_the_users_own_frame_is_told_before_a_librarys(node: Node) -> None:
@@ -357,15 +357,19 @@ def test_the_users_own_frame_is_told_before_a_librarys(node: Node) -> None:
 def test_sigkill_without_proof_is_not_called_out_of_memory(node: Node) -> None:
     node.ended(0, 0, code=137, signal="SIGKILL")
     node.log("rank-0", "step 1\nKilled\n")
-    found, _ = node.find()
-    assert (found["class"], found["what"], found["proof"]) == ("killed", "killed (SIGKILL)", None)
+    failure, _ = node.find()
+    assert (failure["class"], failure["what"], failure["proof"]) == (
+        "killed",
+        "killed (SIGKILL)",
+        None,
+    )
 
 
 def test_a_counter_of_the_ranks_group_proves_a_memory_kill(node: Node) -> None:
     node.ended(0, 0, code=137, signal="SIGKILL")
     kill = oom_kills.OomKill(text="oom_kill rose from 0 to 1 in /x", pids=[1000])
-    found, _ = node.find(kills=oom_kills.Kills([kill]))
-    assert (found["class"], found["proof"]) == ("host-oom", kill.text)
+    failure, _ = node.find(kills=oom_kills.Kills([kill]))
+    assert (failure["class"], failure["proof"]) == ("host-oom", kill.text)
 
 
 def test_a_memory_kill_of_another_process_proves_nothing(node: Node) -> None:
@@ -378,9 +382,9 @@ def test_a_wrong_argument_is_named_from_the_output(node: Node) -> None:
     node.log("rank-0", "usage: t.py [-h]\nt.py: error: unrecognized arguments: --foo\n")
     node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})
     node.ended(0, 0, code=2)
-    found, _ = node.find()
-    assert found["class"] == "argument-error"
-    assert "unrecognized arguments: --foo" in found["what"]
+    failure, _ = node.find()
+    assert failure["class"] == "argument-error"
+    assert "unrecognized arguments: --foo" in failure["what"]
 
 
 def test_without_hooks_the_exception_comes_from_the_log(node: Node) -> None:
@@ -391,10 +395,10 @@ def test_without_hooks_the_exception_comes_from_the_log(node: Node) -> None:
     )
     node.log("rank-0", f"{bar}\n[rank0]: {traceback}".replace("\n  ", "\n[rank0]:   "))
     node.ended(0, 0, code=1)
-    found, _ = node.find()
-    assert found["exception"]["type"] == "KeyError"
-    assert found["frame"]["line"] == 3
-    assert found["last_lines"][0] == " 99%"
+    failure, _ = node.find()
+    assert failure["exception"]["type"] == "KeyError"
+    assert failure["frame"]["line"] == 3
+    assert failure["last_lines"][0] == " 99%"
 
 
 def test_a_cuda_fault_seen_by_the_nccl_watchdog_is_named_by_its_class(node: Node) -> None:
@@ -423,12 +427,12 @@ Original Traceback (most recent call last):
 def reraised(message: str) -> dict[str, Any]:
     """Return the record of an exception that torch raises again in the rank."""
     kind = message.split()[1]
-    one = error(1, kind, message)
-    one["traceback"] = (
+    record = error(1, kind, message)
+    record["traceback"] = (
         'Traceback (most recent call last):\n  File "/home/me/proj/train.py", line 17, in step\n'
         f"    for batch in loader:\n{kind}: {message}\n\n"
     )
-    return one
+    return record
 
 
 @pytest.mark.parametrize(
@@ -460,42 +464,45 @@ def test_what_torch_raises_again_is_told_as_it_was_in_the_worker(
 ) -> None:
     node.record(1, reraised(WORKER.format(kind, where, last)))
     node.ended(1, 5, code=1)
-    found, _ = node.find()
-    assert found["what"] == what
-    assert (found["frame"]["file"], found["frame"]["line"]) == ("/home/me/proj/data.py", 10)
-    assert found["exception"]["traceback"].startswith("Traceback")
+    failure, _ = node.find()
+    assert failure["what"] == what
+    assert (failure["frame"]["file"], failure["frame"]["line"]) == ("/home/me/proj/data.py", 10)
+    assert failure["exception"]["traceback"].startswith("Traceback")
 
 
 def test_a_workers_exception_is_read_from_the_log_too(node: Node) -> None:
     message = WORKER.format("IndexError", "DataLoader worker process 1", "IndexError: sample 20")
     node.log("rank-1", "step 3\n" + reraised(message)["traceback"] + "later\n")
     node.ended(1, 5, code=1)
-    found, _ = node.find()
-    assert found["what"] == "IndexError: sample 20 (DataLoader worker 1)"
+    failure, _ = node.find()
+    assert failure["what"] == "IndexError: sample 20 (DataLoader worker 1)"
 
 
 def test_a_pool_workers_own_frame_is_told(node: Node) -> None:
-    one = error(0, "ValueError", "bad row")
-    one["traceback"] = (
+    record = error(0, "ValueError", "bad row")
+    record["traceback"] = (
         'multiprocessing.pool.RemoteTraceback: \n"""\nTraceback (most recent call last):\n'
         '  File "/usr/lib/python3.11/multiprocessing/pool.py", line 125, in worker\n    result\n'
         '  File "/home/me/proj/rows.py", line 3, in tokenize\n    raise ValueError("bad row")\n'
         'ValueError: bad row\n"""\n\nThe above exception was the direct cause of the following '
-        f"exception:\n\n{one['traceback']}"
+        f"exception:\n\n{record['traceback']}"
     )
-    node.record(0, one)
-    found, _ = node.find()
-    assert (found["what"], found["frame"]["line"]) == ("ValueError: bad row (worker process)", 3)
-    assert found["causes"] == []
+    node.record(0, record)
+    failure, _ = node.find()
+    assert (failure["what"], failure["frame"]["line"]) == (
+        "ValueError: bad row (worker process)",
+        3,
+    )
+    assert failure["causes"] == []
 
 
 def chained(marker: str, first: str, file: str = "/home/me/proj/data.py") -> dict[str, Any]:
-    one = error(0, "RuntimeError", "cannot read the data index")
-    one["traceback"] = (
+    record = error(0, "RuntimeError", "cannot read the data index")
+    record["traceback"] = (
         f'Traceback (most recent call last):\n  File "{file}", line 3, in load\n'
-        f"    return json.load(open(path))\n{first}\n\n{marker}\n\n{one['traceback']}"
+        f"    return json.load(open(path))\n{first}\n\n{marker}\n\n{record['traceback']}"
     )
-    return one
+    return record
 
 
 FROM = "The above exception was the direct cause of the following exception:"
@@ -505,7 +512,7 @@ LIBRARY = "/opt/venv/lib/python3.11/site-packages/transformers/auto.py"
 
 
 @pytest.mark.parametrize(
-    ("marker", "first", "file", "told"),
+    ("marker", "first", "file", "is_listed"),
     [
         (FROM, ABSENT, "/home/me/proj/data.py", True),
         (FROM, "KeyError: 'x'", LIBRARY, True),
@@ -515,20 +522,20 @@ LIBRARY = "/opt/venv/lib/python3.11/site-packages/transformers/auto.py"
     ],
 )
 def test_the_cause_of_an_exception_is_told_where_it_helps(
-    node: Node, marker: str, first: str, file: str, told: bool
+    node: Node, marker: str, first: str, file: str, is_listed: bool
 ) -> None:
     node.record(0, chained(marker, first, file))
-    found, _ = node.find()
-    assert found["what"] == "RuntimeError: cannot read the data index"
-    assert [one["what"] for one in found["causes"]] == [first] * told
-    shown = " ".join(" ".join(on_screen(found, 78)).split())
-    assert (f"cause {first}, {os.path.basename(file)}:3" in shown) is told
+    failure, _ = node.find()
+    assert failure["what"] == "RuntimeError: cannot read the data index"
+    assert [record["what"] for record in failure["causes"]] == [first] * is_listed
+    shown = " ".join(" ".join(on_screen(failure, 78)).split())
+    assert (f"cause {first}, {os.path.basename(file)}:3" in shown) is is_listed
 
 
 def test_a_cause_that_was_named_comes_before_what_was_being_handled(node: Node) -> None:
-    one = chained(DURING, "OSError: handled")
-    one["traceback"] = f"{chained(FROM, ABSENT)['traceback']}\n{DURING}\n\n{one['traceback']}"
-    node.record(0, one)
+    record = chained(DURING, "OSError: handled")
+    record["traceback"] = f"{chained(FROM, ABSENT)['traceback']}\n{DURING}\n\n{record['traceback']}"
+    node.record(0, record)
     assert node.find()[0]["causes"][0]["what"] == ABSENT
 
 
@@ -553,12 +560,16 @@ def test_a_rank_that_ended_with_0_before_the_others_is_the_reason(
 ) -> None:
     left(node, 1, ms=0)
     node.raised(0, *follows, ms=300)
-    found, _ = node.find()
-    assert (found["rank"], found["exit_code"], found["class"]) == (1, 0, "user-code-exception")
-    assert "a restart repeats it" in found["advice"]
-    assert "drop_last" in found["advice"]
-    assert [(other["rank"], other["after"]) for other in found["others"]] == [(0, 0.3)]
-    shown = on_screen(found, 78)[0]
+    failure, _ = node.find()
+    assert (failure["rank"], failure["exit_code"], failure["class"]) == (
+        1,
+        0,
+        "user-code-exception",
+    )
+    assert "a restart repeats it" in failure["advice"]
+    assert "drop_last" in failure["advice"]
+    assert [(other["rank"], other["after"]) for other in failure["others"]] == [(0, 0.3)]
+    shown = on_screen(failure, 78)[0]
     assert shown.endswith("had ended with code 0 before the others were done")
 
 
@@ -566,9 +577,9 @@ def test_of_several_that_left_the_first_is_named(node: Node) -> None:
     for rank, ms in ((1, 20), (2, 0)):
         left(node, rank, ms)
     node.raised(0, "RuntimeError", CLOSED, ms=300)
-    found, _ = node.find()
-    assert found["rank"] == 2
-    assert found["others"][0]["what"] == "had ended with code 0 too"
+    failure, _ = node.find()
+    assert failure["rank"] == 2
+    assert failure["others"][0]["what"] == "had ended with code 0 too"
 
 
 def test_another_step_of_the_same_rank_is_no_peer_that_left(node: Node) -> None:
@@ -583,8 +594,8 @@ def test_another_step_of_the_same_rank_is_no_peer_that_left(node: Node) -> None:
 def test_ranks_that_left_when_the_launcher_was_asked_to_are_no_reason(node: Node) -> None:
     left(node, 1, ms=0)
     node.raised(0, "RuntimeError", CLOSED, ms=300)
-    found, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
-    assert found["rank"] != 1
+    failure, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
+    assert failure["rank"] != 1
 
 
 def test_a_rank_that_ended_with_0_does_not_hide_a_cause(node: Node) -> None:
@@ -620,9 +631,9 @@ def test_a_sigterm_that_the_agent_did_not_send_comes_first(node: Node, noted: fl
     node.ended(2, noted, code=143, signal="SIGTERM")
     node.ended(0, 90, code=143, signal="SIGTERM")
     agents_words(node, asked=[0], signalled=[0, 2])
-    found, _ = node.find()
-    assert (found["rank"], found["what"]) == (2, "ended by SIGTERM from outside the run")
-    assert [(other["rank"], other["role"]) for other in found["others"]] == [
+    failure, _ = node.find()
+    assert (failure["rank"], failure["what"]) == (2, "ended by SIGTERM from outside the run")
+    assert [(other["rank"], other["role"]) for other in failure["others"]] == [
         (1, "cascade"),
         (0, "cascade"),
     ]
@@ -681,9 +692,9 @@ def test_a_port_that_was_chosen_is_another_one_next_time(node: Node) -> None:
 
 
 def test_a_port_that_the_program_takes_itself_is_its_own_matter(node: Node) -> None:
-    one = error(0, "OSError", "[Errno 98] Address already in use")
-    del one["frames"][1]
-    node.record(0, one)
+    record = error(0, "OSError", "[Errno 98] Address already in use")
+    del record["frames"][1]
+    node.record(0, record)
     assert "the line above takes a port" in node.find()[0]["advice"]
 
 
@@ -695,8 +706,8 @@ def test_a_rank_without_cuda_gets_no_advice_on_cuda(node: Node) -> None:
 
 def test_a_kill_that_memory_would_have_left_a_trace_of_is_somebodys(node: Node) -> None:
     node.ended(0, 0, code=137, signal="SIGKILL")
-    found, _ = node.find(kills=oom_kills.Kills(log=True))
-    assert found["advice"].startswith("the kernel log shows no memory kill: most likely a person")
+    failure, _ = node.find(kills=oom_kills.Kills(log=True))
+    assert failure["advice"].startswith("the kernel log shows no memory kill: most likely a person")
     assert "memory is the likely reason" in node.find(kills=oom_kills.Kills())[0]["advice"]
 
 
@@ -704,18 +715,18 @@ def test_a_full_disk_is_named_by_the_file_in_the_error(node: Node, tmp_path: Pat
     out = tmp_path / "out"
     out.mkdir()
     node.raised(0, "OSError", f"[Errno 28] No space left on device: '{out}/epoch-1/a.pt'")
-    found, _ = node.find()
-    assert (found["class"], found["disk"]) == ("disk-full", str(out))
-    assert f"`df -h {out}`" in found["advice"]
+    failure, _ = node.find()
+    assert (failure["class"], failure["disk"]) == ("disk-full", str(out))
+    assert f"`df -h {out}`" in failure["advice"]
 
 
 def test_a_print_that_found_no_room_names_the_run_directory(node: Node) -> None:
-    one = error(0, "OSError", "[Errno 28] No space left on device")
-    one["frames"] = [dict(one["frames"][0], code='print("step", n, flush=True)')]
-    node.record(0, one)
-    found, _ = node.find()
-    assert found["proof"] == f"the disk of the run directory ({node.path}) is full"
-    assert "SAFELAUNCH_HOME" in found["advice"]
+    record = error(0, "OSError", "[Errno 28] No space left on device")
+    record["frames"] = [dict(record["frames"][0], code='print("step", n, flush=True)')]
+    node.record(0, record)
+    failure, _ = node.find()
+    assert failure["proof"] == f"the disk of the run directory ({node.path}) is full"
+    assert "SAFELAUNCH_HOME" in failure["advice"]
 
 
 # -- failed, or not --------------------------------------------------------------------------------
@@ -730,23 +741,23 @@ def test_a_run_without_any_sign_of_failure_has_none(node: Node) -> None:
 def test_an_exception_in_a_thread_of_a_run_that_ended_well_is_a_warning(node: Node) -> None:
     node.record(1, error(1, "ValueError", "in a thread", thread="Thread-1 (f)"))
     node.ended(1, 0, code=0)
-    found, (warning,) = node.find(ENDED_WELL)
-    assert not found
+    failure, (warning,) = node.find(ENDED_WELL)
+    assert not failure
     assert warning.startswith("rank 1: exception in thread Thread-1 (f): ValueError: in a thread")
 
 
 def test_an_exception_shown_by_hand_fails_nothing(node: Node) -> None:
     node.record(0, error(0, "ValueError", "shown"))
     node.ended(0, 900, code=0)
-    found, warnings = node.find(ENDED_WELL)
-    assert not found
+    failure, warnings = node.find(ENDED_WELL)
+    assert not failure
     assert len(warnings) == 1
 
 
 def test_a_launcher_that_swallows_a_ranks_failure_fails(node: Node) -> None:
     node.raised(1, "ValueError", "x")
-    found, warnings = node.find(ENDED_WELL)
-    assert found["rank"] == 1
+    failure, warnings = node.find(ENDED_WELL)
+    assert failure["rank"] == 1
     assert warnings == ["the launcher ended with 0, although a rank failed"]
 
 
@@ -768,8 +779,8 @@ def test_a_block_in_the_launchers_log_is_a_failure(node: Node) -> None:
         f"Root Cause (first observed failure):\n{entry}  exitcode : 3 (pid: 7)\n"
         "  error_file: <N/A>\n  traceback : To enable traceback see: https://x\n======\n",
     )
-    found, _ = node.find(ENDED_WELL)
-    assert (found["rank"], found["exit_code"], found["host"]) == (1, 3, "h")
+    failure, _ = node.find(ENDED_WELL)
+    assert (failure["rank"], failure["exit_code"], failure["host"]) == (1, 3, "h")
 
 
 @pytest.mark.parametrize(
@@ -789,9 +800,9 @@ def test_where_nothing_but_torchruns_block_is_known_it_tells_the_rank(
     recorded = DATA / "logs" / name
     with open(recorded, encoding="utf-8") as file:
         node.log("launcher", file.read())
-    found, _ = node.find()
-    assert (found["rank"], found["what"]) == (1, what)
-    assert [(other["rank"], other["role"]) for other in found["others"]] == [(0, "cascade")]
+    failure, _ = node.find()
+    assert (failure["rank"], failure["what"]) == (1, what)
+    assert [(other["rank"], other["role"]) for other in failure["others"]] == [(0, "cascade")]
 
 
 # -- the launcher ----------------------------------------------------------------------------------
@@ -800,9 +811,9 @@ def test_where_nothing_but_torchruns_block_is_known_it_tells_the_rank(
 def test_a_launcher_that_was_ended_is_blamed_before_the_ranks_it_took_along(node: Node) -> None:
     node.ended(0, 5, code=143, signal="SIGTERM")
     node.ended(1, 6, code=143, signal="SIGTERM")
-    found, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
-    assert (found["rank"], found["what"]) == (None, "the launcher was ended by SIGTERM")
-    assert [other["what"] for other in found["others"]] == ["ended by SIGTERM"] * 2
+    failure, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
+    assert (failure["rank"], failure["what"]) == (None, "the launcher was ended by SIGTERM")
+    assert [other["what"] for other in failure["others"]] == ["ended by SIGTERM"] * 2
 
 
 def test_torchruns_own_words_tell_that_it_was_ended(node: Node) -> None:
@@ -812,20 +823,20 @@ def test_torchruns_own_words_tell_that_it_was_ended(node: Node) -> None:
         "Process 123 got signal: 15\n",
     )
     node.ended(0, 5, code=143, signal="SIGTERM")
-    found, _ = node.find()
-    assert (found["rank"], found["signal"]) == (None, "SIGTERM")
+    failure, _ = node.find()
+    assert (failure["rank"], failure["signal"]) == (None, "SIGTERM")
 
 
 def test_a_rank_that_failed_before_the_launcher_was_ended_is_blamed(node: Node) -> None:
     node.raised(1, "ValueError", "x", ms=0)
-    found, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
-    assert found["rank"] == 1
+    failure, _ = node.find({"exit_code": 143, "signal": "SIGTERM", "time_ns": START + 900 * MS})
+    assert failure["rank"] == 1
 
 
 def test_a_single_process_is_the_program_and_not_a_launcher(node: Node) -> None:
     node.run["single"] = "main"
-    found, _ = node.find({"exit_code": 139, "signal": "SIGSEGV", "time_ns": START})
-    assert (found["rank"], found["what"]) == (0, "segmentation fault (SIGSEGV)")
+    failure, _ = node.find({"exit_code": 139, "signal": "SIGSEGV", "time_ns": START})
+    assert (failure["rank"], failure["what"]) == (0, "segmentation fault (SIGSEGV)")
 
 
 @pytest.mark.parametrize(
@@ -841,16 +852,16 @@ def test_a_failure_before_python_is_named_by_the_launchers_words(
     node: Node, code: int, text: str, name: str
 ) -> None:
     node.log("launcher", f"{text}\n")
-    found, _ = node.find({"exit_code": code, "signal": "", "time_ns": START})
-    assert (found["rank"], found["class"], found["what"]) == (None, name, text)
+    failure, _ = node.find({"exit_code": code, "signal": "", "time_ns": START})
+    assert (failure["rank"], failure["class"], failure["what"]) == (None, name, text)
 
 
 def test_the_frameworks_own_log_names_the_cause_of_a_lost_actor(node: Node, tmp_path: Path) -> None:
     own = tmp_path / "worker.log"
     own.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     node.raised(0, "ray.exceptions.ActorDiedError", "The actor died unexpectedly")
-    found, _ = node.find(logs=[str(own)])
-    assert (found["class"], found["log"]) == ("cuda-oom", str(own))
+    failure, _ = node.find(logs=[str(own)])
+    assert (failure["class"], failure["log"]) == ("cuda-oom", str(own))
 
 
 # -- the signature ---------------------------------------------------------------------------------
@@ -858,26 +869,26 @@ def test_the_frameworks_own_log_names_the_cause_of_a_lost_actor(node: Node, tmp_
 
 def test_the_signature_that_recognised_a_failure_tells_why_and_what_to_do(node: Node) -> None:
     node.raised(0, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB")
-    found, _ = node.find()
-    known = table.load().by_id[found["signature"]]
-    assert known.name == "cuda-oom"
-    assert (found["remedy"], found["advice"]) == (known.remedy, known.remedy[0])
-    assert known.cause in found["why"]
+    failure, _ = node.find()
+    signature = table.load().by_id[failure["signature"]]
+    assert signature.name == "cuda-oom"
+    assert (failure["remedy"], failure["advice"]) == (signature.remedy, signature.remedy[0])
+    assert signature.cause in failure["why"]
 
 
 def test_an_exception_that_no_signature_knows_has_the_advice_of_its_class(node: Node) -> None:
     node.raised(0, "ValueError", "bad batch 17")
-    found, _ = node.find()
-    assert "signature" not in found
-    assert found["advice"]
+    failure, _ = node.find()
+    assert "signature" not in failure
+    assert failure["advice"]
 
 
 def test_what_is_known_here_counts_more_than_the_steps_of_the_signature(node: Node) -> None:
     text = "The server socket has failed to listen on any local network address. port: 29511"
     node.raised(0, "RuntimeError", f"{text}, useIpv6: false, code: -98, name: EADDRINUSE")
-    found, _ = node.find()
-    assert found["remedy"] == [found["advice"]]
-    assert "signature" in found
+    failure, _ = node.find()
+    assert failure["remedy"] == [failure["advice"]]
+    assert "signature" in failure
 
 
 # -- bad evidence ----------------------------------------------------------------------------------
@@ -894,17 +905,17 @@ def test_a_damaged_record_raises_nothing(node: Node, data: bytes) -> None:
     (node.path / "records" / "rank-x.1.json").write_bytes(data)
     node.log("launcher", "\x00\x1b[")
     node.ended(0, 0, code=1)
-    found, warnings = node.find()
-    assert found["rank"] == 0
+    failure, warnings = node.find()
+    assert failure["rank"] == 0
     assert not warnings
 
 
 def test_without_any_file_the_launchers_code_is_told(tmp_path: Path) -> None:
-    found, _ = analyse.find(
+    failure, _ = analyse.find(
         str(tmp_path / "gone"), RunRecord(), 1, {}, {"exit_code": 5, "signal": ""}, [], NO_KILLS
     )
-    assert found is not None
-    assert found.what == "the launcher exited with code 5"
+    assert failure is not None
+    assert failure.what == "the launcher exited with code 5"
 
 
 def test_a_log_with_a_hole_of_gigabytes_is_read_at_its_end(node: Node) -> None:
@@ -914,10 +925,10 @@ def test_a_log_with_a_hole_of_gigabytes_is_read_at_its_end(node: Node) -> None:
         file.seek(0, os.SEEK_END)
         file.write(b"ValueError: at the end\n")
     node.ended(0, 0, code=1)
-    begun = time.process_time()
-    found, _ = node.find()
-    assert found["last_lines"] == ["ValueError: at the end"]
-    assert time.process_time() - begun < 2
+    started = time.process_time()
+    failure, _ = node.find()
+    assert failure["last_lines"] == ["ValueError: at the end"]
+    assert time.process_time() - started < 2
 
 
 # -- the block on the screen -----------------------------------------------------------------------
@@ -950,11 +961,11 @@ SIGNALS = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTERM", "SIGHU
 def test_the_class_of_a_signal_is_told_whole_and_of_that_signal(node: Node, name: str) -> None:
     node.ended(0, 0, code=1, signal=name)
     lines = on_screen(node.find()[0], 78)
-    (said,) = [line for line in lines if line.startswith("class")]
+    (expected,) = [line for line in lines if line.startswith("class")]
     assert max(map(len, lines)) <= 78
-    assert said.endswith(")")
-    assert ("segmentation fault" in said) is (name == "SIGSEGV")
-    assert ("outside" in said) is (name in ("SIGTERM", "SIGUSR1"))
+    assert expected.endswith(")")
+    assert ("segmentation fault" in expected) is (name == "SIGSEGV")
+    assert ("outside" in expected) is (name in ("SIGTERM", "SIGUSR1"))
 
 
 def test_the_stack_of_a_fatal_signal_is_shown_with_the_users_frames_marked(node: Node) -> None:
@@ -986,11 +997,11 @@ def test_of_an_empty_log_it_is_said_that_it_is_empty(node: Node) -> None:
 
 
 def test_the_users_own_path_and_line_are_folded_and_not_cut(node: Node) -> None:
-    one = error(0, "ValueError", "x")
+    record = error(0, "ValueError", "x")
     file = "/home/me/proj/" + "experiments/" * 6 + "train.py"
     code = "loss = model(" + ", ".join(f"argument_{n}" for n in range(9)) + ")"
-    one["frames"] = [{"file": file, "line": 17, "function": "step", "code": code}]
-    node.record(0, one)
+    record["frames"] = [{"file": file, "line": 17, "function": "step", "code": code}]
+    node.record(0, record)
     lines = on_screen(node.find()[0], 78)
     assert max(map(len, lines)) <= 78
     joined = "".join(line[10:].strip() for line in lines)

@@ -32,10 +32,10 @@ def recorded(name: str) -> str:
 def test_a_recorded_block_tells_code_signal_and_pid(
     name: str, code: int, signal: str, pid: int
 ) -> None:
-    found = parse(recorded(name))
-    assert sorted(found) == [0, 1]
-    assert (found[1].code, found[1].signal, found[1].pid) == (code, signal, pid)
-    assert (found[0].signal, found[0].first, found[1].first) == ("SIGTERM", False, True)
+    failures = parse(recorded(name))
+    assert sorted(failures) == [0, 1]
+    assert (failures[1].code, failures[1].signal, failures[1].pid) == (code, signal, pid)
+    assert (failures[0].signal, failures[0].first, failures[1].first) == ("SIGTERM", False, True)
 
 
 def test_the_traceback_of_a_recorded_error_is_whole() -> None:
@@ -87,9 +87,9 @@ def test_the_first_wording_is_read_too() -> None:
           msg: "Process failed with exitcode 1"
         **************************************************
     """
-    found = parse(textwrap.dedent(text))
-    assert (found[3].signal, found[3].first) == ("SIGKILL", True)
-    assert (found[0].code, found[0].first) == (1, False)
+    failures = parse(textwrap.dedent(text))
+    assert (failures[3].signal, failures[3].first) == ("SIGKILL", True)
+    assert (failures[0].code, failures[0].first) == (1, False)
 
 
 def test_without_a_block_the_agents_line_tells() -> None:

@@ -246,8 +246,8 @@ def test_files_that_all_grow_at_once_are_all_read_once_and_in_their_order(
             with (project / f"w-{i:03}.log").open("ab") as file:
                 file.write(b"turn %d of %d, half" % (turn, i) + b" and half\n")
         output += merged(merger)
-    seen = len(set(output.splitlines()))
-    assert seen >= 4 * MANY  # each had its turn, long before the end
+    names = len(set(output.splitlines()))
+    assert names >= 4 * MANY  # each had its turn, long before the end
     output += merger.drain()
     for i in range(MANY):
         mark = b"[w-%03d.log] " % i
@@ -298,8 +298,8 @@ def test_many_files_that_come_just_before_the_end_are_all_read(
     mergers.append(merger)
     for i in range(MANY):
         (project / f"w-{i:03}.log").write_bytes(b"cause %d\n" % i)
-    wanted = {b"[w-%03d.log] cause %d" % (i, i) for i in range(MANY)}
-    assert set(merger.drain().splitlines()) == wanted
+    expected = {b"[w-%03d.log] cause %d" % (i, i) for i in range(MANY)}
+    assert set(merger.drain().splitlines()) == expected
     assert opened(project) <= logs_merger.MAX_EXTRA
 
 

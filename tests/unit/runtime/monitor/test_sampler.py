@@ -42,14 +42,14 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
 
 @pytest.fixture
 def sampler(tmp_path: Path) -> Iterator[Callable[..., monitor_sampler.Samples]]:
-    made = []
+    row = []
 
     def make(**run: object) -> monitor_sampler.Samples:
-        made.append(monitor_sampler.Samples(str(tmp_path), RunRecord.from_json(run)))
-        return made[-1]
+        row.append(monitor_sampler.Samples(str(tmp_path), RunRecord.from_json(run)))
+        return row[-1]
 
     yield make
-    for samples in made:
+    for samples in row:
         if samples.pid is not None:
             processes.send(samples.pid, processes.start_time(samples.pid) or 0, 9)
             os.waitpid(samples.pid, 0)
@@ -101,11 +101,11 @@ def test_a_long_run_is_covered_from_its_start_in_a_bounded_file(
     samples = sampler()
     for turn in range(1000):
         samples.tick(turn * 30.0)
-    found = [float(row["elapsed_s"]) for row in rows(tmp_path)]
-    assert len(found) < 20
-    assert found[0] == 0
-    assert found[-1] >= 29970 - samples.interval
-    gaps = {after - before for before, after in itertools.pairwise(found)}
+    warnings = [float(row["elapsed_s"]) for row in rows(tmp_path)]
+    assert len(warnings) < 20
+    assert warnings[0] == 0
+    assert warnings[-1] >= 29970 - samples.interval
+    gaps = {after - before for before, after in itertools.pairwise(warnings)}
     assert gaps == {samples.interval}
 
 
@@ -172,10 +172,10 @@ def test_a_disk_that_never_answers_holds_nobody_up_and_is_told_once(
     for turn in range(400):
         samples.tick(turn / 4)
     assert [event["event"] for event in samples.take_events()] == ["disk-late"]
-    found = rows(tmp_path)
-    assert len(found) >= 3
-    assert {row["cwd_free_mib"] for row in found} == {""}
-    assert all(int(row["run_free_mib"]) > 0 for row in found)
+    warnings = rows(tmp_path)
+    assert len(warnings) >= 3
+    assert {row["cwd_free_mib"] for row in warnings} == {""}
+    assert all(int(row["run_free_mib"]) > 0 for row in warnings)
 
 
 def test_without_a_descriptor_left_the_sample_goes_without(
@@ -198,8 +198,8 @@ def test_without_a_descriptor_left_the_sample_goes_without(
 
 @pytest.mark.parametrize("record", RECORDED, ids=lambda record: record["name"])
 def test_recorded_answers_are_read(record: dict[str, object]) -> None:
-    found = {index: values for index, (_, values) in gpu_load.parse(str(record["text"])).items()}
-    assert found == record["expected"]
+    warnings = {index: values for index, (_, values) in gpu_load.parse(str(record["text"])).items()}
+    assert warnings == record["expected"]
 
 
 def test_an_answer_becomes_columns_of_the_row(

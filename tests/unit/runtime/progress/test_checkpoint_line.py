@@ -10,7 +10,7 @@ from safelaunch.runtime.progress import flood_filter
 from safelaunch.runtime.progress.checkpoint_line import ProgressPattern
 
 SAVED = "^Saved checkpoint"
-SEEN = {
+LINES = {
     "one rank": (SAVED, [b"Saved checkpoint 3\n"]),
     "two ranks": (SAVED, [b"[1] step 3\n[1] Saved checkpoint 3\n"]),
     "a line in two pieces": (SAVED, [b"step 3\nSaved check", b"point 3\n"]),
@@ -34,21 +34,21 @@ NOT_SEEN = {
 }
 
 
-def found(pattern: str | None, pieces: list[bytes]) -> bool:
+def is_match(pattern: str | None, pieces: list[bytes]) -> bool:
     progress = ProgressPattern(pattern)
     for piece in pieces:
         progress.feed(piece)
     return progress.is_found
 
 
-@pytest.mark.parametrize(("pattern", "pieces"), SEEN.values(), ids=SEEN)
+@pytest.mark.parametrize(("pattern", "pieces"), LINES.values(), ids=LINES)
 def test_the_line_is_found(pattern: str, pieces: list[bytes]) -> None:
-    assert found(pattern, pieces)
+    assert is_match(pattern, pieces)
 
 
 @pytest.mark.parametrize(("pattern", "pieces"), NOT_SEEN.values(), ids=NOT_SEEN)
 def test_no_other_line_is_taken_for_it(pattern: str | None, pieces: list[bytes]) -> None:
-    assert not found(pattern, pieces)
+    assert not is_match(pattern, pieces)
 
 
 def test_a_last_line_without_an_end_counts_at_the_end() -> None:

@@ -30,25 +30,25 @@ def test_a_recorded_line_is_read(record: dict[str, Any]) -> None:
     progress = Progress([])
     events = progress.feed("".join(line + "\n" for line in record["lines"]).encode(), 1.0)
     report = progress.snapshot()
-    found = {} if report is None else report.to_json()
-    found.update(found.get("metrics") or {})
-    found["event"] = events[0]["event"] if events else None
-    wanted = record["expected"]
-    shown = {name: found.get(name) for name in wanted}
-    assert shown == wanted
+    values = {} if report is None else report.to_json()
+    values.update(values.get("metrics") or {})
+    values["event"] = events[0]["event"] if events else None
+    expected = record["expected"]
+    shown = {name: values.get(name) for name in expected}
+    assert shown == expected
 
 
 def test_a_healthy_trainer_run_is_followed_to_its_end() -> None:
     log = (FOLDER / "trainer.log").read_bytes()
     progress = Progress([])
-    seen, events = [], []
+    counts, events = [], []
     for turn, piece in enumerate(log.split(b"\r")):
         events += progress.feed(piece + b"\r", float(turn))
         if progress.step is not None:
-            seen.append((progress.step, progress.total, progress.scope))
+            counts.append((progress.step, progress.total, progress.scope))
     assert events == []
-    assert {(total, scope) for _, total, scope in seen} == {(40, "run")}
-    assert seen[-1][0] == 40
+    assert {(total, scope) for _, total, scope in counts} == {(40, "run")}
+    assert counts[-1][0] == 40
     assert progress.loss == 1.3
     assert progress.metrics["eval_loss"] == 1.7
 
@@ -111,8 +111,8 @@ def test_the_same_step_told_twice_is_no_step() -> None:
 
 def test_a_users_pattern_beats_what_is_built_in() -> None:
     pattern = r"i=(?P<step>\d+) of (?P<total>\d+) cost (?P<loss>\S+) rest (?P<eta>\S+)"
-    told = ("i=7 of 9 cost 3.5 rest 00:20\n", BAR.format(30, 10, ", loss=0.41") + "\n")
-    progress = fed(*told, patterns=(pattern,))
+    text = ("i=7 of 9 cost 3.5 rest 00:20\n", BAR.format(30, 10, ", loss=0.41") + "\n")
+    progress = fed(*text, patterns=(pattern,))
     assert (progress.step, progress.total, progress.eta, progress.loss) == (7, 9, 20.0, 3.5)
 
 
@@ -120,13 +120,13 @@ def test_a_loss_that_is_nan_is_told_once_per_spell() -> None:
     progress = Progress([])
     losses = ("0.5", "nan", "nan", "0.4", "inf")
     events = [progress.feed(b"step 1 loss %s\n" % loss.encode(), 1.0) for loss in losses]
-    assert [len(found) for found in events] == [0, 1, 0, 0, 1]
+    assert [len(batch) for batch in events] == [0, 1, 0, 0, 1]
 
 
 def test_the_snapshot_is_json_also_with_nan() -> None:
-    found = fed("step 1/2 loss nan\n").snapshot()
-    assert found is not None
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["loss"] == "nan"
+    report = fed("step 1/2 loss nan\n").snapshot()
+    assert report is not None
+    assert json.loads(json.dumps(report.to_json(), allow_nan=False))["loss"] == "nan"
 
 
 def test_source_code_in_a_traceback_is_no_loss() -> None:
@@ -156,8 +156,8 @@ def chatty(steps: int, chatter: bytes, ranks: int, epochs: int = 1) -> tuple[Pro
             now += 0.03
             for rank in range(ranks):
                 mark = b"[%d] " % rank
-                said = chatter + b"step %d/%d loss 0.5\n" % (step, steps)
-                progress.feed(mark + said.replace(b"\n", b"\n" + mark)[: -len(mark)], now)
+                printed = chatter + b"step %d/%d loss 0.5\n" % (step, steps)
+                progress.feed(mark + printed.replace(b"\n", b"\n" + mark)[: -len(mark)], now)
     return progress, now
 
 
@@ -179,9 +179,9 @@ def test_where_all_lines_seem_to_tell_a_step_the_last_one_is_found() -> None:
 
 def test_what_is_read_of_a_flood_is_bounded() -> None:
     flood, read = FloodFilter(), 0
-    said = (b"[0] loss of words " + CHATTER) * 450
+    printed = (b"[0] loss of words " + CHATTER) * 450
     for turn in range(1000):
-        read += sum(map(len, flood.select(said, 100.0 + turn / 100)))
+        read += sum(map(len, flood.select(printed, 100.0 + turn / 100)))
     assert read < flood_filter.BURST + 10 * flood_filter.RATE + 2 * flood_filter.MAX_LINE
     assert sum(map(len, flood.last())) < 2 * flood_filter.MAX_WAITING
 
@@ -245,7 +245,7 @@ def test_no_bytes_make_it_raise() -> None:
 # -- words -----------------------------------------------------------------------------------------
 
 NOW = 1_800_000_000.0
-KNOWN: dict[str, Any] = {
+REPORT: dict[str, Any] = {
     "step": 120,
     "total": 800,
     "scope": "run",
@@ -257,7 +257,7 @@ KNOWN: dict[str, Any] = {
 
 
 def report(**more: object) -> ProgressReport:
-    return ProgressReport.from_json({**KNOWN, **more})
+    return ProgressReport.from_json({**REPORT, **more})
 
 
 def test_ps_tells_step_time_left_and_loss() -> None:
@@ -296,8 +296,8 @@ def test_nothing_is_told_of_a_run_without_progress() -> None:
 
 
 def test_show_names_a_loss_that_is_no_number() -> None:
-    told = lines(ProgressReport(loss="nan", metrics={"loss": "nan"}), "running", NOW)
-    assert told == [
+    text = lines(ProgressReport(loss="nan", metrics={"loss": "nan"}), "running", NOW)
+    assert text == [
         "loss nan",
         "loss is not finite (NaN or infinite): weights trained from here on are useless",
     ]

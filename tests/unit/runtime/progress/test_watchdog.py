@@ -21,10 +21,10 @@ class Job:
         self.look()
 
     def look(self) -> bool:
-        found = self.dog.observe(self.now, self.bytes, self.steps, self.times)
-        if found:
+        suspicions = self.dog.observe(self.now, self.bytes, self.steps, self.times)
+        if suspicions:
             self.alarms.append(self.now)
-        return found
+        return suspicions
 
     def wait(self, seconds: float, chatty: bool = False) -> bool:
         """Let time pass; whether a suspicion began."""

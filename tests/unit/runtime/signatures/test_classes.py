@@ -117,8 +117,8 @@ def test_the_cause_of_a_chained_exception_counts() -> None:
         "During handling of the above exception, another exception occurred:\n\n"
         "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n"
     )
-    found = classes.classify_exception("RuntimeError", "Connection closed by peer", trace)
-    assert found.name == "cuda-oom"
+    match = classes.classify_exception("RuntimeError", "Connection closed by peer", trace)
+    assert match.name == "cuda-oom"
 
 
 # -- cost ------------------------------------------------------------------------------------------
@@ -129,6 +129,6 @@ def test_the_cause_of_a_chained_exception_counts() -> None:
 )
 def test_any_text_is_looked_through_fast(text: str) -> None:
     classes.classify("")  # patterns are compiled once
-    begun = time.process_time()
+    started = time.process_time()
     classes.classify(text)
-    assert time.process_time() - begun < 2
+    assert time.process_time() - started < 2

@@ -10,10 +10,10 @@ from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.signatures import match as signatures_match
 
 FILE = DATA / "failures" / "known-texts.yaml"
-KNOWN: dict[str, str] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+TEXTS: dict[str, str] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("wanted", "text"), KNOWN.items(), ids=KNOWN)
-def test_a_known_text_is_recognised(wanted: str, text: str) -> None:
-    found = [match.signature for _, match in classes.findings(signatures_match.clean(text))]
-    assert wanted in [signature.id for signature in found if signature]
+@pytest.mark.parametrize(("signature_id", "text"), TEXTS.items(), ids=TEXTS)
+def test_a_known_text_is_recognised(signature_id: str, text: str) -> None:
+    signatures = [match.signature for _, match in classes.findings(signatures_match.clean(text))]
+    assert signature_id in [signature.id for signature in signatures if signature]
