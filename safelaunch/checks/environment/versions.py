@@ -100,7 +100,7 @@ def _is_within(version: str, specifiers: str) -> bool:
         return not specifiers
 
 
-_SAME = "NCCL user guide, Troubleshooting: the same version on all nodes"
+_NCCL_GUIDE = "NCCL user guide, Troubleshooting: the same version on all nodes"
 
 
 def _host_versions(host: HostContext) -> dict[str, str]:
@@ -126,7 +126,7 @@ def _host_versions(host: HostContext) -> dict[str, str]:
     return {name: str(version) for name, version in versions.items() if version}
 
 
-@check("same-versions", once=True, source=_SAME)
+@check("same-versions", once=True, source=_NCCL_GUIDE)
 def same_versions(context: CheckContext) -> list[Answer] | Answer | None:
     """Whether all machines have the same versions; ranks that differ may hang."""
     if len(context.hosts) < 2 or not all(host.runs_python for host in context.hosts):  # noqa: PLR2004

@@ -27,8 +27,10 @@ class _DriverError(NamedTuple):
 
 _CONTAINERS = "NVIDIA Container Toolkit, troubleshooting"
 _XID = "NVIDIA, Xid errors"
-_LOST = "reboot the machine: nothing else brings it back; if it happens again, `sudo dmesg | "
-_LOST += "grep -i xid` shows what the GPU reported (79: power, heat or a loose card)"
+_LOST = (
+    "reboot the machine: nothing else brings it back; if it happens again, "
+    "`sudo dmesg | grep -i xid` shows what the GPU reported (79: power, heat or a loose card)"
+)
 _ERRORS = {
     "driver-not-running": _DriverError(
         True,
