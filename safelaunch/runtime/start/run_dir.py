@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import RunRecord
 
+# bytecode, 1.2 MB, is not worth it on a disk that is nearly full: records and logs need the rest
+_BYTECODE_SPACE = 16 << 20  # free bytes
+
 
 def node_dir(run_id: str, node: int, base: str | None = None) -> str:
     """Return the folder of a node of a run, below `base`: safelaunch's folder, or `home`."""
@@ -47,24 +50,23 @@ def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]]) -> N
             os.mkdir(os.path.join(node_dir, folder), 0o700)
         for name, data in files:
             _write(os.path.join(node_dir, name), data)
+        has_space = shutil.disk_usage(node_dir).free > _BYTECODE_SPACE
         for name, path in sources.items():
-            _copy(path, os.path.join(node_dir, name))
+            target = os.path.join(node_dir, name)
+            with open(path, "rb") as source:
+                _write(target, source.read())
+            if has_space and path.endswith(".py"):
+                _copy_bytecode(path, target)
         run.write(node_dir)
     except OSError as e:
         raise _unwritable(e) from e
 
 
-def _copy(source: str, path: str) -> None:
-    """Copy a file of the runtime and its bytecode: that halves the CPU time of a supervisor.
+def _copy_bytecode(source: str, path: str) -> None:
+    """Copy a module's bytecode to its copy, if there is any: it halves a supervisor's CPU time.
 
-    Python uses bytecode where it is of its own version, and the source has the time and size that
-    are recorded there.
+    Python uses bytecode of its own version, if the source has the time that is recorded in it.
     """
-    with open(source, "rb") as file:
-        _write(path, file.read())
-        info = os.fstat(file.fileno())
-    if not source.endswith(".py"):
-        return
     try:
         cached = importlib.util.cache_from_source(source)
         with open(cached, "rb") as file:
@@ -74,6 +76,7 @@ def _copy(source: str, path: str) -> None:
     folder = os.path.join(os.path.dirname(path), "__pycache__")
     os.makedirs(folder, 0o700, exist_ok=True)
     _write(os.path.join(folder, os.path.basename(cached)), data)
+    info = os.stat(source)
     os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
 
 
