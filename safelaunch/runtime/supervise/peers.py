@@ -373,7 +373,7 @@ def open_peers(node_dir: str, run: RunRecord, journal: Journal) -> Peers | None:
     first = PeersAddress.read(node_dir)
     if first is None or len(run.hosts) < 2:  # noqa: PLR2004 - it is alone
         return None
-    os.unlink(os.path.join(node_dir, PeersAddress.FILE))  # the token is nobody else's
+    os.unlink(os.path.join(node_dir, PeersAddress.FILE))  # the token is for this process alone
     peers = Peers(first, run, journal)
     try:
         peers.open()
