@@ -43,5 +43,5 @@ def read_data(name: str) -> bytes:
 
 
 def keep_in_memory(contents: "dict[str, bytes]") -> None:
-    """Keep the contents of `files` for the time when they are gone from the disk."""
+    """Keep the contents of `files` for when they are removed from the disk."""
     _memory.update(contents)

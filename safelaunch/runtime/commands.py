@@ -72,7 +72,7 @@ def detach(argv: Sequence[str], *, cwd: str, environ: Mapping[str, str]) -> int:
     import subprocess
 
     child = _popen(argv, subprocess.DEVNULL, environ, cwd)
-    child.returncode = 0  # nobody waits for it, it outlives this process: no ResourceWarning
+    child.returncode = 0  # it outlives this process, which does not wait for it: no ResourceWarning
     return child.pid
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 MARK = "SAFELAUNCH_RUN_ID"
 SUPERVISOR = [b"-I", b"-S", b"-B"]  # python's options, between it and supervisor.py NODE_DIR
-DESCRIPTORS = 4096  # what more_descriptors() asks for: 1000 ranks, the job's logs, and some
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # says nothing about the process
+DESCRIPTORS = 4096  # limit of more_descriptors(): 1000 ranks, the job's logs, and some
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that are not the process's
 
 
 class SpareDescriptor:

@@ -340,7 +340,7 @@ class HangReport(Record):
 
 
 class ProgressReport(Record):
-    """How far an attempt is, as its log tells."""
+    """The progress of an attempt, from its log."""
 
     step: int | None = None  # current step
     total: Nullable[int] = None  # number of steps
@@ -495,7 +495,7 @@ class Failure(Record):
     signal: Nullable[str] = None  # signal that ended it
     last_lines: Sequence[str] = ()  # end of its log
     log: str | None = None  # path of its log
-    printed: bool = True  # whether anything stands in its log
+    printed: bool = True  # whether its log has any output
     causes: Sequence[ExceptionCause] = ()  # exceptions behind it
     stack: Sequence[StackFrame] = ()  # stack of a fatal signal
     disk: Nullable[str] = None  # a path on the disk that was full
@@ -548,7 +548,7 @@ class PeersAddress(Record):
 
 
 class StopRequest(Record):
-    """stop.json: what `stop` asks of the supervisor."""
+    """stop.json: the request of `stop` to the supervisor."""
 
     FILE = "stop.json"
 

@@ -47,10 +47,10 @@ def no_tmux(place: Place) -> Place:
 
 @pytest.fixture
 def small(place: Place) -> Iterator[Place]:
-    """Yield a place whose home is a file system of 2 MiB."""
+    """Yield a place whose home is a file system of 4 MiB: a run directory takes 2.4 MB of it."""
     need_root()
     place.home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(place.home)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(place.home)]
     unmount = ["umount", "-l", str(place.home)]
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounts are not allowed here")

@@ -1,1 +1,1 @@
-"""What a client asks of a machine."""
+"""Answers the requests of a client on the machine of a run."""

@@ -42,7 +42,7 @@ class NodeView(Record):
     ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
     attempts: Sequence[int] = ()  # numbers of the attempts that have logs
     served: bool = False  # whether its tmux server answers
-    notes: Sequence[str] = ()  # what the samples say
+    notes: Sequence[str] = ()  # warnings from the samples
 
 
 def runs(request: Message, link: Link) -> Message:

@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 
-# in a bundle the package lies three folders up, and nothing else is on the path
+# the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime.agent import wire

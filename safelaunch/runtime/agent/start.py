@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.agent.wire import Link, Message
 
 
-def look(request: Message, link: Link) -> Message:
+def machine_state(request: Message, link: Link) -> Message:
     """Return what a start needs to know of this machine, and the results of `commands`.
 
     A command is a list of words; the first may be null for the agent's own interpreter, or begin
@@ -58,4 +58,4 @@ def undo(request: Message, link: Link) -> Message:
     return {}
 
 
-VERBS = {"look": look, "start": start, "undo": undo, "clock": clock}
+VERBS = {"look": machine_state, "start": start, "undo": undo, "clock": clock}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         """
 
         NAME: str  # as run.json has it
-        PROBE: Sequence[str]  # the command that `unusable` wants the result of; empty: none
+        PROBE: Sequence[str]  # the command whose result `unusable` needs; empty: none
 
         def unusable(self, probe: CommandResult) -> str | None:
             """Return why a machine cannot use this backend, None where it can."""

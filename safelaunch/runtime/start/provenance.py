@@ -11,7 +11,7 @@ import py_compile
 import subprocess
 import sys
 
-# in a run directory the package lies below runtime/, and nothing else is on the path
+# the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import SITE

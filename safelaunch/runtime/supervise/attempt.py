@@ -1,7 +1,7 @@
 """One attempt of a run: its launcher, its ranks and whatever they start, from start to ECHILD.
 
-It handles processes and logs; `Control` says why an attempt is ended early, and the supervisor
-decides what comes next.
+It handles processes and logs; `Control` knows why an attempt is ended early, and the supervisor
+decides what follows.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Attempt:
             self.next_scan = time.monotonic() + self.scan_every
             if not self.is_blind:
                 self.is_blind = True
-                self.journal.broken("look at the processes", e)
+                self.journal.broken("scan of the processes", e)
 
     def _scan_descendants(self, now: float) -> None:
         living = self._descendants()

@@ -1,6 +1,6 @@
 """Decides how an attempt ended: from its launcher, its ranks and the job's conditions of success.
 
-The launcher's exit status alone lies in both directions: `| tee`, `wait`, Fire and accelerate's
+The launcher's exit status alone is wrong in both directions: `| tee`, `wait`, Fire and accelerate's
 `--debug` hide failures, and a job may end with 0 before it has done its work.
 """
 
@@ -32,7 +32,7 @@ LOSSES = ("loss", "actor_loss", "vf_loss")
 NO_STEPS = "describe your log's step lines under `progress:`, or remove `min_steps`"
 FEW_STEPS = "find in the log why it ended early, or correct `success.min_steps`"
 NO_FILES = (
-    "look where the program saved, and correct `success.artifacts` (globs are relative to %s)"
+    "check where the program saved, and correct `success.artifacts` (globs are relative to %s)"
 )
 # where another node is lost, and where each node trained alone
 LOST_NODE = "check that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"

@@ -1,7 +1,7 @@
 """What a run's tmux pane shows: the log as it comes, and of a flood only samples.
 
 tmux interprets each byte: to show all of a flood would take it a core, which the job needs. The
-pane is slow or gone at times: then it loses lines, never the job time.
+pane may be slow or closed: then it loses lines, never the job time.
 """
 
 from __future__ import annotations

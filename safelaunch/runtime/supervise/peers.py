@@ -103,6 +103,7 @@ class Peers:
         self.token = first.token
         self.hosts = list(run.hosts)
         self.node = run.node
+        self.is_first = self.node == 0  # the others connect to this one
         self.journal = journal
         self.ends: dict[int, dict[int, NodeEnd]] = {}  # attempt -> node -> how it ended
         self.next: dict[int, Decision] = {}  # attempt -> what node 0 decided after it
@@ -114,11 +115,6 @@ class Peers:
         self.listener: socket.socket | None = None
         self.next_try = 0.0
         self.began = time.monotonic()
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this is node 0, which the others connect to."""
-        return self.node == 0
 
     def name(self, node: int) -> str:
         """Return `gpu2 (node 1)`."""
@@ -145,7 +141,9 @@ class Peers:
         while not is_asked():
             is_sending = now < until and any(c.waiting for c in self.connections)
             is_complete = now >= late or len(self.heard) >= others
-            if not is_sending and is_complete and len(self._running(attempt)) < 2:  # noqa: PLR2004
+            nodes = [c.node for c in self.connections if self.is_first and c.node is not None]
+            running = set(nodes) - self.ends.get(attempt, {}).keys()
+            if not is_sending and is_complete and len(running) < 2:  # noqa: PLR2004
                 break
             self.serve()
             time.sleep(0.02 if now < until else 0.2)
@@ -155,12 +153,6 @@ class Peers:
         if self.listener is not None:
             self.listener.close()
             self.listener = None
-
-    def _running(self, attempt: int) -> list[int]:
-        """Return the nodes that are connected to node 0 and have not ended."""
-        ends = self.ends.get(attempt, {})
-        nodes = [c.node for c in self.connections if c.node is not None]
-        return [node for node in nodes if self.is_first and node not in ends]
 
     # -- while an attempt runs -----------------------------------------------------------------
 
@@ -381,7 +373,7 @@ def open_peers(node_dir: str, run: RunRecord, journal: Journal) -> Peers | None:
     first = PeersAddress.read(node_dir)
     if first is None or len(run.hosts) < 2:  # noqa: PLR2004 - it is alone
         return None
-    os.unlink(os.path.join(node_dir, PeersAddress.FILE))  # the token is nobody else's
+    os.unlink(os.path.join(node_dir, PeersAddress.FILE))  # the token is for this process alone
     peers = Peers(first, run, journal)
     try:
         peers.open()

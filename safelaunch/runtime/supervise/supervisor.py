@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 
-# in a run directory the package lies below runtime/, and nothing else is on the path
+# the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import claim, json_files, processes
@@ -44,7 +44,7 @@ OBSERVERS = (
 )
 # rank_exits.py needs fcntl, which cannot be imported once descriptors have run out
 LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
-RESTORE_EVERY = 5.0  # seconds between two looks at the run directory before a restart
+RESTORE_EVERY = 5.0  # seconds between two checks of the run directory before a restart
 
 
 class Supervisor:
