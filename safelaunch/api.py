@@ -74,8 +74,9 @@ def start_remote(
     `runs` is what `catalog` yields. A sync overwrites no file that was changed on a host, and sends
     at most 500 MB. Raises ConfigError, HostError, Refused, and StartError with nothing left behind.
     """
-    from safelaunch.remote.prepare import ProjectSync, prepare
+    from safelaunch.remote.prepare import prepare
     from safelaunch.remote.start import start as start_nodes
+    from safelaunch.remote.transfer import ProjectSync
 
     path = hosts_path or hosts_file.default_path(runs.home)
     flags = Flags(profile, tuple(sets), path, smoke=smoke, remote=True, hosts=tuple(hosts))

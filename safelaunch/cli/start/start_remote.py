@@ -18,8 +18,9 @@ from safelaunch.cli.start.after_start import check_output, show_started
 from safelaunch.cli.start.start_local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
-from safelaunch.remote.prepare import Checks, ProjectSync, prepare
+from safelaunch.remote.prepare import Checks, prepare
 from safelaunch.remote.start import start as start_nodes
+from safelaunch.remote.transfer import ProjectSync
 from safelaunch.start.caller import caller
 from safelaunch.start.resume import resume_run
 from safelaunch.sync.push import LIMIT

@@ -11,7 +11,7 @@ from support.sync_pair import CountingAgent, HostPair
 
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
 from safelaunch.model import Origin, Placed, Slot, text
-from safelaunch.remote.assets import push_assets
+from safelaunch.remote.transfer import push_assets
 from safelaunch.start.preflight import check_assets
 from safelaunch.sync.push import push_file
 
