@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import windows_client
 
-from safelaunch.cli.runs.attach_remote import plain_ssh
+from safelaunch.cli.runs.attach import plain_ssh
 from safelaunch.config import paths as paths_module
 from safelaunch.config.paths import Paths, project_on_host
 from safelaunch.model import Host, Origin

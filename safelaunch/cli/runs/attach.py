@@ -1,21 +1,36 @@
-"""`safelaunch attach`: shows the run's tmux pane in this terminal."""
+"""`safelaunch attach`: shows the run's tmux pane in this terminal, of a host over SSH."""
+
+# ruff: noqa: PLC0415 - termios and tty do not exist on Windows, threading is needed over SSH only
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import shlex
+import shutil
+import signal
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from safelaunch.cli.completion import complete_run
-from safelaunch.cli.connections import catalog
+from safelaunch.cli.connections import catalog, resolver
+from safelaunch.cli.output import say
 from safelaunch.cli.runs.follow import rank_log_command, short_state
 from safelaunch.errors import HostError, RunError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
 from safelaunch.runtime import backends
 from safelaunch.runtime.units import quantity
+from safelaunch.ssh.config.address import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from safelaunch.model import Host
+    from safelaunch.ssh.connection import Channel
 
 
 @click.command("attach")
@@ -50,11 +65,95 @@ def command(run: str | None, node: int | None) -> int:
     if not sys.stdin.isatty():
         raise RunError("attach needs a terminal", hint=logs)
     if isinstance(access, RemoteRun):
-        from safelaunch.cli.runs.attach_remote import attach  # noqa: PLC0415 - over SSH only
-
-        return attach(access, shlex.join(command), number)
+        return _attach_remote(access, shlex.join(command), number)
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606 - this process becomes tmux
     except OSError as e:
         raise RunError(f"cannot run {command[0]}: {e.strerror}", hint=logs) from e
+
+
+def _attach_remote(run: RemoteRun, command: str, node: int) -> int:
+    """Run a command that attaches to a node of a run over SSH; return 0 when it ends."""
+    if sys.platform == "win32":
+        hosts = resolver(run.pointer.hosts_file, may_prompt=False)
+        line = plain_ssh(hosts.host(run.place(node).host), command)
+        raise RunError("attach over SSH does not work on Windows", hint=f"by hand: {line}")
+    connection = run.session(node).connection
+    size = shutil.get_terminal_size()
+    term = os.environ.get("TERM") or "xterm-256color"
+    channel = connection.exec(
+        f"exec {command}", pty=True, term=term, size=(size.columns, size.lines)
+    )
+    with channel, _raw():
+        _pump(channel)
+    say(f"detached from {run.id}; for its state: safelaunch show {run.id}")
+    return 0
+
+
+def plain_ssh(host: Host, command: str) -> str:
+    """Return the line that runs a command in a terminal on a host with OpenSSH."""
+    address = parse_address((host.addresses or (host.ssh or host.name,))[0], host.name)
+    user, port = address.user or host.user, address.port or host.port
+    words = ["ssh", "-t"]
+    words += ["-p", str(port)] if port else []
+    words += ["-i", f'"{host.identity}"'] if host.identity else []
+    words += [f"{user}@{address.host}" if user else address.host, command]
+    return " ".join(words)
+
+
+def _pump(channel: Channel) -> None:
+    """Copy bytes both ways until the command has ended."""
+    if sys.platform == "win32":
+        return
+    import threading
+
+    reader, writer = os.pipe()  # the thread closes it when the command has ended
+
+    def show() -> None:
+        with contextlib.suppress(OSError):
+            while data := channel.read(1 << 16):
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
+        os.close(writer)
+
+    def resize(_signum: int, _frame: object) -> None:
+        size = shutil.get_terminal_size()
+        channel.resize(size.columns, size.lines)
+
+    previous = signal.signal(signal.SIGWINCH, resize)
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        stdin = sys.stdin.fileno()
+        while True:
+            ready, _, _ = select.select([stdin, reader], [], [])
+            if reader in ready:
+                return
+            data = os.read(stdin, 1 << 12)
+            if not data:
+                return
+            channel.write(data)
+    except OSError:
+        return  # the command has ended, or the connection is lost
+    finally:
+        signal.signal(signal.SIGWINCH, previous)
+        os.close(reader)
+
+
+@contextlib.contextmanager
+def _raw() -> Iterator[None]:
+    """Pass on every key, Ctrl-C too."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
+    import tty
+
+    stdin = sys.stdin.fileno()
+    settings = termios.tcgetattr(stdin)
+    try:
+        tty.setraw(stdin)
+        yield
+    finally:
+        termios.tcsetattr(stdin, termios.TCSADRAIN, settings)

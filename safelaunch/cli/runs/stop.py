@@ -36,6 +36,6 @@ def command(run: str | None, grace: float, as_json: bool) -> int:
             f"{status.alive} processes of {access.id} cannot be killed (blocked in the kernel)"
         )
     if not as_json:
-        before = "had ended already: " if had_ended else ""
+        before = "had already ended: " if had_ended else ""
         click.echo(headline(access, status, before, "; no process is left"))
     return 0

@@ -101,7 +101,7 @@ def test_stopping_an_ended_run_says_so(place: Place) -> None:
     run = place.start(place.job("print('x')"))
     place.ended(run)
     result = place.cli("stop", run)
-    assert "had ended already: succeeded" in result.stdout
+    assert "had already ended: succeeded" in result.stdout
     assert place.status(run)["state"] == "succeeded"
 
 
