@@ -224,7 +224,7 @@ BAD = {
     "artifact that may lead outside": (
         "success: {artifacts: '*/../../x'}\n",
         "job.yaml:3:22",
-        "`..` behind a wildcard",
+        "`..` after a wildcard",
         "",
     ),
     "the folder above as an artifact": (
