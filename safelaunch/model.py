@@ -379,7 +379,7 @@ class Job:
     force: tuple[str, ...]
     origins: Mapping[str, Origin]
     supervision: Supervision = Supervision()
-    resumed: Args | None = None  # `args` with `recovery.resume_args` laid over them
+    resumed: Args | None = None  # `args` with `recovery.resume_args` merged over them
     fingerprint: tuple[str, ...] = ()  # further arguments that a resume must find equal
     sync: Sync = field(default_factory=Sync)
     assets: tuple[Placed, ...] = ()

@@ -31,7 +31,7 @@ def quote(word: Word) -> str:
 
 
 def _literal(text: str) -> str:
-    # zsh replaces `=name` by the path of a program, also behind `NAME=`
+    # zsh replaces `=name` by the path of a program, also after `NAME=`
     return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
 
 

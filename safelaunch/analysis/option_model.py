@@ -41,11 +41,6 @@ class Option(NamedTuple):
         return self.min_values == 0 and self.max_values == 0
 
     @property
-    def is_counted(self) -> bool:
-        """Whether the number of values that it takes is known."""
-        return self.min_values is not None
-
-    @property
     def display_name(self) -> str:
         """The name for messages: the longest spelling."""
         return max(self.names, key=len) if self.names else self.dest

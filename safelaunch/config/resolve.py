@@ -100,7 +100,7 @@ def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
 
 
 def read_job(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]) -> Node:
-    """Return the keys of a job file, laid over those that it extends. Raises ConfigError.
+    """Return the keys of a job file, merged over those that it extends. Raises ConfigError.
 
     `where` names it as a parent, `chain` are the files that lead to it.
     """
@@ -178,7 +178,7 @@ def resolve(
 
 
 def _with_flags(tree: Node, flags: Flags, default_name: str) -> Node:
-    """Return the keys with those of the command line laid over them."""
+    """Return the keys with those of the command line merged over them."""
     if flags.smoke:
         tree = apply_smoke(tree, default_name)
     for setting in flags.sets:

@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`: lays one value over the tree of a job."""
+"""`--set KEY=VALUE`: merges one value over the tree of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPEN = ("args", "launcher_args", "env", "classes", "resume_args", "assets")
 
 
 def apply_set_option(tree: Node, setting: str) -> Node:
-    """Return the tree with one `KEY=VALUE` or `KEY.PART=VALUE` laid over it."""
+    """Return the tree with one `KEY=VALUE` or `KEY.PART=VALUE` merged over it."""
     path, equals, value = setting.partition("=")
     origin = Origin(f"--set {path}")
     if not equals or not path:

@@ -80,7 +80,7 @@ def _check_artifacts(keys: Node, workdir: Node | None, paths: Paths) -> None:
         if ".." not in item.text.split("/"):
             continue
         if re.search(r"[*?\[].*/\.\.(/|$)", item.text):
-            raise ConfigError(f"`{item.text}`: `..` behind a wildcard", where=item.origin)
+            raise ConfigError(f"`{item.text}`: `..` after a wildcard", where=item.origin)
         target = os.path.normpath(os.path.join(base, item.text))
         if not any(target.startswith(folder.rstrip("/") + "/") for folder in (base, paths.root)):
             raise ConfigError(
@@ -100,7 +100,7 @@ def check_ladder(recovery: Recovery | None, profile: Profile | None, tree: Node)
 
 
 def resumed_args(tree: Node) -> Args | None:
-    """Return `args` with `recovery.resume_args` laid over them; None without `resume_args`.
+    """Return `args` with `recovery.resume_args` merged over them; None without `resume_args`.
 
     A mapping merges key by key, and null removes an argument; a list is appended.
     """
@@ -124,7 +124,7 @@ def resumed_args(tree: Node) -> Args | None:
 
 
 def apply_smoke(tree: Node, default_name: str) -> Node:
-    """Return the job with its `smoke:` block laid over it. Raises ConfigError without one.
+    """Return the job with its `smoke:` block merged over it. Raises ConfigError without one.
 
     Unless the block gives a name, `-smoke` is appended to the job's own to tell the run apart.
     """

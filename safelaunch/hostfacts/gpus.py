@@ -50,8 +50,7 @@ def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str
         "nvidia_smi": answers.get("nvidia_smi"),
         "driver": driver,
         "cuda": xml.cuda,
-        "models": _models(cards),
-        "cards": [_card(card) for card in cards],
+        **_cards_and_models(cards),
         "slices": [asdict(device) for device in _slices(xml, listed)]
         if xml.cards is not None or "list" in reports
         else None,
@@ -93,19 +92,14 @@ def _bus(text: str | None) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
-def _models(cards: Sequence[Card]) -> list[str]:
-    """Return the platform ids of the GPUs, each once."""
+def _cards_and_models(cards: Sequence[Card]) -> dict[str, Any]:
     if not cards:
-        return []
-    from safelaunch.hostfacts.gpu_models import models_of
+        return {"models": [], "cards": []}
+    from safelaunch.hostfacts.gpu_models import model_of, models_of
 
-    return list(filter(None, models_of(card.name for card in cards)))
-
-
-def _card(card: Card) -> dict[str, Any]:
-    from safelaunch.hostfacts import gpu_models
-
-    return {**asdict(card), "model": gpu_models.model_of(card.name), "mig": card.is_mig}
+    models = [model for model in models_of(card.name for card in cards) if model]
+    shown = [{**asdict(c), "model": model_of(c.name), "mig": c.is_mig} for c in cards]
+    return {"models": models, "cards": shown}
 
 
 def _slices(xml: Report, listed: Report) -> Sequence[MigDevice]:

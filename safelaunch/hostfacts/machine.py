@@ -70,15 +70,6 @@ def core_limit(files: Mapping[str, str]) -> Limit | None:
     return _lowest(limits)
 
 
-def process_limit(files: Mapping[str, str]) -> Limit | None:
-    """Return the lowest process limit of a cgroup and its parents."""
-    return _lowest(
-        Limit(int(text), path)
-        for path, text in _files_named(files, "pids.max")
-        if re.fullmatch(r"\d{1,15}", text)
-    )
-
-
 def _files_named(files: Mapping[str, str], *names: str) -> list[tuple[str, str]]:
     return [(p, text.strip()) for p, text in files.items() if p.rpartition("/")[2] in names]
 

@@ -36,7 +36,7 @@ class SelectedVariables(NamedTuple):
     """The variables that apply, and those that the plan warns about."""
 
     env: tuple[EnvVar, ...]
-    ladder: tuple[EnvVar, ...]  # laid over the job by --nccl-ladder
+    ladder: tuple[EnvVar, ...]  # merged over the job by --nccl-ladder
     rungs: tuple[tuple[EnvVar, ...], ...]  # what `recovery: {ladder: true}` may still add, in order
     undeclared: Mapping[str, list[str]]  # fact -> variables that are set for want of it
     workarounds: tuple[str, ...]

@@ -19,9 +19,9 @@ from safelaunch.script import paste_line
 # stands where the interpreter would: tells its words, variables and folder
 RECORDER = f"""#!{sys.executable} -IS
 import json, os, sys
-told = {{"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}}
-with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "told.json"), "w") as file:
-    json.dump(told, file)
+launched = {{"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}}
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "launched.json"), "w") as file:
+    json.dump(launched, file)
 """
 HOSTILE = [
     "", " ", "a b", "'", '"', "it's", "$HOME", "${HOME}", "$(id)", "`id`", "\\", "\\n", "a\nb",
@@ -37,8 +37,8 @@ SHELLS = [
 ]
 
 
-class Told(NamedTuple):
-    """What the recorder was given."""
+class Launched(NamedTuple):
+    """Words, environment and folder that the recorder was started with."""
 
     argv: list[str]
     env: dict[str, str]
@@ -47,38 +47,38 @@ class Told(NamedTuple):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    made = Project(tmp_path / "it's a project")
-    recorder = made.folder / "bin" / "recorder"
+    project = Project(tmp_path / "it's a project")
+    recorder = project.folder / "bin" / "recorder"
     recorder.parent.mkdir()
     recorder.write_text(RECORDER)
     recorder.chmod(0o755)
-    return made
+    return project
 
 
 def job(text: str = "") -> str:
     return f"{PYTHON}python: ./bin/recorder\n{text}"
 
 
-def run(project: Project, shell: str, text: str, env: dict[str, str]) -> Told:
-    """Run shell text with a small environment and return what the recorder was given."""
-    told = project.folder / "bin" / "told.json"
-    told.unlink(missing_ok=True)
+def run(project: Project, shell: str, text: str, env: dict[str, str]) -> Launched:
+    """Run shell text with a small environment and return what the recorder was started with."""
+    launched = project.folder / "bin" / "launched.json"
+    launched.unlink(missing_ok=True)
     base = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
     done = subprocess.run(
         [shell, "-c", text], env={**base, **env}, cwd="/", check=False, capture_output=True
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    return Told(**json.loads(told.read_text()))
+    return Launched(**json.loads(launched.read_text()))
 
 
-def launch(project: Project, text: str = "", **env: str) -> Told:
+def launch(project: Project, text: str = "", **env: str) -> Launched:
     """Run launch.sh of a job."""
     plan = bind(project.plan(job(text)), {Slot.THREADS: "3"})
     (project.folder / "launch.sh").write_bytes(script(plan).encode())
     return run(project, "bash", 'bash "$SCRIPT"', {"SCRIPT": f"{project.folder}/launch.sh", **env})
 
 
-def pasted(project: Project, text: str = "", shell: str = "bash", **env: str) -> Told:
+def pasted(project: Project, text: str = "", shell: str = "bash", **env: str) -> Launched:
     """Run the line that a dry-run prints."""
     plan = project.plan(job(text))
     return run(project, shell, paste_line(plan.nodes[0], plan.topology), env)
@@ -118,8 +118,8 @@ def test_hostile_words_arrive_unchanged(project: Project) -> None:
 
 def test_hostile_values_arrive_unchanged(project: Project) -> None:
     env = {f"V{i}": value for i, value in enumerate(HOSTILE)}
-    told = launch(project, f"env: {yaml_text(env)}")
-    assert {name: told.env.get(name) for name in env} == env
+    launched = launch(project, f"env: {yaml_text(env)}")
+    assert {name: launched.env.get(name) for name in env} == env
 
 
 def test_the_job_runs_in_its_folder_whatever_its_name(project: Project) -> None:
@@ -128,15 +128,15 @@ def test_the_job_runs_in_its_folder_whatever_its_name(project: Project) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_hostile_words_survive_pasting(shell: str, project: Project) -> None:
-    told = pasted(project, f"args: {yaml_text(HOSTILE)}", shell)
-    assert told.argv == ["train.py", *HOSTILE]
+    launched = pasted(project, f"args: {yaml_text(HOSTILE)}", shell)
+    assert launched.argv == ["train.py", *HOSTILE]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_hostile_values_survive_pasting(shell: str, project: Project) -> None:
     env = {f"V{i}": value for i, value in enumerate(HOSTILE)}
-    told = pasted(project, f"env: {yaml_text(env)}", shell)
-    assert {name: told.env.get(name) for name in env} == env
+    launched = pasted(project, f"env: {yaml_text(env)}", shell)
+    assert {name: launched.env.get(name) for name in env} == env
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -163,16 +163,16 @@ def test_a_pasted_line_removes_what_the_job_removes(shell: str, project: Project
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_pasted_line_takes_secrets_from_the_shell(shell: str, project: Project) -> None:
-    told = pasted(project, "env_from: [HF_TOKEN]\n", shell, HF_TOKEN="a b$c")  # noqa: S106
-    assert told.env["HF_TOKEN"] == "a b$c"  # noqa: S105
+    launched = pasted(project, "env_from: [HF_TOKEN]\n", shell, HF_TOKEN="a b$c")  # noqa: S106
+    assert launched.env["HF_TOKEN"] == "a b$c"  # noqa: S105
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_pasted_line_writes_its_files_to_a_fresh_folder(shell: str, project: Project) -> None:
     text = "launcher: accelerate\nscript: train.py\nprocesses: 2\npython: ./bin/recorder\n"
     plan = project.plan(text)
-    told = run(project, shell, paste_line(plan.nodes[0], plan.topology), {})
-    file = Path(told.argv[told.argv.index("--config_file") + 1])
+    launched = run(project, shell, paste_line(plan.nodes[0], plan.topology), {})
+    file = Path(launched.argv[launched.argv.index("--config_file") + 1])
     assert "num_processes: 2" in file.read_text()
 
 
@@ -223,8 +223,8 @@ def test_secrets_are_inherited_with_none(project: Project) -> None:
 
 
 def test_the_mark_of_the_supervisor_is_kept(project: Project) -> None:
-    told = launch(project, "inherit: none\n", SAFELAUNCH_RUN_ID="run")
-    assert told.env["SAFELAUNCH_RUN_ID"] == "run"
+    launched = launch(project, "inherit: none\n", SAFELAUNCH_RUN_ID="run")
+    assert launched.env["SAFELAUNCH_RUN_ID"] == "run"
 
 
 def test_a_null_removes_an_inherited_variable(project: Project) -> None:
@@ -256,8 +256,8 @@ def test_the_folder_of_the_interpreter_is_first_on_path(project: Project) -> Non
 
 
 def test_an_interpreter_without_environment_removes_the_callers(project: Project) -> None:
-    told = launch(project, VIRTUAL_ENV="/old", CONDA_PREFIX="/old", CONDA_DEFAULT_ENV="old")
-    assert told.env.keys() & {"VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"} == set()
+    launched = launch(project, VIRTUAL_ENV="/old", CONDA_PREFIX="/old", CONDA_DEFAULT_ENV="old")
+    assert launched.env.keys() & {"VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"} == set()
 
 
 def test_a_virtual_environment_is_recognised_by_its_config(project: Project) -> None:
@@ -283,18 +283,18 @@ def test_with_a_proxy_the_ranks_talk_directly(name: str, project: Project) -> No
 
 
 def test_no_proxy_of_the_target_is_kept(project: Project) -> None:
-    told = launch(project, http_proxy="http://p:1", no_proxy="intra.net")
-    assert told.env["no_proxy"] == "localhost,127.0.0.1,::1,intra.net"
+    launched = launch(project, http_proxy="http://p:1", no_proxy="intra.net")
+    assert launched.env["no_proxy"] == "localhost,127.0.0.1,::1,intra.net"
 
 
 def test_both_spellings_of_no_proxy_agree(project: Project) -> None:
-    told = launch(project, http_proxy="http://p:1", no_proxy="intra.net")
-    assert told.env["NO_PROXY"] == told.env["no_proxy"]
+    launched = launch(project, http_proxy="http://p:1", no_proxy="intra.net")
+    assert launched.env["NO_PROXY"] == launched.env["no_proxy"]
 
 
 def test_a_proxy_of_the_job_counts_too(project: Project) -> None:
-    told = launch(project, "env: {http_proxy: 'http://p:1'}\n")
-    assert told.env["no_proxy"] == "localhost,127.0.0.1,::1"
+    launched = launch(project, "env: {http_proxy: 'http://p:1'}\n")
+    assert launched.env["no_proxy"] == "localhost,127.0.0.1,::1"
 
 
 # -- setup -----------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_a_folder_that_is_gone_ends_the_script(project: Project) -> None:
     text = "launcher: python\nmodule: x\npython: ./bin/recorder\nworkdir: gone\n"
     plan = bind(project.plan(text), {})
     done = subprocess.run(["bash", "-c", script(plan)], check=False, capture_output=True, cwd="/")
-    assert (done.returncode, (project.folder / "bin" / "told.json").exists()) == (1, False)
+    assert (done.returncode, (project.folder / "bin" / "launched.json").exists()) == (1, False)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

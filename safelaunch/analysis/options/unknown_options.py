@@ -132,7 +132,7 @@ class _OptionChecker:
             return  # combined short options: their values cannot be separated here
         elif option.is_switch:
             yield from self.check_switch(use, option)
-        elif option.is_counted:
+        elif option.min_values is not None:
             yield from self.check_values(use, option)
 
     def unknown_option(self, use: _OptionUse) -> Iterator[OptionProblem]:

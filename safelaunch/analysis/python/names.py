@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -140,7 +141,7 @@ class Module:
         """Return how often each name is bound at module level."""
         counts: dict[str, int] = {}
         for node in self.nodes:
-            names: list[str] = []
+            names = []
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 names = [node.id]
             elif isinstance(node, Function | ast.ClassDef):
@@ -196,14 +197,12 @@ class Modules:
         """
         if path not in self._modules:
             if self._modules and time.monotonic() > self.deadline:
-                raise Unclear(
-                    "the time limit was reached before all files were read", SourceLine(path, 1)
-                )
+                why = "the time limit was reached before all files were read"
+                raise Unclear(why, SourceLine(path, 1))
+            self._modules[path] = None
             tree = self.trees.tree(path)
-            try:
+            with contextlib.suppress(RecursionError):
                 self._modules[path] = None if tree is None else Module(path, tree)
-            except RecursionError:
-                self._modules[path] = None
         return self._modules[path]
 
     def resolve(self, module: Module, node: ast.AST) -> Definition | None:
@@ -251,8 +250,8 @@ class Modules:
     def _file(self, module: Module, name: str, level: int) -> Module | None:
         folders: Sequence[str] = self.folders
         if level:
-            folder = os.path.dirname(module.path)
-            for _ in range(level - 1):
+            folder = module.path
+            for _ in range(level):
                 folder = os.path.dirname(folder)
             folders = (folder,)
             if not name:

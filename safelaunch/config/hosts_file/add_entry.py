@@ -82,7 +82,7 @@ def _indent(entries: Node, text: str) -> str | None:
 
 
 def _end(root: Node, entries: Node, lines: list[str]) -> int:
-    """Return the index behind the last line of `hosts`, without blank lines and comments."""
+    """Return the index after the last line of `hosts`, without blank lines and comments."""
     starts = [key.origin.line - 1 for key, _ in root.items]
     start = next(key.origin.line - 1 for key, value in root.items if value is entries)
     end = min((line for line in starts if line > start), default=len(lines))

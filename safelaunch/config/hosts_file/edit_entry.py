@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
     from safelaunch.config.yaml_io.node import Node
 
-_INTERPRETERS = ("python", "venv", "conda", "conda_root")  # `python` stands for all of them
+_INTERPRETERS = (
+    "python",
+    "venv",
+    "conda",
+    "conda_root",
+)  # `python` replaces any of them
 
 # a value that ends in its line, and the comment after it
 _SIMPLE = re.compile(

@@ -88,7 +88,7 @@ RECOVERY = Schema(
         Key("checkpoint", Glob(), "a new match is progress"),
         Key("progress", Pattern(), "a line of the log that is progress"),
         Key("no_progress", Count(), "stop after so many attempts without progress"),
-        Key("resume_args", ArgsType(), "laid over `args` from the second attempt on"),
+        Key("resume_args", ArgsType(), "merged over `args` from the second attempt on"),
         Key("fingerprint", ListOf(Text("a name"), "names"), "more arguments that must not change"),
         Key("ladder", Bool(), "climb the profile's ladder on illegal memory access"),
     ),

@@ -87,7 +87,7 @@ _INTERPRETER = (
 JOB = Schema(
     "job",
     (
-        Key("extends", _PATHS, "job files that this one is laid over"),
+        Key("extends", _PATHS, "job files that this one builds on"),
         Key("name", NAME, "names the run; default: the file's name"),
         Key("profile", Text("a profile"), "hardware profile, by name or as a path"),
         Key("launcher", Text("a launcher"), ", ".join(launchers.NAMES)),
@@ -129,7 +129,7 @@ JOB = Schema(
         Key("assets", AssetsType(), "models and data by name, copied beside the project"),
         Key("needs", _NEEDS, "what each machine must have: gpu_memory, ram, disk, shm"),
         Key("inputs", InputsType(), "paths that must exist; a glob must match exactly one"),
-        Key("smoke", SmokeType(), "job keys that `run --smoke` lays over this job"),
+        Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
     ),
 )
 

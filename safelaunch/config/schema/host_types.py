@@ -19,7 +19,7 @@ INSTEAD = "`safelaunch hosts add {name}` asks for the password once and installs
 _MAX_PORT = (1 << 16) - 1
 _PORT = r"[1-9][0-9]{0,4}"
 _MIRROR = r"https?://[^\s/'\x22]+(/[^\s'\x22]*)?"
-# hosts behind another port write it here: one machine may have a port for each address
+# an address may have a port of its own: one machine may have a different one for each
 _ADDRESS = r"[A-Za-z0-9_][A-Za-z0-9._-]*(:[0-9]+)?|[0-9A-Fa-f:.]+(%[\w.-]+)?"
 _ADDRESS += r"|\[[0-9A-Fa-f:.]+(%[\w.-]+)?\](:[0-9]+)?"
 

@@ -63,7 +63,7 @@ class Schema(NamedTuple):
         return values, {key: value.origin for key, value in present}
 
     def with_parents(self, tree: Node, read: Callable[[Node], Node]) -> Node:
-        """Return a tree laid over those that its `extends` names, each as `read` returns it."""
+        """Return a tree merged over those that its `extends` names, each as `read` returns it."""
         parents = tree.get("extends")
         if parents is None or parents.is_null:
             return tree

@@ -1,4 +1,4 @@
-"""A YAML value with its origin, and how one is laid over another."""
+"""A YAML value with its origin, and how one is merged over another."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mapping(entries: dict[str, Node], origin: Origin) -> Node:
 
 
 def overlay(base: Node | None, over: Node) -> Node:
-    """Return `over` laid upon `base`: maps merge key by key, everything else replaces.
+    """Return `over` merged over `base`: maps merge key by key, everything else replaces.
 
     A null stays in the tree: its reader decides what removal means. The result keeps the origin of
     the file where one of the two is a flag.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safelaunch.hostfacts.tools.cells import cell_text
+from safelaunch.hostfacts.tools.cells import cell_text, parse_number
 from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.topology_matrix import read_matrix
 
@@ -39,8 +39,8 @@ def read(text: str, vendor: str) -> Report:
     # rocm-smi prints tables of weights and hops before the table of links
     matrix = read_matrix(text[max(0, text.find("Link Type between")) :])
     names = {"rocm": "ROCm version:", "npu_smi": "npu-smi ", "driver": "amdgpu version:"}
-    matches = {name: re.search(rf"{label}\s*(\d[\w.]*)", text) for name, label in names.items()}
-    versions = {name: match[1] for name, match in matches.items() if match}
+    matches = {name: _first(rf"{label}\s*(\d[\w.]*)", text) for name, label in names.items()}
+    versions = {name: version for name, version in matches.items() if version}
     cards = {"amd": _amd, "huawei": _huawei}.get(vendor, lambda _: [])(text)
     if not cards and matrix is not None:
         cards = [Card(index) for index in range(matrix.size)]
@@ -55,12 +55,8 @@ def read(text: str, vendor: str) -> Report:
 
 def _amd(text: str) -> list[Card]:
     cards = [
-        Card(
-            int(match["index"]),
-            cell_text(match["name"]),
-            memory_mib=int(match["memory"]) if match["memory"] else None,
-        )
-        for match in _AMD_CARD.finditer(text)
+        Card(int(index), cell_text(name), memory_mib=parse_number(memory))
+        for name, index, memory in _AMD_CARD.findall(text)
     ]
     return cards or _amd_fields(text) or _amd_blocks(text) or _rocm_rows(text)
 
@@ -69,20 +65,18 @@ def _amd_blocks(text: str) -> list[Card]:
     """Return the GPUs of `amd-smi list` and `amd-smi static`."""
     cards = []
     for block in re.split(r"^(?=GPU: \d)", text, flags=re.MULTILINE)[1:]:
-        index = re.match(r"GPU: (\d+)", block)
-        name = re.search(r"MARKET_NAME:\s*(.+)", block)
-        bus = re.search(r"\bBDF:\s*(\S+)", block)
-        size = re.search(r"\bVRAM:(?:\n\s+(?!SIZE).*)*\n\s+SIZE:\s*(\d+) MB", block)
+        index = _first(r"GPU: (\d+)", block)
+        name = cell_text(_first(r"MARKET_NAME:\s*(.+)", block))
+        memory = _first(r"\bVRAM:(?:\n\s+(?!SIZE).*)*\n\s+SIZE:\s*(\d+) MB", block)
+        bus = _first(r"\bBDF:\s*(\S+)", block)
         if index is not None:
-            cards.append(
-                Card(
-                    int(index[1]),
-                    cell_text(name[1]) if name else None,
-                    bus_id=bus[1] if bus else None,
-                    memory_mib=int(size[1]) if size else None,
-                )
-            )
+            cards.append(Card(int(index), name, bus_id=bus, memory_mib=parse_number(memory)))
     return cards
+
+
+def _first(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text)
+    return match[1] if match else None
 
 
 def _amd_fields(text: str) -> list[Card]:
@@ -114,16 +108,11 @@ def _rocm_rows(text: str) -> list[Card]:
         match = re.match(r"\s*(\d+)\s+\S", line)
         if match is None:
             continue
-        device = re.search(r"\b0x[0-9a-fA-F]{4}\b", line)
+        device = _first(r"\b(0x[0-9a-fA-F]{4})\b", line)
         watts = re.findall(r"(\d+(?:\.\d+)?)W(?=\s)", line)
         is_capped = "PwrCap" in head[0] and len(watts) > has_both
-        cards.append(
-            Card(
-                int(match[1]),
-                device_id=device[0] if device else None,
-                power_cap_w=float(watts[-1]) if is_capped else None,
-            )
-        )
+        power_cap = float(watts[-1]) if is_capped else None
+        cards.append(Card(int(match[1]), device_id=device, power_cap_w=power_cap))
     return cards
 
 

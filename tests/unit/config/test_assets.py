@@ -44,8 +44,8 @@ def placed(project: Project, text: str, flags: Flags = AWAY) -> dict[str, Placed
 
 def test_on_this_machine_an_asset_is_used_where_it_lies(project: Project) -> None:
     assets = placed(project, JOB, Flags())
-    here = f"{project.folder}/models/Qwen2-7B"
-    assert (assets["base"].path, assets["base"].place) == (here, here)
+    local = f"{project.folder}/models/Qwen2-7B"
+    assert (assets["base"].path, assets["base"].place) == (local, local)
     assert assets["data"].place == "/data/c4.bin"
 
 
@@ -104,7 +104,7 @@ def test_assets_are_below_the_home_folder_of_each_host(project: Project) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "there"),
+    ("written", "expected"),
     [
         ("/mnt/d/models/q", "D:/models/q"),
         ("/mnt/d", "D:/"),
@@ -113,12 +113,12 @@ def test_assets_are_below_the_home_folder_of_each_host(project: Project) -> None
         ("/mnt/data/q", "/mnt/data/q"),
     ],
 )
-def test_a_drive_as_wsl_shows_it_is_the_drive_on_windows(said: str, there: str) -> None:
-    assert windows_path(said) == there
+def test_a_drive_as_wsl_shows_it_is_the_drive_on_windows(written: str, expected: str) -> None:
+    assert windows_path(written) == expected
 
 
 @pytest.mark.parametrize(
-    ("said", "path", "name"),
+    ("written", "path", "name"),
     [
         ("D:\\models\\Qwen", "D:\\models\\Qwen", "Qwen"),
         ("D:/models/Qwen", "D:\\models\\Qwen", "Qwen"),
@@ -128,17 +128,17 @@ def test_a_drive_as_wsl_shows_it_is_the_drive_on_windows(said: str, there: str) 
     ],
 )
 def test_a_windows_machine_brings_what_its_paths_say(
-    monkeypatch: pytest.MonkeyPatch, said: str, path: str, name: str
+    monkeypatch: pytest.MonkeyPatch, written: str, path: str, name: str
 ) -> None:
     windows = SimpleNamespace(path=ntpath, sep="\\")
     monkeypatch.setattr(paths_module, "os", windows)
     monkeypatch.setattr(assets_module, "os", windows)
     paths = Paths("C:\\llm", "C:\\llm", "C:\\llm", text(Slot.PROJECT))
-    tree = parse(f"assets: {{a: '{said}'}}", "job.yaml")
-    (found,) = assets_module.place_assets(tree, paths, remote=True)
-    assert (found.path, str(found.place)) == (path, f"<home>/safelaunch/assets/{name}")
-    inside = said.startswith("models")
-    assert assets_module.ignore_patterns([found], paths) == (("/models/Qwen",) if inside else ())
+    tree = parse(f"assets: {{a: '{written}'}}", "job.yaml")
+    (placed,) = assets_module.place_assets(tree, paths, remote=True)
+    assert (placed.path, str(placed.place)) == (path, f"<home>/safelaunch/assets/{name}")
+    inside = written.startswith("models")
+    assert assets_module.ignore_patterns([placed], paths) == (("/models/Qwen",) if inside else ())
 
 
 # -- the words that name them
@@ -305,8 +305,8 @@ def test_an_asset_in_the_project_does_not_travel_with_it_too(project: Project) -
     excluded = project.resolve(text, AWAY).job.sync.exclude
     assert excluded[0] == "x"
     spec = GitIgnoreSpec.from_lines(excluded[1:])
-    found = [p for p in ("m/q [1] ", "m/q 1 ", "n/m/q [1] ", "b", "c") if spec.match_file(p)]
-    assert found == ["m/q [1] "]
+    ignored = [p for p in ("m/q [1] ", "m/q 1 ", "n/m/q [1] ", "b", "c") if spec.match_file(p)]
+    assert ignored == ["m/q [1] "]
     assert project.resolve(text).job.sync.exclude == ("x",)
 
 

@@ -461,8 +461,8 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_refused_with_its_place_and_a_hint(case: str, project: Project) -> None:
     text, where, message, hint = BAD[case]
-    said = project.refused(text)
-    assert (said.where, message in said.message, hint in said.hint) == (where, True, True), said
+    error = project.refused(text)
+    assert (error.where, message in error.message, hint in error.hint) == (where, True, True), error
 
 
 SECRETS = {
@@ -487,8 +487,8 @@ SECRETS = {
 
 @pytest.mark.parametrize("case", SECRETS)
 def test_a_secret_in_a_file_is_refused(case: str, project: Project) -> None:
-    said = project.refused(SECRETS[case])
-    assert "secret" in said.message or "access token" in said.message
+    error = project.refused(SECRETS[case])
+    assert "secret" in error.message or "access token" in error.message
 
 
 def test_a_refused_secret_is_not_repeated(project: Project) -> None:

@@ -223,22 +223,22 @@ SCALARS = [
 PARTS = ["A", "lr", "prepend", "path", "to", "value", "when", "gpus", "artifacts", "action"]
 
 
-def said() -> Iterator[str]:
+def flow_values() -> Iterator[str]:
     """Yield values in YAML's flow style: scalars plain and quoted, lists and mappings of them."""
     for scalar in filter(str.isprintable, SCALARS):
         quoted = '"' + "".join(f"\\U{ord(c):08x}" for c in scalar) + '"'
         is_plain = re.fullmatch(r"[^\s\0\[\]{},:#&*!|>'\"%@`-][^\s\0\[\]{},:#]*", scalar)
-        for one in (scalar, quoted) if is_plain else (quoted,):
-            yield from (one, f"[{one}]", f"[1, {one}]")
-            yield from (f"{{{part}: {one}}}" for part in PARTS)
-            yield from (f"{{A: {{{part}: {one}}}}}" for part in ("prepend", "path", "value", "x"))
+        for text in (scalar, quoted) if is_plain else (quoted,):
+            yield from (text, f"[{text}]", f"[1, {text}]")
+            yield from (f"{{{part}: {text}}}" for part in PARTS)
+            yield from (f"{{A: {{{part}: {text}}}}}" for part in ("prepend", "path", "value", "x"))
     yield from ("", "[]", "{}", "[[]]", "[{}]", "[{A: 1}]", "{A: []}", "{A: [1, b]}", "{A: {}}")
 
 
 @pytest.fixture(scope="module")
 def values() -> list[tuple[Node, Any]]:
     """Return the values as nodes, and as JSON."""
-    texts = [value for value in said() if len(value) < 5000]
+    texts = [value for value in flow_values() if len(value) < 5000]
     nodes = [parse(f"key: {text}\n", "file").items[0][1] for text in texts]
     return [(node, yaml_core_schema.typed(node)) for node in nodes]
 
@@ -282,15 +282,17 @@ def test_no_job_that_the_reader_takes_is_refused(job: bytes) -> None:
 
 @pytest.mark.parametrize("schema", [*SCHEMAS, *BLOCKS.values()], ids=lambda s: s.name)
 def test_every_key_has_its_line_of_help(schema: Schema) -> None:
-    said = {name: shape["description"] for name, shape in schema.schema()["properties"].items()}
-    assert said == {key.name: key.help for key in schema.keys}
+    descriptions = {
+        name: shape["description"] for name, shape in schema.schema()["properties"].items()
+    }
+    assert descriptions == {key.name: key.help for key in schema.keys}
 
 
 def test_the_files_have_every_key_of_the_declaration() -> None:
-    made = {name: json_schema.make(name) for name in json_schema.NAMES}
-    hosts = made["hosts"]["properties"]["hosts"]["additionalProperties"]
-    assert made["job"]["properties"].keys() == {key.name for key in JOB.keys}
-    assert made["profile"]["properties"].keys() == {key.name for key in PROFILE.keys}
+    schemas = {name: json_schema.make(name) for name in json_schema.NAMES}
+    hosts = schemas["hosts"]["properties"]["hosts"]["additionalProperties"]
+    assert schemas["job"]["properties"].keys() == {key.name for key in JOB.keys}
+    assert schemas["profile"]["properties"].keys() == {key.name for key in PROFILE.keys}
     assert hosts["properties"].keys() == {key.name for key in HOST.keys}
 
 

@@ -68,8 +68,8 @@ def select(
     workarounds: bool = True,
     **facts: str,
 ) -> gates.SelectedVariables:
-    known = gates.DeclaredFacts(gpus=gpus, nodes=nodes, facts=facts)
-    return gates.select(load(name), known, ladder=ladder, workarounds=workarounds)
+    declared = gates.DeclaredFacts(gpus=gpus, nodes=nodes, facts=facts)
+    return gates.select(load(name), declared, ladder=ladder, workarounds=workarounds)
 
 
 def chosen(selection: gates.SelectedVariables) -> list[str]:

@@ -107,8 +107,8 @@ def test_a_path_of_the_laptop_in_args_and_env_is_warned_of(
 
 @pytest.mark.parametrize("key", ["workdir", "python", "pythonpath"])
 def test_a_drive_of_wsl_out_of_the_project_is_warned_of(project: Project, key: str) -> None:
-    (said,) = warned(project, f"{SCRIPT}{key}: /mnt/c/llm/x\n")
-    assert "is where WSL mounts a Windows drive" in said
+    (message,) = warned(project, f"{SCRIPT}{key}: /mnt/c/llm/x\n")
+    assert "is where WSL mounts a Windows drive" in message
 
 
 @pytest.mark.parametrize(

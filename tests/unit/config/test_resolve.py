@@ -207,8 +207,8 @@ BAD_SETS = {
 @pytest.mark.parametrize("setting", BAD_SETS)
 def test_a_bad_set_is_refused(setting: str, project: Project) -> None:
     message, hint = BAD_SETS[setting]
-    said = project.refused(TORCHRUN, sets(setting))
-    assert (message in said.message, hint in said.hint) == (True, True), said
+    error = project.refused(TORCHRUN, sets(setting))
+    assert (message in error.message, hint in error.hint) == (True, True), error
 
 
 @pytest.mark.parametrize("setting", BAD_SETS)
@@ -217,8 +217,8 @@ def test_a_bad_set_names_the_flag(setting: str, project: Project) -> None:
 
 
 def test_set_into_a_list_of_args_says_how(project: Project) -> None:
-    said = project.refused(PYTHON + "args: [a]\n", sets("args.b=1"))
-    assert said.message == "`args` is a list in job.yaml:3:7"
+    error = project.refused(PYTHON + "args: [a]\n", sets("args.b=1"))
+    assert error.message == "`args` is a list in job.yaml:3:7"
 
 
 def test_a_flag_leaves_the_place_of_other_errors_alone(project: Project) -> None:
@@ -255,8 +255,8 @@ def test_nccl_ladder_without_a_profile_is_refused(project: Project) -> None:
     ],
 )
 def test_the_interpreter_is_an_absolute_path(lines: str, path: str, project: Project) -> None:
-    wanted = path.format(project.folder)
-    assert project.resolve(f"{PYTHON}{lines}\n").job.interpreter.path == wanted
+    expected = path.format(project.folder)
+    assert project.resolve(f"{PYTHON}{lines}\n").job.interpreter.path == expected
 
 
 def test_without_a_word_the_interpreter_is_found_at_the_start(project: Project) -> None:
@@ -362,13 +362,13 @@ BAD_HOSTS = {
 @pytest.mark.parametrize("entries", BAD_HOSTS)
 def test_a_bad_hosts_file_is_refused_with_its_place(entries: str, project: Project) -> None:
     where, message = BAD_HOSTS[entries]
-    said = project.refused(PYTHON, hosts(project, entries))
-    assert (said.where, message in said.message) == (where, True), said
+    error = project.refused(PYTHON, hosts(project, entries))
+    assert (error.where, message in error.message) == (where, True), error
 
 
 def test_an_unknown_host_is_refused_with_the_nearest_name(project: Project) -> None:
-    said = project.refused(TORCHRUN + "hosts: [gpu1]\n", hosts(project, "  gpu01: {}\n"))
-    assert said == ("unknown host `gpu1`", "job.yaml:4:8", "did you mean `gpu01`?")
+    error = project.refused(TORCHRUN + "hosts: [gpu1]\n", hosts(project, "  gpu01: {}\n"))
+    assert error == ("unknown host `gpu1`", "job.yaml:4:8", "did you mean `gpu01`?")
 
 
 def test_hosts_of_different_accelerators_are_refused(project: Project) -> None:
@@ -389,17 +389,17 @@ def test_each_host_has_the_variables_of_its_own_profile(project: Project) -> Non
 def test_nodes_that_differ_in_a_variable_of_nccl_are_told(project: Project) -> None:
     entries = "  a: {env: {NCCL_ALGO: Ring}}\n  b: {env: {NCCL_IB_HCA: mlx5}}\n"
     plan = project.plan(TORCHRUN + "hosts: [a, b]\n", hosts(project, entries))
-    said = [warning.message for warning in plan.warnings if warning.id == "nodes-differ"]
-    assert said == [
+    messages = [warning.message for warning in plan.warnings if warning.id == "nodes-differ"]
+    assert messages == [
         "NCCL_ALGO differs between the nodes: a Ring, b none; their ranks may not agree"
     ]
 
 
 def test_one_host_without_a_profile_beside_different_ones_is_refused(project: Project) -> None:
     flags = hosts(project, DIFFERENT + "  c: {}\n")
-    said = project.refused(TORCHRUN + "hosts: [a, b, c]\n", flags)
-    assert "c has none" in said.message
-    assert said.hint == "give the job's with --profile"
+    error = project.refused(TORCHRUN + "hosts: [a, b, c]\n", flags)
+    assert "c has none" in error.message
+    assert error.hint == "give the job's with --profile"
 
 
 def test_a_missing_hosts_file_is_refused(project: Project) -> None:
@@ -435,14 +435,14 @@ def test_an_empty_pythonpath_adds_nothing(project: Project) -> None:
 
 
 def test_a_project_root_with_a_colon_is_refused(tmp_path: Path) -> None:
-    said = Project(tmp_path / "a:b").refused(PYTHON)
-    assert (said.where, "pythonpath: []" in said.hint) == ("job.yaml:1:1", True)
+    error = Project(tmp_path / "a:b").refused(PYTHON)
+    assert (error.where, "pythonpath: []" in error.hint) == ("job.yaml:1:1", True)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file names of bytes")
 def test_a_project_folder_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    said = Project(tmp_path / "a\udcffb").refused(PYTHON)
-    assert "is not UTF-8" in said.message
+    error = Project(tmp_path / "a\udcffb").refused(PYTHON)
+    assert "is not UTF-8" in error.message
 
 
 JOB = """

@@ -28,9 +28,9 @@ def watched(project: Project, text: str, flags: Flags | None = None) -> Supervis
 
 
 def recovery(project: Project, text: str) -> Recovery:
-    found = watched(project, f"recovery: {text}\n").recovery
-    assert found is not None
-    return found
+    result = watched(project, f"recovery: {text}\n").recovery
+    assert result is not None
+    return result
 
 
 # -- what is read ----------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ def test_a_job_without_recovery_is_never_restarted(project: Project) -> None:
 
 
 def test_an_empty_recovery_takes_the_defaults_that_the_docs_name(project: Project) -> None:
-    found = recovery(project, "{}")
-    shown = f"max_restarts: {found.max_restarts}\n  backoff: {found.backoff}s"
+    result = recovery(project, "{}")
+    shown = f"max_restarts: {result.max_restarts}\n  backoff: {result.backoff}s"
     assert shown in DOC.read_text("utf-8")
 
 
@@ -87,15 +87,15 @@ def test_a_long_first_pause_raises_the_longest_pause(project: Project) -> None:
 
 
 def test_classes_say_restart_or_stop(project: Project) -> None:
-    found = recovery(project, "{classes: {port-in-use: stop, cuda-oom: restart, killed: null}}")
-    assert found.classes == {"port-in-use": "stop", "cuda-oom": "restart"}
+    result = recovery(project, "{classes: {port-in-use: stop, cuda-oom: restart, killed: null}}")
+    assert result.classes == {"port-in-use": "stop", "cuda-oom": "restart"}
 
 
 def test_a_flag_sets_a_part_of_a_block(project: Project) -> None:
     flags = Flags(sets=("recovery.max_restarts=7", "recovery.classes.hang=stop", "hang.factor=3"))
-    found = watched(project, "recovery: {backoff: 1s}\n", flags)
-    assert found.recovery is not None
-    assert (found.recovery.max_restarts, found.recovery.classes, found.recovery.backoff) == (
+    result = watched(project, "recovery: {backoff: 1s}\n", flags)
+    assert result.recovery is not None
+    assert (result.recovery.max_restarts, result.recovery.classes, result.recovery.backoff) == (
         7,
         {"hang": "stop"},
         1,
@@ -104,9 +104,9 @@ def test_a_flag_sets_a_part_of_a_block(project: Project) -> None:
 
 def test_an_overlay_changes_a_part_of_a_block(project: Project) -> None:
     project.write("recovery: {max_restarts: 5, backoff: 1s}\n", "base.yaml")
-    found = watched(project, "extends: base.yaml\nrecovery: {backoff: 2s}\n").recovery
-    assert found is not None
-    assert (found.max_restarts, found.backoff) == (5, 2)
+    result = watched(project, "extends: base.yaml\nrecovery: {backoff: 2s}\n").recovery
+    assert result is not None
+    assert (result.max_restarts, result.backoff) == (5, 2)
 
 
 def test_null_lifts_an_inherited_recovery(project: Project) -> None:
@@ -224,7 +224,7 @@ BAD = {
     "artifact that may lead outside": (
         "success: {artifacts: '*/../../x'}\n",
         "job.yaml:3:22",
-        "`..` behind a wildcard",
+        "`..` after a wildcard",
         "",
     ),
     "the folder above as an artifact": (
@@ -345,13 +345,13 @@ BAD = {
 def test_bad_supervision_is_refused_with_its_place(
     text: str, where: str, message: str, hint: str, project: Project
 ) -> None:
-    said = project.refused(PYTHON + text)
-    assert (said.where, message in said.message, hint in said.hint) == (where, True, True), said
+    error = project.refused(PYTHON + text)
+    assert (error.where, message in error.message, hint in error.hint) == (where, True, True), error
 
 
 def test_a_flag_for_an_unknown_part_names_the_nearest(project: Project) -> None:
-    said = project.refused(PYTHON, Flags(sets=("recovery.max_restart=1",)))
-    assert (said.message, said.hint) == (
+    error = project.refused(PYTHON, Flags(sets=("recovery.max_restart=1",)))
+    assert (error.message, error.hint) == (
         "unknown key `max_restart` of `recovery`",
         "did you mean `max_restarts`?",
     )

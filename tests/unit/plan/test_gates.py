@@ -43,8 +43,8 @@ def project(tmp_path: Path) -> Project:
 
 def test_gpus_that_are_not_counted_yet_are_no_undeclared_fact(project: Project) -> None:
     profile = profiles.load("./gated.yaml", Origin("x"), str(project.folder))
-    known = gates.DeclaredFacts(gpus=None, nodes=1, facts={})
-    chosen = gates.select(profile, known, ladder=None, workarounds=True)
+    declared = gates.DeclaredFacts(gpus=None, nodes=1, facts={})
+    chosen = gates.select(profile, declared, ladder=None, workarounds=True)
     assert ([var.name for var in chosen.env], chosen.undeclared) == (["NCCL_P2P_DISABLE"], {})
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    made = Project(tmp_path)
+    project = Project(tmp_path)
     (tmp_path / "pkg").mkdir()
-    return made
+    return project
 
 
 def keys(line: str) -> dict[str, object]:
@@ -180,9 +180,9 @@ def test_a_line_that_is_not_literal_is_refused(words: tuple[str, ...]) -> None:
     ],
 )
 def test_a_line_in_one_string_is_split_as_a_shell_would(line: str, args: list[str]) -> None:
-    found = parse_line([line]).get("args")
-    assert found is not None
-    assert [item.text for item in found.items] == args
+    args_node = parse_line([line]).get("args")
+    assert args_node is not None
+    assert [item.text for item in args_node.items] == args
 
 
 def test_what_looks_like_the_shell_is_left_alone_in_separate_words() -> None:
@@ -288,9 +288,9 @@ def test_any_value_of_a_variable_survives_being_written(project: Project, value:
 def test_a_quoted_line_in_one_string_gives_its_words_back(words: list[str]) -> None:
     if any(w[:1] > "\u2000" and w[:1] < "\u2213" for w in words):
         words = ["x"]
-    found = parse_line([shlex.join(["python", "x.py", *words])]).get("args")
-    assert found is not None
-    assert [item.text for item in found.items] == words
+    args_node = parse_line([shlex.join(["python", "x.py", *words])]).get("args")
+    assert args_node is not None
+    assert [item.text for item in args_node.items] == words
 
 
 def test_what_people_type_before_a_launch_is_left_out() -> None:

@@ -317,5 +317,5 @@ def test_a_variable_taken_from_the_callers_environment_beats_the_profile(project
 def test_the_command_that_lifts_workarounds_is_the_users_own(project: Project) -> None:
     flags = Flags(profile="rtx5090", sets=("args.q=a b",))
     [note] = project.plan(TORCHRUN, flags).notes
-    wanted = "safelaunch run --no-workarounds --profile rtx5090 --set 'args.q=a b' job.yaml"
-    assert note.endswith(wanted)
+    command = "safelaunch run --no-workarounds --profile rtx5090 --set 'args.q=a b' job.yaml"
+    assert note.endswith(command)

@@ -20,7 +20,9 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def found(project: Project, text: str, flags: Flags | None = None) -> list[tuple[str, str | None]]:
+def problems(
+    project: Project, text: str, flags: Flags | None = None
+) -> list[tuple[str, str | None]]:
     """Return id and place of the warnings that are about variables."""
     plan = project.plan(TORCHRUN + text, flags)
     return [(w.id, w.where) for w in plan.warnings if w.id.startswith("env-")]
@@ -46,7 +48,7 @@ def hosts(project: Project, entry: str) -> Flags:
 def test_a_variable_of_the_job_is_judged(
     text: str, problem: str, where: str, project: Project
 ) -> None:
-    assert found(project, text) == [(problem, where)]
+    assert problems(project, text) == [(problem, where)]
 
 
 @pytest.mark.parametrize(
@@ -62,13 +64,13 @@ def test_a_variable_of_the_job_is_judged(
     ],
 )
 def test_a_variable_that_is_read_as_meant_is_not_warned_about(text: str, project: Project) -> None:
-    assert found(project, text) == []
+    assert problems(project, text) == []
 
 
 def test_a_variable_that_does_harm_between_nodes_is_found(project: Project) -> None:
     text = "profile: h800\nhosts: [a, b]\nenv: {NCCL_IB_DISABLE: 1}\n"
-    assert found(project, text) == [("env-machine", "job.yaml:6:24")]
-    assert found(project, "profile: h800\nenv: {NCCL_IB_DISABLE: 1}\n") == []
+    assert problems(project, text) == [("env-machine", "job.yaml:6:24")]
+    assert problems(project, "profile: h800\nenv: {NCCL_IB_DISABLE: 1}\n") == []
 
 
 def test_a_job_without_variables_does_not_load_the_table(project: Project) -> None:
@@ -92,42 +94,42 @@ def test_the_warning_says_what_to_do_by_the_launcher(project: Project) -> None:
 
 def test_a_variable_of_a_flag_is_judged(project: Project) -> None:
     flags = Flags(sets=("env.NCCL_TIMEOUT=5",))
-    assert found(project, "", flags) == [("env-never-existed", "--set env.NCCL_TIMEOUT")]
+    assert problems(project, "", flags) == [("env-never-existed", "--set env.NCCL_TIMEOUT")]
 
 
 def test_a_variable_of_the_host_is_judged_unless_the_job_takes_it_away(project: Project) -> None:
     flags = hosts(project, "{env: {NCCL_TIMEOUT: 5}}")
-    assert found(project, "", flags) == [("env-never-existed", "hosts.yaml:1:41")]
-    assert found(project, "env: {NCCL_TIMEOUT: null}\n", flags) == []
+    assert problems(project, "", flags) == [("env-never-existed", "hosts.yaml:1:41")]
+    assert problems(project, "env: {NCCL_TIMEOUT: null}\n", flags) == []
 
 
 def test_what_the_profile_sets_is_its_own_to_answer_for(project: Project) -> None:
-    assert found(project, "profile: rtx5090\n") == []
+    assert problems(project, "profile: rtx5090\n") == []
     same = "profile: rtx5090\nenv: {NCCL_SHM_DISABLE: 1, NCCL_P2P_DISABLE: 1}\n"
-    assert found(project, same) == []
-    assert found(project, same, Flags(workarounds=False)) == [("env-together", "job.yaml:5:25")]
+    assert problems(project, same) == []
+    assert problems(project, same, Flags(workarounds=False)) == [("env-together", "job.yaml:5:25")]
 
 
 def test_a_variable_of_the_job_is_judged_beside_those_of_the_profile(project: Project) -> None:
     text = "profile: rtx4090\nenv: {NCCL_SHM_DISABLE: 1}\n"
-    assert found(project, text) == [("env-together", "job.yaml:5:25")]
+    assert problems(project, text) == [("env-together", "job.yaml:5:25")]
 
 
 def test_what_the_host_declares_counts(project: Project) -> None:
     text = "env: {NCCL_IB_GID_INDEX: 3, TORCH_NCCL_AVOID_RECORD_STREAMS: 1}\n"
     new = hosts(project, "{facts: {nccl: 2.27.3, torch: 2.9.1}}")
-    assert [p for p, _ in found(project, text, new)] == ["env-removed", "env-machine"]
+    assert [p for p, _ in problems(project, text, new)] == ["env-removed", "env-machine"]
     old = hosts(project, "{facts: {nccl: 2.20.5, torch: 2.4.0}}")
-    assert found(project, text, old) == []
+    assert problems(project, text, old) == []
 
 
 def test_what_the_profile_asks_the_site_for_is_not_warned_about(project: Project) -> None:
     project.write(
         "facts: {nvlink: 900 GB/s; NVSwitch}\nsite: {NCCL_P2P_DISABLE: {why: x}}\n", "p.yaml"
     )
-    assert found(project, "profile: ./p.yaml\nenv: {NCCL_P2P_DISABLE: 1}\n") == []
+    assert problems(project, "profile: ./p.yaml\nenv: {NCCL_P2P_DISABLE: 1}\n") == []
 
 
 def test_a_renamed_name_is_right_where_the_library_is_older(project: Project) -> None:
     old = hosts(project, "{facts: {torch: 2.1.2}}")
-    assert found(project, "env: {NCCL_BLOCKING_WAIT: 1}\n", old) == []
+    assert problems(project, "env: {NCCL_BLOCKING_WAIT: 1}\n", old) == []

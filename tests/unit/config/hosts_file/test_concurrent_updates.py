@@ -42,20 +42,20 @@ def test_what_several_write_at_once_is_all_there(path: Path) -> None:
         for name in names
     ]  # fmt: skip
     try:
-        for one in writers:
-            assert one.stdout is not None
-            assert one.stdout.readline() == "ready\n"
-        for one in writers:
-            assert one.stdin is not None
-            one.stdin.write("go\n")
-            one.stdin.flush()
-        assert [one.wait(60) for one in writers] == [0] * len(names)
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        assert [writer.wait(60) for writer in writers] == [0] * len(names)
     finally:
-        for one in writers:
-            one.kill()
-            one.communicate()
-    found = reader.load(str(path), str(path), lambda said, _: said).machines
-    assert set(found) == {f"{name}{n}" for name in names for n in range(10)}
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    machines = reader.load(str(path), str(path), lambda path, _: path).machines
+    assert set(machines) == {f"{name}{n}" for name in names for n in range(10)}
     assert [each.name for each in path.parent.iterdir()] == ["hosts.yaml"]
 
 

@@ -71,8 +71,8 @@ def test_an_entry_may_be_empty_or_name_another_entry_of_ssh_config(home: Path) -
 
 
 def test_a_machine_may_have_several_addresses(home: Path) -> None:
-    said = '[10.0.0.5, lab.example.com:2201, "fe80::1%eth0", "[fe80::2]:24"]'
-    assert entry(home, f"{{address: {said}}}").addresses == (
+    addresses = '[10.0.0.5, lab.example.com:2201, "fe80::1%eth0", "[fe80::2]:24"]'
+    assert entry(home, f"{{address: {addresses}}}").addresses == (
         "10.0.0.5",
         "lab.example.com:2201",
         "fe80::1%eth0",
@@ -81,7 +81,7 @@ def test_a_machine_may_have_several_addresses(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "identity"),
+    ("written", "identity"),
     [
         ("~/.ssh/lab", "~/.ssh/lab"),
         (r"~\.ssh\lab", r"~\.ssh\lab"),
@@ -90,8 +90,8 @@ def test_a_machine_may_have_several_addresses(home: Path) -> None:
         ("keys/lab", "HOME/keys/lab"),
     ],
 )
-def test_a_key_file_lies_on_this_machine(said: str, identity: str, home: Path) -> None:
-    assert entry(home, f"{{identity: '{said}'}}").identity == identity.replace("HOME", str(home))
+def test_a_key_file_lies_on_this_machine(written: str, identity: str, home: Path) -> None:
+    assert entry(home, f"{{identity: '{written}'}}").identity == identity.replace("HOME", str(home))
 
 
 # -- what lies on it -------------------------------------------------------------------------------
@@ -216,13 +216,13 @@ def test_online_lifts_what_the_machine_may_have_set(tmp_path: Path) -> None:
 
 
 def test_a_job_and_the_hosts_own_env_win_over_its_hub(tmp_path: Path) -> None:
-    found = planned(
+    variables = planned(
         tmp_path,
         "offline",
         job="env: {HF_HUB_OFFLINE: 0}\n",
         more="    env: {HF_DATASETS_OFFLINE: 0}\n",
     )
-    assert found == {
+    assert variables == {
         "HF_HUB_OFFLINE": ("0", "job.yaml:3:23"),
         "HF_DATASETS_OFFLINE": ("0", "hosts.yaml:4:32"),
         "TRANSFORMERS_OFFLINE": ("1", "hosts.yaml:3:10"),

@@ -55,7 +55,7 @@ WRITTEN = {
 @pytest.mark.parametrize("what", WRITTEN)
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["unix", "windows"])
 def test_facts_are_replaced_and_all_else_stays(what: str, end: str) -> None:
-    before, after = (TEXT.replace("FACTS", said).replace("\n", end) for said in WRITTEN[what])
+    before, after = (TEXT.replace("FACTS", written).replace("\n", end) for written in WRITTEN[what])
     assert save(before, "hosts.yaml", "b", FACTS) == after
 
 

@@ -41,14 +41,14 @@ def test_needs_are_laid_over_those_below_key_by_key(project: Project) -> None:
 
 @pytest.mark.parametrize("written", ["data/*.csv", "[data/*.csv]"])
 def test_one_input_may_stand_alone(written: str, project: Project) -> None:
-    (found,) = project.resolve(PYTHON + f"inputs: {written}\n").job.inputs
-    assert found.path == "data/*.csv"
-    assert (found.origin.line, found.origin.column) == (3, 9 + written.startswith("["))
+    (item,) = project.resolve(PYTHON + f"inputs: {written}\n").job.inputs
+    assert item.path == "data/*.csv"
+    assert (item.origin.line, item.origin.column) == (3, 9 + written.startswith("["))
 
 
 def test_inputs_keep_their_order(project: Project) -> None:
     text = PYTHON + "inputs: [b.json, /data/a.csv, models/*]\n"
-    assert [one.path for one in project.resolve(text).job.inputs] == [
+    assert [item.path for item in project.resolve(text).job.inputs] == [
         "b.json", "/data/a.csv", "models/*",
     ]  # fmt: skip
 
