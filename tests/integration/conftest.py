@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from support.mounts import tmpfs
 from support.ssh.sshd import Sshd
-from support.sweeper import sweep
-from support.workspace import Place, need_root
+from support.workspace import Place
 
 from safelaunch.ssh.connection import connect
 
@@ -48,19 +47,9 @@ def no_tmux(place: Place) -> Place:
 @pytest.fixture
 def small(place: Place) -> Iterator[Place]:
     """Yield a place whose home is a file system of 4 MiB: a run directory takes 2.4 MB of it."""
-    need_root()
-    place.home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(place.home)]
-    unmount = ["umount", "-l", str(place.home)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounts are not allowed here")
-    unmounted = sweep("command", *unmount)
-    try:
+    with tmpfs(place.home, "size=4m"):
         yield place
         place.close()
-    finally:
-        subprocess.run(unmount, check=True)
-        unmounted()
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ class Rank:
 
     def failures(self) -> list[dict[str, Any]]:
         """Return the exceptions that were recorded."""
-        return [found for found in self.read() if found["kind"] == "exception"]
+        return [record for record in self.read() if record["kind"] == "exception"]
 
     def text(self, suffix: str) -> str:
         """Return what faulthandler wrote."""

@@ -13,9 +13,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.mounts import tmpfs
 from support.python_versions import interpreter
 from support.rank_process import SITE, Rank
-from support.workspace import DEADLINE, need_root, wait_for
+from support.workspace import DEADLINE, wait_for
 
 from safelaunch.runtime.records import RankEvent
 
@@ -293,14 +294,9 @@ def test_a_descriptor_that_user_code_took_is_left_alone(rank: Rank) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    need_root()
     disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
-    try:
+    with tmpfs(disk, "size=1m"):
         yield disk
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 def test_a_full_disk(small_disk: Path) -> None:

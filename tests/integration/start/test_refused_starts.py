@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.mounts import tmpfs
 from support.python_versions import interpreter
 from support.workspace import Place, need_root
 
@@ -157,15 +158,8 @@ def test_a_user_without_passwd_entry_can_run(shared: Place, nobody: tuple[str, .
 
 
 def test_a_read_only_home_is_named(place: Place) -> None:
-    need_root()
-    place.home.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", str(place.home)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("mounts are not allowed here")
-    try:
+    with tmpfs(place.home, "ro,size=1m"):
         stderr = place.cli("run", place.job(""), code=2).stderr
-    finally:
-        subprocess.run(["umount", str(place.home)], check=True)
     assert "Read-only file system" in stderr
 
 

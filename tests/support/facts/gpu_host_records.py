@@ -30,18 +30,18 @@ def records(*paths: Path) -> list[dict[str, Any]]:
 
 def differences(record: dict[str, Any]) -> list[str]:
     """Return what of a record is read otherwise than expected."""
-    said = as_expected(read_report(record["text"], record["command"]))
+    reading = as_expected(read_report(record["text"], record["command"]))
     return [
-        f"{record['id']}: {key}: {said.get(key)!r} instead of {wanted!r}"
-        for key, wanted in record["expected"].items()
-        if key != "exit_code_shown" and said.get(key) != wanted
+        f"{record['id']}: {key}: {reading.get(key)!r} instead of {expected!r}"
+        for key, expected in record["expected"].items()
+        if key != "exit_code_shown" and reading.get(key) != expected
     ]
 
 
 def as_expected(report: Report) -> dict[str, Any]:
     """Return a reading in the words of the records."""
     cards = report.cards
-    said: dict[str, Any] = {
+    reading: dict[str, Any] = {
         "vendor": report.vendor,
         "gpu_count": None if cards is None else len(cards),
         "driver": report.driver,
@@ -53,13 +53,13 @@ def as_expected(report: Report) -> dict[str, Any]:
         "warnings": list(report.warnings),
         **report.versions,
     }
-    said |= _of_cards(cards or ())
-    said |= _of_slices(report)
-    said |= _of_processes(report)
-    said |= _of_matrix(report.matrix)
-    said |= _of_links(report)
-    said |= _of_troubles(report)
-    return said
+    reading |= _of_cards(cards or ())
+    reading |= _of_slices(report)
+    reading |= _of_processes(report)
+    reading |= _of_matrix(report.matrix)
+    reading |= _of_links(report)
+    reading |= _of_troubles(report)
+    return reading
 
 
 def _nvml(report: Report) -> str | None:
@@ -92,9 +92,9 @@ def _of_cards(cards: Sequence[Card]) -> dict[str, Any]:
 
 def _of_slices(report: Report) -> dict[str, Any]:
     by_card: dict[int, int] = {}
-    for one in report.slices:
-        by_card[one.card] = by_card.get(one.card, 0) + 1
-    profiles = [one.profile for one in report.slices]
+    for partition in report.slices:
+        by_card[partition.card] = by_card.get(partition.card, 0) + 1
+    profiles = [partition.profile for partition in report.slices]
     enabled = {card.index for card in report.cards or () if card.is_mig}
     if report.cards is None:
         instances = report.processes or ()
@@ -147,21 +147,21 @@ def _pairs(pairs: Any) -> object:
 
 
 def _of_links(report: Report) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if report.peers is not None:
-        of = report.peers.size * (report.peers.size - 1) // 2
-        asked = report.peers.capability
-        said["p2p"] = {
+        pairs = report.peers.size * (report.peers.size - 1) // 2
+        capability = report.peers.capability
+        values["p2p"] = {
             "pairs": _pairs(report.peers.pairs),
             "ok": report.peers.allowed_pairs,
-            "of": of,
+            "of": pairs,
         }
-        said["p2p"]["capability"] = asked
+        values["p2p"]["capability"] = capability
     if report.links is not None:
-        said["active_links"] = [one.active for one in report.links]
-        said["link_gb_s"] = [one.gb_s for one in report.links]
-        said["nvlink_state"] = [one.state for one in report.links]
-    return said
+        values["active_links"] = [link.active for link in report.links]
+        values["link_gb_s"] = [link.gb_s for link in report.links]
+        values["nvlink_state"] = [link.state for link in report.links]
+    return values
 
 
 def _of_troubles(report: Report) -> dict[str, Any]:

@@ -9,10 +9,11 @@ import contextlib
 import itertools
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from plumbum import ProcessExecutionError, local
 
 from support.ssh.sshd import ROOT, Sshd, missing
 from support.sweeper import sweep
@@ -37,8 +38,8 @@ def why_not() -> str | None:
     try:
         with Lan(0):
             return None
-    except subprocess.CalledProcessError as e:
-        return f"no network namespaces here: {' '.join(e.stderr.decode().split())}"
+    except ProcessExecutionError as e:
+        return f"no network namespaces here: {' '.join(e.stderr.split())}"
 
 
 class Lan:
@@ -104,8 +105,7 @@ class Lan:
 
     def inside(self, number: int, *words: str) -> str:
         """Run a command in a machine's network, and return what it prints."""
-        command = ["ip", "netns", "exec", self._names[number - 1], *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return _ip("netns", "exec", self._names[number - 1], *words)
 
     def cut(self, number: int) -> None:
         """Pull the plug of a machine's network: nothing is refused, all is silent."""
@@ -117,9 +117,9 @@ class Lan:
             host.close()
         for index, name in enumerate(self._names, 1):
             for words in (("link", "del", f"slv{self._own}{index}"), ("netns", "del", name)):
-                with contextlib.suppress(subprocess.CalledProcessError):
+                with contextlib.suppress(ProcessExecutionError):
                     _ip(*words)
-        with contextlib.suppress(subprocess.CalledProcessError):
+        with contextlib.suppress(ProcessExecutionError):
             _ip("link", "del", self._bridge)
         shutil.rmtree(self._folder, ignore_errors=True)
         for gone in self._gone:
@@ -132,8 +132,8 @@ class Lan:
         self.close()
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def _ip(*words: str) -> str:
+    return str(local["ip"](*words))
 
 
 @contextlib.contextmanager

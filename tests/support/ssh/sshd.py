@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plumbum import local
+
 from safelaunch.ssh.config.target import Target
 from support.sweeper import start_of, sweep
 
@@ -55,8 +57,7 @@ def keygen(path: Path, kind: str = "ed25519", *words: str, passphrase: str = "")
     """Make a key pair, and return the path of its private half."""
     # every sshd takes so long a one; ssh-keygen needs a second for the 3072 bits of its own choice
     size = ("-b", "2048") if kind == "rsa" else ()
-    command = ["ssh-keygen", "-q", "-t", kind, *size, "-N", passphrase, "-f", str(path), *words]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    local["ssh-keygen"]("-q", "-t", kind, *size, "-N", passphrase, "-f", path, *words)
     return path
 
 
@@ -153,8 +154,8 @@ class Sshd:
 
     def run(self, command: str, user: str | None = None) -> str:
         """Run a command there with OpenSSH's own client and return what it prints."""
-        words = ["ssh", *self.options(), f"{user or self.user}@{self.address}", command]
-        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+        words = [*self.options(), f"{user or self.user}@{self.address}", command]
+        return str(local["ssh"](*words, timeout=60))
 
     def log(self) -> str:
         """Return what the server has logged."""
@@ -326,7 +327,7 @@ def _line(pid: int) -> list[str]:
 
 def _version() -> tuple[int, ...]:
     # the client's, which comes from the same release: not every sshd can say it
-    text = subprocess.run(["ssh", "-V"], check=True, capture_output=True, text=True).stderr
+    _, _, text = local["ssh"]["-V"].run()
     match = re.search(r"OpenSSH\D*(\d+)\.(\d+)", text)
     return tuple(map(int, match.groups())) if match else (0,)
 

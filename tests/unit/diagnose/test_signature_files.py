@@ -14,8 +14,7 @@ from safelaunch.diagnose import pattern_dialect, signature_files
 from safelaunch.runtime.signatures import classes, table
 from safelaunch.runtime.signatures import match as signatures_match
 
-ALL = signature_files.source_records()
-CLASSES = sorted({one["class"] for one in ALL})
+Records = tuple[dict[str, Any], ...]
 PROGRESS = DATA / "progress"
 RECORD = {
     "id": "x",
@@ -30,8 +29,9 @@ RECORD = {
 }
 
 
-def of_class(name: str) -> list[dict[str, Any]]:
-    return [one for one in ALL if one["class"] == name]
+@pytest.fixture(scope="module")
+def records() -> Records:
+    return signature_files.source_records()
 
 
 def found(text: str) -> list[classes.Match]:
@@ -42,43 +42,35 @@ def ids(text: str) -> set[str]:
     return {match.signature.id for match in found(text) if match.signature}
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_sample_is_recognised(name: str) -> None:
-    missed = [
-        (one["id"], text)
-        for one in of_class(name)
-        for text in one["samples"]
-        if one["id"] not in ids(text)
-    ]
+def test_every_sample_is_recognised(records: Records) -> None:
+    missed = [(r["id"], text) for r in records for text in r["samples"] if r["id"] not in ids(text)]
     assert missed == []
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_sample_of_a_cause_has_its_class(name: str) -> None:
-    causes = [one for one in of_class(name) if one["role"] in ("root", "unknown")]
-    classified = [(text, classes.classify(text)) for one in causes for text in one["samples"]]
-    assert [text for text, match in classified if (match and match.name) != name] == []
+def test_every_sample_of_a_cause_has_its_class(records: Records) -> None:
+    causes = [record for record in records if record["role"] in ("root", "unknown")]
+    samples = [(record, text) for record in causes for text in record["samples"]]
+    classified = [(record, text, classes.classify(text)) for record, text in samples]
+    assert [
+        (record["id"], text, match)
+        for record, text, match in classified
+        if match is None or match.name != record["class"]
+    ] == []
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_no_near_miss_is_recognised(name: str) -> None:
-    wrong = [
-        (one["id"], text)
-        for one in of_class(name)
-        for text in one["near_misses"]
-        if one["id"] in ids(text)
-    ]
-    assert wrong == []
+def test_no_near_miss_is_recognised(records: Records) -> None:
+    near_misses = [(record["id"], text) for record in records for text in record["near_misses"]]
+    assert [(name, text) for name, text in near_misses if name in ids(text)] == []
 
 
-def test_the_runtime_has_the_same_signatures() -> None:
+def test_the_runtime_has_the_same_signatures(records: Records) -> None:
     written = Path(runtime.FOLDER, "signatures/signatures.json").read_text(encoding="utf-8")
-    assert written == signature_files.compile_records(ALL), "run scripts/signatures"
+    assert written == signature_files.compile_records(records), "run scripts/signatures"
 
 
-def test_re2_takes_every_pattern() -> None:
+def test_re2_takes_every_pattern(records: Records) -> None:
     re2 = pytest.importorskip("re2", reason="google-re2 has no wheel for this Python")
-    for one in ALL:
+    for one in records:
         for pattern, *_ in one["patterns"]:
             re2.compile(pattern)
 
@@ -91,8 +83,10 @@ def test_no_literal_stands_in_the_lines_of_a_healthy_run() -> None:
     assert [text for text in table.load().by_literal if text in shown] == []
 
 
-def test_a_root_has_a_step_to_take_for_every_class() -> None:
-    roots = {one["class"] for one in ALL if one["role"] in ("root", "unknown", "late", "cascade")}
+def test_a_root_has_a_step_to_take_for_every_class(records: Records) -> None:
+    roots = {
+        one["class"] for one in records if one["role"] in ("root", "unknown", "late", "cascade")
+    }
     told_otherwise = {classes.USER, "killed", "hang", "tokenizers-fork"}
     assert set(classes.TABLE) - roots - told_otherwise == set()
 
