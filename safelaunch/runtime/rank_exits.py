@@ -17,10 +17,6 @@ import time
 
 from safelaunch.runtime import processes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 # struct pidfd_info and its ioctl, include/uapi/linux/pidfd.h: _IOWR(0xFF, 11, 64 bytes)
 PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11
 PIDFD_INFO_EXIT = 1 << 3
@@ -31,20 +27,27 @@ EMPTY_LOOKS = 100  # of a marker, some seconds: a full disk leaves it empty for 
 SKEW = 2 * 10**9  # ns: a file server's clock that differs by more is not ours
 
 
-class Exits:
-    """The ends of the ranks of one attempt.
+class RankExit:
+    """A start of a rank, and how it ended; `code` is None and `signal` "" where nobody saw it."""
 
-    `newest` has the newest start of each rank: {rank: {pid, restart, code, signal, time_ns,
-    made_ns, earlier}}; `restart` is the number in the marker's name, `earlier` has other starts.
-    """
+    def __init__(self, pid: int, number: int, started_ns: int) -> None:
+        self.pid = pid
+        self.number = number  # in the marker's name
+        self.started_ns = started_ns
+        self.ticks = 0  # start time of the process; 0 where it cannot be observed from here
+        self.code: int | None = None
+        self.signal = ""
+        self.died_ns = 0
+
+
+class Exits:
+    """The ends of the ranks of one attempt; `by_rank` has all starts of a rank, the newest last."""
 
     def __init__(self, node_dir: str, attempt: int) -> None:
         self.folder = os.path.join(node_dir, "ranks")
         self.attempt = attempt
-        self.newest: dict[int, dict[str, Any]] = {}
-        self.all: dict[tuple[int, int], dict[str, Any]] = {}  # by rank and number
-        self.start_times: dict[tuple[int, int], int] = {}
-        self.fds: dict[int, tuple[int, int]] = {}
+        self.by_rank: dict[int, list[RankExit]] = {}
+        self.fds: dict[int, RankExit] = {}
         self.done: set[str] = set()  # markers that need no further look
         self.empty: dict[str, int] = {}  # markers -> looks
 
@@ -63,7 +66,7 @@ class Exits:
             process = self._read(name)
             if process is not None:
                 self.done.add(name)
-                self._add((int(parts[0]), int(parts[2])), *process)
+                self._add(int(parts[0]), RankExit(process[0], int(parts[2]), process[1]))
         return bool(fresh)
 
     def _read(self, name: str) -> tuple[int, int] | None:
@@ -86,36 +89,22 @@ class Exits:
             pid = _pid_outside(pid, words[1])
         return pid, written if -SKEW < now - written < SKEW else now
 
-    def _add(self, key: tuple[int, int], pid: int, written: int) -> None:
-        rank, number = key
-        start: dict[str, Any] = {
-            "pid": pid,
-            "restart": number,
-            "code": None,
-            "signal": "",
-            "time_ns": 0,
-            "made_ns": written,
-            "earlier": [],
-        }
-        self.all[key] = start
-        last = self.newest.get(rank)
-        if last is None or _is_newer(start, last):
-            start["earlier"] = [] if last is None else [*last.pop("earlier"), last]
-            self.newest[rank] = start
-        else:
-            last["earlier"].append(start)
-        if not pid:
+    def _add(self, rank: int, start: RankExit) -> None:
+        starts = self.by_rank.setdefault(rank, [])
+        is_newest = not starts or _is_newer(start, starts[-1])
+        starts.insert(len(starts) if is_newest else -1, start)
+        if not start.pid:
             return  # it cannot be observed from here
-        self.start_times[key] = (processes.stat_of(pid) or ("", 0, 0))[2]
+        start.ticks = (processes.stat_of(start.pid) or ("", 0, 0))[2]
         try:
-            self.fds[os.pidfd_open(pid)] = key  # type: ignore[attr-defined,unused-ignore]
+            self.fds[os.pidfd_open(start.pid)] = start  # type: ignore[attr-defined,unused-ignore]
         except (AttributeError, OSError):
             pass
 
     def on_readable(self, fd: int, now: int) -> None:
         """Record the end of the rank of a pidfd, which became readable at `now`, in ns."""
-        start = self.all[self.fds.pop(fd)]
-        status = _zombie(start["pid"])
+        start = self.fds.pop(fd)
+        status = _zombie(start.pid)
         if status is None:
             status = _reaped(fd)
         os.close(fd)
@@ -123,18 +112,18 @@ class Exits:
 
     def on_reaped(self, pid: int, status: int) -> None:
         """Record the end of a rank that had become our own child."""
-        for start in self.all.values():
-            if start["pid"] == pid and start["code"] is None:
-                _record(start, status, time.time_ns())
+        for starts in self.by_rank.values():
+            for start in starts:
+                if start.pid == pid and start.code is None:
+                    _record(start, status, time.time_ns())
 
     def alive(self) -> dict[int, tuple[int, int]]:
         """Return {rank: (pid, start time)} of the ranks that are alive, of their newest start."""
         alive = {}
-        for rank, newest in self.newest.items():
-            for start in (newest, *reversed(newest["earlier"])):
-                ticks = self.start_times.get((rank, start["restart"]))
-                if ticks and processes.start_time(start["pid"]) == ticks:
-                    alive[rank] = (start["pid"], ticks)
+        for rank, starts in self.by_rank.items():
+            for start in reversed(starts):
+                if start.ticks and processes.start_time(start.pid) == start.ticks:
+                    alive[rank] = (start.pid, start.ticks)
                     break
         return alive
 
@@ -144,17 +133,17 @@ class Exits:
             self.on_readable(fd, 0)
 
 
-def _record(start: dict[str, Any], status: int | None, now: int) -> None:
-    start["time_ns"] = start["time_ns"] or now
+def _record(start: RankExit, status: int | None, now: int) -> None:
+    start.died_ns = start.died_ns or now
     if status is not None:
-        start["code"], start["signal"] = decode(status)
+        start.code, start.signal = decode(status)
 
 
-def _is_newer(start: dict[str, Any], other: dict[str, Any]) -> bool:
+def _is_newer(start: RankExit, other: RankExit) -> bool:
     """Whether a start of a rank came after another: the clock may be set between restarts."""
-    if start["restart"] // STEP == other["restart"] // STEP:
-        return bool(start["restart"] > other["restart"])
-    return bool(start["made_ns"] >= other["made_ns"])
+    if start.number // STEP == other.number // STEP:
+        return start.number > other.number
+    return start.started_ns >= other.started_ns
 
 
 def _pid_outside(pid: int, namespace: str) -> int:

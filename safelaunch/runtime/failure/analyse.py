@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.failure.log_tails import RaisedException
     from safelaunch.runtime.failure.rank_ends import ProcessEnd
     from safelaunch.runtime.monitor.oom_kills import Kills
+    from safelaunch.runtime.rank_exits import RankExit
     from safelaunch.runtime.records import RunRecord
 
 VERSION = 1
@@ -64,7 +65,7 @@ def find(  # noqa: PLR0917 - each is another piece of evidence
     node_dir: str,
     run: RunRecord,
     number: int,
-    exits: Mapping[int, dict[str, Any]],
+    exits: Mapping[int, Sequence[RankExit]],
     launcher: Mapping[str, Any],
     logs: Sequence[str],
     kills: Kills,
@@ -77,7 +78,7 @@ def find(  # noqa: PLR0917 - each is another piece of evidence
     attempt = EndedAttempt(node_dir, run, number, launcher)
     if run.single == "shell":
         # a command may be the program itself, or a shell that runs it
-        attempt.alone = 0 in exits and exits[0]["pid"] == attempt.launcher.pid
+        attempt.alone = 0 in exits and exits[0][-1].pid == attempt.launcher.pid
     try:
         return _find(attempt, exits, logs, kills)
     except Exception as e:  # noqa: BLE001 - a supervisor must record the end whatever the evidence is
@@ -90,7 +91,10 @@ def find(  # noqa: PLR0917 - each is another piece of evidence
 
 
 def _find(
-    attempt: EndedAttempt, exits: Mapping[int, dict[str, Any]], logs: Sequence[str], kills: Kills
+    attempt: EndedAttempt,
+    exits: Mapping[int, Sequence[RankExit]],
+    logs: Sequence[str],
+    kills: Kills,
 ) -> tuple[Failure | None, list[str]]:
     launcher, (ends, is_only_rank) = attempt.launcher, _ends(attempt, exits)
     if attempt.alone and launcher.failed:
@@ -115,7 +119,7 @@ def _find(
 
 
 def _ends(
-    attempt: EndedAttempt, exits: Mapping[int, dict[str, Any]]
+    attempt: EndedAttempt, exits: Mapping[int, Sequence[RankExit]]
 ) -> tuple[list[ProcessEnd], bool]:
     """Return the ends of the last step, and whether one rank only has started."""
     starts = rank_ends.starts(attempt.node_dir, attempt.number, exits)

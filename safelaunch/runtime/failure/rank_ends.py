@@ -18,10 +18,10 @@ from safelaunch.runtime.signatures import match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
+    from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.runtime.failure.elastic_report import ElasticFailure
+    from safelaunch.runtime.rank_exits import RankExit
 
 FATAL = 64 << 10  # bytes of faulthandler's text: 100 frames for each of some threads
 RECORD_LIMIT = 1 << 20  # bytes of one record file that are read; a rank writes some 16 KiB
@@ -110,7 +110,9 @@ def _newest(ends: list[ProcessEnd]) -> dict[int, ProcessEnd]:
     return {end.rank: end for end in sorted(ends, key=lambda end: (end.started_ns, end.number))}
 
 
-def starts(node_dir: str, attempt: int, exits: Mapping[int, dict[str, Any]]) -> list[ProcessEnd]:
+def starts(
+    node_dir: str, attempt: int, exits: Mapping[int, Sequence[RankExit]]
+) -> list[ProcessEnd]:
     """Return the end of each start of each rank of an attempt, torchrun's last restarts only."""
     logs = os.path.join(node_dir, "logs", f"attempt-{attempt}")
     ends: dict[tuple[int, int], ProcessEnd] = {}
@@ -125,9 +127,9 @@ def starts(node_dir: str, attempt: int, exits: Mapping[int, dict[str, Any]]) -> 
             end(*key).started_ns = os.stat(path).st_mtime_ns
     for key, path in sorted(_files(os.path.join(node_dir, "records"), attempt).items()):
         _read_record(end(*key), path)
-    for rank, newest in exits.items():
-        for exit_ in (newest, *newest.get("earlier", ())):
-            _read_exit(end(rank, exit_["restart"]), exit_)
+    for rank, rank_exits in exits.items():
+        for exit_ in rank_exits:
+            _read_exit(end(rank, exit_.number), exit_)
     last: dict[int, int] = {}  # step of the job -> number of its last restart
     for _, number in ends:
         last[number // STEP] = max(number, last.get(number // STEP, 0))
@@ -246,10 +248,10 @@ def _events(path: str) -> Iterator[RaisedException]:
                 yield RaisedException.from_json(event)
 
 
-def _read_exit(end: ProcessEnd, exit_: Mapping[str, Any]) -> None:
-    end.code, end.signal, end.died_ns = exit_["code"], exit_["signal"], exit_["time_ns"]
-    end.started_ns = exit_.get("made_ns") or end.started_ns
-    end.pid = end.pid or exit_["pid"]
+def _read_exit(end: ProcessEnd, exit_: RankExit) -> None:
+    end.code, end.signal, end.died_ns = exit_.code, exit_.signal, exit_.died_ns
+    end.started_ns = exit_.started_ns or end.started_ns
+    end.pid = end.pid or exit_.pid
     end.host = end.host or os.uname().nodename  # torchrun calls it localhost
 
 

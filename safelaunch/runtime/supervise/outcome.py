@@ -170,7 +170,7 @@ def _ended_itself(
         attempt.dir,
         outcome.run,
         attempt.number,
-        attempt.exits.newest,
+        attempt.exits.by_rank,
         launcher,
         [source.path for source in attempt.merger.sources.values() if source.is_extra],
         observer.memory.kills(),

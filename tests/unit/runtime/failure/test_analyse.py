@@ -42,7 +42,7 @@ class Node:
         self.logs = path / "logs" / "attempt-1"
         self.logs.mkdir(parents=True)
         (path / "records").mkdir()
-        self.exits: dict[int, dict[str, Any]] = {}
+        self.exits: dict[int, list[rank_exits.RankExit]] = {}
         self.run = {"roots": ["/home/me/proj"], "cwd": "/home/me/proj"}
         self.log("launcher", "")
 
@@ -71,13 +71,9 @@ class Node:
     def ended(
         self, rank: int, ms: float, code: int | None = None, signal: str = "", restart: int = 0
     ) -> None:
-        self.exits[rank] = {
-            "pid": 1000 + rank,
-            "restart": restart,
-            "code": code,
-            "signal": signal,
-            "time_ns": START + int(ms * MS),
-        }
+        exit_ = rank_exits.RankExit(1000 + rank, restart, 0)
+        exit_.code, exit_.signal, exit_.died_ns = code, signal, START + int(ms * MS)
+        self.exits[rank] = [exit_]
 
     def find(
         self,
@@ -197,7 +193,7 @@ def test_a_peer_that_nccls_watchdog_aborts_is_a_cascade(node: Node) -> None:
 def test_a_rank_whose_time_is_not_known_is_not_blamed_as_the_first(node: Node) -> None:
     node.ended(0, 10, code=7)
     node.ended(1, 0, code=7)
-    node.exits[1]["time_ns"] = 0
+    node.exits[1][-1].died_ns = 0
     failure, _ = node.find()
     assert (failure["rank"], [other["role"] for other in failure["others"]]) == (0, ["unknown"])
 
@@ -234,7 +230,7 @@ def test_the_newest_restart_is_seen_though_the_clock_was_set_back(node: Node) ->
     exits = rank_exits.Exits(str(node.path), 1)
     exits.update()
     exits.close()
-    assert exits.newest[0]["restart"] == 1
+    assert exits.by_rank[0][-1].number == 1
 
 
 @pytest.mark.parametrize("code", [0, 1])
