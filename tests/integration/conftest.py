@@ -46,8 +46,8 @@ def no_tmux(place: Place) -> Place:
 
 @pytest.fixture
 def small(place: Place) -> Iterator[Place]:
-    """Yield a place whose home is a file system of 4 MiB: a run directory takes 2.4 MB of it."""
-    with tmpfs(place.home, "size=4m"):
+    """Yield a place whose home is a file system of 2 MiB."""
+    with tmpfs(place.home, "size=2m"):
         yield place
         place.close()
 
@@ -55,8 +55,8 @@ def small(place: Place) -> Iterator[Place]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Sshd]:
     """Yield a host; what runs on it ends with it."""
-    with Sshd() as found:
-        yield found
+    with Sshd() as sshd:
+        yield sshd
 
 
 @pytest.fixture
