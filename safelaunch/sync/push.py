@@ -294,7 +294,8 @@ class PendingPush:
 
     def _conflict(self, conflicts: list[tuple[str, str]]) -> Refused:
         shown = "; ".join(f"{printable(path)} {why}" for path, why in conflicts[:10])
-        more = f"; and {len(conflicts) - 10} more" if len(conflicts) > 10 else ""  # noqa: PLR2004
+        rest = conflicts[10:]
+        more = f"; and {len(rest)} more" if rest else ""
         return Refused(
             f"not overwritten: {shown}{more}",
             where=f"{self.agent.host}:{self.target}",

@@ -91,7 +91,7 @@ def unpack_strings(data: bytes, count: int) -> list[bytes]:
 def parse_public_key(text: str) -> tuple[str, bytes] | None:
     """Return type and key of a line such as in id_ed25519.pub; None if it is not valid."""
     words = text.split()
-    if len(words) < 2:  # noqa: PLR2004 - type and key
+    if not words[1:]:  # type and key
         return None
     with contextlib.suppress(binascii.Error, ValueError):
         blob = base64.b64decode(words[1], validate=True)

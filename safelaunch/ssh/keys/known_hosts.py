@@ -127,7 +127,7 @@ def _parse(file: str, number: int, line: str) -> KnownHost | None:
     if not words or words[0].startswith("#"):
         return None
     marker = words.pop(0) if words[0].startswith("@") else None
-    if len(words) < 3:  # noqa: PLR2004 - hosts, type, key; a comment may follow
+    if not words[2:]:  # hosts, type, key; a comment may follow
         return None
     try:
         blob = base64.b64decode(words[2], validate=True)
