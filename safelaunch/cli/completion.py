@@ -1,5 +1,7 @@
 """Names that the shell completes: of runs and profiles."""
 
+# ruff: noqa: PLC0415 - store: `run --dry-run` imports this module too
+
 from __future__ import annotations
 
 import os
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 def complete_run(_context: click.Context, _argument: click.Parameter, prefix: str) -> list[str]:
     """Return run ids, the newest first."""
-    from safelaunch.runs import store  # noqa: PLC0415 - `run --dry-run` imports this module too
+    from safelaunch.runs import store
 
     try:
         runs = store.all_runs(store.home(os.environ))

@@ -1,5 +1,7 @@
 """The command line. Only `main` turns errors into messages and exit codes."""
 
+# ruff: noqa: PLC0415 - traceback: only after a fault of safelaunch
+
 # ruff: noqa: ARG002 - click's signatures
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ def _run() -> int:  # noqa: PLR0911 - one return for each kind of end
             return 0
         return e.code if isinstance(e.code, int) else 1
     except Exception as e:  # noqa: BLE001 - a bug of ours: reported with its traceback in a file
-        import traceback  # noqa: PLC0415 - only here
+        import traceback
 
         error = SafelaunchError(f"unexpected {type(e).__name__}: {' '.join(str(e).split())[:200]}")
         error.details = "".join(traceback.format_exception(e))

@@ -1,5 +1,7 @@
 """Starts the agent on a host: one exec, by any Python 3.8 there; its files are put there once."""
 
+# ruff: noqa: PLC0415 - zipfile: once for each host and version
+
 from __future__ import annotations
 
 import hashlib
@@ -107,7 +109,7 @@ def digest() -> str:
 
 def files() -> bytes:
     """Return the runtime's files as a zip."""
-    import zipfile  # noqa: PLC0415 - once for each host and version
+    import zipfile
 
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:

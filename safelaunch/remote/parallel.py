@@ -1,5 +1,7 @@
 """Does the same on several hosts in parallel."""
 
+# ruff: noqa: PLC0415 - futures: for several hosts only
+
 from __future__ import annotations
 
 import collections
@@ -27,7 +29,7 @@ def together(
     """
     if len(items) == 1:
         return [work(items[0])]  # in this thread: Ctrl-C and questions as ever
-    from concurrent.futures import Future, wait  # noqa: PLC0415 - for several hosts only
+    from concurrent.futures import Future, wait
 
     results: list[Future[Result]] = [Future() for _ in items]
     left = collections.deque(zip(items, results, strict=True))

@@ -1,5 +1,7 @@
 """Checks the network between hosts: names, proxies, clocks, routes."""
 
+# ruff: noqa: PLC0415 - ipaddress: only with a proxy
+
 from __future__ import annotations
 
 import re
@@ -138,7 +140,7 @@ def _no_proxy(host: HostContext) -> list[str]:
 
 def _is_exempt(address: str, entries: list[str]) -> bool:
     """Whether no_proxy excludes a host: by its name, its domain, or its network."""
-    import ipaddress  # noqa: PLC0415 - only with a proxy
+    import ipaddress
 
     for entry in entries:
         bare = entry.lstrip("*").lstrip(".")

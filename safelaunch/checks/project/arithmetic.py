@@ -1,5 +1,7 @@
 """Checks numbers that must go together: batches, generations, ranks, parallel sizes."""
 
+# ruff: noqa: PLC0415 - arithmetic: its rules are read only for jobs
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 @check("numbers", family="arithmetic", once=True, quick=True)
 def numbers(context: CheckContext) -> Iterable[Answer]:
     """Whether the job's numbers break no rule of its framework (docs/arithmetic.md)."""
-    from safelaunch.analysis import arithmetic  # noqa: PLC0415 - its rules are read only for jobs
+    from safelaunch.analysis import arithmetic
 
     versions = context.hosts[0].get("python", "packages") if context.hosts else None
     configs: dict[str, object] = {}

@@ -1,5 +1,7 @@
 """Checks what a `command:` runs: the file that it names, or a program on the PATH of the job."""
 
+# ruff: noqa: PLC0415 - difflib: only where a program is missing
+
 from __future__ import annotations
 
 import contextlib
@@ -127,7 +129,7 @@ def _hint(host: HostContext, name: str, folders: list[str]) -> str:
         return f"`env: {{{assignment[1]}: '{assignment[2]}'}}`, and the program first in `command:`"
     if _SEVERAL.fullmatch(name):
         return f"each word by itself: `command: [{', '.join(name.split())}]`"
-    import difflib  # noqa: PLC0415 - only where a program is missing
+    import difflib
 
     names: set[str] = set()
     for folder in folders:

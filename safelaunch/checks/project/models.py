@@ -1,5 +1,7 @@
 """Checks models and data: complete weights, ids that need the Hugging Face Hub, assets."""
 
+# ruff: noqa: PLC0415 - questions: for hosts only
+
 from __future__ import annotations
 
 import os
@@ -169,7 +171,7 @@ def assets(host: HostContext) -> Iterator[Answer]:
 
 def _full_disks(host: HostContext) -> Iterator[Answer]:
     """Yield the file systems of a host that have too little space for the assets."""
-    from safelaunch.runtime.facts import questions  # noqa: PLC0415 - for hosts only
+    from safelaunch.runtime.facts import questions
 
     disks: dict[Any, list[Any]] = {}
     for asset in {asset.place: asset for asset in host.plan.assets}.values():

@@ -1,5 +1,7 @@
 """`safelaunch report`: writes a redacted bundle of a run for a bug report."""
 
+# ruff: noqa: PLC0415 - pwd: not on Windows
+
 from __future__ import annotations
 
 import contextlib
@@ -77,7 +79,7 @@ def _names(nodes: Sequence[CollectedNode]) -> bundle.KnownNames:
     if sys.platform != "win32":
         hosts.append(os.uname().nodename)
         with contextlib.suppress(ImportError, KeyError):
-            import pwd  # noqa: PLC0415 - not on Windows
+            import pwd
 
             account = pwd.getpwuid(os.getuid())
             users.append(account.pw_name)

@@ -1,5 +1,7 @@
 """`safelaunch rerun`: a recorded plan again, whatever the job file says now."""
 
+# ruff: noqa: PLC0415 - start_remote: for hosts only
+
 from __future__ import annotations
 
 import os
@@ -45,6 +47,6 @@ def command(run: str | None, **options: Any) -> int:
         return start(plan, options)
     if options["foreground"]:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
-    from safelaunch.cli.start.start_remote import again  # noqa: PLC0415 - for hosts only
+    from safelaunch.cli.start.start_remote import again
 
     return again(plan, earlier.pointer, options)

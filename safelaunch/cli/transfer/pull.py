@@ -1,5 +1,7 @@
 """`safelaunch pull`: fetches files of a run from its host."""
 
+# ruff: noqa: PLC0415 - sync: `--help` does without
+
 from __future__ import annotations
 
 import click
@@ -37,7 +39,7 @@ def command(files: str, into: str, force: bool, node: int) -> int:
     record = RunRecord.read(store.node_dir(run.record, node)) or RunRecord()
     if not isinstance(run, RemoteRun):
         raise ConfigError(f"{run.id} ran on this machine", hint=f"its files are in {record.cwd}")
-    from safelaunch.sync.pull import pull  # noqa: PLC0415 - `--help` does without
+    from safelaunch.sync.pull import pull
 
     agent = run.session(node).agent
     with Bar() as bar:

@@ -1,5 +1,7 @@
 """`safelaunch push`: copies a file or folder to a host: a model, data, wheels."""
 
+# ruff: noqa: PLC0415 - sync: `--help` does without
+
 from __future__ import annotations
 
 import os
@@ -34,7 +36,7 @@ def command(path: str, host: str, to: str | None, force: bool, hosts_path: str |
     """  # noqa: D301 - \b is click's mark
     if not os.path.exists(path):
         raise ConfigError(f"no such file or folder: {path}")
-    from safelaunch.sync.push import push_file  # noqa: PLC0415 - `--help` does without
+    from safelaunch.sync.push import push_file
 
     agent = host_pool(hosts_path).session(host).agent
     folder = to or ASSETS

@@ -1,5 +1,7 @@
 """Adds a machine: makes sure that a key logs in, then writes the entry into the hosts file."""
 
+# ruff: noqa: PLC0415 - connect: it imports Paramiko, 0.1 s
+
 from __future__ import annotations
 
 import base64
@@ -133,7 +135,7 @@ class KeyInstaller:
                 ) from e
 
     def _connect(self, target: Target) -> Connection:
-        from safelaunch.ssh.connection import connect  # noqa: PLC0415 - Paramiko: 0.1 s
+        from safelaunch.ssh.connection import connect
 
         try:
             return connect(target, ask=self.ask, notify=self.say)

@@ -1,5 +1,7 @@
 """The facts of machines, asked on this one or over SSH, and saved."""
 
+# ruff: noqa: PLC0415 - probe: it imports subprocess, 10 ms
+
 from __future__ import annotations
 
 import os
@@ -37,7 +39,7 @@ def probe_local(
         raise StartError(
             "facts of a Windows machine cannot be read", hint="--host NAME asks a host"
         )
-    from safelaunch.runtime.facts.probe import probe  # noqa: PLC0415 - subprocess: 10 ms
+    from safelaunch.runtime.facts.probe import probe
 
     python = options.python or active_python(environ)
     answer = probe({"cwd": os.getcwd(), **request, "python": python, "deep": options.deep}, None)

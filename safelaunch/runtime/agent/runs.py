@@ -1,5 +1,7 @@
 """Verbs for the runs of this machine: their states, their logs, and stopping them."""
 
+# ruff: noqa: PLC0415 - trends: only for one run at a time
+
 # ruff: noqa: ARG001 - all verbs have one signature
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def view(node_dir: str, request: Message) -> NodeView | None:
 
 def notes(node_dir: str) -> list[str]:
     """Return the warnings from the samples of a run."""
-    from safelaunch.runtime.monitor import trends  # noqa: PLC0415 - only for one run at a time
+    from safelaunch.runtime.monitor import trends
 
     return list(trends.warnings(os.path.join(node_dir, "samples.csv")))
 

@@ -6,6 +6,8 @@ A verb is `service.name`: a function in the VERBS of a service's module, which g
 the link, and returns the answer. The agent ends with its stdin and leaves nothing behind.
 """
 
+# ruff: noqa: PLC0415 - traceback: after a fault of ours only
+
 from __future__ import annotations
 
 import importlib
@@ -61,7 +63,7 @@ def _error(error: Exception) -> Message:
         path, message = error.filename, error.strerror or str(error)
         path = os.fsdecode(path) if isinstance(path, bytes) else path
         return {"kind": kind, "message": message, "errno": error.errno, "path": path}
-    import traceback  # noqa: PLC0415 - after a fault of ours only
+    import traceback
 
     return {"kind": kind, "message": str(error), "traceback": traceback.format_exc()}
 

@@ -1,5 +1,7 @@
 """Runs the commands of a probe within their limits, and reads small files of the system."""
 
+# ruff: noqa: PLC0415 - pwd: Python may be built without it
+
 from __future__ import annotations
 
 import os
@@ -148,7 +150,7 @@ def folders(path: str) -> list[str]:
 def user_name(uid: int) -> str:
     """Return the name of a user, or the number as text."""
     try:
-        import pwd  # noqa: PLC0415 - Python may be built without it
+        import pwd
 
         return pwd.getpwuid(uid).pw_name
     except (ImportError, KeyError):

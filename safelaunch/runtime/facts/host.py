@@ -1,5 +1,7 @@
 """Facts of the machine that concern neither its GPUs nor a Python."""
 
+# ruff: noqa: PLC0415 - resource: Python may be built without it; network: sockets
+
 from __future__ import annotations
 
 import functools
@@ -94,7 +96,7 @@ def _libc() -> str | None:
 def _limits() -> dict[str, list[int]]:
     """Return soft and hard limits; -1 is none."""
     try:
-        import resource  # noqa: PLC0415 - Python may be built without it
+        import resource
     except ImportError:
         return {}
     names = {"files": "RLIMIT_NOFILE", "processes": "RLIMIT_NPROC", "locked": "RLIMIT_MEMLOCK"}
@@ -213,7 +215,7 @@ def tools() -> dict[str, Any]:
 
 def network() -> dict[str, Any]:
     """Return addresses, the routing table, InfiniBand devices and the names of proxies."""
-    from safelaunch.runtime.agent import network as agent_network  # noqa: PLC0415 - sockets
+    from safelaunch.runtime.agent import network as agent_network
 
     try:
         addresses = agent_network.addresses()

@@ -4,6 +4,8 @@ The child (child.py) prints a line of JSON for each part as it is done. It gives
 is given up itself: a device or file system that does not answer delays nobody.
 """
 
+# ruff: noqa: PLC0415 - tempfile: few machines need it
+
 from __future__ import annotations
 
 import contextlib
@@ -153,7 +155,7 @@ def _words_file(words: list[str]) -> IO[bytes]:
     try:
         file: IO[bytes] = os.fdopen(os.memfd_create("words"), "w+b")
     except (AttributeError, OSError):  # no Linux, or one without
-        import tempfile  # noqa: PLC0415 - few machines need it
+        import tempfile
 
         file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     file.write(json.dumps(words).encode())

@@ -3,6 +3,8 @@
 A question is a list of its kind and its words. It changes nothing and starts nothing.
 """
 
+# ruff: noqa: PLC0415 - rare_questions: few starts ask one
+
 from __future__ import annotations
 
 import functools
@@ -94,7 +96,7 @@ def answer(cwd: str, kind: str, words: list[Any]) -> Any:
 
 def _rare(name: str, cwd: str, *words: Any) -> Any:
     """Return the answer to a question in rare_questions.py."""
-    from safelaunch.runtime.facts import rare_questions  # noqa: PLC0415 - few starts ask one
+    from safelaunch.runtime.facts import rare_questions
 
     return getattr(rare_questions, name)(cwd, *words)
 
