@@ -14,6 +14,7 @@ import pytest
 import yaml
 from support import REPOSITORY
 from support.cli_process import safelaunch
+from support.workspace import DEADLINE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,7 +185,7 @@ def test_fix_asks_on_a_terminal(tmp_path: Path, answer: bytes, text: bytes) -> N
             if select.select([ours], [], [], 1)[0]:
                 said += os.read(ours, 1 << 12)
         os.write(ours, answer)
-        child.wait(timeout=30)
+        child.wait(DEADLINE)
     os.close(ours)
     assert (tmp_path / "a.sh").read_bytes() == text
 

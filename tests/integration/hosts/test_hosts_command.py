@@ -82,7 +82,7 @@ class Desk:
 
     def cli(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a command without a terminal."""
-        return self.place.cli("hosts", *words, code=code, start_new_session=True, timeout=60)
+        return self.place.cli("hosts", *words, code=code, start_new_session=True)
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
         data = json.loads(self.cli(*words, "--json", code=code).stdout)

@@ -13,7 +13,7 @@ from support.faults import two_machines
 from support.faults.two_machines import BOTH
 from support.ssh import network_namespaces
 from support.ssh.network_namespaces import Lan
-from support.workspace import Place, wait_for
+from support.workspace import DEADLINE, Place, wait_for
 
 from safelaunch.runtime.supervise import peers
 
@@ -300,7 +300,7 @@ def test_an_interrupted_start_leaves_nothing(far: Place, net: Lan, sent: signal.
     starts = far.popen("remote", *BOTH, job(far, FOREVER), start_new_session=True)
     wait_for(lambda: recorded(net)[0] - before[0], "start of the first node")
     starts.send_signal(sent)
-    _, stderr = starts.communicate(timeout=60)
+    _, stderr = starts.communicate(timeout=DEADLINE)
     assert starts.returncode == 130, stderr.decode()
     assert recorded(net) == before
     assert far.json("ps", "--all")["runs"] == []

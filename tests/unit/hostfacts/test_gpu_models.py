@@ -42,14 +42,14 @@ OF_MODEL = {
 WITHOUT = {"NVIDIA H200 NVL"}
 
 
-def named(*keys: str) -> list[Any]:
+def named(*keys: str) -> list[tuple[str, str]]:
     """Return (id, name) of every platform for some kinds of names."""
     return [
-        pytest.param(entry["id"], name, id=name)
-        for entry in PLATFORMS
-        for key in keys
-        for name in entry.get(key, ())
+        (entry["id"], name) for entry in PLATFORMS for key in keys for name in entry.get(key, ())
     ]
+
+
+NAMES = named("names", "legacy")
 
 
 def matching(name: str) -> set[str]:
@@ -62,9 +62,8 @@ def test_every_platform_is_known_and_no_other() -> None:
     assert [model.id for model in gpu_models.MODELS] == [entry["id"] for entry in PLATFORMS]
 
 
-@pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
-def test_a_name_of_the_lists_is_its_platforms(platform: str, name: str) -> None:
-    assert gpu_models.model_of(name) == platform
+def test_a_name_of_the_lists_is_its_platforms() -> None:
+    assert [(gpu_models.model_of(name), name) for _, name in NAMES] == NAMES
 
 
 @pytest.mark.parametrize(("platform", "name"), named("not"))
@@ -73,17 +72,20 @@ def test_a_name_that_only_looks_alike_is_not(platform: str, name: str) -> None:
     assert platform not in matching(name)
 
 
-@pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
-def test_no_name_fits_two_platforms(platform: str, name: str) -> None:
-    fitting = {entry["id"] for entry in PLATFORMS if re.search(entry["regex"], name)}
-    assert fitting <= {platform}
-    assert {model.id for model in gpu_models.MODELS if model.name.fullmatch(name)} == {platform}
+def test_no_name_fits_two_platforms() -> None:
+    listed = [(e["id"], n) for _, n in NAMES for e in PLATFORMS if re.search(e["regex"], n)]
+    assert set(listed) <= set(NAMES)
+    models = [
+        (m.id, name) for _, name in NAMES for m in gpu_models.MODELS if m.name.fullmatch(name)
+    ]
+    assert models == NAMES
 
 
-@pytest.mark.parametrize(("platform", "name"), named("names", "legacy"))
-def test_a_name_has_the_profile_of_its_platform_and_no_other(platform: str, name: str) -> None:
-    expected = {OF_MODEL[platform]} if platform in OF_MODEL and name not in WITHOUT else set()
-    assert matching(name) == expected
+def test_a_name_has_the_profile_of_its_platform_and_no_other() -> None:
+    assert {name: matching(name) for _, name in NAMES} == {
+        name: {OF_MODEL[platform]} if platform in OF_MODEL and name not in WITHOUT else set()
+        for platform, name in NAMES
+    }
 
 
 def test_every_profile_of_a_card_belongs_to_a_platform() -> None:

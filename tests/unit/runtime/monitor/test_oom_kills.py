@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.workspace import DEADLINE
 
 from safelaunch.runtime.monitor import oom_kills
 
@@ -152,7 +153,7 @@ def test_a_real_memory_kill_in_a_small_group_is_proved(small_group: Path) -> Non
         try:
             (small_group / "cgroup.procs").write_text(str(process.pid))
             snapshot.add_processes([process.pid])
-            process.communicate(b"\n", timeout=20)
+            process.communicate(b"\n", timeout=DEADLINE)
         finally:
             process.kill()
     counted = [kill for kill in snapshot.kills().kills if kill.pid is None]
