@@ -12,7 +12,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Collection, Iterator
     from typing import Any
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
@@ -61,10 +61,10 @@ def _rows(text: str) -> Iterator[tuple[int, str, int, str]]:
             continue  # a line that was cut
 
 
-def _processes(inodes: Container[str]) -> Iterator[tuple[int, str]]:
+def _processes(inodes: Collection[str]) -> Iterator[tuple[int, str]]:
     """Yield the pids that have one of these sockets open, at most _SHOWN, each with its inode."""
     count = 0
-    for pid in _names("/proc"):
+    for pid in _names("/proc") if inodes else ():
         if count == _SHOWN or not pid.isdigit():
             continue
         for fd in _names(f"/proc/{pid}/fd"):

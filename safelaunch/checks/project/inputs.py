@@ -105,7 +105,8 @@ def module(host: HostContext) -> Answer | None:
     stem, top = name.replace(".", "/"), name.split(".")[0]
     for path in _module_files(host, name):
         if job_paths.answer(host, "path", path)["kind"] is not None:
-            return ok(f"{name} is {path[path.rindex(stem) :]}")
+            is_package = path.endswith(f"{stem}/__main__.py")
+            return ok(f"{name} is {stem}{'/__main__' * is_package}.py")
     package = host.answer("module", top)
     local = job_paths.answer(host, "path", top)
     if package["found"] and not _is_in_project(host, top, package["where"] or ""):

@@ -374,6 +374,9 @@ def open_peers(node_dir: str, run: RunRecord, journal: Journal) -> Peers | None:
     if first is None or len(run.hosts) < 2:  # noqa: PLR2004 - it is alone
         return None
     os.unlink(os.path.join(node_dir, PeersAddress.FILE))  # the token is for this process alone
+    if not (first.address and first.port and first.token):
+        journal.warn("the nodes cannot exchange messages: peers.json is damaged")
+        return None
     peers = Peers(first, run, journal)
     try:
         peers.open()

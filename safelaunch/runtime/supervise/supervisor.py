@@ -315,9 +315,10 @@ class Supervisor:
         self.journal.event("ended", state=status.state, exit_code=status.exit_code)
         self.journal.pane.show(f"\r\n[safelaunch] {self.run.id}: {status.state}\r\n".encode())
         self.journal.pane.finish()
+        before_save = len(self.control.signals)
         for _ in range(SAVE_PATIENCE):
             # a signal now asks again to stop, and nothing else is left to do
-            if self.journal.save_end() or len(self.control.signals) > signals:
+            if self.journal.save_end() or len(self.control.signals) > before_save:
                 break
             time.sleep(1.0)
         _clean_up(self.run)

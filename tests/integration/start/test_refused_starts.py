@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import os
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from support.mounts import tmpfs
 from support.python_versions import interpreter
 from support.workspace import Place, need_root
+
+from safelaunch import runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,6 +164,15 @@ def test_a_read_only_home_is_named(place: Place) -> None:
     with tmpfs(place.home, "ro,size=1m"):
         stderr = place.cli("run", place.job(""), code=2).stderr
     assert "Read-only file system" in stderr
+
+
+def test_a_start_without_files_left_for_bytecode_does_without(place: Place) -> None:
+    sources = runtime.files(without=runtime.AGENT_ONLY)
+    compileall.compile_dir(os.path.dirname(runtime.__file__), quiet=1)
+    with tmpfs(place.home, f"size=64m,nr_inodes={len(sources) + 60}"):
+        result = place.cli("run", "--follow", place.job("print('fine')"), code=0)
+        assert "fine" in result.stdout
+        place.close()
 
 
 # -- a full disk -----------------------------------------------------------------------------------

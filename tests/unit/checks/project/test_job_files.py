@@ -81,6 +81,12 @@ def test_a_module_of_the_project_is_found_here_for_a_host(project: Project) -> N
     assert result_of(local_context(project, MODULE), "module").status == "ok"
 
 
+def test_a_package_whose_name_ends_its_file_s_name_is_named_whole(project: Project) -> None:
+    project.write("", "main/__main__.py")
+    result = result_of(remote_context(project, "launcher: python\nmodule: main\n"), "module")
+    assert result.evidence == "main is main/__main__.py"
+
+
 def test_a_module_below_pythonpath_is_found(project: Project) -> None:
     project.write("", "src/pkg/train.py")
     assert (

@@ -310,6 +310,14 @@ def test_the_token_is_read_once(tmp_path: Path, port: int) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["{}", '{"address": "127.0.0.1", "port": "1", "token": "secret"}'])
+def test_nobody_can_connect_where_the_address_is_damaged(tmp_path: Path, text: str) -> None:
+    (tmp_path / PeersAddress.FILE).write_text(text)
+    journal: Any = Journal()
+    assert peers.open_peers(str(tmp_path), RunRecord(hosts=HOSTS, node=0), journal) is None
+    assert journal.messages == ["the nodes cannot exchange messages: peers.json is damaged"]
+
+
 def test_a_run_of_one_node_has_no_peers(tmp_path: Path) -> None:
     journal: Any = Journal()
     assert peers.open_peers(str(tmp_path), RunRecord(hosts=["gpu1"], node=0), journal) is None
