@@ -55,7 +55,7 @@ class _Node(NamedTuple):
         """Return how the host reached each (address, port, token) of others. Raises HostError."""
         results = self.machine.agent.call("network.reach", targets=targets)["results"]
         return [
-            _Attempt(error=str(result["error"]))
+            _Attempt(error=str(result["error"] or "failed"))
             if "error" in result
             else _Attempt(str(result["address"]), str(result["interface"] or ""))
             for result in results
@@ -115,7 +115,9 @@ def _listen(machine: Machine, ports: Sequence[int]) -> _Node:
         raise StartError(
             f"{machine.name} has no IPv4 address but loopback", hint="the nodes need a network"
         )
-    interfaces = {str(row["address"]): str(row["interface"]) for row in used}
+    interfaces: dict[str, str] = {}
+    for row in used:  # of two interfaces with one address the faster
+        interfaces.setdefault(str(row["address"]), str(row["interface"]))
     return _Node(machine, token, tuple(answer["ports"]), interfaces)
 
 
