@@ -121,8 +121,8 @@ def test_links_between_the_docs_lead_somewhere(document: Path) -> None:
     for file, anchor in re.findall(r"\]\(([\w./-]*)#?([\w-]*)\)", text):
         path = document.parent / file if file else document
         assert path.exists(), f"{document.name}: {file}"
-        there = path.read_text(encoding="utf-8") if anchor else ""
-        titles = re.findall(r"^#+ (.*)$", there, re.MULTILINE)
+        content = path.read_text(encoding="utf-8") if anchor else ""
+        titles = re.findall(r"^#+ (.*)$", content, re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
         assert not anchor or anchor in anchors, f"{document.name}: {file}#{anchor}"
 
@@ -143,10 +143,12 @@ def test_what_the_readme_adds_to_its_job_file_is_understood(project: Path) -> No
 def test_every_check_stands_in_its_document() -> None:
     text = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)`( \u00b7)? \| (.*) \|$", text, re.MULTILINE)
-    made = [(one.id, " \u00b7" * one.quick, one.function.__doc__ or "") for one in declared()]
+    descriptions = [
+        (check.id, " \u00b7" * check.quick, check.function.__doc__ or "") for check in declared()
+    ]
     says = [
         (name, mark, doc.splitlines()[0].removeprefix("Whether ").rstrip("."))
-        for name, mark, doc in made
+        for name, mark, doc in descriptions
     ]
     assert rows == says
 
@@ -173,8 +175,8 @@ def test_what_the_page_on_python_names_exists() -> None:
     methods = set(re.findall(r"`(\w+)\(\w*\)`", text)) - functions
     assert functions == set(api.__all__)
     assert {"status", "wait", "files", "find_live", "statuses"} <= methods
-    known = {*dir(LocalRun), *dir(RunCatalog), *api.__all__}
-    assert methods | functions <= known
+    available = {*dir(LocalRun), *dir(RunCatalog), *api.__all__}
+    assert methods | functions <= available
 
 
 def test_the_reference_of_show_json_is_current() -> None:

@@ -8,6 +8,8 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
+import pytest
+from support import REPOSITORY
 from support.import_graph import PACKAGE
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ EMPTY = frozenset((
 ))  # fmt: skip
 VAGUE = frozenset(("judge", "begin", "take", "of", "one"))  # of functions
 FILES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 
 
 def part(path: Path) -> str:
@@ -45,10 +48,11 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
-def test_names_say_what_a_value_is() -> None:
+@pytest.mark.parametrize("paths", [FILES, TESTS], ids=["package", "tests"])
+def test_names_say_what_a_value_is(paths: list[Path]) -> None:
     empty = [
-        f"{path.relative_to(PACKAGE)}:{line} {name}"
-        for path in FILES
+        f"{path.relative_to(REPOSITORY)}:{line} {name}"
+        for path in paths
         for line, name in bindings(path)
         if name.strip("_").lower() in EMPTY
     ]

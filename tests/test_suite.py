@@ -69,7 +69,7 @@ from support.workspace import Place
 def test_it(tmp_path):
     place = Place(tmp_path)
     run = place.start(place.job("import time\\nprint('up', flush=True)\\ntime.sleep(600)"))
-    place.said(run, "up")
+    place.wait_for_text(run, "up")
     status = place.status(run)
     pids = [status["supervisor"]["pid"], *place.json("show", run)["pids"]["ranks"].values()]
     folders, links = [], []

@@ -70,8 +70,8 @@ def test_the_wheel_carries_the_signatures_once_as_the_runtime_reads_them(names: 
 def test_the_source_distribution_carries_the_signatures_as_they_are_written(wheel: Path) -> None:
     [built] = wheel.parent.glob("*.tar.gz")
     with tarfile.open(built) as file:
-        held = {name.partition("/")[2] for name in file.getnames()}
-    assert set(tracked(SOURCES)) - held == set()
+        members = {name.partition("/")[2] for name in file.getnames()}
+    assert set(tracked(SOURCES)) - members == set()
 
 
 def test_a_log_is_diagnosed_by_an_unpacked_wheel(unpacked: Path) -> None:

@@ -29,21 +29,21 @@ RUN = "far-20260102-030405-abcd"
 
 def client_modules() -> list[str]:
     """Return the modules of the client, and those of the runtime that it names."""
-    found = []
+    modules = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         if parts[1] == "runtime" or parts[-1] == "__main__":
             continue
-        found.append(".".join(parts).removesuffix(".__init__"))
+        modules.append(".".join(parts).removesuffix(".__init__"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "safelaunch.runtime":
                 names = (alias.name for alias in node.names)
-                found += [f"safelaunch.runtime.{n}" for n in names if n.islower()]
+                modules += [f"safelaunch.runtime.{n}" for n in names if n.islower()]
             elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(
                 "safelaunch.runtime."
             ):
-                found.append(str(node.module))
-    return list(dict.fromkeys(found))
+                modules.append(str(node.module))
+    return list(dict.fromkeys(modules))
 
 
 def test_every_module_of_the_client_is_imported_without_posix() -> None:
@@ -187,15 +187,15 @@ def on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_paths_of_a_project_on_windows_become_those_of_the_host(path: str, planned: str) -> None:
-    found = Paths.from_job(r"C:\Users\Me\llm\job.yaml", r"C:\Users\Me\llm", remote=True)
-    assert found.root == r"C:\Users\Me\llm"
-    assert str(found.planned(path, Origin("--set"))) == planned
+    paths = Paths.from_job(r"C:\Users\Me\llm\job.yaml", r"C:\Users\Me\llm", remote=True)
+    assert paths.root == r"C:\Users\Me\llm"
+    assert str(paths.planned(path, Origin("--set"))) == planned
 
 
 @pytest.mark.usefixtures("on_windows")
 def test_the_case_of_a_path_on_windows_does_not_count() -> None:
-    found = Paths.from_job(r"c:\users\me\llm\job.yaml", r"C:\Users\Me\llm", remote=True)
-    assert str(found.view(r"C:\Users\ME\llm\Src")) == "<project>/Src"
+    paths = Paths.from_job(r"c:\users\me\llm\job.yaml", r"C:\Users\Me\llm", remote=True)
+    assert str(paths.view(r"C:\Users\ME\llm\Src")) == "<project>/Src"
 
 
 def test_a_project_on_windows_has_its_folders_name_on_the_host() -> None:

@@ -30,7 +30,7 @@ def _shares(where: str, records: Sequence[dict[str, str]], bound: float) -> Iter
     read = [logs.read(record) for record in records]
     for one in read:
         if not one.right:
-            print(f"{one.record['id']}: {one.told or 'nothing'}", file=sys.stderr)
+            print(f"{one.record['id']}: {one.top_class or 'nothing'}", file=sys.stderr)
     count, right, near = logs.shares(read)
     healthy = [one for one in read if one.record["class"] == logs.HEALTHY]
     good = sum(one.right for one in healthy)

@@ -29,8 +29,10 @@ WORK = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); ti
 
 @pytest.mark.parametrize("backend", ALL.values(), ids=ALL)
 def test_a_backend_answers_every_question(backend: Any) -> None:
-    found = {name: list(inspect.signature(getattr(backend, name)).parameters) for name in QUESTIONS}
-    assert found == QUESTIONS
+    signatures = {
+        name: list(inspect.signature(getattr(backend, name)).parameters) for name in QUESTIONS
+    }
+    assert signatures == QUESTIONS
     assert isinstance(backend.PROBE, tuple)
 
 

@@ -23,8 +23,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--script"], ["--explain"]])
 def test_a_good_dry_run_exits_0(form: list[str], folder: Path) -> None:
-    said = safelaunch(folder, "run", "--dry-run", *form, "job.yaml")
-    assert (said.code, "error" in said.err) == (0, False)
+    result = safelaunch(folder, "run", "--dry-run", *form, "job.yaml")
+    assert (result.code, "error" in result.err) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_good_dry_run_exits_0(form: list[str], folder: Path) -> None:
     ],
 )
 def test_wrong_use_exits_2_with_one_error(words: list[str], folder: Path) -> None:
-    said = safelaunch(folder, *words, SAFELAUNCH_HOME=str(folder / "home"))
-    assert (said.code, said.out, said.err.count("error:")) == (2, "", 1)
+    result = safelaunch(folder, *words, SAFELAUNCH_HOME=str(folder / "home"))
+    assert (result.code, result.out, result.err.count("error:")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("words", [["run", "bad.yaml"], ["run", "no.yaml"], ["init"]])
@@ -76,8 +76,12 @@ def test_one_bad_file_among_several_exits_2(folder: Path) -> None:
 
 
 def test_every_file_of_several_is_reported(folder: Path) -> None:
-    said = safelaunch(folder, "run", "--dry-run", "bad.yaml", "no.yaml", "job.yaml")
-    assert ("bad.yaml:3:1" in said.err, "no.yaml: no" in said.err, "# job.yaml" in said.out) == (
+    result = safelaunch(folder, "run", "--dry-run", "bad.yaml", "no.yaml", "job.yaml")
+    assert (
+        "bad.yaml:3:1" in result.err,
+        "no.yaml: no" in result.err,
+        "# job.yaml" in result.out,
+    ) == (
         True,
         True,
         True,
@@ -90,27 +94,27 @@ def test_several_good_files_exit_0(folder: Path) -> None:
 
 @pytest.mark.parametrize("words", [["profiles"], ["run", "--dry-run", "job.yaml"]])
 def test_a_reader_that_leaves_is_no_failure(words: list[str], folder: Path) -> None:
-    said = safelaunch(folder, *words, then="| head -c 1 >/dev/null")
-    assert (said.code, said.err) == (0, "")
+    result = safelaunch(folder, *words, then="| head -c 1 >/dev/null")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_a_closed_stdout_is_no_failure(folder: Path) -> None:
-    said = safelaunch(folder, "run", "--dry-run", *["job.yaml"] * 40, then="| true")
-    assert (said.code, said.err) == (0, "")
+    result = safelaunch(folder, "run", "--dry-run", *["job.yaml"] * 40, then="| true")
+    assert (result.code, result.err) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_the_unexpected_is_one_line_and_exit_5(folder: Path) -> None:
-    said = safelaunch(folder, "profiles", then=">/dev/full", TMPDIR=str(folder))
-    assert (said.code, said.err.count("\n")) == (5, 1), said
+    result = safelaunch(folder, "profiles", then=">/dev/full", TMPDIR=str(folder))
+    assert (result.code, result.err.count("\n")) == (5, 1), result
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_the_details_of_the_unexpected_are_saved(folder: Path) -> None:
-    said = safelaunch(folder, "profiles", then=">/dev/full", TMPDIR=str(folder))
-    found = re.search(r"details: (\S+)", said.err)
-    assert found is not None, said
-    assert "Traceback" in Path(found[1]).read_text()
+    result = safelaunch(folder, "profiles", then=">/dev/full", TMPDIR=str(folder))
+    details = re.search(r"details: (\S+)", result.err)
+    assert details is not None, result
+    assert "Traceback" in Path(details[1]).read_text()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -121,8 +125,8 @@ def test_the_details_of_the_unexpected_are_private(folder: Path) -> None:
 
 
 def test_no_color_is_honoured_on_a_terminal(folder: Path) -> None:
-    said = safelaunch(folder, "run", "bad.yaml", then="2>&1", NO_COLOR="1", FORCE_COLOR="1")
-    assert "\x1b" not in said.out
+    result = safelaunch(folder, "run", "bad.yaml", then="2>&1", NO_COLOR="1", FORCE_COLOR="1")
+    assert "\x1b" not in result.out
 
 
 def test_output_that_is_no_terminal_has_no_colour(folder: Path) -> None:
@@ -131,9 +135,9 @@ def test_output_that_is_no_terminal_has_no_colour(folder: Path) -> None:
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_exits_0_and_fits_80_columns(command: str, folder: Path) -> None:
-    said = safelaunch(folder, *command.split(), "--help", COLUMNS="80")
-    assert said.code == 0
-    assert [line for line in said.out.splitlines() if len(line) > 80] == []
+    result = safelaunch(folder, *command.split(), "--help", COLUMNS="80")
+    assert result.code == 0
+    assert [line for line in result.out.splitlines() if len(line) > 80] == []
 
 
 def test_init_prints_a_job_file_that_runs(folder: Path) -> None:
@@ -143,8 +147,8 @@ def test_init_prints_a_job_file_that_runs(folder: Path) -> None:
 
 
 def test_init_never_overwrites_a_file(folder: Path) -> None:
-    said = safelaunch(folder, "init", "-o", "job.yaml", "--", "python", "train.py")
-    assert (said.code, (folder / "job.yaml").read_text()) == (2, JOB)
+    result = safelaunch(folder, "init", "-o", "job.yaml", "--", "python", "train.py")
+    assert (result.code, (folder / "job.yaml").read_text()) == (2, JOB)
 
 
 def test_init_writes_paths_relative_to_the_file(folder: Path) -> None:

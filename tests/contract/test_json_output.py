@@ -29,9 +29,9 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("project")
     (folder / "train.py").touch()
     (folder / "job.yaml").write_text(JOB)
-    said = safelaunch(folder, "run", "--dry-run", "--json", "job.yaml")
-    assert said.code == 0
-    return json.loads(said.out)
+    result = safelaunch(folder, "run", "--dry-run", "--json", "job.yaml")
+    assert result.code == 0
+    return json.loads(result.out)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,8 @@ def test_several_files_give_plans_and_errors(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "good.yaml").write_text("launcher: python\nscript: train.py\n")
     (tmp_path / "bad.yaml").write_text("launcher: pithon\n")
-    said = safelaunch(tmp_path, "run", "--dry-run", "--json", "bad.yaml", "good.yaml")
-    data = json.loads(said.out)
+    result = safelaunch(tmp_path, "run", "--dry-run", "--json", "bad.yaml", "good.yaml")
+    data = json.loads(result.out)
     assert ([p["file"] for p in data["plans"]], data["errors"]) == (
         ["good.yaml"],
         [

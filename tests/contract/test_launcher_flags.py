@@ -31,8 +31,8 @@ TABLES = {name: table for name, table in FLAGS.items() if table is not None and 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     module, _, function = TABLES[name].parser.partition(":")
-    found = pytest.importorskip(module, reason=f"needs {name}")
-    parser: argparse.ArgumentParser = getattr(found, function)()
+    imported = pytest.importorskip(module, reason=f"needs {name}")
+    parser: argparse.ArgumentParser = getattr(imported, function)()
     return parser
 
 

@@ -62,9 +62,9 @@ def test_a_launcher_that_reads_pasted_lines_has_a_module_with_its_flags() -> Non
 
 def constant(name: str) -> tuple[str, ...]:
     """Return a constant of the sitecustomize that runs in each process of a job."""
-    found = [node.value for node in SITE.body if isinstance(node, ast.Assign)
+    values = [node.value for node in SITE.body if isinstance(node, ast.Assign)
              and ast.unparse(node.targets[0]) == name]  # fmt: skip
-    value: tuple[str, ...] = ast.literal_eval(found[0])
+    value: tuple[str, ...] = ast.literal_eval(values[0])
     return value
 
 

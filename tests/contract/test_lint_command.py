@@ -22,47 +22,47 @@ if TYPE_CHECKING:
 JOB = "launcher: torchrun\nscript: train.py\nprocesses: 2\n"
 
 
-def found(folder: Path, *words: str) -> Any:
+def lint_report(folder: Path, *words: str) -> Any:
     return json.loads(safelaunch(folder, "lint", "--json", *words).out)
 
 
 def ids(folder: Path, *words: str) -> list[str]:
-    return [f["id"] for f in found(folder, *words)["findings"]]
+    return [f["id"] for f in lint_report(folder, *words)["findings"]]
 
 
 def test_clean_files_are_exit_code_0(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
-    said = safelaunch(tmp_path, "lint", "job.yaml")
-    assert (said.code, said.out, said.err) == (0, "", "no findings in 1 file\n")
+    result = safelaunch(tmp_path, "lint", "job.yaml")
+    assert (result.code, result.out, result.err) == (0, "", "no findings in 1 file\n")
 
 
 def test_findings_are_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text("lr: 1e-3\n")
-    said = safelaunch(tmp_path, "lint", ".")
-    assert said.code == 1
-    assert said.out.splitlines()[:2] == ["train.yaml", "  1:5 error yaml-type"]
-    assert "safelaunch lint --fix ." in said.err
+    result = safelaunch(tmp_path, "lint", ".")
+    assert result.code == 1
+    assert result.out.splitlines()[:2] == ["train.yaml", "  1:5 error yaml-type"]
+    assert "safelaunch lint --fix ." in result.err
 
 
 def test_notes_alone_are_exit_code_0(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text("export PYTORCH_CUDA_ALLOC_CONF=x:1\n")
-    said = safelaunch(tmp_path, "lint", "a.sh")
-    assert said.code == 0
-    assert "note env-renamed" in said.out
+    result = safelaunch(tmp_path, "lint", "a.sh")
+    assert result.code == 0
+    assert "note env-renamed" in result.out
 
 
 @pytest.mark.parametrize(
     "words", [[], ["missing.sh"], ["--yes", "."], ["--fix", "--json", "."], ["-x"]]
 )
 def test_a_wrong_call_is_exit_code_2(tmp_path: Path, words: list[str]) -> None:
-    said = safelaunch(tmp_path, "lint", *words)
-    assert said.code == 2
-    assert "Traceback" not in said.err
+    result = safelaunch(tmp_path, "lint", *words)
+    assert result.code == 2
+    assert "Traceback" not in result.err
 
 
 def test_findings_have_the_promised_keys(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text("lr: 1e-3\n")
-    printed = found(tmp_path, "train.yaml")
+    printed = lint_report(tmp_path, "train.yaml")
     assert printed["version"] == 1
     (finding,) = printed["findings"]
     assert finding == {
@@ -92,7 +92,7 @@ def test_our_own_files_are_read_by_their_own_reader(
     tmp_path: Path, name: str, text: str, rule: str, line: int
 ) -> None:
     (tmp_path / name).write_text(text)
-    assert [(f["id"], f["line"]) for f in found(tmp_path, name)["findings"]] == [(rule, line)]
+    assert [(f["id"], f["line"]) for f in lint_report(tmp_path, name)["findings"]] == [(rule, line)]
 
 
 def test_a_folder_is_walked_without_what_is_ignored(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_folder_is_walked_without_what_is_ignored(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("/out/\n")
     (tmp_path / ".safelaunchlintignore").write_text("/data/\n*.gen.yaml\n")
     (tmp_path / "b.gen.yaml").write_text(wrong)
-    files = [f["file"] for f in found(tmp_path, ".")["findings"]]
+    files = [f["file"] for f in lint_report(tmp_path, ".")["findings"]]
     assert files == ["a/x.yaml", "sub/data/x.yaml"]
 
 
@@ -113,24 +113,24 @@ def test_a_named_file_that_is_ignored_is_said(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.yaml").write_text("lr: 1e-3\n")
     (tmp_path / "notes.txt").touch()
-    said = safelaunch(tmp_path, "lint", "data/x.yaml", "notes.txt")
-    assert said.code == 0
-    assert "data/x.yaml: skipped, excluded by .safelaunchlintignore" in said.err
-    assert "notes.txt: skipped, lint has no rules" in said.err
+    result = safelaunch(tmp_path, "lint", "data/x.yaml", "notes.txt")
+    assert result.code == 0
+    assert "data/x.yaml: skipped, excluded by .safelaunchlintignore" in result.err
+    assert "notes.txt: skipped, lint has no rules" in result.err
 
 
 def test_lines_fit_eighty_columns(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text("export NCCL_TIMEOUT=1\npython t.py | tee log\n")
-    said = safelaunch(tmp_path, "lint", "a.sh", COLUMNS="80")
-    assert max(map(len, said.out.splitlines())) <= 80
+    result = safelaunch(tmp_path, "lint", "a.sh", COLUMNS="80")
+    assert max(map(len, result.out.splitlines())) <= 80
 
 
 def test_what_a_terminal_would_obey_is_not_printed(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text('"\\e[2J\\ud800": 1\n"\\e[2J\\ud800": 2\n')
     (tmp_path / "b.sh").write_bytes(b"export NCCL_IB_DISABLE='\x1b[2J\xff'\r\n")
-    said = safelaunch(tmp_path, "lint", "a.yaml", "b.sh")
-    assert said.code == 1
-    assert "\x1b" not in said.out
+    result = safelaunch(tmp_path, "lint", "a.yaml", "b.sh")
+    assert result.code == 1
+    assert "\x1b" not in result.out
     assert ids(tmp_path, "a.yaml", "b.sh") != []
 
 
@@ -140,20 +140,20 @@ AFTER = b"#!/bin/bash\nexport TORCH_NCCL_BLOCKING_WAIT=1\n"
 
 def test_fix_shows_the_difference_and_writes_nothing_unasked(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_bytes(BEFORE)
-    said = safelaunch(tmp_path, "lint", "--fix", "a.sh", then="</dev/null")
-    assert said.code == 1
-    assert "-<BOM>#!/bin/bash^M\n" in said.out
-    assert "+export TORCH_NCCL_BLOCKING_WAIT=1\n" in said.out
-    assert "add `--yes`" in said.err
+    result = safelaunch(tmp_path, "lint", "--fix", "a.sh", then="</dev/null")
+    assert result.code == 1
+    assert "-<BOM>#!/bin/bash^M\n" in result.out
+    assert "+export TORCH_NCCL_BLOCKING_WAIT=1\n" in result.out
+    assert "add `--yes`" in result.err
     assert (tmp_path / "a.sh").read_bytes() == BEFORE
 
 
 def test_the_difference_hides_secrets(tmp_path: Path) -> None:
     token = "hf_" + "a1B2c3D4" * 4
     (tmp_path / "a.sh").write_bytes(f"#!/bin/bash\r\nexport HF_TOKEN={token}\r\n".encode())
-    said = safelaunch(tmp_path, "lint", "--fix", "--yes", "a.sh")
-    assert token not in said.out + said.err
-    assert "-(a line with a secret)^M\n" in said.out
+    result = safelaunch(tmp_path, "lint", "--fix", "--yes", "a.sh")
+    assert token not in result.out + result.err
+    assert "-(a line with a secret)^M\n" in result.out
     assert token.encode() in (tmp_path / "a.sh").read_bytes()
 
 
@@ -162,8 +162,8 @@ def test_fix_with_yes_writes_and_keeps_the_mode(tmp_path: Path) -> None:
     script.write_bytes(BEFORE)
     script.chmod(0o750)
     (tmp_path / "train.yaml").write_bytes(b"lr: 1e-3\r\nname: x\r\n")
-    said = safelaunch(tmp_path, "lint", "--fix", "--yes", ".")
-    assert (said.code, script.read_bytes()) == (0, AFTER)
+    result = safelaunch(tmp_path, "lint", "--fix", "--yes", ".")
+    assert (result.code, script.read_bytes()) == (0, AFTER)
     assert script.stat().st_mode & 0o777 == 0o750
     assert (tmp_path / "train.yaml").read_bytes() == b"lr: 1.0e-3\r\nname: x\r\n"
     assert sorted(os.listdir(tmp_path)) == ["a.sh", "train.yaml"]
@@ -180,10 +180,10 @@ def test_fix_asks_on_a_terminal(tmp_path: Path, answer: bytes, text: bytes) -> N
         stdin=theirs, stdout=theirs, stderr=theirs,
     ) as child:  # fmt: skip
         os.close(theirs)
-        said, deadline = b"", time.monotonic() + 30
-        while b"write 1 file?" not in said and time.monotonic() < deadline:
+        output, deadline = b"", time.monotonic() + 30
+        while b"write 1 file?" not in output and time.monotonic() < deadline:
             if select.select([ours], [], [], 1)[0]:
-                said += os.read(ours, 1 << 12)
+                output += os.read(ours, 1 << 12)
         os.write(ours, answer)
         child.wait(DEADLINE)
     os.close(ours)
@@ -191,8 +191,8 @@ def test_fix_asks_on_a_terminal(tmp_path: Path, answer: bytes, text: bytes) -> N
 
 
 def test_this_repository_is_clean() -> None:
-    said = safelaunch(REPOSITORY, "lint", ".")
-    assert (said.code, said.out) == (0, "")
+    result = safelaunch(REPOSITORY, "lint", ".")
+    assert (result.code, result.out) == (0, "")
 
 
 def test_the_hooks_name_a_command_that_exists_and_files_that_have_rules(tmp_path: Path) -> None:

@@ -28,15 +28,15 @@ def write(project: Path, **files: str) -> None:
         (project / f"{name}.yaml").write_text(text, encoding="utf-8")
 
 
-def found(project: Path, *words: str) -> list[Any]:
-    said = safelaunch(project, "lint", "--json", *words, SAFELAUNCH_HOME=str(project / "home"))
-    assert "Traceback" not in said.err
-    findings: list[Any] = json.loads(said.out)["findings"]
+def lint_findings(project: Path, *words: str) -> list[Any]:
+    result = safelaunch(project, "lint", "--json", *words, SAFELAUNCH_HOME=str(project / "home"))
+    assert "Traceback" not in result.err
+    findings: list[Any] = json.loads(result.out)["findings"]
     return findings
 
 
 def places(project: Path, *words: str) -> list[tuple[str, str, int]]:
-    return [(f["id"], f["file"], f["line"]) for f in found(project, *words)]
+    return [(f["id"], f["file"], f["line"]) for f in lint_findings(project, *words)]
 
 
 # -- what it extends -------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_variables_of_both_files_are_judged_together(project: Path) -> None:
 
 def test_the_launcher_of_the_whole_job_counts(project: Path) -> None:
     write(project, base=BASE, job="extends: base.yaml\nenv: {NCCL_TIMEOUT: 5}\n")
-    (finding,) = found(project, "job.yaml")
+    (finding,) = lint_findings(project, "job.yaml")
     assert finding["fix"] == "set `--ddp_timeout` (seconds)"
 
 
@@ -100,13 +100,13 @@ def test_a_part_that_the_other_file_completes_is_right(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extends", "said"), [("gone.yaml", "no such file"), ("job.yaml", "leads back to")]
+    ("extends", "text"), [("gone.yaml", "no such file"), ("job.yaml", "leads back to")]
 )
-def test_a_chain_that_leads_nowhere_is_found(extends: str, said: str, project: Path) -> None:
+def test_a_chain_that_leads_nowhere_is_found(extends: str, text: str, project: Path) -> None:
     write(project, job=f"extends: {extends}\nargs: {{a: 1}}\nenv: {{NCCL_TIMEOUT: 5}}\n")
-    variable, chain = sorted(found(project, "job.yaml"), key=lambda f: -f["line"])
+    variable, chain = sorted(lint_findings(project, "job.yaml"), key=lambda f: -f["line"])
     assert (chain["id"], chain["line"]) == ("job-file", 1)
-    assert said in chain["message"]
+    assert text in chain["message"]
     assert variable["id"] == "env-never-existed"
 
 
@@ -141,19 +141,19 @@ JOB = f"{BASE}hosts: [gpu1]\nenv: {{NCCL_DEBUG: INFO, NCCL_IB_HCA: x}}\n"
 
 
 def know(project: Path, host: str = "gpu1", **facts: Any) -> None:
-    told = {"version": VERSION, "python": {"executable": "/opt/x/bin/python", "prefix": "/opt/x"}}
-    told["names"] = {"/opt/x/libnccl.so.2": NAMES}
-    SavedFacts(str(project / "home")).save(host, ProbeOptions(), {**told, **facts})
+    values = {"version": VERSION, "python": {"executable": "/opt/x/bin/python", "prefix": "/opt/x"}}
+    values["names"] = {"/opt/x/libnccl.so.2": NAMES}
+    SavedFacts(str(project / "home")).save(host, ProbeOptions(), {**values, **facts})
 
 
 def test_names_are_judged_by_the_libraries_of_the_jobs_host(project: Path) -> None:
     write(project, job=JOB)
     assert places(project, "job.yaml") == []
     know(project)
-    (finding,) = found(project, "job.yaml")
+    (finding,) = lint_findings(project, "job.yaml")
     assert (finding["id"], finding["line"]) == ("env-not-there", 5)
-    said = r"the libraries of gpu1 \(facts from \d+ s ago\) do not contain this name"
-    assert re.search(said, finding["message"])
+    pattern = r"the libraries of gpu1 \(facts from \d+ s ago\) do not contain this name"
+    assert re.search(pattern, finding["message"])
 
 
 def test_a_name_that_only_the_host_knows_is_right(project: Path) -> None:
@@ -200,10 +200,12 @@ def test_a_host_that_is_named_counts_for_all_files(project: Path) -> None:
 
 def test_a_host_of_which_nothing_is_kept_is_not_asked(project: Path) -> None:
     write(project, job=JOB)
-    said = safelaunch(project, "lint", "--host", "gpu3", ".", SAFELAUNCH_HOME=str(project / "home"))
-    assert said.code == 2
-    assert "no stored facts of `gpu3`" in said.err
-    assert "safelaunch facts --host gpu3" in said.err
+    result = safelaunch(
+        project, "lint", "--host", "gpu3", ".", SAFELAUNCH_HOME=str(project / "home")
+    )
+    assert result.code == 2
+    assert "no stored facts of `gpu3`" in result.err
+    assert "safelaunch facts --host gpu3" in result.err
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_what_is_not_known_for_sure_says_nothing(facts: dict[str, Any], project:
 def test_kept_facts_that_are_no_facts_say_nothing(project: Path) -> None:
     write(project, job=JOB)
     know(project)
-    (kept,) = (project / "home" / "facts").iterdir()
+    (facts_file,) = (project / "home" / "facts").iterdir()
     for text in ("", "{}", '{"at": "x"}', '{"at": 1, "asked": {}, "facts": []}'):
-        kept.write_text(text)
+        facts_file.write_text(text)
         assert places(project, "job.yaml") == [], text

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("name", ["job", "profile", "hosts"])
 def test_a_schema_is_printed(name: str, tmp_path: Path) -> None:
-    said = safelaunch(tmp_path, "schema", name)
-    assert (said.code, said.err) == (0, "")
-    assert json.loads(said.out)["title"] == f"safelaunch {name} file"
+    result = safelaunch(tmp_path, "schema", name)
+    assert (result.code, result.err) == (0, "")
+    assert json.loads(result.out)["title"] == f"safelaunch {name} file"
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ def test_a_schema_is_printed(name: str, tmp_path: Path) -> None:
 def test_another_word_is_refused_with_those_that_there_are(
     word: str, hint: str, tmp_path: Path
 ) -> None:
-    said = safelaunch(tmp_path, "schema", word)
-    assert (said.code, said.out) == (2, "")
-    assert hint in said.err
-    assert f"`{word}`" in said.err
+    result = safelaunch(tmp_path, "schema", word)
+    assert (result.code, result.out) == (2, "")
+    assert hint in result.err
+    assert f"`{word}`" in result.err
 
 
 def test_no_word_is_refused(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def test_the_dry_run_prints_the_same_bytes(name: str, form: str, tmp_path: Path)
 
 
 def test_every_golden_file_belongs_to_an_example() -> None:
-    found = {p.stem for p in GOLDEN.iterdir() if p.suffix in (".json", ".sh")}
-    assert found == set(EXAMPLES)
+    stems = {p.stem for p in GOLDEN.iterdir() if p.suffix in (".json", ".sh")}
+    assert stems == set(EXAMPLES)
 
 
 def test_every_example_is_held_by_a_golden_file() -> None:
@@ -118,9 +118,9 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    told = json.loads(record.read_bytes())
+    launched = json.loads(record.read_bytes())
     (plan,) = json.loads(bind((GOLDEN / f"{name}.json").read_text("utf-8"), facts))["nodes"]
-    return Ran(told["argv"], told["env"], told["cwd"], plan, str(environment / "bin"))
+    return Ran(launched["argv"], launched["env"], launched["cwd"], plan, str(environment / "bin"))
 
 
 def test_a_script_runs_the_words_of_the_plan(ran: Ran) -> None:
@@ -135,13 +135,13 @@ def test_a_script_runs_in_the_directory_of_the_plan(ran: Ran) -> None:
 def test_a_script_sets_every_variable_of_the_plan(ran: Ran) -> None:
     expected = {n: v["value"] for n, v in ran.plan["env"].items() if v["value"] is not None}
     before = {**SEEDED, "PATH": f"{ran.python}:{os.environ['PATH']}"}
-    kept = ran.plan["inherit"]
+    inherited = ran.plan["inherit"]
     for name, value in expected.items():
         if value == "***":
             expected[name] = SEEDED[name]
         elif ran.plan["env"][name].get("prepend"):
-            seen = name == "PATH" or kept == "all" or name in kept
-            expected[name] = f"{value}:{before[name]}" if seen else value
+            is_inherited = name == "PATH" or inherited == "all" or name in inherited
+            expected[name] = f"{value}:{before[name]}" if is_inherited else value
     assert {name: ran.env.get(name) for name in expected} == expected
 
 

@@ -91,16 +91,16 @@ LAUNCHES = {
 
 def flags(words: Sequence[str]) -> dict[str, str]:
     """Return launcher flags in normal form: `--nproc-per-node=8` is {"nproc_per_node": "8"}."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     name = ""
     for word in words:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             name = name.replace("-", "_")
-            found[name] = value if equals else ""
+            values[name] = value if equals else ""
         else:
-            found[name] = word
-    return found
+            values[name] = word
+    return values
 
 
 def program(words: Sequence[str], first: str) -> list[str]:
@@ -148,8 +148,8 @@ def test_every_launcher_flag_is_said_with_its_value(case: Case) -> None:
     for name, (its, ours, _) in launch.replaced_flags.items():
         assert expected[name] == its, "a listed difference that is none"
         expected[name] = ours
-    said = of_launcher(plan["argv"][len(launch.starts) :], launch)
-    assert expected.items() <= said.items()
+    actual = of_launcher(plan["argv"][len(launch.starts) :], launch)
+    assert expected.items() <= actual.items()
 
 
 def test_the_environment_holds_every_variable_with_its_value(case: Case) -> None:
@@ -170,8 +170,8 @@ def test_the_working_directory_is_the_checkout(case: Case) -> None:
 
 
 def test_every_recorded_launch_has_an_example() -> None:
-    found = {path.stem for path in example_checkouts.LAUNCHES.iterdir()}
-    assert {launch.recorded for launch in LAUNCHES.values()} == found
+    stems = {path.stem for path in example_checkouts.LAUNCHES.iterdir()}
+    assert {launch.recorded for launch in LAUNCHES.values()} == stems
 
 
 def test_the_low_memory_overlay_changes_only_memory(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """Yield a place; end and check all its runs, also when the test has failed."""
-    found = Place(tmp_path)
+    workspace = Place(tmp_path)
     try:
-        yield found
+        yield workspace
     finally:
-        found.close()
+        workspace.close()
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def server() -> Iterator[Sshd]:
 @pytest.fixture
 def connection(server: Sshd) -> Iterator[Connection]:
     """Yield a connection to it."""
-    with connect(server.target()) as found:
-        yield found
+    with connect(server.target()) as opened:
+        yield opened
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

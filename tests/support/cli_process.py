@@ -86,7 +86,7 @@ os._exit(code)
 """
 
 
-class Said(NamedTuple):
+class CliResult(NamedTuple):
     """How a command ended, and what it printed."""
 
     code: int
@@ -94,7 +94,7 @@ class Said(NamedTuple):
     err: str
 
 
-def safelaunch(folder: Path, *words: str, then: str = "", **env: str) -> Said:
+def safelaunch(folder: Path, *words: str, then: str = "", **env: str) -> CliResult:
     """Run safelaunch in a folder; `then` is appended to the command line in bash."""
     environ = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
     environ |= {"PYTHONPATH": str(REPOSITORY), **env}
@@ -105,7 +105,7 @@ def safelaunch(folder: Path, *words: str, then: str = "", **env: str) -> Said:
         )
     else:
         done = run(words, environ, folder, 60)
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CliResult(done.returncode, done.stdout, done.stderr)
 
 
 def run(

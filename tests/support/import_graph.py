@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PACKAGE = REPOSITORY / "safelaunch"
 PAGE = REPOSITORY / "docs" / "architecture.md"
-BEGIN, END = "<!-- imports -->\n", "<!-- /imports -->\n"
+START, END = "<!-- imports -->\n", "<!-- /imports -->\n"
 
 
 def module_name(path: Path) -> str:
@@ -122,8 +122,8 @@ def drawing() -> str:
 
 def page() -> str:
     """Return docs/architecture.md with the picture of the present code."""
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{head}{BEGIN}{drawing()}\n{END}{rest.partition(END)[2]}"
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+    return f"{head}{START}{drawing()}\n{END}{rest.partition(END)[2]}"
 
 
 def write() -> None:

@@ -23,4 +23,6 @@ ALLOWED = {
 
 def unexpected(reasons: list[str]) -> list[str]:
     """Return the reasons that CI does not allow."""
-    return [reason for reason in reasons if not any(re.search(known, reason) for known in ALLOWED)]
+    return [
+        reason for reason in reasons if not any(re.search(pattern, reason) for pattern in ALLOWED)
+    ]

@@ -66,7 +66,7 @@ class Place:
             "TERM": "xterm-256color",
             "LC_ALL": "C.UTF-8",
         }
-        self.known: dict[str, dict[str, Any]] = {}  # id -> its first status
+        self.records: dict[str, dict[str, Any]] = {}  # run id -> socket, supervisor
         self.started: list[subprocess.Popen[bytes]] = []
         self._ended = sweep("runs", str(self.home))
 
@@ -192,17 +192,19 @@ class Place:
         status: dict[str, Any] = wait_for(over, f"end of {run}", limit)
         return status
 
-    def said(self, run: str, text: str, name: str = "combined.log", attempt: int = 1) -> str:
+    def wait_for_text(
+        self, run: str, text: str, name: str = "combined.log", attempt: int = 1
+    ) -> str:
         """Wait until a log holds a text, and return the log."""
 
-        def look() -> str | None:
+        def read_log() -> str | None:
             try:
                 content = (self.logs(run, attempt) / name).read_text(errors="replace")
             except OSError:
                 return None
             return content if text in content else None
 
-        return str(wait_for(look, f"{text!r} in {name} of {run}"))
+        return str(wait_for(read_log, f"{text!r} in {name} of {run}"))
 
     def remove(self, run: str) -> None:
         """Remove a run's directory until it is gone: somebody may still write there."""
@@ -216,13 +218,13 @@ class Place:
     def failed(self, job: str, *words: str) -> dict[str, Any]:
         """Run a job that fails, as a user who follows it; return what `show` tells.
 
-        And `said`: what stood on the screen, as one line.
+        And `screen`: what stood there, as one line.
         """
         screen = self.cli("run", "--follow", job, *words, code=1)
         shown = self.json("show")
         assert shown["state"] == "failed", (shown, screen.stderr)
         assert isinstance(shown["failure"], dict), screen.stderr
-        return {**shown, "said": " ".join(screen.stderr.split())}
+        return {**shown, "screen": " ".join(screen.stderr.split())}
 
     def events(self, run: str, *kinds: str) -> list[dict[str, Any]]:
         """Return what happened to a run: everything, or some kinds."""
@@ -239,7 +241,7 @@ class Place:
         for folder in runs.iterdir() if runs.is_dir() else ():
             spec = json_files.read_json(str(folder / "node-0" / "run.json"))
             status = json_files.read_json(str(folder / "node-0" / "status.json"))
-            record = self.known.setdefault(folder.name, {})
+            record = self.records.setdefault(folder.name, {})
             record.update({k: v for k, v in (spec or {}).items() if k == "socket"})
             if status and "supervisor" in status:
                 record["supervisor"] = status["supervisor"]
@@ -253,9 +255,9 @@ class Place:
                 process.kill()
             process.communicate()
         self.note()
-        for run in [run for run, record in self.known.items() if record]:
+        for run in [run for run, record in self.records.items() if record]:
             run_state.stop(str(self.node(run)), 0.5)
-        for run, record in self.known.items():
+        for run, record in self.records.items():
             if not record:
                 continue  # it never got as far as to start anything
             processes.end_all(lambda run=run: processes.marked(run), lambda: True)  # type: ignore[misc]

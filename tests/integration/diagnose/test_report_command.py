@@ -142,7 +142,7 @@ def test_earlier_runs_of_the_job_are_told_with_what_differed(place: Place, faile
 
 def test_a_running_run_is_reported_too(place: Place) -> None:
     run = place.start(place.job("import time\nprint('up', flush=True)\ntime.sleep(600)"))
-    place.said(run, "up")
+    place.wait_for_text(run, "up")
     files = reported(place, run)
     assert "no failure is recorded" in files["README.md"]
     assert "up" in files["logs/attempt-1/launcher.log"]
@@ -186,12 +186,12 @@ def test_a_damaged_file_is_no_hindrance(
     place: Place, failed: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place.project)
-    path, here = place.node(failed) / name, CliRunner(env=place.env)
+    path, runner = place.node(failed) / name, CliRunner(env=place.env)
     for data in DAMAGE:
         path.write_bytes(data)
-        done = here.invoke(cli, ["report", failed, "--json"], catch_exceptions=False)
+        done = runner.invoke(cli, ["report", failed, "--json"], catch_exceptions=False)
         assert "README.md" in unpacked(json.loads(done.stdout)["path"]), data
-        assert here.invoke(cli, ["diff", failed, failed], catch_exceptions=False).exit_code == 0
+        assert runner.invoke(cli, ["diff", failed, failed], catch_exceptions=False).exit_code == 0
 
 
 def test_torn_events_are_counted_and_the_others_told(place: Place, failed: str) -> None:
@@ -209,10 +209,10 @@ def test_of_a_huge_log_only_head_and_tail_are_read(place: Place) -> None:
         file.truncate(10 << 30)  # sparse
         file.seek(0, os.SEEK_END)
         file.write(b"\nthe last line\n")
-    kept = reported(place, RUN)["logs/attempt-1/rank-0.log"]
-    assert kept.startswith("the first line\n")
-    assert kept.endswith("the last line\n")
-    assert "left out here: 10,7" in kept
+    excerpt = reported(place, RUN)["logs/attempt-1/rank-0.log"]
+    assert excerpt.startswith("the first line\n")
+    assert excerpt.endswith("the last line\n")
+    assert "left out here: 10,7" in excerpt
 
 
 def test_many_logs_share_the_room_and_those_of_the_failure_come_first(place: Place) -> None:
@@ -302,7 +302,9 @@ def plant(folder: Path) -> None:
     }.items():  # fmt: skip
         (folder / name).write_text(json.dumps(data))
     events = [{"time": 1.7e9 + n, "event": "note", "note": text} for n, text in enumerate(texts)]
-    (folder / "events.jsonl").write_text("\n".join(json.dumps(one) for one in events) + '\n{"t": "')
+    (folder / "events.jsonl").write_text(
+        "\n".join(json.dumps(event) for event in events) + '\n{"t": "'
+    )
     (folder / "hang-1").mkdir()
     for name in TEXTS:
         (folder / name).write_text(lines + "\n" + json.dumps(texts) + "\n")

@@ -72,8 +72,8 @@ def test_a_rank_that_leaves_with_0_is_the_reason_for_what_follows(place: Place) 
     shown = place.failed(place.ranks("import time\ntime.sleep(0.5)\n" + program))
     failure = shown["failure"]
     assert (failure["rank"], failure["exit_code"]) == (1, 0)
-    assert "had ended with code 0 before the others were done" in shown["said"]
-    assert "no more batches" in shown["said"]
+    assert "had ended with code 0 before the others were done" in shown["screen"]
+    assert "no more batches" in shown["screen"]
 
 
 def test_a_plain_kill_is_no_memory_kill(place: Place) -> None:
@@ -334,7 +334,7 @@ def test_a_rank_of_another_pid_namespace_is_told_from_our_process_of_that_number
     script = f"RANK=0 {sys.executable} inside.py; true"
     command = ["unshare", "-pf", "--mount-proc", "bash", "-c", script]
     run = place.start(place.job("", launcher="command", script=None, command=command))
-    inner = int(place.said(run, "up").split("i am ")[1].split()[0])
+    inner = int(place.wait_for_text(run, "up").split("i am ")[1].split()[0])
     pid, namespace = (place.node(run) / "ranks" / "rank-0.1.0").read_text().split()
     assert (int(pid), namespace == os.readlink("/proc/self/ns/pid")) == (inner, False)
     [outer] = [pid for pid in runtime_processes.marked(run) if numbers(pid)[-1] == inner]
@@ -415,8 +415,8 @@ while True: time.sleep(60)
 def nameless(place: Place) -> Iterator[tuple[str, dict[int, int]]]:
     """Yield a run and its two ranks, which carry no mark; end them here: nobody else could."""
     run = place.start(place.ranks(NAMELESS))
-    place.said(run, "[0] up")
-    place.said(run, "[1] up")
+    place.wait_for_text(run, "[0] up")
+    place.wait_for_text(run, "[1] up")
     pids = [int(pid) for pid in place.json("show", run)["pids"]["ranks"].values()]
     failure_json = {pid: runtime_processes.start_time(pid) or 0 for pid in pids}
     assert not set(failure_json) & set(runtime_processes.marked(run))

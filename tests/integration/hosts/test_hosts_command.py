@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.miss
 root_only = pytest.mark.skipif(
     not ROOT, reason="only root can give a server its own passwords and users"
 )
-ASKED = {"PasswordAuthentication": "yes"}
+PASSWORD_LOGIN = {"PasswordAuthentication": "yes"}
 CONFIG = """
 Host bastion
   HostName 10.1.1.1
@@ -130,18 +130,18 @@ def desk(place: Place) -> Desk:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Sshd]:
-    with Sshd(ASKED if ROOT else None) as server:
+    with Sshd(PASSWORD_LOGIN if ROOT else None) as server:
         yield server
 
 
 @pytest.fixture
 def bare(server: Sshd) -> Iterator[Sshd]:
     """Yield the server, whose users have no more than its key lets in afterwards as well."""
-    kept = {
+    authorized = {
         user: (server.home(user) / ".ssh" / "authorized_keys").read_text() for user in server.users
     }
     yield server
-    for user, text in kept.items():
+    for user, text in authorized.items():
         (server.home(user) / ".ssh" / "authorized_keys").write_text(text)
 
 
@@ -595,7 +595,7 @@ def test_the_key_of_an_entry_is_installed_with_another_key(desk: Desk, bare: Ssh
 
 @root_only
 def test_a_server_that_wants_more_than_a_key_is_not_added(desk: Desk) -> None:
-    with Sshd({**ASKED, "AuthenticationMethods": "publickey,password"}) as server:
+    with Sshd({**PASSWORD_LOGIN, "AuthenticationMethods": "publickey,password"}) as server:
         desk.knows(server)
         done = desk.type(
             "add", "box", f"root@127.0.0.1:{server.port}", answers=(("password: ", PASSWORD),)

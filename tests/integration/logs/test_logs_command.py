@@ -39,7 +39,7 @@ def test_the_merged_log_has_whole_lines_with_their_rank(place: Place) -> None:
     )
     run = place.start(place.ranks(program))
     place.ended(run)
-    lines = place.said(run, "").splitlines()
+    lines = place.wait_for_text(run, "").splitlines()
     for rank in (0, 1):
         mine = [line for line in lines if line.startswith(f"[{rank}] ")]
         assert mine == [f"[{rank}] r{rank} n{i} end" for i in range(2000)]
@@ -68,14 +68,14 @@ def test_a_split_crlf_is_one_end(place: Place) -> None:
 
 def test_a_progress_bar_moves_before_its_line_ends(place: Place) -> None:
     program = "import time\nprint('10%', end='\\r', flush=True)\ntime.sleep(600)"
-    place.said(place.start(place.ranks(program)), "[1] 10%")
+    place.wait_for_text(place.start(place.ranks(program)), "[1] 10%")
 
 
 def test_a_very_long_line_is_whole_in_its_own_file(place: Place) -> None:
     run = place.start(place.ranks("print('x' * 1_000_000)\nprint('after')"))
     place.ended(run)
     assert (place.logs(run) / "rank-0.log").read_text() == "x" * 1_000_000 + "\nafter\n"
-    merged = place.said(run, "[0] after\n")
+    merged = place.wait_for_text(run, "[0] after\n")
     assert merged.count("x") == 2_000_000
     assert all(line.startswith(("[0] ", "[1] ", "launcher")) for line in merged.splitlines())
 
@@ -89,7 +89,7 @@ def test_a_job_of_one_process_has_a_merged_log_of_the_same_bytes(place: Place) -
 
 def test_output_without_an_end_of_line_is_shown_while_the_job_runs(place: Place) -> None:
     program = "import time\nprint('loading...', end='', flush=True)\ntime.sleep(600)"
-    place.said(place.start(place.job(program)), "loading...")
+    place.wait_for_text(place.start(place.job(program)), "loading...")
 
 
 def test_a_flood_is_merged_completely(place: Place) -> None:
@@ -185,7 +185,7 @@ def test_the_users_own_sitecustomize_runs_too(place: Place) -> None:
     place.env["PYTHONPATH"] = str(place.project / "lib")
     run = place.start(job)
     place.ended(run)
-    assert "[1] seen 1" in place.said(run, "[0] seen 0")
+    assert "[1] seen 1" in place.wait_for_text(run, "[0] seen 0")
 
 
 def test_a_broken_sitecustomize_of_the_user_is_reported_as_python_does(place: Place) -> None:
@@ -193,7 +193,7 @@ def test_a_broken_sitecustomize_of_the_user_is_reported_as_python_does(place: Pl
     place.env["PYTHONPATH"] = str(place.project / "lib")
     run = place.start(place.ranks("print('still runs')"))
     place.ended(run)
-    assert "no_such_module" in place.said(run, "[0] still runs")
+    assert "no_such_module" in place.wait_for_text(run, "[0] still runs")
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.8", "3.12", "3.13"])
@@ -211,7 +211,7 @@ def test_any_supported_interpreter_runs_the_supervisor(place: Place, version: st
     python = interpreter(version)
     run = place.start(place.ranks("import sys\nprint(sys.version_info[:2])", python=python))
     assert place.ended(run)["state"] == "succeeded"
-    assert f"[1] ({version.replace('.', ', ')})" in place.said(run, "[1]")
+    assert f"[1] ({version.replace('.', ', ')})" in place.wait_for_text(run, "[1]")
     supervised = (place.node(run) / "supervisor.log").read_text()
     assert supervised == ""
 
@@ -240,8 +240,8 @@ def test_the_pane_shows_the_log(place: Place) -> None:
     run = place.start(place.job("import time\nprint('hello pane', flush=True)\ntime.sleep(600)"))
     tmux = ["tmux", "-S", place.json("show", run)["socket"], "capture-pane", "-p"]
 
-    def look() -> bool:
+    def is_shown() -> bool:
         shown = subprocess.run(tmux, capture_output=True, text=True, check=True, env=place.env)
         return "hello pane" in shown.stdout
 
-    wait_for(look, "line in the pane")
+    wait_for(is_shown, "line in the pane")

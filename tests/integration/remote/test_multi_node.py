@@ -132,7 +132,7 @@ def stops(place: Place, run: str) -> dict[str, Any]:
     return place.json("show", run)
 
 
-def said(text: str) -> str:
+def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -156,7 +156,7 @@ def test_two_hosts_meet_over_the_card_between_them(trained: Ended) -> None:
 
 
 def test_the_cause_is_told_with_its_host_and_the_other_is_stopped(crashed: Ended) -> None:
-    text = said(crashed.output)
+    text = one_line(crashed.output)
     assert "rank 1 on gpu2 failed" in text
     assert "ValueError: bad batch 17" in text
     run = crashed.place.json("show")
@@ -175,8 +175,8 @@ def test_a_node_that_is_killed_stops_the_others(far: Place, net: Lan) -> None:
     finally:
         net.hosts[1].restart()
     assert status["state"] == "failed"
-    assert "failure gpu2 does not answer" in said(shown)
-    assert "then rank 0" in said(shown)
+    assert "failure gpu2 does not answer" in one_line(shown)
+    assert "then rank 0" in one_line(shown)
 
 
 def test_a_stop_ends_all_nodes(far: Place, net: Lan) -> None:
@@ -194,7 +194,7 @@ def test_a_stop_that_does_not_reach_a_host_says_which_it_has_stopped(far: Place,
         done = far.cli("stop", run, code=4)
     finally:
         net.hosts[1].restart()
-    assert "gpu1: stopped; not known to be: gpu2" in said(done.stderr)
+    assert "gpu1: stopped; not known to be: gpu2" in one_line(done.stderr)
 
 
 def test_a_node_that_is_stopped_there_stops_the_others(far: Place, net: Lan) -> None:
@@ -217,8 +217,8 @@ def test_hosts_that_do_not_reach_each_other_start_nothing(far: Place, net: Lan) 
         done = far.cli("remote", *BOTH, job(far, TRAIN), code=2)
     finally:
         net.inside(2, "ip", "route", "del", *route[2:])
-    assert "no address of gpu1 is reached" in said(done.stderr)
-    assert f"gpu2 -> {net.address(1)}" in said(done.stderr)
+    assert "no address of gpu1 is reached" in one_line(done.stderr)
+    assert f"gpu2 -> {net.address(1)}" in one_line(done.stderr)
     assert far.json("ps", "--all")["runs"] == []
 
 
@@ -266,7 +266,7 @@ def test_success_is_asked_for_where_rank_0_is(far: Place) -> None:
 def test_a_smoke_run_ends_all_nodes_as_asked(far: Place) -> None:
     file = job(far, STEPS, env={"STEPS": "1000"}, smoke={"success": {"min_steps": 5}})
     done = far.cli("remote", *BOTH, "--smoke", "--follow", file)
-    assert "smoke run, ended after" in said(done.stderr)
+    assert "smoke run, ended after" in one_line(done.stderr)
     assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
 
 
@@ -310,7 +310,7 @@ def test_an_interrupted_start_leaves_nothing(far: Place, net: Lan, sent: signal.
 def test_an_interface_that_the_hosts_file_names_must_be_there(far: Place) -> None:
     far.write("hosts.yaml", json.dumps({"hosts": {"gpu1": {"interface": "ib7"}}}))
     done = far.cli("remote", *BOTH, "--hosts", "hosts.yaml", job(far, TRAIN), code=2)
-    assert "gpu1 has no interface `ib7`" in said(done.stderr)
+    assert "gpu1 has no interface `ib7`" in one_line(done.stderr)
     assert network_namespaces.CARD in done.stderr
 
 
@@ -329,7 +329,7 @@ together()
     done = far.cli("remote", *BOTH, "--follow", file)
     assert "gpu1 | [0] attempt 2 sum 2" in done.stdout
     assert "gpu2 | [1] attempt 2 sum 2" in done.stdout
-    assert "succeeded, attempt 2" in said(done.stderr)
+    assert "succeeded, attempt 2" in one_line(done.stderr)
 
 
 def test_a_node_that_is_stopped_before_a_restart_stops_the_others(far: Place, net: Lan) -> None:
@@ -352,7 +352,7 @@ def test_nodes_that_train_alone_have_failed(far: Place) -> None:
     file = job(far, "print('alone')")
     (far.root / "fake" / "torch" / "distributed" / "run.py").write_text(ALONE)
     done = far.cli("remote", *BOTH, "--follow", file, code=1)
-    assert "each node has trained alone" in said(done.stderr)
+    assert "each node has trained alone" in one_line(done.stderr)
 
 
 WRAPPED = '["sh", "-c", \'"$@"; exit $?\', "sh", sys.executable, *words]'
@@ -419,10 +419,10 @@ def test_another_laptop_sees_both_nodes(trained: Ended, tmp_path: Path) -> None:
     environment = {**laptop.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
     laptop.cli("ps", "--host", "gpu2", env=environment)
     run = laptop.json("show")["id"]
-    assert "1 of 2 known here" in said(laptop.cli("show", run, env=environment).stdout)
+    assert "1 of 2 known here" in one_line(laptop.cli("show", run, env=environment).stdout)
     assert "rank 1 of 2" in laptop.cli("logs", run, env=environment).stdout
     laptop.cli("ps", "--host", "gpu1", env=environment)
-    shown = said(laptop.cli("show", run, env=environment).stdout)
+    shown = one_line(laptop.cli("show", run, env=environment).stdout)
     assert "0 gpu1: succeeded" in shown
     assert "1 gpu2: succeeded" in shown
 
@@ -432,13 +432,13 @@ def test_who_knows_one_host_alone_is_told_of_the_other(crashed: Ended, tmp_path:
     environment = {**laptop.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
     laptop.cli("ps", "--host", "gpu2", env=environment)
     run = laptop.json("show")["id"]
-    shown = said(laptop.cli("show", run, env=environment).stdout)
+    shown = one_line(laptop.cli("show", run, env=environment).stdout)
     assert "ValueError: bad batch 17" in shown
     assert "1 of 2 known here; for more: safelaunch ps --host gpu1" in shown
     assert laptop.json("show", run, env=environment)["host"] == "gpu2"
     assert "bad batch 17" in laptop.cli("logs", run, env=environment).stdout
     laptop.cli("ps", "--host", "gpu1", env=environment)
-    assert "then rank 0" in said(laptop.cli("show", run, env=environment).stdout)
+    assert "then rank 0" in one_line(laptop.cli("show", run, env=environment).stdout)
 
 
 def test_who_knows_the_second_host_alone_is_told_how_to_attach(
@@ -448,6 +448,6 @@ def test_who_knows_the_second_host_alone_is_told_how_to_attach(
     await_both(net, run)
     environment = {**far.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
     far.cli("ps", "--host", "gpu2", env=environment)
-    shown = said(far.cli("show", run, env=environment).stdout)
+    shown = one_line(far.cli("show", run, env=environment).stdout)
     far.cli("stop", run)
     assert f"attach safelaunch attach {run}" in shown

@@ -208,8 +208,8 @@ def test_attach_is_a_terminal_of_the_pane(far: Place) -> None:
     screen += read_until(fd, None)
 
     def over() -> tuple[int, int] | None:
-        found = os.waitpid(pid, os.WNOHANG)
-        return found if found[0] else None
+        waited = os.waitpid(pid, os.WNOHANG)
+        return waited if waited[0] else None
 
     _, code = wait_for(over, "end of attach")
     os.close(fd)  # not before: it would hang up on it

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 
 
-def begin(connection: Connection) -> Agent:
+def start_agent(connection: Connection) -> Agent:
     """Start an agent as every command does."""
     execute = partial(connection.exec, wait=False)
     return agent_bootstrap.start_agent("box", execute, agent_bootstrap.digest(), [])
@@ -43,30 +43,30 @@ def settle(project: Path) -> None:
     wait_for(lambda: time.time() > newest + 0.1, "tick of the clock")
 
 
-def look(agent: Agent) -> str:
+def home_of(agent: Agent) -> str:
     return str(agent.ask_first("start.look").result()["home"])
 
 
 def test_an_agent_that_is_there_answers_in_the_second_round_trip(connection: Connection) -> None:
-    look(begin(connection))
+    home_of(start_agent(connection))
     with round_trips.counted() as counted:
-        agent = begin(connection)
-        look(agent)
+        agent = start_agent(connection)
+        home_of(agent)
         assert counted.count == 2  # the first is for a channel
-        look(agent)
+        home_of(agent)
         assert counted.count == 3
 
 
 def test_what_nobody_else_may_see_is_one_round_trip_more(connection: Connection) -> None:
-    look(begin(connection))
+    home_of(start_agent(connection))
     with round_trips.counted() as counted:
-        begin(connection).call("start.look")
+        start_agent(connection).call("start.look")
         assert counted.count == 3
 
 
 def test_the_files_of_the_agent_are_one_round_trip_more() -> None:
     with Sshd() as fresh, connect(fresh.target()) as connection, round_trips.counted() as counted:
-        reply = begin(connection).ask_first("start.look")
+        reply = start_agent(connection).ask_first("start.look")
         assert reply.result()["home"] == str(fresh.home())
         assert counted.count == 3
 
@@ -76,9 +76,9 @@ def test_what_is_asked_together_is_one_round_trip(connection: Connection, tmp_pa
     project.mkdir()
     (project / "train.py").write_text("print(1)\n")
     settle(project)
-    start_push(begin(connection), str(project), "~/work", cache=cache).finish()
+    start_push(start_agent(connection), str(project), "~/work", cache=cache).finish()
     with round_trips.counted() as counted:
-        agent = begin(connection)
+        agent = start_agent(connection)
         report = agent.ask_first("start.look")
         sync = start_push(agent, str(project), "~/work", cache=cache)
         home = report.result()["home"]
@@ -92,12 +92,12 @@ def test_what_is_asked_together_is_one_round_trip(connection: Connection, tmp_pa
 
 
 def test_answers_are_read_in_any_order(connection: Connection) -> None:
-    agent = begin(connection)
+    agent = start_agent(connection)
     first, wrong, last = agent.ask("start.look"), agent.ask("start.no"), agent.ask("runs.runs")
     assert "runs" in last.result()
     with pytest.raises(AgentError, match="no"):
         wrong.result()
-    assert first.result()["home"] == look(agent)
+    assert first.result()["home"] == home_of(agent)
 
 
 def test_data_that_cannot_be_made_leaves_the_agent_usable(connection: Connection) -> None:
@@ -105,10 +105,10 @@ def test_data_that_cannot_be_made_leaves_the_agent_usable(connection: Connection
         yield b"half of it"
         raise ValueError("the disk is gone")
 
-    agent = begin(connection)
+    agent = start_agent(connection)
     with pytest.raises(ValueError, match="the disk is gone"):
         agent.call("receive.receive", data=data(), path="weights.bin")
-    assert look(agent)
+    assert home_of(agent)
 
 
 def test_remote_waits_three_times_until_the_first_line(place: Place, server: Sshd) -> None:

@@ -57,7 +57,7 @@ def test_a_suspected_hang_is_seen_everywhere_and_kept(place: Place) -> None:
     run = place.start(place.ranks(STUCK, hang=SOON))
     wait_for(lambda: (place.status(run).get("hang") or {}).get("summary"), "verdict")
     assert "running, hangs?" in place.cli("ps").stdout
-    log = place.said(run, "[safelaunch] hang suspected: no output and no step for ")
+    log = place.wait_for_text(run, "[safelaunch] hang suspected: no output and no step for ")
     assert log.count("hang suspected") == 1
     shown = place.cli("show", run).stdout
     assert "running, hang suspected" in shown

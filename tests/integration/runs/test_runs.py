@@ -22,7 +22,7 @@ SHOWN = {"version", "id", "state", "exit_code", "attempts", "host", "run_dir", "
 
 def test_all_json_has_the_promised_shape(place: Place) -> None:
     run = place.start(place.ranks(FOREVER))
-    place.said(run, "[1] up")
+    place.wait_for_text(run, "[1] up")
     shown = place.json("show", run)
     assert set(shown) >= SHOWN
     assert set(shown["pids"]) == {"supervisor", "launcher", "ranks"}
@@ -122,11 +122,11 @@ def cut_off(place: Place, job: str, moment: float, signum: int) -> tuple[set[str
     before = set(os.listdir(runs)) if runs.is_dir() else set()
     client = place.popen("run", job)
 
-    def begun() -> bool:
+    def has_started() -> bool:
         now = set(os.listdir(runs)) if runs.is_dir() else set()
         return client.poll() is not None or bool(now - before)
 
-    wait_for(begun, "beginning of a start")
+    wait_for(has_started, "beginning of a start")
     try:
         client.wait(timeout=moment)  # a moment of the start, not a pause
     except subprocess.TimeoutExpired:

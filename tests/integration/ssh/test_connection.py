@@ -425,11 +425,11 @@ def test_a_server_with_too_many_logins_is_waited_for() -> None:
         other = stack.enter_context(socket.create_connection((server.address, server.port)))
         assert other.recv(100).startswith(b"SSH-")
 
-        def say(line: str) -> None:
+        def notify(line: str) -> None:
             assert "MaxStartups" in line
             other.close()
 
-        connect(server.target(), notify=say).close()
+        connect(server.target(), notify=notify).close()
         assert "drop connection" in server.log()
 
 
@@ -511,12 +511,12 @@ def test_silence_is_noticed_by_asking_for_a_sign_of_life(
     server: Sshd, faults: Faults, writing: bool
 ) -> None:
     target = through(server, faults, alive_interval=0.4, alive_count=2)
-    begin = time.monotonic()
+    start = time.monotonic()
     with connect(target) as connection, connection.exec("cat >/dev/null") as channel:
         faults.stall()
         with pytest.raises(ConnectionLost, match="no answer for"):
             upload(channel) if writing else channel.read(1)
-        assert 1.2 < time.monotonic() - begin < DEADLINE
+        assert 1.2 < time.monotonic() - start < DEADLINE
 
 
 def test_a_quiet_connection_that_lives_is_kept(server: Sshd, faults: Faults) -> None:

@@ -128,11 +128,11 @@ def test_a_key_that_others_can_read_is_not_used(server: Sshd, tmp_path: Path) ->
 
 
 def test_a_given_key_that_is_not_there_is_named(server: Sshd, tmp_path: Path) -> None:
-    gone = str(tmp_path / "gone")
-    message = fails(LoginFailed, server.target(identities=(gone,))).message
-    assert f"{gone}: no such file" in message
+    missing = str(tmp_path / "gone")
+    message = fails(LoginFailed, server.target(identities=(missing,))).message
+    assert f"{missing}: no such file" in message
     message = fails(
-        LoginFailed, server.target(identities=(gone,), identities_configured=False)
+        LoginFailed, server.target(identities=(missing,), identities_configured=False)
     ).message
     assert "this machine has no key to try; the server offers publickey" in message
 
@@ -194,20 +194,20 @@ def test_too_many_keys_in_the_agent_are_called_so(server: Sshd, tmp_path: Path) 
 
 
 def test_an_agent_that_is_gone_is_told_where_the_login_fails(server: Sshd, tmp_path: Path) -> None:
-    gone = str(tmp_path / "gone")
-    assert gone in str(fails(LoginFailed, server.target(identities=(), agent=gone)).hint)
-    connect(server.target(agent=gone)).close()
+    missing = str(tmp_path / "gone")
+    assert missing in str(fails(LoginFailed, server.target(identities=(), agent=missing)).hint)
+    connect(server.target(agent=missing)).close()
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["file", "agent"])
+@pytest.mark.parametrize("in_agent", [False, True], ids=["file", "agent"])
 @pytest.mark.parametrize("kind", ["ed25519", "rsa"])
-def test_a_certificate_opens(tmp_path: Path, kind: str, held: bool) -> None:
+def test_a_certificate_opens(tmp_path: Path, kind: str, in_agent: bool) -> None:
     authority, key = keygen(tmp_path / "ca"), keygen(tmp_path / "key", kind)
     with Sshd({"TrustedUserCAKeys": str(authority.with_suffix(".pub"))}) as server:
         sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", server.user]
         subprocess.run([*sign, f"{key}.pub"], check=True, capture_output=True)
         with contextlib.ExitStack() as stack:
-            path = stack.enter_context(agent(tmp_path, key)) if held else None
+            path = stack.enter_context(agent(tmp_path, key)) if in_agent else None
             beside = connect(server.target(identities=(str(key),), agent=path))
             assert "-CERT" in beside.credential
             beside.close()

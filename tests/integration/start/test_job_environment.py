@@ -77,7 +77,7 @@ def test_secrets_reach_the_program_and_nothing_else(place: Place) -> None:
     )
     job = place.ranks(program, env_from=["HF_TOKEN"])
     run = place.start(job)
-    place.said(run, f"[1] {len(secret)} ")
+    place.wait_for_text(run, f"[1] {len(secret)} ")
     for path in place.node(run).rglob("*"):
         if path.is_file():
             assert secret.encode() not in path.read_bytes(), path
@@ -131,7 +131,7 @@ def test_a_run_with_more_ranks_than_descriptors_is_followed_whole(place: Place) 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     run, status = with_few_descriptors(place, hard)
     assert (status["state"], status.get("warning")) == ("succeeded", None)
-    lines = place.said(run, "end").splitlines()
+    lines = place.wait_for_text(run, "end").splitlines()
     assert (
         sum(line.endswith(f"] up 32 {hard}") for line in lines) == 24
     )  # the job has its own limit
@@ -142,7 +142,7 @@ def test_a_supervisor_that_may_not_have_more_descriptors_still_ends_its_run(plac
     run, status = with_few_descriptors(place, 32)
     assert (status["state"], status.get("warning")) == ("succeeded", None)
     for rank in range(24):
-        assert place.said(run, "end", f"rank-{rank}.log") == "up 32 32\nend\n"
+        assert place.wait_for_text(run, "end", f"rank-{rank}.log") == "up 32 32\nend\n"
 
 
 # -- tmux, or none ---------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def without_attach(place: Place, why: str) -> None:
     run = started.stdout.split()[1]
     assert started.stdout.startswith(f"started {run} (no tmux)")
     assert "attach" not in started.stdout
-    place.said(run, "up")
+    place.wait_for_text(run, "up")
     assert "started without tmux" in place.cli("attach", run, code=1).stderr
     assert place.json("show", run)["state"] == "running"
     assert place.json("stop", run)["state"] == "stopped"
@@ -212,7 +212,7 @@ def test_attach_in_a_terminal_shows_the_job_and_detach_leaves_it(
 @pytest.mark.tmux
 def test_interrupt_in_the_pane_stops_the_job(place: Place) -> None:
     run = place.start(place.job(FOREVER))
-    place.said(run, "up")
+    place.wait_for_text(run, "up")
     socket = place.status(run)["socket"]
     subprocess.run(["tmux", "-S", socket, "send-keys", "C-c"], check=True)
     status = place.ended(run)
@@ -243,14 +243,14 @@ def test_interrupting_a_follower_in_a_terminal_leaves_the_job(place: Place) -> N
     assert place.json("show")["state"] == "running"
 
 
-def read_until(fd: int, wanted: bytes) -> bytes:
+def read_until(fd: int, expected: bytes) -> bytes:
     """Read a terminal until it has shown something."""
     output, deadline = b"", time.monotonic() + DEADLINE
-    while wanted not in output and time.monotonic() < deadline:
+    while expected not in output and time.monotonic() < deadline:
         if select.select([fd], [], [], 0.1)[0]:
             try:
                 output += os.read(fd, 4096)
             except OSError:
                 break
-    assert wanted in output, output
+    assert expected in output, output
     return output

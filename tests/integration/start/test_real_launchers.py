@@ -29,7 +29,7 @@ def test_torchrun_trains_and_stops_without_a_trace(place: Place) -> None:
     )
     run = place.start(job)
     for rank in (0, 1):
-        place.said(run, f"rank {rank} sum 3.0", f"rank-{rank}.log")
+        place.wait_for_text(run, f"rank {rank} sum 3.0", f"rank-{rank}.log")
     assert set(place.json("show", run)["pids"]["ranks"]) == {"0", "1"}
     assert place.json("stop", run)["state"] == "stopped"
     assert processes.marked(run) == {}

@@ -193,7 +193,7 @@ def test_a_start_on_a_full_disk_leaves_nothing(small: Place, leave: int) -> None
     fill(small, leave)
     stderr = refused(small, small.job(FOREVER))
     assert "No space left" in stderr or "no space left" in stderr
-    assert small.known.keys() == set()
+    assert small.records.keys() == set()
 
 
 def test_a_job_goes_on_while_the_disk_is_full_and_its_end_is_recorded(small: Place) -> None:
@@ -201,7 +201,7 @@ def test_a_job_goes_on_while_the_disk_is_full_and_its_end_is_recorded(small: Pla
         "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)"
     )
     run = small.start(small.job(program))
-    small.said(run, "up")
+    small.wait_for_text(run, "up")
     fill(small)
     assert small.json("show", run)["state"] == "running"
     small.write("go", "")
@@ -210,7 +210,7 @@ def test_a_job_goes_on_while_the_disk_is_full_and_its_end_is_recorded(small: Pla
 
 def test_a_run_on_a_full_disk_can_be_stopped(small: Place) -> None:
     run = small.start(small.job(FOREVER))
-    small.said(run, "up")
+    small.wait_for_text(run, "up")
     fill(small)
     assert small.json("stop", run)["state"] == "stopped"
     assert small.json("show", run)["state"] == "stopped"

@@ -14,8 +14,8 @@ from safelaunch.runtime.records import Process
 if TYPE_CHECKING:
     from support.workspace import Place
 
-SAY = "import sys\nprint('args', *sys.argv[1:])\n"
-FAIL = SAY + "sys.exit(0 if '--resume' in sys.argv else 1)\n"
+PRINT_ARGS = "import sys\nprint('args', *sys.argv[1:])\n"
+FAIL = PRINT_ARGS + "sys.exit(0 if '--resume' in sys.argv else 1)\n"
 RECOVERY = {"max_restarts": 0, "resume_args": {"resume": True}}
 ARGS = {"per_device_train_batch_size": 8}
 
@@ -92,18 +92,18 @@ def test_a_lost_run_without_processes_is_resumed(place: Place, failed: str) -> N
 
 
 def test_a_resume_without_an_earlier_run_says_so(place: Place) -> None:
-    job = place.job(SAY, recovery=RECOVERY)
+    job = place.job(PRINT_ARGS, recovery=RECOVERY)
     stderr = place.cli("run", "--resume", job, code=2).stderr
     assert stderr == ("error: no run of `job` to resume\nhint: start it without --resume\n")
 
 
 def test_a_resume_of_a_job_that_does_not_say_how_is_refused(place: Place) -> None:
-    stderr = place.cli("run", "--resume", place.job(SAY), code=2).stderr
+    stderr = place.cli("run", "--resume", place.job(PRINT_ARGS), code=2).stderr
     assert "does not say how it resumes" in stderr
 
 
 def test_a_dry_run_shows_a_resume_without_a_look_at_the_runs(place: Place) -> None:
-    job = place.job(SAY, recovery=RECOVERY)
+    job = place.job(PRINT_ARGS, recovery=RECOVERY)
     printed = place.cli("run", "--resume", "--dry-run", job).stdout
     assert printed.splitlines()[1].endswith("job.py --resume")
 
@@ -121,12 +121,12 @@ def test_a_dry_run_shows_a_resume_without_a_look_at_the_runs(place: Place) -> No
     ids=str,
 )
 def test_bad_supervision_starts_nothing(keys: dict[str, Any], place: Place) -> None:
-    place.cli("run", place.job(SAY, **keys), code=2)
+    place.cli("run", place.job(PRINT_ARGS, **keys), code=2)
     assert not place.home.exists()
 
 
 def test_the_supervisor_is_told_what_it_needs(place: Place) -> None:
-    run = place.start(place.job(SAY, pythonpath=["lib"], args=ARGS, recovery=RECOVERY))
+    run = place.start(place.job(PRINT_ARGS, pythonpath=["lib"], args=ARGS, recovery=RECOVERY))
     record = run_json(place, run)
     assert {
         key: record[key]
@@ -149,6 +149,6 @@ def test_the_supervisor_is_told_what_it_needs(place: Place) -> None:
 
 
 def test_the_scripts_of_later_attempts_lie_in_the_run_directory(place: Place) -> None:
-    run = place.start(place.job(SAY, recovery=RECOVERY))
+    run = place.start(place.job(PRINT_ARGS, recovery=RECOVERY))
     script = (place.node(run) / "again.0.sh").read_text()
     assert script.rstrip().endswith("job.py \\\n  --resume")

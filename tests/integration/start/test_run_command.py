@@ -191,7 +191,9 @@ def test_a_rerun_starts_the_same_words_with_a_fresh_id_and_port(place: Place) ->
     assert place.ended(second)["state"] == "succeeded"
     assert second != first
     plans = [json.loads((place.node(run) / "plan.json").read_text()) for run in (first, second)]
-    one, two = (plan["nodes"][0]["argv"] for plan in plans)
-    port = one.index("--master_port") + 1
-    assert one[:port] + one[port + 1 :] == two[:port] + two[port + 1 :]
-    assert one[port] != two[port]
+    first_argv, second_argv = (plan["nodes"][0]["argv"] for plan in plans)
+    port = first_argv.index("--master_port") + 1
+    assert (
+        first_argv[:port] + first_argv[port + 1 :] == second_argv[:port] + second_argv[port + 1 :]
+    )
+    assert first_argv[port] != second_argv[port]

@@ -125,10 +125,10 @@ def hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
 
 def need_spy() -> str:
     """Return the folder of py-spy, or skip."""
-    found = str(SPY) if SPY.exists() else shutil.which("py-spy")
-    if found is None:
+    program = str(SPY) if SPY.exists() else shutil.which("py-spy")
+    if program is None:
         pytest.skip("no py-spy here: pip install py-spy")
-    return os.path.dirname(found)
+    return os.path.dirname(program)
 
 
 def test_faulthandler_names_the_rank_that_has_not_reached_the_collective(hung: Ranks) -> None:

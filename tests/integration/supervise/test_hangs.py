@@ -51,12 +51,12 @@ def stacks(place: Place, run: str) -> str:
 
 def test_a_hang_is_reported_with_the_stacks_of_all_ranks(place: Place) -> None:
     run = place.start(place.ranks(STUCK, hang=SOON))
-    found = stacks(place, run)
-    assert "wait_for_the_other" in found
-    assert "load_a_batch" in found
-    said = place.cli("show", run).stdout
-    assert "suspected: no output and no step" in said
-    assert os.path.basename(place.status(run)["hang"]["folder"]) in said
+    text = stacks(place, run)
+    assert "wait_for_the_other" in text
+    assert "load_a_batch" in text
+    shown = place.cli("show", run).stdout
+    assert "suspected: no output and no step" in shown
+    assert os.path.basename(place.status(run)["hang"]["folder"]) in shown
     assert place.json("show", run)["state"] == "running"  # `report` ends nothing
     place.write("go", "")
     assert place.ended(run)["state"] == "succeeded"
@@ -93,7 +93,7 @@ def test_a_hang_for_a_dead_thread_names_its_exception(place: Place) -> None:
     failure = shown["failure"]
     assert "OSError: corrupt shard train-0008.tar in thread prefetch, job.py:5" in failure["proof"]
     assert (failure["class"], failure["frame"]["function"]) == ("hang", "prefetch")
-    assert "job.py:5 in prefetch" in shown["said"]
+    assert "job.py:5 in prefetch" in shown["screen"]
 
 
 def test_a_hang_can_restart_the_job(place: Place) -> None:
@@ -121,7 +121,7 @@ WAITS = (
 def up(place: Place) -> tuple[str, Path]:
     """Start a job that waits for `go`; return the run and its status file."""
     run = place.start(place.ranks(WAITS))
-    place.said(run, "[1] up")
+    place.wait_for_text(run, "[1] up")
     return run, place.node(run) / "status.json"
 
 
@@ -152,7 +152,7 @@ def test_a_run_whose_status_cannot_be_read_can_be_stopped(place: Place) -> None:
 def test_a_failure_is_told_though_the_disk_is_full(small: Place) -> None:
     fails = "if os.environ['RANK'] == '1': raise ValueError('bad batch')\n"
     run = small.start(small.ranks(WAITS + fails))
-    small.said(run, "[1] up")
+    small.wait_for_text(run, "[1] up")
     with contextlib.suppress(OSError), open(small.home / "ballast", "wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
@@ -172,8 +172,8 @@ def test_a_clock_that_was_set_lies_about_no_time_span(place: Place, jump: float)
     for key in ("started_at", "created_at"):
         status[key] += jump
     path.write_text(json.dumps(status))
-    said = place.cli("show", run).stdout + place.cli("ps").stdout
-    assert re.search(r"\s-\d", said) is None, said
+    output = place.cli("show", run).stdout + place.cli("ps").stdout
+    assert re.search(r"\s-\d", output) is None, output
     place.write("go", "")
     ended = place.ended(run)
     assert ended["state"] == "succeeded"

@@ -59,10 +59,10 @@ def test_a_failure_that_may_pass_is_tried_again(place: Place) -> None:
     shown = ended(place, flaky(place, 1, resume_args=["--resume"]))
     run = shown["id"]
     assert shown["state"] == "succeeded"
-    told = [(a["attempt"], a["state"], a.get("class")) for a in shown["attempts"]]
-    assert told == [(1, "failed", "nccl-timeout"), (2, "succeeded", None)]
-    assert "attempt 2 args ['--resume']" in place.said(run, "attempt 2", attempt=2)
-    assert "attempt 1 args []" in place.said(run, "attempt 1")
+    attempts = [(a["attempt"], a["state"], a.get("class")) for a in shown["attempts"]]
+    assert attempts == [(1, "failed", "nccl-timeout"), (2, "succeeded", None)]
+    assert "attempt 2 args ['--resume']" in place.wait_for_text(run, "attempt 2", attempt=2)
+    assert "attempt 1 args []" in place.wait_for_text(run, "attempt 1")
     assert port(place, run, "launch.sh") != port(place, run, "launch.2.sh")
     assert "attempt 2" in place.cli("show", run).stdout
 
@@ -70,7 +70,7 @@ def test_a_failure_that_may_pass_is_tried_again(place: Place) -> None:
 def test_an_error_of_the_program_is_not_tried_again(place: Place) -> None:
     shown = place.failed(place.ranks("raise ValueError('bad batch')", recovery=QUICK))
     assert [a["attempt"] for a in shown["attempts"]] == [1]
-    assert "`user-code-exception` would fail again" in shown["said"]
+    assert "`user-code-exception` would fail again" in shown["screen"]
 
 
 def test_without_recovery_nothing_is_tried_again(place: Place) -> None:
@@ -83,25 +83,25 @@ def test_an_unmet_success_is_told_whole_and_not_tried_again(place: Place) -> Non
     success = {"artifacts": ["out/modle.bin"], "min_steps": 100}
     shown = place.failed(place.ranks(program, success=success, recovery=QUICK))
     assert len(shown["attempts"]) == 1
-    assert "a restart would train it all again" in shown["said"]
+    assert "a restart would train it all again" in shown["screen"]
     what = shown["failure"]["what"]
     assert "100 steps, 5 were seen" in what
     assert "`out/modle.bin`, there is none" in what
-    assert shown["said"].count("100 steps") == 1
+    assert shown["screen"].count("100 steps") == 1
     assert "correct `success.artifacts`" in shown["failure"]["advice"]
 
 
 def test_the_number_of_restarts_is_limited(place: Place) -> None:
     shown = place.failed(flaky(place, 9, max_restarts=1, no_progress=9))
     assert len(shown["attempts"]) == 2
-    assert "`max_restarts: 1` is used up" in shown["said"]
+    assert "`max_restarts: 1` is used up" in shown["screen"]
     assert shown["failure"]["attempt"] == 2
 
 
 def test_attempts_without_progress_end(place: Place) -> None:
     shown = place.failed(flaky(place, 9, max_restarts=9, no_progress=2))
     assert len(shown["attempts"]) == 2
-    assert "no progress in 2 attempts" in shown["said"]
+    assert "no progress in 2 attempts" in shown["screen"]
 
 
 def test_a_new_checkpoint_is_progress(place: Place) -> None:
@@ -109,7 +109,7 @@ def test_a_new_checkpoint_is_progress(place: Place) -> None:
     recovery = {**QUICK, "max_restarts": 2, "no_progress": 1, "checkpoint": "ck-*"}
     shown = place.failed(place.ranks(save + FLAKY, args=["9"], recovery=recovery))
     assert len(shown["attempts"]) == 3
-    assert "`max_restarts: 2` is used up" in shown["said"]
+    assert "`max_restarts: 2` is used up" in shown["screen"]
 
 
 def test_the_ladder_is_climbed_and_its_lesson_told(place: Place) -> None:
@@ -123,25 +123,26 @@ def test_the_ladder_is_climbed_and_its_lesson_told(place: Place) -> None:
         "    raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
     )
     job = place.ranks(program, profile="box.yaml", recovery={**QUICK, "ladder": True})
-    said = place.cli("run", "--no-check", "--follow", job).stderr  # there is no card
+    stderr = place.cli("run", "--no-check", "--follow", job).stderr  # there is no card
     shown = place.json("show")
     assert [a.get("rung", 0) for a in shown["attempts"]] == [0, 1, 2]
-    assert "shm 1" in place.said(shown["id"], "shm", attempt=3)
-    assert "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1" in said
+    assert "shm 1" in place.wait_for_text(shown["id"], "shm", attempt=3)
+    assert "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1" in stderr
     assert [e["rung"] for e in place.events(shown["id"], "restarting")] == [1, 2]
 
 
 def test_a_run_whose_directory_was_removed_is_still_tried_again(place: Place) -> None:
     job = place.ranks(AT_GO, args=["1"], recovery=QUICK)
     run = place.start(job)
-    place.said(run, "[0] attempt 1")
-    place.said(run, "[1] attempt 1")
+    place.wait_for_text(run, "[0] attempt 1")
+    place.wait_for_text(run, "[1] attempt 1")
     place.remove(run)
     wait_for((place.node(run) / "status.json").exists, "directory")
     place.write("go", "")
     status = place.ended(run)
     assert (status["state"], len(status["attempts"])) == ("succeeded", 2)
-    assert "[1] attempt 2" in place.said(run, "[1] attempt 2", attempt=2)  # captured as before
+    log = place.wait_for_text(run, "[1] attempt 2", attempt=2)  # captured as before
+    assert "[1] attempt 2" in log
     assert "earlier logs are lost" in status["warning"]
 
 
@@ -168,15 +169,16 @@ def waiting(place: Place, backoff: str = "5m", **keys: Any) -> str:
 
 def test_a_run_that_waits_for_its_next_attempt_is_told_and_can_be_stopped(place: Place) -> None:
     run = waiting(place)
-    said = place.cli("show", run).stdout
-    assert "running, attempt 2 in " in said
-    assert "nccl-timeout" in said
+    output = place.cli("show", run).stdout
+    assert "running, attempt 2 in " in output
+    assert "nccl-timeout" in output
     alive = place.status(run)["supervisor"]["pid"]
-    assert re.findall(r"processes (.*)", said) == [f"supervisor {alive}"]
+    assert re.findall(r"processes (.*)", output) == [f"supervisor {alive}"]
     shown = place.json("stop", run)
     assert (shown["state"], shown["alive"], len(shown["attempts"])) == ("stopped", 0, 1)
     assert "stopped (SIGTERM), while waiting for attempt 2" in place.cli("show", run).stdout
-    assert "`safelaunch stop` while waiting for attempt 2" in place.said(run, "while waiting")
+    log = place.wait_for_text(run, "while waiting")
+    assert "`safelaunch stop` while waiting for attempt 2" in log
 
 
 def test_max_duration_also_ends_the_wait_for_the_next_attempt(place: Place) -> None:
@@ -186,8 +188,8 @@ def test_max_duration_also_ends_the_wait_for_the_next_attempt(place: Place) -> N
     assert status["reason"] == ("its max_duration of 6s had passed while waiting for attempt 2")
     assert len(status["attempts"]) == 1
     assert 6 <= status["elapsed"] < 60
-    said = place.said(run, "max_duration of 6s reached while waiting for attempt 2")
-    assert "[safelaunch]" in said
+    log = place.wait_for_text(run, "max_duration of 6s reached while waiting for attempt 2")
+    assert "[safelaunch]" in log
 
 
 def test_a_run_directory_that_is_removed_in_the_pause_comes_back(place: Place) -> None:
@@ -204,10 +206,10 @@ def test_while_it_waits_no_time_left_is_told(place: Place) -> None:
     program = FLAKY.replace("if attempt", f"{steps}if attempt", 1)
     run = place.start(place.ranks(program, args=["9"], recovery={"backoff": "5m"}))
     wait_for(lambda: place.status(run).get("waiting"), "pause")
-    said = place.cli("show", run).stdout
-    assert "step 4/5" in said
-    assert "of attempt 1" in said
-    assert " left" not in said
+    output = place.cli("show", run).stdout
+    assert "step 4/5" in output
+    assert "of attempt 1" in output
+    assert " left" not in output
     assert " left" not in place.cli("ps").stdout
 
 

@@ -32,15 +32,15 @@ POLITE = (
 def up(place: Place, job: str, *words: str, **options: Any) -> str:
     """Start a job and wait until its program is up."""
     run = place.start(job, *words, **options)
-    place.said(run, "up")
+    place.wait_for_text(run, "up")
     return run
 
 
 def both_up(place: Place, job: str) -> str:
     """Start a job of two ranks and wait until both are up."""
     run = place.start(job)
-    place.said(run, "[0] up")
-    place.said(run, "[1] up")
+    place.wait_for_text(run, "[0] up")
+    place.wait_for_text(run, "[1] up")
     return run
 
 
@@ -55,7 +55,7 @@ def test_stop_gives_the_program_time_to_save(place: Place) -> None:
     run = up(place, place.job(POLITE))
     shown = place.json("stop", run)
     assert (shown["state"], shown["alive"]) == ("stopped", 0)
-    log = place.said(run, "saved")
+    log = place.wait_for_text(run, "saved")
     assert log.splitlines() == [
         "up",
         "[safelaunch] stopped by `safelaunch stop`: stopping",
@@ -65,18 +65,18 @@ def test_stop_gives_the_program_time_to_save(place: Place) -> None:
 
 def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
     run = place.start(place.job("import time\nprint('up', end='', flush=True)\n" + FOREVER[12:]))
-    place.said(run, "up")
+    place.wait_for_text(run, "up")
     who = place.status(run)["supervisor"]
     processes.send(who["pid"], who["start"], signal.SIGTERM)
     place.ended(run)
-    log = place.said(run, "stopping").splitlines()
+    log = place.wait_for_text(run, "stopping").splitlines()
     assert log[-1] == "[safelaunch] stopped by SIGTERM: stopping"
 
 
 def test_stop_kills_after_the_grace(place: Place) -> None:
     run = both_up(place, place.ranks(STUBBORN))
-    said = place.cli("stop", "--grace", "0.5", run).stdout
-    assert "no process is left" in said
+    output = place.cli("stop", "--grace", "0.5", run).stdout
+    assert "no process is left" in output
     assert place.status(run)["signal"] == "SIGKILL" or place.status(run)["exit_code"] is not None
     assert processes.marked(run) == {}
 
@@ -94,7 +94,7 @@ def test_a_stopped_process_is_woken_to_stop(place: Place) -> None:
     for pid, start in processes.marked(run).items():
         processes.send(pid, start, signal.SIGSTOP)
     assert place.json("stop", run)["state"] == "stopped"
-    assert "saved" in place.said(run, "saved")
+    assert "saved" in place.wait_for_text(run, "saved")
 
 
 def test_stopping_an_ended_run_says_so(place: Place) -> None:
@@ -115,7 +115,7 @@ def test_what_outlives_the_launcher_is_owned(place: Place) -> None:
     )
     run = up(place, place.job(program))
     supervisor = place.status(run)["supervisor"]["pid"]
-    place.said(run, "grandchild")
+    place.wait_for_text(run, "grandchild")
     below = processes.descendants(supervisor)
     assert len(below) >= 3
     place.cli("stop", run)
@@ -195,9 +195,9 @@ def test_a_run_that_was_found_dead_is_not_said_to_have_run_until_then(place: Pla
     for log in place.logs(run).iterdir():
         os.utime(log, (hour_ago + 60, hour_ago + 60))
     os.utime(place.node(run) / "status.json", (hour_ago + 30, hour_ago + 30))
-    said = " ".join(place.cli("stop", run).stdout.split())
-    assert "last sign of life after 1 min 0 s" in said
-    assert "ran" not in said
+    output = " ".join(place.cli("stop", run).stdout.split())
+    assert "last sign of life after 1 min 0 s" in output
+    assert "ran" not in output
     assert "ran 1 min 0 s+" in place.cli("ps").stdout
     assert "the combined log ends" in " ".join(place.cli("logs", run).stderr.split())
 
@@ -210,7 +210,7 @@ def test_output_goes_on_when_the_supervisor_is_gone(place: Place) -> None:
     run = up(place, place.job(program))
     end_supervisor(place, run)
     place.write("go", "")
-    place.said(run, "after", "launcher.log")
+    place.wait_for_text(run, "after", "launcher.log")
 
 
 @pytest.mark.tmux
@@ -229,9 +229,9 @@ def test_the_job_outlives_its_tmux_server(place: Place) -> None:
     refused = place.cli("attach", run, code=1)
     assert "tmux server" in refused.stderr
     assert "job keeps running" in refused.stderr
-    said = place.cli("show", run).stdout
-    assert "its tmux server is gone" in said
-    assert "tmux -S" not in said
+    output = place.cli("show", run).stdout
+    assert "its tmux server is gone" in output
+    assert "tmux -S" not in output
     assert place.json("stop", run)["state"] == "stopped"
 
 
@@ -245,15 +245,15 @@ def test_a_hangup_is_ignored(place: Place) -> None:
 
 
 def test_two_jobs_do_not_disturb_each_other(place: Place) -> None:
-    one = both_up(place, place.ranks(FOREVER, name="one"))
-    two = both_up(place, place.ranks(FOREVER, name="two"))
-    place.cli("stop", one)
-    assert processes.marked(one) == {}
-    assert place.json("show", two)["state"] == "running"
-    assert len(processes.marked(two)) == 3
+    first = both_up(place, place.ranks(FOREVER, name="one"))
+    second = both_up(place, place.ranks(FOREVER, name="two"))
+    place.cli("stop", first)
+    assert processes.marked(first) == {}
+    assert place.json("show", second)["state"] == "running"
+    assert len(processes.marked(second)) == 3
     ports = [
         (place.node(run) / "launch.sh").read_text().split("--master_port ")[1].split()[0]
-        for run in (one, two)
+        for run in (first, second)
     ]
     assert ports[0] != ports[1]
 
@@ -288,9 +288,9 @@ def test_while_its_directory_is_gone_a_run_is_not_called_lost(no_tmux: Place) ->
     try:
         wait_for(lambda: (processes.stat_of(who["pid"]) or "?")[0] == "T", "stop of the supervisor")
         place.remove(run)
-        found = run_state.current_status(str(place.node(run)))
-        assert (found.state, found.supervisor) == ("running", Process.from_json(who))
-        assert "the run directory was removed" in str(found.reason)
+        status = run_state.current_status(str(place.node(run)))
+        assert (status.state, status.supervisor) == ("running", Process.from_json(who))
+        assert "the run directory was removed" in str(status.reason)
     finally:
         processes.send(who["pid"], who["start"], signal.SIGCONT)
     wait_for((place.node(run) / "status.json").exists, "directory")
@@ -301,8 +301,8 @@ def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(pla
     run = both_up(place, place.ranks(FOREVER))
     end_supervisor(place, run)
     place.remove(run)
-    found = run_state.current_status(str(place.node(run)))
-    assert (found.state, found.alive) == ("lost", 3)
+    status = run_state.current_status(str(place.node(run)))
+    assert (status.state, status.alive) == ("lost", 3)
     assert run_state.stop(str(place.node(run)), 5.0).alive == 0
     assert run_state.current_status(str(place.node(run))).alive == 0
 
@@ -316,8 +316,8 @@ def test_the_record_of_processes_stays_short(place: Place) -> None:
     )
     living = run_state.recorded(str(place.node(run)))
     line = recorded.read_bytes().splitlines(keepends=True)[0]
-    gone = line.replace(b'"start": ', b'"start": 9')
-    recorded.write_bytes(gone * 10000 + recorded.read_bytes())
+    stale = line.replace(b'"start": ', b'"start": 9')
+    recorded.write_bytes(stale * 10000 + recorded.read_bytes())
     long = recorded.stat().st_size
     assert run_state.recorded(str(place.node(run))) == living
     ours = journal.Journal(str(place.node(run)), RunRecord(id=run, name="job"))
@@ -326,7 +326,7 @@ def test_the_record_of_processes_stays_short(place: Place) -> None:
     assert run_state.recorded(str(place.node(run))) == living
 
 
-def begun(place: Place, starter: Process) -> str:
+def unfinished_start(place: Place, starter: Process) -> str:
     """Make a run directory as a start leaves it that has got no further for two minutes."""
     run = "job-20260101-000000-abcd"
     node = place.node(run)
@@ -337,7 +337,7 @@ def begun(place: Place, starter: Process) -> str:
 
 
 def test_a_slow_start_is_pending_and_stop_calls_it_off(place: Place) -> None:
-    run = begun(place, processes.identity(os.getpid()))
+    run = unfinished_start(place, processes.identity(os.getpid()))
     assert place.json("show", run)["state"] == "pending"
     shown = place.json("stop", run)
     assert shown["state"] == "stopped"
@@ -346,7 +346,7 @@ def test_a_slow_start_is_pending_and_stop_calls_it_off(place: Place) -> None:
 
 
 def test_a_start_whose_client_was_killed_is_lost(place: Place) -> None:
-    run = begun(place, processes.identity(os.getpid(), start=1))
+    run = unfinished_start(place, processes.identity(os.getpid(), start=1))
     shown = place.json("show", run)
     assert (shown["state"], shown["reason"]) == ("lost", "it never started")
     assert place.json("stop", run)["state"] == "stopped"

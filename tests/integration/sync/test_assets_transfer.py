@@ -78,8 +78,8 @@ def test_a_folder_and_a_file_arrive_whole(box: HostPair) -> None:
     base, data = model(box), asset(box, "c4.bin", str(box.target / "data" / "c4.bin"))
     brought, sent = push(box.agent(), [base, data], cache=box.cache)
     for name in ("config.json", ".gitignore", "model.safetensors"):
-        there = f"{base.place}/{name}"
-        with open(there, "rb") as a, open(f"{base.path}/{name}", "rb") as b:
+        copy = f"{base.place}/{name}"
+        with open(copy, "rb") as a, open(f"{base.path}/{name}", "rb") as b:
             assert a.read() == b.read()
     assert (brought.files, brought.target) == (3, str(base.place))
     assert (sent.files, sent.target) == (1, str(data.place))
@@ -200,18 +200,18 @@ def test_a_job_here_gets_the_paths_of_its_assets(place: Place) -> None:
     )
     run = place.start(job)
     place.ended(run)
-    wanted = f"['--model', '{place.project}/models/base'] {place.project}/c4.bin"
-    place.said(run, wanted)
+    expected = f"['--model', '{place.project}/models/base'] {place.project}/c4.bin"
+    place.wait_for_text(run, expected)
     (place.project / "job.yaml").unlink()
     again = str(place.json("rerun", run)["id"])
     place.ended(again)
-    place.said(again, wanted)
+    place.wait_for_text(again, expected)
 
 
 def test_a_job_here_is_refused_where_an_asset_is_missing(place: Place) -> None:
     job = place.job(SAYS, assets={"base": "models/base"}, args=["{assets.base}"])
     place.cli("run", "--dry-run", job)
-    said = place.cli("run", job, code=2).stderr
-    assert f"the asset `base` is not there: {place.project}/models/base" in said
-    assert "error: job.yaml:1:" in said
+    stderr = place.cli("run", job, code=2).stderr
+    assert f"the asset `base` is not there: {place.project}/models/base" in stderr
+    assert "error: job.yaml:1:" in stderr
     assert not (place.home / "runs").exists()

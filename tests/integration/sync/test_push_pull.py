@@ -31,11 +31,11 @@ MIB = 1 << 20
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[HostPair]:
-    found = HostPair(tmp_path)
+    pair = HostPair(tmp_path)
     try:
-        yield found
+        yield pair
     finally:
-        found.close()
+        pair.close()
 
 
 def test_a_first_sync_brings_the_tree(box: HostPair) -> None:
@@ -270,8 +270,8 @@ def test_names_of_any_bytes_arrive_under_any_locale(box: HostPair) -> None:
         (Path(os.fsdecode(os.fsencode(box.project) + b"/" + name))).write_bytes(name)
     for locale in ("C", "en_US.ISO-8859-1", "C.UTF-8"):
         box.sync(box.agent(LC_ALL=locale))
-        found = {name: (os.fsencode(box.target) + b"/" + name) for name in names}
-        for name, path in found.items():
+        paths = {name: (os.fsencode(box.target) + b"/" + name) for name in names}
+        for name, path in paths.items():
             assert Path(os.fsdecode(path)).read_bytes() == name
         shutil.rmtree(box.target)
 
@@ -289,10 +289,10 @@ def test_a_cut_sync_leaves_whole_files_and_goes_on(box: HostPair, cut: int) -> N
     agent.cut_after = cut
     with pytest.raises(HostError):
         box.sync(agent)
-    found = box.tree()
-    assert sorted(found) == sorted(old)  # nothing half-written beside them
-    assert all(found[name] in (old[name], new[name]) for name in old)
-    arrived = sum(found[name] == new[name] for name in old)
+    contents = box.tree()
+    assert sorted(contents) == sorted(old)  # nothing half-written beside them
+    assert all(contents[name] in (old[name], new[name]) for name in old)
+    arrived = sum(contents[name] == new[name] for name in old)
     again = box.sync()
     assert again.sent == 60 - arrived
     assert box.tree() == new
@@ -302,11 +302,11 @@ def test_a_reader_never_sees_half_a_file(box: HostPair) -> None:
     versions = [bytes([n]) * 300_000 for n in (65, 66)]
     box.write("a.txt", versions[0])
     box.sync()
-    seen, stop = set(), threading.Event()
+    contents, stop = set(), threading.Event()
 
     def read() -> None:
         while not stop.is_set():
-            seen.add((box.target / "a.txt").read_bytes())
+            contents.add((box.target / "a.txt").read_bytes())
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -317,7 +317,7 @@ def test_a_reader_never_sees_half_a_file(box: HostPair) -> None:
     finally:
         stop.set()
         reader.join()
-    assert seen <= set(versions)
+    assert contents <= set(versions)
 
 
 def test_a_half_written_file_of_a_killed_agent_is_swept(box: HostPair) -> None:
@@ -336,11 +336,11 @@ def test_what_is_too_large_is_asked_for_or_refused(box: HostPair) -> None:
     with pytest.raises(Refused, match=r"2 files, 5 kB, .*data/big\.bin \(5 kB\)") as raised:
         box.sync(limit=1000)
     assert "--large" in str(raised.value.hint)
-    asked: list[str] = []
+    questions: list[str] = []
 
     def answer(yes: bool) -> Callable[[str], bool]:
         def asking(question: str) -> bool:
-            asked.append(question)
+            questions.append(question)
             return yes
 
         return asking
@@ -349,7 +349,7 @@ def test_what_is_too_large_is_asked_for_or_refused(box: HostPair) -> None:
         box.sync(limit=1000, confirm=answer(False))
     assert not box.target.exists()
     box.sync(limit=1000, confirm=answer(True))
-    assert len(asked) == 2
+    assert len(questions) == 2
     box.sync(limit=1000)  # nothing is left to send
 
 
@@ -357,12 +357,12 @@ def test_two_syncs_at_once_both_end_well(box: HostPair) -> None:
     for number in range(200):
         box.write(f"{number % 7}/{number}", os.urandom(20_000))
     failures: list[BaseException] = []
-    told: list[str] = []
+    messages: list[str] = []
 
     def work() -> None:
         try:
             pending = start_push(box.agent(), str(box.project), str(box.target))
-            pending.finish(report=told.append)
+            pending.finish(report=messages.append)
         except BaseException as e:  # noqa: BLE001 - shown below
             failures.append(e)
 
@@ -373,7 +373,7 @@ def test_two_syncs_at_once_both_end_well(box: HostPair) -> None:
         thread.join()
     assert failures == []
     assert len(box.tree()) == 200
-    assert all("another sync" in text for text in told)
+    assert all("another sync" in text for text in messages)
 
 
 def test_a_file_that_cannot_be_read_is_named(box: HostPair) -> None:
@@ -387,10 +387,10 @@ def test_a_file_that_cannot_be_read_is_named(box: HostPair) -> None:
     real_decide = tree_rules.decide
 
     def decide(path: str, *, is_folder: bool) -> Any:
-        found = real_decide(path, is_folder=is_folder)
+        decision = real_decide(path, is_folder=is_folder)
         if path == "b":  # it goes between the walk and the reading
             (box.project / "a").unlink()
-        return found
+        return decision
 
     tree_rules.decide = decide  # type: ignore[method-assign]
     summary = box.sync(rules=tree_rules, progress=lose)
@@ -472,13 +472,13 @@ def test_a_push_that_was_cut_goes_on(box: HostPair) -> None:
     with pytest.raises(HostError):
         push_file(agent, str(path), place)
     assert not Path(place).exists()
-    told: list[TransferProgress] = []
+    reports: list[TransferProgress] = []
     again = box.agent()
-    summary = push_file(again, str(path), place, told.append)
+    summary = push_file(again, str(path), place, reports.append)
     assert again.sent < 10 * MIB
     assert Path(place).read_bytes() == path.read_bytes()
     assert os.listdir(Path(place).parent) == ["w.bin"]
-    assert told[-1].done == told[-1].total == summary.size
+    assert reports[-1].done == reports[-1].total == summary.size
     third = box.agent()
     assert push_file(third, str(path), place).sent == 0
     assert third.sent < MIB

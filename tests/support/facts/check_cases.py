@@ -56,13 +56,13 @@ def make_context(
 
 
 def _parts(host: HostContext, answers: Answers) -> dict[str, Any]:
-    asked = run.questions(host)
-    request = run.request(host, asked)
+    host_questions = run.questions(host)
+    request = run.request(host, host_questions)
     cwd = request["cwd"] or "."
     finder = questions.Finder(PYTHON, cwd, request["pythonpath"])
     probe_parts = questions.parts(cwd, request["asks"], finder)
     parts = {}
-    for index, question in enumerate(asked):
+    for index, question in enumerate(host_questions):
         if question in answers:
             answer = answers[question]
             is_skip = isinstance(answer, dict) and "skip" in answer

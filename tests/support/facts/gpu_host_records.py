@@ -74,8 +74,8 @@ def _profile(report: Report) -> object:
 
 
 def _of_cards(cards: Sequence[Card]) -> dict[str, Any]:
-    def each(of: Callable[[Card], object]) -> list[object]:
-        return [of(card) for card in cards]
+    def each(value: Callable[[Card], object]) -> list[object]:
+        return [value(card) for card in cards]
 
     return {
         "indices": each(lambda card: card.index),

@@ -20,8 +20,8 @@ T4 = ("Tesla T4", 15360, "7.5")
 L40S = ("NVIDIA L40S", 46068, "8.9")
 
 
-class Known(dict[Any, Any]):
-    """Answers to questions; what is not among them could not be told. Nothing is asked here."""
+class Replies(dict[Any, Any]):
+    """Answers to questions; every other question counts as one that was skipped."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -33,9 +33,9 @@ class Known(dict[Any, Any]):
         return {"skip": "it is not asked"}
 
 
-def recorded(**said: str) -> dict[str, Any]:
-    """Return facts with what nvidia-smi said to each question, by the id of a record."""
-    return box(said={name: RECORDS[record]["text"] for name, record in said.items()})
+def recorded(**outputs: str) -> dict[str, Any]:
+    """Return facts with the output of nvidia-smi for each query, by the id of a record."""
+    return box(outputs={name: RECORDS[record]["text"] for name, record in outputs.items()})
 
 
 def query(
@@ -53,7 +53,7 @@ def query(
 
 def box(
     *cards: tuple[str, int, str],
-    said: dict[str, Any] | None = None,
+    outputs: dict[str, Any] | None = None,
     proc: bool = False,
     used: dict[int, int] | None = None,
     mig: tuple[int, ...] = (),
@@ -64,30 +64,39 @@ def box(
     parts: dict[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the facts of a machine. `proc`: only /proc tells of the cards; `said` by question.
+    """Return the facts of a machine. `outputs`: of nvidia-smi, by query.
 
-    `parts`, and other names, are more of what a probe tells.
+    `proc`: only /proc has the cards. `parts`, and other names, are more of what a probe tells.
     """
-    answers = dict(said or {})
+    answers = dict(outputs or {})
     if cards and not proc:
         answers.setdefault("query", query(*cards, used=used, mig=mig))
-    seen = {
+    proc_cards = {
         f"0000:{at + 1:02x}:00.0": f"Model: \t\t {name}\nGPU UUID: \t GPU-{at:08d}\n"
         f"Bus Location: \t 0000:{at + 1:02x}:00.0\n"
         for at, (name, _, _) in enumerate(cards)
     }
-    told: dict[str, Any] = {
-        "proc": {"version": "NVRM version: 570.86.10" if cards or answers else "", "cards": seen},
+    gpu_facts: dict[str, Any] = {
+        "proc": {
+            "version": "NVRM version: 570.86.10" if cards or answers else "",
+            "cards": proc_cards,
+        },
         "nvidia_smi": "/usr/bin/nvidia-smi" if answers or cards else None,
         "said": {
-            name: one if isinstance(one, dict) else {"text": one, "command": "", "exit": 0}
-            for name, one in answers.items()
+            name: answer if isinstance(answer, dict) else {"text": answer, "command": "", "exit": 0}
+            for name, answer in answers.items()
         },
         "users": users or {},
         "fabric_manager": fabric_manager or {},
     }
     about = {"user": "me", "usable_cores": 32, "cores": 32, "allowed_cores": 32, **(system or {})}
-    whole = {"cards": told, "other_cards": others or {}, "system": about, **(parts or {}), **more}
+    whole = {
+        "cards": gpu_facts,
+        "other_cards": others or {},
+        "system": about,
+        **(parts or {}),
+        **more,
+    }
     return from_probe("localhost", {"parts": {k: {"value": v} for k, v in whole.items()}})
 
 

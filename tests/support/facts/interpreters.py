@@ -44,7 +44,7 @@ def torch(
 ) -> dict[str, Any]:
     """Return what is read off a torch and its NCCL."""
     package = f"nvidia-nccl-cu12 {wheel}" if wheel else None
-    found = {"version": nccl, "cuda": built, "library": "/x/libnccl.so.2", "package": package}
+    nccl_facts = {"version": nccl, "cuda": built, "library": "/x/libnccl.so.2", "package": package}
     return {
         "path": "/envs/rl/lib/python3.10/site-packages/torch",
         "version": version,
@@ -52,7 +52,7 @@ def torch(
         "hip": hip,
         "archs": archs,
         "cudnn": None,
-        "nccl": found if nccl else None,
+        "nccl": nccl_facts if nccl else None,
     }
 
 

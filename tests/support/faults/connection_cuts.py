@@ -92,7 +92,7 @@ def run_case(case: Case, root: str | None = None) -> str | None:
         with _world(place, case.how) as world:
             command = COMMANDS[case.command](world)
             command.prepare(fresh=case.step == "agent")
-            with world.read(command.there, command.old, command.new):
+            with world.read(command.folder, command.old, command.new):
                 world.proxy.cut_after(count, case.direction, case.how, once=True)
                 done = command.enter(case.how)
                 check(world.proxy.was_cut, True, "cut at all")
@@ -111,13 +111,13 @@ def run_case(case: Case, root: str | None = None) -> str | None:
 class Size(NamedTuple):
     """Bytes that have passed since a command's start where a step begins, and where it ends."""
 
-    begin: dict[Direction, int]
+    start: dict[Direction, int]
     end: dict[Direction, int]
 
     def count(self, case: Case) -> int:
         """Return after how many bytes of the command to cut."""
-        begin, end = self.begin[case.direction], self.end[case.direction]
-        return begin + max(1, round(case.share * (end - begin)))
+        start, end = self.start[case.direction], self.end[case.direction]
+        return start + max(1, round(case.share * (end - start)))
 
 
 _measuring = threading.Lock()
@@ -127,7 +127,7 @@ def measured(command: str, step: str) -> Size:
     """Return what a step takes in a run without a cut, measured once for each command."""
     with _measuring:
         marks = _marks(command, step == "agent")
-    begin, end = {
+    start, end = {
         "connect": ("start", "behind connect"),
         "auth": ("behind connect", "behind auth"),
         "agent": ("behind auth", next(m for m in marks if m.startswith("behind ") and "." in m)),
@@ -137,7 +137,7 @@ def measured(command: str, step: str) -> Size:
         "logs": ("before runs.log", "first part"),
         "stop": ("before runs.stop", "behind runs.stop"),
     }[step]
-    return Size(marks[begin], marks[end])
+    return Size(marks[start], marks[end])
 
 
 @functools.cache
@@ -147,8 +147,8 @@ def _marks(command: str, fresh: bool) -> Mapping[str, dict[Direction, int]]:
 
     def act(place: Place) -> None:
         with _world(place) as world:
-            one = COMMANDS[command](world)
-            one.prepare(fresh=fresh)
+            instance = COMMANDS[command](world)
+            instance.prepare(fresh=fresh)
             before = dict(world.proxy.passed)
 
             def note(name: str) -> None:
@@ -160,11 +160,11 @@ def _marks(command: str, fresh: bool) -> Mapping[str, dict[Direction, int]]:
             ours, theirs = socket.socketpair()
             with ours, theirs:
                 world.marked = (theirs.fileno(), functools.partial(_listen, ours, note))
-                one.marks = note
-                done = one.enter(None)
+                instance.marks = note
+                done = instance.enter(None)
                 world.marked = None
             check(done.code, 0, "exit code without a cut")
-            one.clean()
+            instance.clean()
 
     wrong = what_is_wrong(act)
     if wrong is not None:
@@ -189,7 +189,7 @@ class Done(NamedTuple):
 
     code: int
     out: bytes
-    said: str
+    stderr: str
 
 
 @contextlib.contextmanager
@@ -233,18 +233,18 @@ class World:
 
     def ended(self, process: subprocess.Popen[bytes]) -> Done:
         """Wait for a command's end."""
-        out, said = process.communicate(timeout=LIMIT)
-        return Done(process.returncode, out, said.decode())
+        out, stderr = process.communicate(timeout=LIMIT)
+        return Done(process.returncode, out, stderr.decode())
 
     @staticmethod
     def understandable(done: Done) -> None:
         """Raise AssertionError unless a command went on, or says what happened and what to do."""
-        check("Traceback" in done.said, False, f"a traceback in {done.said!r}")
-        check(done.code in (0, 4), True, f"exit code {done.code} with {done.said!r}")
+        check("Traceback" in done.stderr, False, f"a traceback in {done.stderr!r}")
+        check(done.code in (0, 4), True, f"exit code {done.code} with {done.stderr!r}")
         if done.code:
-            holds("error: ", done.said, "stderr")
-            holds("box", done.said, "stderr")
-            holds("hint: ", done.said, "stderr")
+            holds("error: ", done.stderr, "stderr")
+            holds("box", done.stderr, "stderr")
+            holds("hint: ", done.stderr, "stderr")
 
     def state(self, run: str) -> str:
         """Return what `show` says of a run."""
@@ -265,8 +265,8 @@ class World:
     def stopped(self, run: str) -> None:
         """Stop a run, and see that nothing of it is left."""
         shown = self.place.json("stop", run)
-        found = (shown["state"], shown.get("alive", 0))
-        check(found, ("stopped", 0), "state and processes after stop")
+        actual = (shown["state"], shown.get("alive", 0))
+        check(actual, ("stopped", 0), "state and processes after stop")
         self.dead(run)
 
     @staticmethod
@@ -290,19 +290,19 @@ class World:
         wrong: list[str] = []
         over = threading.Event()
 
-        def look() -> None:
+        def watch() -> None:
             while not over.wait(0.05) and not wrong:
                 for name in {*old, *new}:
                     try:
-                        found = (folder / name).read_bytes()
+                        content = (folder / name).read_bytes()
                     except FileNotFoundError:
                         if name in old:
                             wrong.append(f"{name} was taken away")
                         continue
-                    if found not in (old.get(name), new.get(name)):
-                        wrong.append(f"{name} was neither old nor new, {len(found)} bytes")
+                    if content not in (old.get(name), new.get(name)):
+                        wrong.append(f"{name} was neither old nor new, {len(content)} bytes")
 
-        reader = threading.Thread(target=look)
+        reader = threading.Thread(target=watch)
         reader.start()
         try:
             yield
@@ -349,7 +349,7 @@ class Command:
         self.place = world.place
         self.words: tuple[str, ...] = ()
         self.run = ""
-        self.there = world.tree
+        self.folder = world.tree
         self.old: dict[str, bytes] = {}  # files there, before
         self.new: dict[str, bytes] = {}
         self.marks: Callable[[str], None] = lambda _: None
@@ -374,7 +374,7 @@ class Command:
     def again(self, done: Done) -> None:  # noqa: ARG002 - for those that need it
         """Type it again, and see that all is as the user wanted it."""
         second = self.enter()
-        check((second.code, "Traceback" in second.said), (0, False), f"again: {second.said!r}")
+        check((second.code, "Traceback" in second.stderr), (0, False), f"again: {second.stderr!r}")
         self.right(second)
 
     def right(self, done: Done) -> None:
@@ -416,7 +416,7 @@ class Remote(Command):
     def after_cut(self, case: Case, done: Done) -> None:
         """It runs, or it does not, and that is what is told."""
         if case.step == "start":
-            check(done.code, 0, f"exit code of a start that can go on ({done.said!r})")
+            check(done.code, 0, f"exit code of a start that can go on ({done.stderr!r})")
         if done.code == 4:  # `ps` of the host tells of runs that only this machine knows too
             check(self.world.runs(), {}, "runs after a start that failed")
             check(self.world.started(), [], "programs that began")
@@ -434,7 +434,7 @@ class Remote(Command):
         check(self.world.runs(), {self.run: "running"}, "runs")
         check(wait_for(self.world.started, "begin of the program"), [self.run], "programs begun")
         for name, body in self.new.items():
-            check((self.there / name).read_bytes() == body, True, f"{name} as it is here")
+            check((self.folder / name).read_bytes() == body, True, f"{name} as it is here")
 
 
 class Push(Command):
@@ -442,19 +442,19 @@ class Push(Command):
 
     name = "push"
     size = 9 * MIB
-    begun = 0  # bytes sent before
+    sent_before = 0  # bytes
 
     def before(self) -> None:
         """Bring the older one."""
         some = random.Random(3)  # noqa: S311 - no secret
-        self.there = self.world.home / "safelaunch" / "assets"
+        self.folder = self.world.home / "safelaunch" / "assets"
         self.words = ("push", "big.bin", "--host", "box")
         self.old = {"big.bin": some.randbytes(self.size)}
         self.place.write("big.bin", self.old["big.bin"])
         self.place.cli(*self.words, timeout=LIMIT)
         self.new = {"big.bin": some.randbytes(self.size)}
         self.place.write("big.bin", self.new["big.bin"])
-        self.begun = self.world.proxy.passed[UP]
+        self.sent_before = self.world.proxy.passed[UP]
 
     def after_cut(self, case: Case, done: Done) -> None:
         """What was on its way arrives, or is lost: a user types more slowly than this."""
@@ -466,7 +466,7 @@ class Push(Command):
         """Type it again: what has arrived does not travel twice, but for what was on its way."""
         passed = self.world.proxy.passed
         before = passed[UP]
-        arrived = before - self.begun
+        arrived = before - self.sent_before
         super().again(done)
         most = max(MIB, self.size - arrived + 2 * MIB)
         check(passed[UP] - before < most, True, f"less than {most} bytes sent again")
@@ -474,8 +474,8 @@ class Push(Command):
     def right(self, done: Done) -> None:
         """The file is there."""
         del done
-        there = (self.there / "big.bin").read_bytes()
-        check(there == self.new["big.bin"], True, "the file as it is here")
+        content = (self.folder / "big.bin").read_bytes()
+        check(content == self.new["big.bin"], True, "the file as it is here")
 
 
 class Logs(Command):
@@ -494,33 +494,35 @@ class Logs(Command):
     def enter(self, how: How | None = None) -> Done:
         """Follow it; the rest is written once the cut is there."""
         follow = self.world.popen(*self.words)
-        proxy, seen = self.world.proxy, bytearray()
+        proxy, output = self.world.proxy, bytearray()
 
         def read() -> None:
             assert follow.stdout is not None
             while data := os.read(follow.stdout.fileno(), 1 << 16):
-                seen.extend(data)
+                output.extend(data)
 
         reader = threading.Thread(target=read)
         reader.start()
         wait_for(
-            lambda: len(seen) >= len(FIRST) or (how and proxy.was_cut) or follow.poll() is not None,
+            lambda: (
+                len(output) >= len(FIRST) or (how and proxy.was_cut) or follow.poll() is not None
+            ),
             "the first part",
             LIMIT,
         )
         if how and not proxy.was_cut:  # a last byte more or less: now nothing passes but silence
             proxy.cut(how)
         self.marks("first part")
-        (self.there / "end").touch()
+        (self.folder / "end").touch()
         reader.join(LIMIT)
         assert follow.stderr is not None
-        said = follow.stderr.read().decode()
-        return Done(follow.wait(LIMIT), bytes(seen), said)
+        stderr = follow.stderr.read().decode()
+        return Done(follow.wait(LIMIT), bytes(output), stderr)
 
     def after_cut(self, case: Case, done: Done) -> None:
         """What came are the log's bytes, all of them, wherever the cut was."""
         if case.step == "logs":
-            check(done.code, 0, f"exit code of what can go on ({done.said!r})")
+            check(done.code, 0, f"exit code of what can go on ({done.stderr!r})")
         if done.code == 0:
             self.right(done)
 
@@ -579,14 +581,18 @@ class Show(Command):
         """Nothing is known, or it runs: no cut makes it anything else."""
         del case
         check(done.code, 0, "exit code")
-        told = any(word in done.out for word in (b'"state": "unknown"', b'"state": "running"'))
-        check(told, True, f"unknown or running ({done.out.decode()})")
+        is_reported = any(
+            word in done.out for word in (b'"state": "unknown"', b'"state": "running"')
+        )
+        check(is_reported, True, f"unknown or running ({done.out.decode()})")
 
     def right(self, done: Done) -> None:
         """It runs."""
         holds('"state": "running"', done.out.decode(), "show")
 
 
-COMMANDS: dict[str, type[Command]] = {one.name: one for one in (Remote, Push, Logs, Show, Stop)}
+COMMANDS: dict[str, type[Command]] = {
+    command.name: command for command in (Remote, Push, Logs, Show, Stop)
+}
 CASES = tuple(_cases(*STEPS))
 AGENT = tuple(_cases("agent"))

@@ -114,8 +114,8 @@ def _client(place: Place, case: Case, run: str) -> None:
     (client,) = place.started
     client.send_signal(_number(case))
     code = client.wait(timeout=LIMIT)
-    wanted = 130 if case.signal == "INT" else -_number(case)
-    check(code, wanted, "exit code of the client")
+    expected = 130 if case.signal == "INT" else -_number(case)
+    check(code, expected, "exit code of the client")
     _goes_on(place, run)
     _stop(place, run)
 
@@ -123,8 +123,8 @@ def _client(place: Place, case: Case, run: str) -> None:
 def _tmux(place: Place, case: Case, run: str) -> None:
     socket = str(place.status(run)["socket"])
     command = ["tmux", "-S", socket, "display-message", "-p", "#{pid}"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    os.kill(int(found.stdout), _number(case))
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    os.kill(int(result.stdout), _number(case))
     says = "attach needs a terminal"
     if case.signal != "HUP":
         wait_for(lambda: not tmux.serves(socket), "end of the tmux server", LIMIT)

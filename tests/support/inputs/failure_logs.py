@@ -24,7 +24,7 @@ class Read(NamedTuple):
     """How a record was read."""
 
     record: dict[str, Any]
-    told: str  # the class that was named first, "" for none
+    top_class: str  # the class that was named first, "" for none
     right: bool
     near: bool  # the root line, or one within three of it
 

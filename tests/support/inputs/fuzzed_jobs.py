@@ -79,7 +79,7 @@ VALUES = st.recursive(
 )
 # a valid job with keys replaced, added and left out
 MUTATED = st.builds(
-    lambda changes, gone: {k: v for k, v in {**VALID, **changes}.items() if k not in gone},
+    lambda changes, removed: {k: v for k, v in {**VALID, **changes}.items() if k not in removed},
     st.dictionaries(st.one_of(st.sampled_from(KEYS), TEXTS), VALUES, max_size=4),
     st.sets(st.sampled_from(KEYS), max_size=4),
 )

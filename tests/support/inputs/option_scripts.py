@@ -33,7 +33,7 @@ def flags(folder: Path, text: str, **files: str) -> ScriptOptions | None:
     return read_options(write(folder, text, **files), [folder], seconds=30)
 
 
-def known(folder: Path, text: str, **files: str) -> set[str]:
+def option_names(folder: Path, text: str, **files: str) -> set[str]:
     """Return the options that are read for sure, without the help's."""
     options = flags(folder, text, **files)
     assert options is not None

@@ -18,7 +18,7 @@ from safelaunch.lint.yaml_files.scalars import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-KNOWN = (
+EXAMPLES = (
     "1e-3", "3e-4", "1e3", "5e8", "1E-3", "1e-03", "-1e-3", "1.0e3", "1.5e3", "1.e3", "1.0e-3",
     "1.5e+3", "1.e-3", ".5e-3", "+1.0e-3", ".5e3", "-.5", "+.5", "0.5", "017", "08", "0o17",
     "029500", "0777", "0x1F", "0b11", "1_000", "1:30", "22:22", "190:20:30.15", "1:60", "on", "off",
@@ -37,7 +37,7 @@ _PARTS = (
 def generate(count: int, seed: int) -> list[str]:
     """Return different plain scalars: the known ones, and such as chance puts together."""
     chance = random.Random(seed)  # noqa: S311 - data for tests
-    texts = dict.fromkeys(KNOWN)
+    texts = dict.fromkeys(EXAMPLES)
     while len(texts) < count:
         text = "".join(chance.choice(_PARTS) for _ in range(chance.randint(1, 4)))
         if _is_plain(text):

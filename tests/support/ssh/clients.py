@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from support.ssh.sshd import Sshd
 
 MIB = 1 << 20
-_HELD: list[socket.socket] = []  # bound, and not listening, until the tests end
+_BOUND: list[socket.socket] = []  # bound, and not listening, until the tests end
 
 
 class Person:
@@ -76,5 +76,5 @@ def refused_port() -> int:
     """Return a port where nobody listens, and that nobody gets meanwhile."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    _HELD.append(listener)
+    _BOUND.append(listener)
     return int(listener.getsockname()[1])

@@ -56,7 +56,7 @@ class Lan:
         self.names = [f"gpu{index}" for index in range(1, count + 1)]
         self.user = user
         self._folder = Path(tempfile.mkdtemp(prefix="safelaunch-lan-"))
-        self._gone = [sweep("folder", str(self._folder))]
+        self._cleanups = [sweep("folder", str(self._folder))]
         try:
             self._make()
             for index, name in enumerate(self._names, 1):
@@ -84,12 +84,13 @@ class Lan:
         return ["unshare", "--mount", "sh", "-c", script, "sh"]
 
     def _make(self) -> None:
-        self._gone.append(sweep("command", "ip", "link", "del", self._bridge))
+        self._cleanups.append(sweep("command", "ip", "link", "del", self._bridge))
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("addr", "add", f"{self._net}.254/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
         for index, name in enumerate(self._names, 1):
-            self._gone.append(sweep("command", "ip", "netns", "del", name))  # and both ends of veth
+            # this removes both ends of veth as well
+            self._cleanups.append(sweep("command", "ip", "netns", "del", name))
             _ip("netns", "add", name)
             link = f"slv{self._own}{index}"
             _ip("link", "add", link, "type", "veth", "peer", "name", CARD, "netns", name)
@@ -122,8 +123,8 @@ class Lan:
         with contextlib.suppress(ProcessExecutionError):
             _ip("link", "del", self._bridge)
         shutil.rmtree(self._folder, ignore_errors=True)
-        for gone in self._gone:
-            gone()
+        for clean_up in self._cleanups:
+            clean_up()
 
     def __enter__(self) -> Self:
         return self

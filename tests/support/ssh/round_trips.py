@@ -28,25 +28,25 @@ class Trips:
 
     def __init__(self) -> None:
         self.count = 0
-        self._asked = False
-        self._begun = False
+        self._awaits_answer = False
+        self._has_command = False
 
     def ask(self) -> None:
         """Note that something was sent that wants an answer."""
-        self._asked = True
+        self._awaits_answer = True
 
     def wait(self) -> None:
         """Note that an answer is waited for."""
-        self.count += self._asked
-        self._asked = self._begun = False
+        self.count += self._awaits_answer
+        self._awaits_answer = self._has_command = False
 
-    def begin(self) -> None:
+    def start_command(self) -> None:
         """Note that a command was sent; sshd takes no stdin before it has answered that."""
-        self._asked = self._begun = True
+        self._awaits_answer = self._has_command = True
 
     def write(self) -> None:
         """Note that something is written."""
-        if self._begun:
+        if self._has_command:
             self.wait()
         self.ask()
 
@@ -80,7 +80,7 @@ def counted() -> Iterator[Trips]:
 
         change(paramiko_patches, "open_channel", lambda opens: asks(waits(opens)))
         change(paramiko.Channel, "_wait_for_event", lambda answer: asks(waits(answer)))
-        change(Connection, "_request_exec", notes(trips.begin))
+        change(Connection, "_request_exec", notes(trips.start_command))
         change(Channel, "write", notes(trips.write))
         change(Channel, "read", waits)
         yield trips

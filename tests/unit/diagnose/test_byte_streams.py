@@ -23,9 +23,9 @@ DEADLINE = 20.0  # seconds of CPU that nothing here may take
 
 @pytest.fixture(autouse=True)
 def in_time() -> object:
-    begun = time.process_time()
+    start = time.process_time()
     yield
-    assert time.process_time() - begun < DEADLINE
+    assert time.process_time() - start < DEADLINE
 
 
 def read(path: Path | str) -> tuple[bytes, LogReader]:

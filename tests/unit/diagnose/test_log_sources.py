@@ -19,9 +19,9 @@ DEADLINE = 20.0  # seconds of CPU that nothing here may take
 
 @pytest.fixture(autouse=True)
 def in_time() -> object:
-    begun = time.process_time()
+    start = time.process_time()
     yield
-    assert time.process_time() - begun < DEADLINE
+    assert time.process_time() - start < DEADLINE
 
 
 def read(path: Path | str) -> tuple[bytes, LogReader]:
@@ -30,7 +30,7 @@ def read(path: Path | str) -> tuple[bytes, LogReader]:
 
 
 def paths(root: Path, *arguments: Path | str) -> list[str]:
-    return [os.path.relpath(one.path, root) for one in find_sources(map(str, arguments))]
+    return [os.path.relpath(source.path, root) for source in find_sources(map(str, arguments))]
 
 
 def touch(root: Path, *names: str) -> None:
@@ -45,7 +45,7 @@ def touch(root: Path, *names: str) -> None:
 
 def test_ranks_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     touch(tmp_path, *(f"rank-{rank}.log" for rank in range(12)))
-    assert [one.rank for one in find_sources([str(tmp_path)])] == list(range(12))
+    assert [source.rank for source in find_sources([str(tmp_path)])] == list(range(12))
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_nothing_is_found_in_a_log_without_a_failure() -> None:
 def test_an_alarm_after_which_the_job_went_on_is_no_failure() -> None:
     diagnosis = diagnose_texts(f"{BAR.format(3)}\n{OOM}\n{BAR.format(4)}\n{BAR.format(5)}\n")
     assert not diagnosis.failed
-    assert [one.name for one in diagnosis.false_alarms] == ["cuda-oom"]
+    assert [alarm.name for alarm in diagnosis.false_alarms] == ["cuda-oom"]
 
 
 def test_a_bar_that_is_drawn_once_more_at_the_end_is_no_progress() -> None:
@@ -149,7 +149,7 @@ def test_a_mere_warning_is_told_and_is_no_failure() -> None:
     diagnosis = diagnose_texts(
         "huggingface/tokenizers: The current process just got forked, after parallelism\n"
     )
-    assert [one.role for one in diagnosis.causes] == ["warning"]
+    assert [cause.role for cause in diagnosis.causes] == ["warning"]
     assert not diagnosis.failed
 
 
@@ -175,7 +175,7 @@ def test_tracebacks_of_ranks_that_wrote_at_once_are_read_apart(seed: int) -> Non
     rest = [of_rank(rank, TRACE.format(LOST)) for rank in (0, 1, 2)]
     lines, queues = [], [first, *rest]
     while any(queues):
-        queue = chance.choice([one for one in queues if one])
+        queue = chance.choice([queue for queue in queues if queue])
         lines.append(queue.pop(0))
     finding = cause("\n".join(lines))
     assert (finding.rank, finding.line) == (3, "[rank3]: ValueError: bad batch 17")
@@ -249,7 +249,7 @@ def test_a_log_of_consequences_alone_is_not_sure() -> None:
 
 def test_another_cause_that_explains_it_as_well_is_told() -> None:
     diagnosis = diagnose_texts(f"{OOM}\nOSError: [Errno 28] No space left on device\n")
-    assert [one.name for one in diagnosis.causes] == ["cuda-oom", "disk-full"]
+    assert [cause.name for cause in diagnosis.causes] == ["cuda-oom", "disk-full"]
     assert diagnosis.causes[0].confidence != HIGH
 
 
@@ -320,7 +320,7 @@ def read() -> list[failure_logs.Read]:
 
 def test_real_logs_have_the_right_class_first(read: list[failure_logs.Read]) -> None:
     count, right, _ = failure_logs.shares(read)
-    wrong = [(one.record["id"], one.told) for one in read if not one.right]
+    wrong = [(entry.record["id"], entry.top_class) for entry in read if not entry.right]
     assert right >= 0.95 * count, wrong
 
 
@@ -330,5 +330,5 @@ def test_real_logs_have_the_root_line(read: list[failure_logs.Read]) -> None:
 
 
 def test_no_failure_is_found_in_the_logs_of_healthy_runs(read: list[failure_logs.Read]) -> None:
-    healthy = [one for one in read if one.record["class"] == failure_logs.HEALTHY]
-    assert [(one.record["id"], one.told) for one in healthy if not one.right] == []
+    healthy = [entry for entry in read if entry.record["class"] == failure_logs.HEALTHY]
+    assert [(entry.record["id"], entry.top_class) for entry in healthy if not entry.right] == []

@@ -35,9 +35,9 @@ DEADLINE = 60.0  # seconds of CPU that no log here may take
 
 @pytest.fixture(autouse=True)
 def in_time() -> Iterator[None]:
-    begun = time.process_time()
+    start = time.process_time()
     yield
-    assert time.process_time() - begun < DEADLINE
+    assert time.process_time() - start < DEADLINE
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scanned(data: bytes, finder: LiteralFinder) -> tuple[list[Excerpt], Scan]:
-    one = Scan(LogReader(LogSource("x"), io.BytesIO(data)), finder)
-    return one.run(), one
+    scan = Scan(LogReader(LogSource("x"), io.BytesIO(data)), finder)
+    return scan.run(), scan
 
 
 def evidence_lines(excerpts: list[Excerpt]) -> dict[int, bytes]:
@@ -143,8 +143,8 @@ def test_the_traceback_above_an_exception_is_kept(finder: LiteralFinder) -> None
     )
     text = quiet(90_000) + b"Traceback (most recent call last):\n" + frames + b"ValueError: bad\n"
     lines_by_number = evidence_lines(scanned(text + quiet(90_000), finder)[0])
-    begin, end = 90_001, 90_001 + 1801
-    assert lines_by_number[begin].startswith(b"Traceback")
+    start, end = 90_001, 90_001 + 1801
+    assert lines_by_number[start].startswith(b"Traceback")
     assert lines_by_number[end] == b"ValueError: bad"
 
 
@@ -250,7 +250,7 @@ def test_a_log_full_of_alarms_is_searched_as_exactly_as_any(
         data = b"\n".join(lines[at : at + 10_000]) + b"\n"
         ends = [end.start() for end in re.finditer(b"\n", data)]
         expected_pairs = {
-            (number, bisect_left(ends, begin)) for number, begin, _ in finder.matches(data)
+            (number, bisect_left(ends, start)) for number, start, _ in finder.matches(data)
         }
         pairs = set()
         for hits in search.hits(data):
@@ -281,19 +281,19 @@ def test_of_very_many_logs_only_the_first_are_read_whole() -> None:
 # -- an end from outside ---------------------------------------------------------------------------
 
 
-def interrupted(begin: bytes) -> Iterator[bytes]:
-    yield begin
+def interrupted(head: bytes) -> Iterator[bytes]:
+    yield head
     raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("count", [10, 100_000])
 def test_an_interrupt_keeps_what_came_so_far(finder: LiteralFinder, count: int) -> None:
     text = quiet(count) + ALARM
-    one = Scan(LogReader(LogSource("-"), ChunkStream(interrupted(text))), finder)
-    assert evidence_lines(one.run())[count + 1] == ALARM
-    assert one.reader.is_interrupted
+    scan = Scan(LogReader(LogSource("-"), ChunkStream(interrupted(text))), finder)
+    assert evidence_lines(scan.run())[count + 1] == ALARM
+    assert scan.reader.is_interrupted
     note = f"standard input: interrupted; read up to line {count + 1:,}"
-    assert note in one.reader.notes
+    assert note in scan.reader.notes
 
 
 # -- literals --------------------------------------------------------------------------------------

@@ -34,12 +34,12 @@ def records() -> Records:
     return signature_files.source_records()
 
 
-def found(text: str) -> list[classes.Match]:
+def matches(text: str) -> list[classes.Match]:
     return [match for _, match in classes.findings(signatures_match.clean(text))]
 
 
 def ids(text: str) -> set[str]:
-    return {match.signature.id for match in found(text) if match.signature}
+    return {match.signature.id for match in matches(text) if match.signature}
 
 
 def test_every_sample_is_recognised(records: Records) -> None:
@@ -70,22 +70,26 @@ def test_the_runtime_has_the_same_signatures(records: Records) -> None:
 
 def test_re2_takes_every_pattern(records: Records) -> None:
     re2 = pytest.importorskip("re2", reason="google-re2 has no wheel for this Python")
-    for one in records:
-        for pattern, *_ in one["patterns"]:
+    for record in records:
+        for pattern, *_ in record["patterns"]:
             re2.compile(pattern)
 
 
 def test_no_literal_stands_in_the_lines_of_a_healthy_run() -> None:
     with open(PROGRESS / "lines.jsonl", encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
-    lines = [line for one in records if one["expected"].get("step") for line in one["lines"]]
+    lines = [
+        line for record in records if record["expected"].get("step") for line in record["lines"]
+    ]
     shown = "\n".join(line for line in lines if "nan" not in line.lower())
     assert [text for text in table.load().by_literal if text in shown] == []
 
 
 def test_a_root_has_a_step_to_take_for_every_class(records: Records) -> None:
     roots = {
-        one["class"] for one in records if one["role"] in ("root", "unknown", "late", "cascade")
+        record["class"]
+        for record in records
+        if record["role"] in ("root", "unknown", "late", "cascade")
     }
     told_otherwise = {classes.USER, "killed", "hang", "tokenizers-fork"}
     assert set(classes.TABLE) - roots - told_otherwise == set()

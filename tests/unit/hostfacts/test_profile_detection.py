@@ -31,7 +31,7 @@ CASES = {
     "mixed": (box(A100, H100), None),
     "none": (box(), "cpu"),
     "of another vendor": (box(others={"rocm-smi": "/opt/rocm/bin/rocm-smi"}), None),
-    "unknown": (box(said={"query": {"text": "", "why": "it did not end within 10 s"}}), None),
+    "unknown": (box(outputs={"query": {"text": "", "why": "it did not end within 10 s"}}), None),
     "refused": (recorded(query="err-version-mismatch-470"), None),
     "nothing": ({}, None),
 }

@@ -25,8 +25,8 @@ def words(node: NodePlan) -> list[str]:
 
 
 def nodes(project: Project, launcher: str, **flags: str) -> list[NodePlan]:
-    given = "".join(f"  {name}: {value}\n" for name, value in flags.items())
-    text = f"launcher: {launcher}\n" + TWO + ("launcher_args:\n" + given if given else "")
+    flag_lines = "".join(f"  {name}: {value}\n" for name, value in flags.items())
+    text = f"launcher: {launcher}\n" + TWO + ("launcher_args:\n" + flag_lines if flag_lines else "")
     return list(project.plan(text).nodes)
 
 
@@ -53,8 +53,8 @@ def test_torchrun_gets_address_and_port_of_node_0(project: Project) -> None:
 
 
 def test_an_endpoint_of_the_job_is_the_only_one(project: Project) -> None:
-    given = words(nodes(project, "torchrun", rdzv_endpoint="gpu1:29400")[1])
-    assert ("--master_addr" in given, "--master_port" in given) == (False, False)
+    arguments = words(nodes(project, "torchrun", rdzv_endpoint="gpu1:29400")[1])
+    assert ("--master_addr" in arguments, "--master_port" in arguments) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ finally:
     child.kill()
     child.wait()
 """
-LOOKS = ["processes.descendants(os.getpid())", 'processes.marked("mine")']
+EXPRESSIONS = ["processes.descendants(os.getpid())", 'processes.marked("mine")']
 
 
 def run(script: str) -> None:
@@ -42,21 +42,21 @@ def run(script: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_processes_are_found_when_no_descriptor_is_left(look: str) -> None:
-    run(EXHAUSTED.format(first=look, second=f"pids = {look}"))
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_processes_are_found_when_no_descriptor_is_left(expression: str) -> None:
+    run(EXHAUSTED.format(first=expression, second=f"pids = {expression}"))
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_who_was_there_is_not_taken_for_gone_when_proc_cannot_be_read(look: str) -> None:
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_who_was_there_is_not_taken_for_gone_when_proc_cannot_be_read(expression: str) -> None:
     spare = "os.close(processes._spare.fd); full.append(os.dup(1)); processes._spare.fd = -1"
-    run(EXHAUSTED.format(first=look, second=f"{spare}; pids = {look}"))
+    run(EXHAUSTED.format(first=expression, second=f"{spare}; pids = {expression}"))
 
 
 def test_a_descendant_that_is_gone_is_not_told_when_proc_cannot_be_read() -> None:
     end = "child.kill(); child.wait(); processes._spare.fd = -1"
-    second = f"{end}; pids = {LOOKS[0]} or [child.pid]"
-    run(EXHAUSTED.format(first=LOOKS[0], second=second))
+    second = f"{end}; pids = {EXPRESSIONS[0]} or [child.pid]"
+    run(EXHAUSTED.format(first=EXPRESSIONS[0], second=second))
 
 
 def test_a_supervisor_has_more_descriptors_and_its_job_as_many_as_before() -> None:

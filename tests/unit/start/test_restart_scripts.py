@@ -222,7 +222,7 @@ def test_a_dry_run_tells_later_attempts_as_data(project: Project) -> None:
     )
 
 
-def told(plan: Plan, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def printed_supervision(plan: Plan, capsys: pytest.CaptureFixture[str]) -> list[str]:
     print_supervision(plan)
     return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
@@ -230,7 +230,7 @@ def told(plan: Plan, capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_dry_run_says_nothing_of_defaults(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told(project.plan(PYTHON), capsys) == []
+    assert printed_supervision(project.plan(PYTHON), capsys) == []
 
 
 def test_a_dry_run_says_what_happens_while_the_job_runs(
@@ -238,7 +238,7 @@ def test_a_dry_run_says_what_happens_while_the_job_runs(
 ) -> None:
     text = CARDS + "recovery: {ladder: true, budget: 12h, resume_args: {r: 1}}\n"
     text += "hang: {action: stop}\nmax_duration: 90m\nsuccess: {min_steps: 5}\n"
-    assert "\n".join(told(project.plan(text), capsys)) == WHILE_IT_RUNS
+    assert "\n".join(printed_supervision(project.plan(text), capsys)) == WHILE_IT_RUNS
 
 
 # -- one process, and the fingerprint --------------------------------------------------------------
@@ -286,12 +286,12 @@ FINGERPRINTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "found"), FINGERPRINTS.values(), ids=FINGERPRINTS)
+@pytest.mark.parametrize(("text", "values"), FINGERPRINTS.values(), ids=FINGERPRINTS)
 def test_the_fingerprint_holds_names_and_batches(
-    text: str, found: dict[str, str], project: Project
+    text: str, values: dict[str, str], project: Project
 ) -> None:
     plan = project.plan(PYTHON + text + "\n")
-    assert plan.fingerprint == {"name": "job", "nodes": "1", "world size": "1", **found}
+    assert plan.fingerprint == {"name": "job", "nodes": "1", "world size": "1", **values}
 
 
 def test_a_counted_world_size_is_known_at_the_start(project: Project) -> None:

@@ -151,10 +151,10 @@ def test_what_runs_ahead_hands_its_error_on() -> None:
         yield 1
         raise ValueError("no")
 
-    made = prefetch(source(), 2)
-    assert next(made) == 1
+    items = prefetch(source(), 2)
+    assert next(items) == 1
     with pytest.raises(ValueError, match="no"):
-        next(made)
+        next(items)
 
 
 def test_what_runs_ahead_ends_when_nobody_wants_more() -> None:
@@ -166,10 +166,10 @@ def test_what_runs_ahead_ends_when_nobody_wants_more() -> None:
         finally:
             ended.append(True)
 
-    made = prefetch(source(), 2)
-    assert next(made) == 0
-    made.close()
-    assert next(made, None) is None
+    items = prefetch(source(), 2)
+    assert next(items) == 0
+    items.close()
+    assert next(items, None) is None
 
 
 # -- the host's record
@@ -253,17 +253,17 @@ def tree(*names: str) -> Tree:
     return result
 
 
-def plan(here: Tree, *rows: RemoteEntry, force: bool = False, recorded: bool = True) -> Any:
+def plan(local: Tree, *rows: RemoteEntry, force: bool = False, recorded: bool = True) -> Any:
     recorded_paths = [row.path for row in rows] if recorded else []
-    return compare(here, {row.path: row for row in rows}, recorded_paths, force=force)
+    return compare(local, {row.path: row for row in rows}, recorded_paths, force=force)
 
 
 def test_what_is_gone_on_both_sides_is_not_gone_from_the_host_alone() -> None:
-    there, lost = (
+    present, lost = (
         RemoteEntry("there", "f", 0o644, "h", 1, ""),
         RemoteEntry("lost", "f", 0, "", 0, "g"),
     )
-    assert plan(tree("new"), there, lost).deleted == [there]
+    assert plan(tree("new"), present, lost).deleted == [present]
 
 
 def test_new_changed_and_lost_files_are_sent() -> None:
@@ -304,23 +304,23 @@ def test_a_folder_that_is_a_link_there_keeps_everything_below_from_being_sent() 
 
 
 def test_the_digest_knows_contents_modes_and_names() -> None:
-    one, other = tree("a", "b"), tree("b", "a")
-    assert digest(one) == digest(other)
-    other.items["a"].mode = 0o755
-    assert digest(one) != digest(other)
-    assert digest(tree("a")) != digest(one)
+    first, second = tree("a", "b"), tree("b", "a")
+    assert digest(first) == digest(second)
+    second.items["a"].mode = 0o755
+    assert digest(first) != digest(second)
+    assert digest(tree("a")) != digest(first)
 
 
 # -- words
 
 
 def test_the_rate_does_not_count_what_was_there_already() -> None:
-    told: list[transfer_progress.TransferProgress] = []
-    meter = transfer_progress.Meter("x", 1000, told.append)
+    reports: list[transfer_progress.TransferProgress] = []
+    meter = transfer_progress.Meter("x", 1000, reports.append)
     meter.skip(900)
     meter._marks = [(meter._marks[0][0] - 1.0, 900)]
     meter.add(100)
-    (last,) = told
+    (last,) = reports
     assert (last.done, last.total, last.eta) == (1000, 1000, 0.0)
     assert 50 < last.rate < 100
 

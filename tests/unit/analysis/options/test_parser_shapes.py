@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.inputs.option_scripts import ARGPARSE, flags, known
+from support.inputs.option_scripts import ARGPARSE, flags, option_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,7 +126,7 @@ CLOSED = {
 
 @pytest.mark.parametrize("text", CLOSED.values(), ids=CLOSED)
 def test_a_clear_script_is_read(tmp_path: Path, text: str) -> None:
-    assert known(tmp_path, text) == {"--lr"}
+    assert option_names(tmp_path, text) == {"--lr"}
 
 
 OPEN = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from support.inputs.option_scripts import ARGPARSE, flags, known
+from support.inputs.option_scripts import ARGPARSE, flags, option_names
 
 from safelaunch.analysis.options.read import read_options
 
@@ -39,12 +39,13 @@ def test_options_that_a_package_of_the_project_adds_are_read(tmp_path: Path) -> 
         """,
         "lib__strategy__make": "def get_strategy(args): ...\n",
     }
-    assert known(tmp_path, script, **files) == {"--lr", "--engine_type"}
+    assert option_names(tmp_path, script, **files) == {"--lr", "--engine_type"}
 
 
 def test_options_read_as_a_module_is_imported_are_found(tmp_path: Path) -> None:
     options = ARGPARSE.format("pass")
-    assert known(tmp_path, "from options import args\nprint(args)\n", options=options) == {"--lr"}
+    script = "from options import args\nprint(args)\n"
+    assert option_names(tmp_path, script, options=options) == {"--lr"}
 
 
 def test_a_module_with_a_program_of_its_own_does_not_disturb(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_module_with_a_program_of_its_own_does_not_disturb(tmp_path: Path) -> 
         if __name__ == "__main__":
             parse_args()
     """
-    assert known(tmp_path, "import other\n" + ARGPARSE.format("pass"), other=other)
+    assert option_names(tmp_path, "import other\n" + ARGPARSE.format("pass"), other=other)
 
 
 def test_a_changed_argv_anywhere_makes_it_open(tmp_path: Path) -> None:

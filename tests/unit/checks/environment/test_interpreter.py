@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.facts.check_cases import make_context, project_at, result_of, results_of
-from support.facts.gpu_machines import RTX5090, Known, box
+from support.facts.gpu_machines import RTX5090, Replies, box
 from support.facts.interpreters import PATH, SYSTEM, other, python, torch
 
 from safelaunch.checks import run
@@ -45,7 +45,7 @@ def without(why: str, **parts: Any) -> dict[str, Any]:
 
 def judged(project: Project, job: str, facts: dict[str, Any], **more: Any) -> CheckResult:
     return result_of(
-        make_context(project, job, facts=facts, answers=Known(), **more), "interpreter"
+        make_context(project, job, facts=facts, answers=Replies(), **more), "interpreter"
     )
 
 
@@ -60,9 +60,10 @@ def test_a_start_needs_the_variables_of_env_from(
     environ: dict[str, str], status: str, project: Project
 ) -> None:
     job = PYTHON + "env_from: [A, B]\n"
-    case = make_context(project, job, facts=box(), answers=Known(), environ=environ)
+    case = make_context(project, job, facts=box(), answers=Replies(), environ=environ)
     assert result_of(case, "secrets").status == status
-    assert results_of(make_context(project, PYTHON, facts=box(), answers=Known()), "secrets") == []
+    case = make_context(project, PYTHON, facts=box(), answers=Replies())
+    assert results_of(case, "secrets") == []
 
 
 # -- the interpreter -------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def test_our_own_environment_with_torch_is_one(project: Project) -> None:
 
 
 def test_a_machine_alone_is_judged_too() -> None:
-    case = make_context(None, None, facts=box(python=python()), answers=Known())
+    case = make_context(None, None, facts=box(python=python()), answers=Replies())
     assert result_of(case, "interpreter").status == "ok"
 
 
@@ -158,7 +159,7 @@ def test_a_machine_alone_is_judged_too() -> None:
 def launcher(
     project: Project, job: str, answers: dict[str, Any], facts: dict[str, Any], **more: Any
 ) -> CheckResult:
-    replies = Known({("module", name): each for name, each in answers.items()})
+    replies = Replies({("module", name): each for name, each in answers.items()})
     return result_of(make_context(project, job, facts=facts, answers=replies, **more), "launcher")
 
 
@@ -216,7 +217,7 @@ def test_a_missing_launcher_is_reported_before_each_start(project: Project) -> N
 
 @pytest.mark.parametrize("job", [PYTHON, "launcher: command\ncommand: [bash, x.sh]\n"])
 def test_what_needs_no_launcher(project: Project, job: str) -> None:
-    assert results_of(make_context(project, job, facts=box(), answers=Known()), "launcher") == []
+    assert results_of(make_context(project, job, facts=box(), answers=Replies()), "launcher") == []
 
 
 def test_swift_is_not_the_package_of_that_name(project: Project) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from packaging.requirements import Requirement
 from support.facts.check_cases import make_context, project_at, results_of
-from support.facts.gpu_machines import Known, box
+from support.facts.gpu_machines import Replies, box
 from support.facts.interpreters import PATH, python
 
 from safelaunch.checks.environment import versions
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Project:
 
 def run_checks(project: Project, installed: dict[str, str], job: str = TORCHRUN) -> list[Any]:
     return results_of(
-        make_context(project, job, facts=box(python=python(installed)), answers=Known()), ID
+        make_context(project, job, facts=box(python=python(installed)), answers=Replies()), ID
     )
 
 

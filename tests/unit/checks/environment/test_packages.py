@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.facts.check_cases import make_context, project_at, results_of
-from support.facts.gpu_machines import Known, box
+from support.facts.gpu_machines import Replies, box
 from support.facts.interpreters import PATH, SYSTEM, python, torch
 
 from safelaunch.checks.environment import packages, requirements
@@ -43,7 +43,7 @@ def run_checks(
         **more.pop("parts", {}),
     }
     return results_of(
-        make_context(project, job, facts=box(**parts), answers=Known(answers or {}), **more), id
+        make_context(project, job, facts=box(**parts), answers=Replies(answers or {}), **more), id
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.facts.check_cases import make_context, project_at, result_of, results_of
-from support.facts.gpu_machines import A100, Known, box
+from support.facts.gpu_machines import A100, Replies, box
 from support.facts.interpreters import PATH, python, torch
 
 from safelaunch.config.resolve import Flags
@@ -41,7 +41,9 @@ def machine(installed: dict[str, str] | None = None, version: str = "3.10.14",
 def compared(project: Project, *machines: dict[str, Any], job: str = TWO) -> list[Any]:
     text = "hosts: {a: {address: 192.0.2.1}, b: {address: 192.0.2.2}}\n"
     flags = Flags(hosts_file=str(project.write(text, "hosts.yaml")))
-    case = make_context(project, job, flags=flags, facts=list(machines), answers=[Known(), Known()])
+    case = make_context(
+        project, job, flags=flags, facts=list(machines), answers=[Replies(), Replies()]
+    )
     return results_of(case, "same-versions")
 
 
@@ -95,10 +97,8 @@ def test_what_differs_is_mended_on_the_second(project: Project) -> None:
 
 
 def test_one_machine_differs_from_nobody(project: Project) -> None:
-    assert (
-        results_of(make_context(project, SINGLE, facts=machine(), answers=Known()), "same-versions")
-        == []
-    )
+    case = make_context(project, SINGLE, facts=machine(), answers=Replies())
+    assert results_of(case, "same-versions") == []
 
 
 # -- compilers -------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def tools(nvcc: str | None, home: str | None = None) -> dict[str, Any]:
 def built(project: Project, job: str, nvcc: dict[str, Any], answers: dict[Any, Any]) -> list[Any]:
     facts = box(A100, A100, python=python(), torch=torch(), tools=nvcc)
     return results_of(
-        make_context(project, job, facts=facts, answers=Known(answers)), "cuda-compiler"
+        make_context(project, job, facts=facts, answers=Replies(answers)), "cuda-compiler"
     )
 
 
@@ -189,5 +189,5 @@ def test_ninja_for_deepspeeds_operators(
     project: Project, installed: dict[str, str], tool: Any, status: str
 ) -> None:
     facts = box(A100, A100, python=python(installed), torch=torch(), tools={"ninja": tool})
-    result = result_of(make_context(project, DEEPSPEED, facts=facts, answers=Known()), "ninja")
+    result = result_of(make_context(project, DEEPSPEED, facts=facts, answers=Replies()), "ninja")
     assert result.status == status

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.facts.check_cases import make_context, project_at, result_of, results_of
-from support.facts.gpu_machines import A100, H100, RTX4090, RTX5090, T4, Known, box, recorded
+from support.facts.gpu_machines import A100, H100, RTX4090, RTX5090, T4, Replies, box, recorded
 from support.facts.interpreters import CU126, CU128, python, torch
 
 from safelaunch.checks.environment import cuda_compat
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Project:
 
 def run_checks(project: Project | None, job: str | None, facts: dict[str, Any], *ids: str,
             answers: dict[Any, Any] | None = None) -> list[Any]:  # fmt: skip
-    replies = Known(NO_COMPAT if answers is None else answers)
+    replies = Replies(NO_COMPAT if answers is None else answers)
     return results_of(make_context(project, job, facts=facts, answers=replies), *ids)
 
 
@@ -329,7 +329,7 @@ def test_a_machine_whose_nvidia_smi_hangs_gives_no_failure(project: Project) -> 
 def test_a_gpu_of_the_screen_is_reported_by_index(project: Project) -> None:
     facts = box(A100, T4, torch=torch("2.9", "12.8", ["sm_80"]))
     result = result_of(
-        make_context(project, TORCHRUN + "profile: a100\n", facts=facts, answers=Known()),
+        make_context(project, TORCHRUN + "profile: a100\n", facts=facts, answers=Replies()),
         "torch-archs",
     )
     assert result.hint == "`gpus: [0]` leaves it out"

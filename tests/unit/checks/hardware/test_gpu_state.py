@@ -14,7 +14,7 @@ from support.facts.gpu_machines import (
     RTX4090,
     RTX5090,
     T4,
-    Known,
+    Replies,
     box,
     matrix,
     query,
@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Project:
 def run_checks(
     project: Project, job: str, facts: dict[str, Any], *ids: str, **more: Any
 ) -> list[Any]:
-    answers = Known(more.pop("answers", {}))
+    answers = Replies(more.pop("answers", {}))
     return results_of(make_context(project, job, facts=facts, answers=answers, **more), *ids)
 
 
@@ -56,7 +56,7 @@ def run_check(
 
 def wrong(text: str, code: int = 255) -> dict[str, Any]:
     """Return facts of a machine on which nvidia-smi says only this."""
-    return box(said={"query": {"text": text, "command": "nvidia-smi", "exit": code}})
+    return box(outputs={"query": {"text": text, "command": "nvidia-smi", "exit": code}})
 
 
 TROUBLES = {
@@ -90,7 +90,7 @@ def test_what_only_nvidia_smi_stumbles_over_warns(text: str, project: Project) -
 
 def test_nvidia_smi_that_hangs_is_reported_with_what_to_do(project: Project) -> None:
     hanging = {"text": "", "why": "it did not end within 10 s, and cannot be killed (state D)"}
-    result = run_check(project, A100S, box(said={"query": hanging}), "gpu-driver")
+    result = run_check(project, A100S, box(outputs={"query": hanging}), "gpu-driver")
     assert result.status == "warn"
     assert "state D" in result.evidence
     assert "reboot" in result.hint
@@ -98,7 +98,7 @@ def test_nvidia_smi_that_hangs_is_reported_with_what_to_do(project: Project) -> 
 
 def test_a_lost_gpu_bars_only_jobs_that_take_it(project: Project) -> None:
     text = query(A100, A100) + "Unable to determine the device handle for GPU2: 0000:41:00.0: "
-    facts = box(said={"query": text + "GPU is lost.  Reboot the system to recover this GPU\n"})
+    facts = box(outputs={"query": text + "GPU is lost.  Reboot the system to recover this GPU\n"})
     assert run_check(project, A100S, facts, "gpu-driver").status == "fail"
     others = TORCHRUN + "profile: a100-sxm\ngpus: [0, 1]\n"
     assert run_check(project, others, facts, "gpu-driver").status == "warn"
@@ -106,7 +106,7 @@ def test_a_lost_gpu_bars_only_jobs_that_take_it(project: Project) -> None:
 
 def test_a_gpu_that_tells_less_than_the_others_is_named(project: Project) -> None:
     text = query(A100, A100).replace("1, NVIDIA A100-SXM4-80GB", "1, ERR!")
-    results = run_checks(project, A100S, box(said={"query": text}), "gpu-driver")
+    results = run_checks(project, A100S, box(outputs={"query": text}), "gpu-driver")
     assert [f.evidence.split(" (")[0] for f in results if f.status == "warn"] == [
         "GPU 1 reports no name"
     ]
@@ -124,7 +124,7 @@ APPS = "pid, gpu_uuid, used_gpu_memory [MiB], process_name\n"
 
 def used_gpus(*rows: str, cards: int = 2) -> dict[str, Any]:
     output = {"query": query(*[A100] * cards), "apps": APPS + "".join(row + "\n" for row in rows)}
-    return box(said=output, users={"77": "ann", "78": "me"})
+    return box(outputs=output, users={"77": "ann", "78": "me"})
 
 
 def test_processes_of_others_are_named_and_left_alone(project: Project) -> None:
@@ -275,7 +275,7 @@ def test_nvswitches_want_their_manager(
 def linked_gpus(link: str, peers: str, *cards: tuple[str, int, str], **more: str) -> dict[str, Any]:
     size = len(cards)
     output = {"query": query(*cards), "topology": matrix(size, link), "peers": matrix(size, peers)}
-    return box(said={**output, **more})
+    return box(outputs={**output, **more})
 
 
 def test_links_of_other_gpus_than_the_profiles_are_not_missed(project: Project) -> None:
@@ -328,7 +328,7 @@ def test_peer_access_that_is_switched_off_for_nothing_is_reported(project: Proje
 def test_recorded_peer_access_is_compared_with_the_jobs_switch(
     record: str, project: Project
 ) -> None:
-    facts = box(said={"query": query(*[L40S] * 8), "peers": RECORDS[record]["text"]})
+    facts = box(outputs={"query": query(*[L40S] * 8), "peers": RECORDS[record]["text"]})
     job = TORCHRUN + "gpus: auto\n"
     assert (
         run_check(project, job, facts, "peer-access").evidence

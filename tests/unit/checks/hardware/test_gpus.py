@@ -13,7 +13,7 @@ from support.facts.gpu_machines import (
     RTX4090,
     RTX5090,
     T4,
-    Known,
+    Replies,
     box,
     query,
     recorded,
@@ -43,14 +43,14 @@ def project(tmp_path: Path) -> Project:
 def run_checks(
     project: Project, job: str, facts: dict[str, Any], *ids: str, **more: Any
 ) -> list[Any]:
-    answers = Known({**NONE, **more.pop("answers", {})})
+    answers = Replies({**NONE, **more.pop("answers", {})})
     return results_of(make_context(project, job, facts=facts, answers=answers, **more), *ids)
 
 
 def run_check(
     project: Project, job: str, facts: dict[str, Any], check_id: str, **more: Any
 ) -> CheckResult:
-    answers = Known({**NONE, **more.pop("answers", {})})
+    answers = Replies({**NONE, **more.pop("answers", {})})
     return result_of(make_context(project, job, facts=facts, answers=answers, **more), check_id)
 
 
@@ -106,7 +106,7 @@ def test_each_rank_needs_a_gpu(what: str, project: Project) -> None:
 def test_a_tool_that_reports_nothing_is_no_proof_that_there_is_no_gpu(
     reported: dict[str, str], project: Project
 ) -> None:
-    facts = box(said=reported)
+    facts = box(outputs=reported)
     facts["gpus"]["nvidia_smi"] = "/usr/bin/nvidia-smi"
     assert facts["gpus"]["troubles"] == []
     result = run_check(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
@@ -116,7 +116,7 @@ def test_a_tool_that_reports_nothing_is_no_proof_that_there_is_no_gpu(
 
 
 def test_a_tool_that_says_there_is_none_is_proof(project: Project) -> None:
-    facts = box(said={"query": "No devices were found\n"})
+    facts = box(outputs={"query": "No devices were found\n"})
     result = run_check(project, TORCHRUN + "profile: a100-sxm\nprocesses: 4\n", facts, "gpu-count")
     assert (result.status, "there is no NVIDIA GPU" in result.evidence) == ("fail", True)
 
@@ -136,7 +136,7 @@ def test_what_the_hint_sets_cures_the_count(what: str, project: Project) -> None
 
 
 def test_an_answer_that_was_cut_off_is_no_machine_without_gpus(project: Project) -> None:
-    facts = box(said={"query": f"{query()}0, NVIDIA A100-SXM4-80GB, GPU-0"})
+    facts = box(outputs={"query": f"{query()}0, NVIDIA A100-SXM4-80GB, GPU-0"})
     job = TORCHRUN + "profile: a100-sxm\nprocesses: 1\n"
     assert run_check(project, job, facts, "gpu-count").status == "skip"
 
@@ -194,7 +194,7 @@ def test_a_quick_look_counts_by_proc_and_says_nothing_where_it_cannot(project: P
     job = TORCHRUN + "profile: a100-sxm\nprocesses: 4\n"
     few = run_checks(project, job, box(A100, proc=True), "gpu-count", is_quick=True)
     assert [f.status for f in few] == ["fail"]
-    unknown = box(said={"query": {"text": "", "why": "it did not end"}})
+    unknown = box(outputs={"query": {"text": "", "why": "it did not end"}})
     assert run_checks(project, job, unknown, "gpu-count", is_quick=True) == []
 
 
@@ -282,9 +282,9 @@ def test_no_profile_is_asked_for_where_none_matters(
 
 
 def test_a_machine_alone_is_reported_its_profile() -> None:
-    case = make_context(None, None, facts=box(L40S), answers=Known())
+    case = make_context(None, None, facts=box(L40S), answers=Replies())
     assert results_of(case, "profile-fits") == []
-    case = make_context(None, None, facts=box(A100, A100), answers=Known())
+    case = make_context(None, None, facts=box(A100, A100), answers=Replies())
     result = result_of(case, "profile-fits")
     assert result.evidence == "2 x NVIDIA A100-SXM4-80GB: profile a100-sxm is for them"
 

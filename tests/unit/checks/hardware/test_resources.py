@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.facts.check_cases import make_context, project_at, results_of
-from support.facts.gpu_machines import A100, GIB, H100, L40S, MIB, RTX4090, T4, Known, box, query
+from support.facts.gpu_machines import A100, GIB, H100, L40S, MIB, RTX4090, T4, Replies, box, query
 
 from safelaunch.config.resolve import Flags
 
@@ -24,7 +24,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def run_checks(project: Project, job: str, facts: Any, *ids: str, **more: Any) -> list[Any]:
-    answers = Known(more.pop("answers", {}))
+    answers = Replies(more.pop("answers", {}))
     return results_of(
         make_context(project, TORCHRUN + job, facts=facts, answers=answers, **more), *ids
     )
@@ -220,7 +220,7 @@ script: train.py
 ])  # fmt: skip
 def test_ray_wants_many_files(soft: int, hard: int, hint: str | None, project: Project) -> None:
     facts = box(A100, system={"limits": {"files": [soft, hard]}})
-    case = make_context(project, AREAL, facts=facts, answers=Known())
+    case = make_context(project, AREAL, facts=facts, answers=Replies())
     results = results_of(case, "limits")
     assert [f.status for f in results] == (["warn"] if hint else [])
     assert hint is None or hint in results[0].hint
@@ -271,10 +271,10 @@ def test_memory_that_others_hold_is_reported_with_their_names(project: Project) 
         "query": query(A100, A100, used={1: 40000}),
         "apps": "pid, gpu_uuid, used_gpu_memory [MiB], process_name\n" + row,
     }
-    result = run_check(project, job, box(said=answers, users={"77": "ann"}), "gpu-memory")
+    result = run_check(project, job, box(outputs=answers, users={"77": "ann"}), "gpu-memory")
     assert result.status == "warn"
     assert "python (pid 77, ann)" in result.evidence
-    free = run_check(project, job.replace("[1]", "[0]"), box(said=answers), "gpu-memory")
+    free = run_check(project, job.replace("[1]", "[0]"), box(outputs=answers), "gpu-memory")
     assert free.status == "ok"
 
 

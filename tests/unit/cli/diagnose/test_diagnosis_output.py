@@ -51,8 +51,8 @@ def test_a_rank_stays_before_a_line_that_is_shortened() -> None:
 
 def test_no_line_of_proof_is_wider_than_the_terminal() -> None:
     lines = shown("\n".join(CORE + line for line in ENGINE))
-    begin = lines.index(row(lines, "proof"))
-    assert max(map(len, lines[begin : begin + 4])) <= WIDTH
+    start = lines.index(row(lines, "proof"))
+    assert max(map(len, lines[start : start + 4])) <= WIDTH
 
 
 def test_control_characters_of_a_log_are_not_printed() -> None:

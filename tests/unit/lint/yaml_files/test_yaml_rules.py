@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from support.inputs.yaml_scalars import KNOWN, disagreements, generate
+from support.inputs.yaml_scalars import EXAMPLES, disagreements, generate
 
 from safelaunch.lint.file_kinds import FileKind
 from safelaunch.lint.fix import apply_edits, unified_diff
@@ -57,7 +57,7 @@ def test_the_place_of_a_value_counts_characters() -> None:
     assert (finding.line, finding.column) == (1, 10)
 
 
-@pytest.mark.parametrize("text", [t for t in KNOWN if portable_float(t)])
+@pytest.mark.parametrize("text", [t for t in EXAMPLES if portable_float(t)])
 def test_a_mended_float_is_the_same_number_to_all(text: str) -> None:
     new = str(portable_float(text))
     assert pyyaml_value(new) == ruamel_value(new)

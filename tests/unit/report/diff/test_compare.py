@@ -56,9 +56,9 @@ def side(name: str = "a", **changes: Any) -> RunSnapshot:
 
 
 def changed(
-    one: RunSnapshot, other: RunSnapshot
+    first: RunSnapshot, second: RunSnapshot
 ) -> dict[str, list[tuple[str, str | None, str | None]]]:
-    groups: list[Group] = compare(one, other)
+    groups: list[Group] = compare(first, second)
     return {
         group.name: [(c.what, c.was, c.now) for c in group.changes]
         for group in groups

@@ -23,7 +23,7 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-def redactor() -> Redactor:
+def make_redactor() -> Redactor:
     redactor = Redactor()
     redactor.add_value("secret", PLAN_SECRET)
     redactor.add_value("user", USER)
@@ -32,9 +32,9 @@ def redactor() -> Redactor:
 
 
 def redacted(text: str) -> str:
-    one = redactor()
-    one.text(text)
-    return one.text(text)
+    redactor = make_redactor()
+    redactor.text(text)
+    return redactor.text(text)
 
 
 def test_at_least_thirty_kinds_are_planted() -> None:
@@ -51,9 +51,9 @@ def test_nothing_is_left_of_what_was_planted(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_redaction_of_what_is_redacted_changes_nothing(kind: str) -> None:
-    one = redactor()
-    once = one.text(PLANTED[kind][0])
-    assert one.text(once) == once
+    redactor = make_redactor()
+    once = redactor.text(PLANTED[kind][0])
+    assert redactor.text(once) == once
 
 
 @pytest.mark.parametrize("line", HARMLESS.splitlines())
@@ -63,14 +63,14 @@ def test_harmless_lines_stay_as_they_are(line: str) -> None:
 
 def test_harmless_text_stays_among_what_is_not() -> None:
     planted = "\n".join(text for text, _ in PLANTED.values())
-    one = redactor()
-    one.text(planted)
-    assert one.text(HARMLESS) == HARMLESS
+    redactor = make_redactor()
+    redactor.text(planted)
+    assert redactor.text(HARMLESS) == HARMLESS
 
 
 def test_the_same_value_has_the_same_placeholder() -> None:
-    one = Redactor()
-    shown = one.text("10.0.0.5:1 to 10.0.0.6:2, then 10.0.0.5:3")
+    redactor = Redactor()
+    shown = redactor.text("10.0.0.5:1 to 10.0.0.6:2, then 10.0.0.5:3")
     assert shown == "<ip-1>:1 to <ip-2>:2, then <ip-1>:3"
 
 
@@ -79,16 +79,16 @@ def test_a_host_and_its_full_name_have_the_same_placeholder() -> None:
 
 
 def test_a_name_that_one_text_tells_is_replaced_in_another() -> None:
-    one = Redactor()
-    one.text("/home/erikamuster/x")
-    assert one.text("erikamuster has started it") == "<user-1> has started it"
+    redactor = Redactor()
+    redactor.text("/home/erikamuster/x")
+    assert redactor.text("erikamuster has started it") == "<user-1> has started it"
 
 
 @pytest.mark.parametrize("name", ["root", "ubuntu", "max", "test", "model"])
 def test_a_user_whose_name_is_a_common_word_damages_no_other_text(name: str) -> None:
-    one = Redactor()
-    one.add_value("user", name)
-    assert one.text(f"the {name} of it, {name}(x)") == f"the {name} of it, {name}(x)"
+    redactor = Redactor()
+    redactor.add_value("user", name)
+    assert redactor.text(f"the {name} of it, {name}(x)") == f"the {name} of it, {name}(x)"
 
 
 def test_a_common_word_is_replaced_where_it_is_a_home() -> None:
@@ -130,16 +130,16 @@ def test_secrets_alone_leave_names_readable() -> None:
 
 @pytest.mark.parametrize("secret", ["hunt", "hunter", "hunter2"])
 def test_a_short_secret_that_is_known_is_gone_wherever_it_stands(secret: str) -> None:
-    one = Redactor()
-    one.add_value("secret", secret)
-    assert secret not in one.text(f"connecting with {secret} as guest")
+    redactor = Redactor()
+    redactor.add_value("secret", secret)
+    assert secret not in redactor.text(f"connecting with {secret} as guest")
 
 
 def test_the_password_of_an_address_is_gone_elsewhere_too() -> None:
     address, elsewhere = "fetch https://erika:Tr0ub4dor3x@git.example.com/x", "sent Tr0ub4dor3x"
-    one = Redactor()
-    one.text(address)
-    assert "Tr0ub4dor3x" not in one.text(elsewhere)
+    redactor = Redactor()
+    redactor.text(address)
+    assert "Tr0ub4dor3x" not in redactor.text(elsewhere)
 
 
 SLOW = (
@@ -151,10 +151,10 @@ SLOW = (
 @pytest.mark.parametrize("text", SLOW)
 def test_time_grows_with_the_length_and_not_with_its_square(text: str) -> None:
     def seconds(length: int) -> float:
-        one, data = Redactor(), text * (length // len(text))
-        begun = time.process_time()
-        one.text(data)
-        return time.process_time() - begun
+        redactor, data = Redactor(), text * (length // len(text))
+        start = time.process_time()
+        redactor.text(data)
+        return time.process_time() - start
 
     seconds(1000)
     # sixteen times the text: linear is 16, square 256; the least of three, beside other load
@@ -168,14 +168,14 @@ def test_time_grows_with_the_length_and_not_with_its_square(text: str) -> None:
 def taken(data: bytes, head: int = 1000, tail: int = 3000) -> excerpt.LogExcerpt:
     read: list[int] = []
 
-    def part(begin: int, length: int) -> bytes:
+    def part(start: int, length: int) -> bytes:
         read.append(length)
-        return data[begin : begin + length]
+        return data[start : start + length]
 
     texts, log = excerpt.head_and_tail(part, len(data), head, tail)
     assert sum(read) <= head + tail + 2 * excerpt.MARGIN_BYTES
-    one = Redactor()
-    return excerpt.concat([one.text(text) for text in texts], log, head, tail)
+    redactor = Redactor()
+    return excerpt.concat([redactor.text(text) for text in texts], log, head, tail)
 
 
 def test_of_a_long_log_head_and_tail_are_kept_and_the_rest_is_counted() -> None:

@@ -68,7 +68,7 @@ def test_what_is_no_data_is_refused(stream: bytes) -> None:
         list(wire.Link(line.read, line.write).views())
 
 
-ASKED = """
+LINK_SCRIPT = """
 from safelaunch.runtime.agent import server
 link = server.Stdio(print, b"")
 results = [link.is_closed()]
@@ -87,7 +87,7 @@ def test_a_request_that_waits_is_not_the_end_of_the_client() -> None:
     link.send({"verb": "b"})
     folder = os.path.dirname(os.path.dirname(safelaunch.__file__))
     done = subprocess.run(
-        [sys.executable, "-c", ASKED],
+        [sys.executable, "-c", LINK_SCRIPT],
         input=bytes(line.data), cwd=folder, capture_output=True, check=True,
     )  # fmt: skip
     assert done.stdout.decode().strip() == "[False, {'verb': 'a'}, {'verb': 'b'}, True]"

@@ -610,9 +610,9 @@ def test_a_rank_that_ended_with_0_after_the_failure_is_no_reason(node: Node) -> 
 AGENT = "W1121 14:38 5699 x/elastic/multiprocessing/api.py:1028] "
 
 
-def agents_words(node: Node, asked: list[int], signalled: list[int]) -> None:
+def agents_words(node: Node, stopped: list[int], signalled: list[int]) -> None:
     """Write what torchrun's agent says: whom it has ended, and who had ended by SIGTERM."""
-    lines = [f"{AGENT}Sending process {1000 + rank} closing signal SIGTERM" for rank in asked]
+    lines = [f"{AGENT}Sending process {1000 + rank} closing signal SIGTERM" for rank in stopped]
     lines += ["ChildFailedError: ", "=" * 30, "t.py FAILED", "-" * 30, "Failures:"]
     for rank in signalled:
         lines += [f"[{rank}]:", "  time      : 2026-11-21_14:38:18", "  host      : localhost"]
@@ -626,7 +626,7 @@ def test_a_sigterm_that_the_agent_did_not_send_comes_first(node: Node, noted: fl
     node.raised(1, "RuntimeError", CLOSED, ms=10)
     node.ended(2, noted, code=143, signal="SIGTERM")
     node.ended(0, 90, code=143, signal="SIGTERM")
-    agents_words(node, asked=[0], signalled=[0, 2])
+    agents_words(node, stopped=[0], signalled=[0, 2])
     failure, _ = node.find()
     assert (failure["rank"], failure["what"]) == (2, "ended by SIGTERM from outside the run")
     assert [(other["rank"], other["role"]) for other in failure["others"]] == [
@@ -638,14 +638,14 @@ def test_a_sigterm_that_the_agent_did_not_send_comes_first(node: Node, noted: fl
 def test_a_sigterm_after_the_launchers_end_is_our_own(node: Node) -> None:
     node.raised(1, "RuntimeError", CLOSED, ms=10)
     node.ended(2, 2500, code=143, signal="SIGTERM")
-    agents_words(node, asked=[], signalled=[2])
+    agents_words(node, stopped=[], signalled=[2])
     assert node.find()[0]["rank"] == 1
 
 
 def test_torchruns_localhost_is_this_machine(node: Node) -> None:
     node.record(1)
     node.ended(1, 0, code=137, signal="SIGKILL")
-    agents_words(node, asked=[0], signalled=[0, 1])
+    agents_words(node, stopped=[0], signalled=[0, 1])
     assert node.find()[0]["host"] == os.uname().nodename
 
 
@@ -977,12 +977,12 @@ def test_the_stack_of_a_fatal_signal_is_shown_with_the_users_frames_marked(node:
         '  File "/home/me/proj/train.py", line 20 in <module>\n'
     )
     lines = on_screen(node.find()[0], 78)
-    begin = next(index for index, line in enumerate(lines) if line.startswith("stack"))
-    stack = [line[10:] for line in lines[begin : begin + 8]]
+    start = next(index for index, line in enumerate(lines) if line.startswith("stack"))
+    stack = [line[10:] for line in lines[start : start + 8]]
     assert stack[0].startswith("  string_at (")
     assert stack[-2:] == ["> forward (/home/me/proj/model.py:9)",
                           "> <module> (/home/me/proj/train.py:20)"]  # fmt: skip
-    assert not lines[begin + 8].startswith(" ")
+    assert not lines[start + 8].startswith(" ")
 
 
 def test_of_an_empty_log_it_is_said_that_it_is_empty(node: Node) -> None:

@@ -18,9 +18,9 @@ class Job:
         self.steps = 0
         self.times: list[float] = []
         self.alarms: list[float] = []
-        self.look()
+        self.observe()
 
-    def look(self) -> bool:
+    def observe(self) -> bool:
         suspicions = self.dog.observe(self.now, self.bytes, self.steps, self.times)
         if suspicions:
             self.alarms.append(self.now)
@@ -32,7 +32,7 @@ class Job:
         for _ in range(int(seconds)):
             self.now += 1
             self.bytes += chatty
-            self.look()
+            self.observe()
         return len(self.alarms) > before
 
     def step(self, seconds: float = 1.0, count: int = 1) -> None:
@@ -42,7 +42,7 @@ class Job:
             self.bytes += 80
             self.steps += 1
             self.times.append(seconds)
-            self.look()
+            self.observe()
 
 
 def test_before_two_steps_only_first_progress_counts() -> None:
@@ -173,7 +173,7 @@ def test_a_suspended_machine_was_not_silent() -> None:
     job.step(1.0, 3)
     job.wait(50)
     job.now += 8 * 3600
-    assert not job.look()
+    assert not job.observe()
     assert not job.wait(49)
     assert job.wait(1)
 
@@ -182,7 +182,7 @@ def test_a_clock_that_is_set_back_starts_no_suspicion() -> None:
     job = Job()
     job.step(1.0, 3)
     job.now -= 3600
-    job.look()
+    job.observe()
     assert not job.wait(99)
     assert job.wait(1)
 
@@ -192,7 +192,7 @@ def test_a_slow_look_counts_as_time() -> None:
     job.step(1.0, 3)
     for _ in range(3):
         job.now += GAP
-        job.look()
+        job.observe()
     job.wait(10)
     assert len(job.alarms) == 1
 

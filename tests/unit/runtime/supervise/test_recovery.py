@@ -77,10 +77,10 @@ def test_the_class_decides(name: str, action: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked"), [("user-code-exception", "restart"), ("nccl-timeout", "stop")]
+    ("name", "action"), [("user-code-exception", "restart"), ("nccl-timeout", "stop")]
 )
-def test_the_table_of_the_job_beats_the_default(name: str, asked: str) -> None:
-    assert decide(name, classes={name: asked}).action == asked
+def test_the_table_of_the_job_beats_the_default(name: str, action: str) -> None:
+    assert decide(name, classes={name: action}).action == action
 
 
 @pytest.mark.parametrize("evidence", [{"steps": 7}, {"checkpoint": 500.0}, {"progressed": True}])

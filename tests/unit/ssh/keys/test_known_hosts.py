@@ -141,7 +141,7 @@ def test_adding_to_a_hashed_file_tells_no_names(tmp_path: Path) -> None:
     assert text.startswith(line)
     assert "gpu1" not in text
     for name in ("gpu1", "10.0.0.7"):
-        assert [found.blob for found in entries_for(read_entries([str(path)]), [name])] == [BLOB]
+        assert [entry.blob for entry in entries_for(read_entries([str(path)]), [name])] == [BLOB]
 
 
 @pytest.mark.parametrize(
