@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CASCADES = 50
 KILLS = 20
-AT_A_TIME = 2  # cases that run beside each other: each starts three processes or more
+# cases that run beside each other: each starts three processes or more
+AT_A_TIME = 2
+CUTS_AT_A_TIME = 4  # a stalled connection waits for its timeout
 
 
 def tests(name: str) -> Any:
@@ -63,10 +65,12 @@ def matrix() -> Iterator[Row]:
         f"cuts: the connection cut at five moments each of {', '.join(cuts.STEPS)}: nothing lost, "
         "nothing started twice, no wrong state",
         [(str(case), cuts.run_case, case) for case in cuts.CASES],
+        CUTS_AT_A_TIME,
     )
     yield _row(
         "cuts while the agent's files are put on a new host",
         [(str(case), cuts.run_case, case) for case in cuts.AGENT],
+        CUTS_AT_A_TIME,
     )
 
 
@@ -90,8 +94,8 @@ def _row(
 ) -> Row:
     with ThreadPoolExecutor(at_a_time) as pool:
         wrong = list(pool.map(lambda case: case[1](case[2]), cases))
-    for (name, _, _), said in zip(cases, wrong, strict=True):
-        if said is not None:
-            print(f"{name}: {said}", file=sys.stderr)
+    for (name, _, _), problem in zip(cases, wrong, strict=True):
+        if problem is not None:
+            print(f"{name}: {problem}", file=sys.stderr)
     good = wrong.count(None)
     return Row(what, f"{good}/{len(cases)}", "all", good == len(cases))
