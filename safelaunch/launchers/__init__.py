@@ -12,12 +12,11 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from safelaunch.model import EnvVar, Job, Origin, PlanWarning, Word
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
+    from safelaunch.model import EnvVar, Job, PlanWarning, Word
 
 NAMES = ("accelerate", "torchrun", "python", "swift", "areal", "command")
 
@@ -140,8 +139,3 @@ def find_module(module: str) -> str | None:
     """Return the launcher that `python -m MODULE` starts."""
     names = ((own, name) for name in NAMES for own in load(name).MODULES)
     return next((name for own, name in names if f"{module}.".startswith(f"{own}.")), None)
-
-
-def from_launcher(name: str) -> Origin:
-    """Return the origin of a launcher's own values."""
-    return Origin(f"launcher {name}")

@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Cluster, Command, Launch, from_launcher
+from safelaunch.launchers import Cluster, Command, Launch
 from safelaunch.launchers.common import module_or_script
-from safelaunch.model import EnvVar, Job, Word
+from safelaunch.model import EnvVar, Job, Origin, Word
 
 SUMMARY = "AReaL: version 0.2 (quickstart), 0.3 (launcher.*), 1 (scheduler), 1-spmd"
 TARGETS = ("script", "command")
@@ -129,7 +129,7 @@ def imports(job: Job) -> dict[str, str]:
 def _required(job: Job) -> tuple[EnvVar, ...]:
     if any("vllm" in word for word in _overrides(job)):
         return ()
-    origin = from_launcher("areal")
+    origin = Origin("launcher areal")
     why = "AReaL with sglang: the weight-update group needs it off in trainer and server"
     source = "AReaL launcher sources"
     return tuple(

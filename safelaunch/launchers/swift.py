@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common, from_launcher
+from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
 from safelaunch.launchers.common import for_elastic, master_addr
-from safelaunch.model import EnvVar, Job, Slot, Word, text
+from safelaunch.model import EnvVar, Job, Origin, Slot, Word, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,12 +70,12 @@ def _required(job: Job, sub: str) -> tuple[EnvVar, ...]:
     if sub not in _SINGLE or not any(var.name == "NPROC_PER_NODE" for var in job.env):
         return ()
     why = "with it each copy takes the same port"
-    origin = from_launcher("swift")
+    origin = Origin("launcher swift")
     return (EnvVar("NPROC_PER_NODE", None, origin, why=why, source="ms-swift issue 8398"),)
 
 
 def _topology(launch: Launch, sub: str) -> tuple[EnvVar, ...]:
-    job, origin = launch.job, from_launcher("swift")
+    job, origin = launch.job, Origin("launcher swift")
     stated = "processes" in job.origins or job.topology.nodes > 1
     if sub in _SINGLE:
         if job.topology.nodes > 1 or (stated and job.topology.processes != 1):

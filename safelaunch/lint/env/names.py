@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
 from safelaunch.errors import did_you_mean
-from safelaunch.launchers import common
 from safelaunch.lint.env import combinations, values
 from safelaunch.lint.env.model import Facts, VariableProblem, VariableTable, parse_version
 from safelaunch.lint.finding import ERROR, NOTE, WARNING
@@ -122,7 +121,7 @@ def _timeout_setting(launcher: str | None) -> str:
     """Return how a launcher sets the timeout of collectives."""
     if launcher in launchers.NAMES:
         return launchers.load(launcher).TIMEOUT
-    return _OTHER_TIMEOUTS.get(launcher or "", common.TIMEOUT)
+    return _OTHER_TIMEOUTS.get(launcher or "") or launchers.load("python").TIMEOUT
 
 
 def _removal_severity(entry: Mapping[str, str], facts: Facts) -> str | None:
