@@ -23,7 +23,7 @@ EMPTY = frozenset((
 ))  # fmt: skip
 VAGUE = frozenset(("judge", "begin", "take", "of", "one"))  # of functions
 FILES = sorted(PACKAGE.rglob("*.py"))
-TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
+TESTS = sorted(path for top in ("tests", "scripts") for path in (REPOSITORY / top).rglob("*.py"))
 
 
 def part(path: Path) -> str:
@@ -48,7 +48,7 @@ def _bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
-@pytest.mark.parametrize("paths", [FILES, TESTS], ids=["package", "tests"])
+@pytest.mark.parametrize("paths", [FILES, TESTS], ids=["package", "tests and scripts"])
 def test_names_say_what_a_value_is(paths: list[Path]) -> None:
     empty = [
         f"{path.relative_to(REPOSITORY)}:{line} {name}"

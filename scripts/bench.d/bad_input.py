@@ -32,18 +32,19 @@ def bad_input() -> Iterator[Row]:
         for case in CASES:
             code, number, make = case
             name = make.__name__.strip("_").replace("_", " ")
-            with make(folder) as given:
-                told = diagnosed(given.paths, env, given.stdin, given.then)
-            bad = told.code != code or told.memory > MEMORY or b"Traceback" in told.said
-            if bad or (number and told.number != number):
+            with make(folder) as source:
+                result = diagnosed(source.paths, env, source.stdin, source.then)
+            bad = result.code != code or result.memory > MEMORY or b"Traceback" in result.stderr
+            if bad or (number and result.number != number):
                 wrong.append(name)
-                print(f"{name}: {told._replace(out=told.out[:300])}", file=sys.stderr)
-            slowest, most = max(slowest, (told.wall, name)), max(most, told.memory)
+                print(f"{name}: {result._replace(out=result.out[:300])}", file=sys.stderr)
+            slowest, most = max(slowest, (result.wall, name)), max(most, result.memory)
         yield Row(
             "bad input of `diagnose`: the stated exit code and line, no traceback, in "
             f"{DEADLINE:.0f} s and {MEMORY} MB (slowest: {slowest[1]}, {slowest[0]:.0f} s; "
             f"most memory: {most:.0f} MB)",
-            f"{len(CASES) - len(wrong)}/{len(CASES)}" + "".join(f"; {one}" for one in wrong),
+            f"{len(CASES) - len(wrong)}/{len(CASES)}"
+            + "".join(f"; {problem}" for problem in wrong),
             "all",
             not wrong,
         )
@@ -52,7 +53,7 @@ def bad_input() -> Iterator[Row]:
 # -- what is given ---------------------------------------------------------------------------------
 
 
-class Given(NamedTuple):
+class Input(NamedTuple):
     """What `diagnose` gets: paths or standard input; `then` is done once it runs."""
 
     paths: list[str]
@@ -61,27 +62,27 @@ class Given(NamedTuple):
 
 
 @contextlib.contextmanager
-def _file(folder: str, name: str, blocks: Iterator[bytes]) -> Iterator[Given]:
+def _file(folder: str, name: str, blocks: Iterator[bytes]) -> Iterator[Input]:
     path = os.path.join(folder, name)
     with open(path, "wb") as file:
         file.writelines(blocks)
     try:
-        yield Given([path])
+        yield Input([path])
     finally:
         os.unlink(path)
 
 
 @contextlib.contextmanager
-def _program(folder: str) -> Iterator[Given]:  # noqa: ARG001 - as the others
-    yield Given([os.path.realpath(sys.executable)])
+def _program(folder: str) -> Iterator[Input]:  # noqa: ARG001 - as the others
+    yield Input([os.path.realpath(sys.executable)])
 
 
 @contextlib.contextmanager
-def _checkpoint(folder: str) -> Iterator[Given]:
+def _checkpoint(folder: str) -> Iterator[Input]:
     path = os.path.join(folder, "model.pt")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", os.urandom(5 << 20))
-    yield Given([path])
+    yield Input([path])
     os.unlink(path)
 
 
@@ -90,23 +91,23 @@ def _random_bytes(folder: str) -> Any:
 
 
 @contextlib.contextmanager
-def _ten_gib_of_a_hole(folder: str) -> Iterator[Given]:
-    with _file(folder, "x.log", iter([b""])) as given:
-        os.truncate(given.paths[0], 10 << 30)
-        yield given
+def _ten_gib_of_a_hole(folder: str) -> Iterator[Input]:
+    with _file(folder, "x.log", iter([b""])) as source:
+        os.truncate(source.paths[0], 10 << 30)
+        yield source
 
 
 @contextlib.contextmanager
-def _ten_gib_of_a_hole_through_a_pipe(folder: str) -> Iterator[Given]:
-    with _ten_gib_of_a_hole(folder) as given, _piped(["cat", *given.paths]) as piped:
+def _ten_gib_of_a_hole_through_a_pipe(folder: str) -> Iterator[Input]:
+    with _ten_gib_of_a_hole(folder) as source, _piped(["cat", *source.paths]) as piped:
         yield piped
 
 
 @contextlib.contextmanager
-def _piped(argv: list[str]) -> Iterator[Given]:
+def _piped(argv: list[str]) -> Iterator[Input]:
     writer = subprocess.Popen(argv, stdout=subprocess.PIPE)
     assert writer.stdout is not None  # noqa: S101 - for the types
-    yield Given([], writer.stdout, lambda _: writer.stdout.close())  # type: ignore[union-attr]
+    yield Input([], writer.stdout, lambda _: writer.stdout.close())  # type: ignore[union-attr]
     writer.terminate()
     writer.wait()
 
@@ -159,8 +160,8 @@ def _empty(folder: str) -> Any:
 
 
 @contextlib.contextmanager
-def _device(path: str) -> Iterator[Given]:
-    yield Given([path])
+def _device(path: str) -> Iterator[Input]:
+    yield Input([path])
 
 
 def _dev_null(folder: str) -> Any:  # noqa: ARG001 - as the others
@@ -176,7 +177,7 @@ def _dev_urandom(folder: str) -> Any:  # noqa: ARG001 - as the others
 
 
 @contextlib.contextmanager
-def _2001_logs(folder: str) -> Iterator[Given]:
+def _2001_logs(folder: str) -> Iterator[Input]:
     below = os.path.join(folder, "ranks")
     os.mkdir(below)
     frames = b'Traceback (most recent call last):\n  File "train.py", line 3, in f\n    f()\n'
@@ -184,15 +185,15 @@ def _2001_logs(folder: str) -> Iterator[Given]:
     for rank in range(2001):
         with open(os.path.join(below, f"rank-{rank}.log"), "wb") as file:
             file.write(text)
-    yield Given([below])
+    yield Input([below])
 
 
 @contextlib.contextmanager
-def _growing(folder: str) -> Iterator[Given]:
-    with _file(folder, "x.log", itertools.repeat(b"step lr\n" * 100_000, 300)) as given:
-        writer = (local["yes"] >> given.paths[0]).popen()
+def _growing(folder: str) -> Iterator[Input]:
+    with _file(folder, "x.log", itertools.repeat(b"step lr\n" * 100_000, 300)) as source:
+        writer = (local["yes"] >> source.paths[0]).popen()
         _limited(writer)
-        yield given
+        yield source
         writer.terminate()
         writer.wait()
 
@@ -202,15 +203,15 @@ def _limited(writer: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _truncated(folder: str) -> Iterator[Given]:
-    with _file(folder, "x.log", itertools.repeat(b"step lr\n" * 100_000, 1000)) as given:
-        path = given.paths[0]
+def _truncated(folder: str) -> Iterator[Input]:
+    with _file(folder, "x.log", itertools.repeat(b"step lr\n" * 100_000, 1000)) as source:
+        path = source.paths[0]
 
         def cut(process: subprocess.Popen[bytes]) -> None:
             _until_open(process.pid, path)
             os.truncate(path, 1000)
 
-        yield given._replace(then=cut)
+        yield source._replace(then=cut)
 
 
 def _until_open(pid: int, path: str) -> None:
@@ -224,7 +225,7 @@ def _until_open(pid: int, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _silent_until_ctrl_c(folder: str) -> Iterator[Given]:  # noqa: ARG001 - as the others
+def _silent_until_ctrl_c(folder: str) -> Iterator[Input]:  # noqa: ARG001 - as the others
     out, into = os.pipe()
     os.write(into, b"quiet\n" + ALARM)
 
@@ -232,7 +233,7 @@ def _silent_until_ctrl_c(folder: str) -> Iterator[Given]:  # noqa: ARG001 - as t
         time.sleep(3)
         process.send_signal(signal.SIGINT)
 
-    yield Given([], out, end)
+    yield Input([], out, end)
     os.close(out)
     os.close(into)
 

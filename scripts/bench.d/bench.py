@@ -154,16 +154,16 @@ RUNS = 2000
 
 def ps() -> Iterator[Row]:
     """Yield what `ps` costs with many recorded runs beside what it costs with one."""
-    with home() as (one, env_of_one), home() as (many, env_of_many):
-        run_id = _a_run(one, env_of_one)
+    with home() as (single, env_of_single), home() as (several, env_of_several):
+        run_id = _a_run(single, env_of_single)
         for n in range(RUNS):
-            _copy_run(one, many, run_id, n)
+            _copy_run(single, several, run_id, n)
         for words in (["ps"], ["ps", "--all", "--json"]):
             argv = [SAFELAUNCH, *words]
             measured = pairs(
                 7,
-                partial(_taken, "cpu", argv, env_of_many),
-                partial(_taken, "cpu", argv, env_of_one),
+                partial(_taken, "cpu", argv, env_of_several),
+                partial(_taken, "cpu", argv, env_of_single),
             )
             ratio = median_ratio(measured)
             slow, fast = (median(column) * 1000 for column in zip(*measured, strict=True))
@@ -229,10 +229,10 @@ def fuzz() -> Iterator[Row]:
     """Yield how many fuzzed job files end in a traceback."""
     jobs = tests("support.inputs.fuzzed_jobs")
     count = 10000
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         tracebacks = int(jobs.main(count) or 0)
     if tracebacks:
-        print(said.getvalue(), file=sys.stderr)
+        print(output.getvalue(), file=sys.stderr)
     yield Row(f"tracebacks from {count:,} fuzzed job files", str(tracebacks), "0", not tracebacks)
 
 

@@ -101,10 +101,10 @@ def _four(folder: str, env: Mapping[str, str]) -> Row:
         with open(os.path.join(folder, ".ssh", "config"), "w", encoding="utf-8") as file:
             file.write("\n".join(server.ssh_config(f"gpu{at}") for at in range(1, 5)))
         env = {**env, "HOME": folder}
-        one = [SAFELAUNCH, "check", "--host", "gpu1"]
-        four = [SAFELAUNCH, "check", *(w for at in range(1, 5) for w in ("--host", f"gpu{at}"))]
+        single = [SAFELAUNCH, "check", "--host", "gpu1"]
+        several = [SAFELAUNCH, "check", *(w for at in range(1, 5) for w in ("--host", f"gpu{at}"))]
         time.sleep(0.1)  # a new file's hash may be kept then
-        measured = pairs(_FEW, partial(_wall, four, env), partial(_wall, one, env))
+        measured = pairs(_FEW, partial(_wall, several, env), partial(_wall, single, env))
     ratio = median_ratio(measured)
     ours, bare = (median(column) for column in zip(*measured, strict=True))
     return Row(what, f"{ratio:.2f} ({ours:.2f} s / {bare:.2f} s)", f"<= {FOUR}", ratio <= FOUR)

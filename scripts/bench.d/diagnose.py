@@ -35,7 +35,7 @@ NCCL = b"gpu01:4242:4299 [3] NCCL INFO Channel 02/0 : 3[b3000] -> 0[1b000] via P
 EXCERPTS = os.path.join(ROOT, "tests", "data", "failures", "failure-logs.jsonl")
 
 
-class Told(NamedTuple):
+class Diagnosis(NamedTuple):
     """How a diagnosis went."""
 
     code: int
@@ -43,13 +43,13 @@ class Told(NamedTuple):
     wall: float
     memory: float  # MB, the peak
     out: bytes
-    said: bytes
+    stderr: bytes
 
     @property
     def number(self) -> int:
         """The number of the line that is named, 0 where none is."""
-        found = json.loads(self.out)["findings"] if self.out else []
-        return int(found[0]["line_number"]) if found else 0
+        findings = json.loads(self.out)["findings"] if self.out else []
+        return int(findings[0]["line_number"]) if findings else 0
 
 
 def diagnose() -> Iterator[Row]:
@@ -64,14 +64,14 @@ def diagnose() -> Iterator[Row]:
         ):
             path = os.path.join(folder, "train.log")
             size = _write(path, blocks, SIZE)
-            told = diagnosed([path], env)
-            peaks.append(told.memory)
-            speed = size / 1e6 / told.cpu
+            result = diagnosed([path], env)
+            peaks.append(result.memory)
+            speed = size / 1e6 / result.cpu
             yield Row(
                 f"{size >> 20} MiB of {what}: CPU time of `diagnose`, its start included",
-                f"{speed:.0f} MB/s ({told.cpu:.1f} s, {told.memory:.0f} MB at its peak)",
+                f"{speed:.0f} MB/s ({result.cpu:.1f} s, {result.memory:.0f} MB at its peak)",
                 f">= {bound} MB/s" if bound else "-",
-                speed >= bound and told.memory <= MEMORY and _is_right(path, told),
+                speed >= bound and result.memory <= MEMORY and _is_right(path, result),
             )
             os.unlink(path)
         most = max(peaks)
@@ -92,10 +92,10 @@ def diagnosed(
     env: Mapping[str, str],
     stdin: int | IO[bytes] = subprocess.DEVNULL,
     then: Callable[[subprocess.Popen[bytes]], None] = lambda _: None,
-) -> Told:
+) -> Diagnosis:
     """Run `diagnose --json` and return how it went; `then` is done while it runs."""
     argv = [SAFELAUNCH, "diagnose", "--json", *paths]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(argv, env=env, stdin=stdin, stdout=out, stderr=err)
         watch = threading.Timer(DEADLINE, process.kill)
@@ -107,10 +107,10 @@ def diagnosed(
         for file in (out, err):
             file.seek(0)
         texts = out.read(), err.read()
-    return Told(
+    return Diagnosis(
         process.returncode,
         used.ru_utime + used.ru_stime,
-        time.perf_counter() - begun,
+        time.perf_counter() - start,
         used.ru_maxrss * _RSS / 1e6,
         *texts,
     )
@@ -119,14 +119,14 @@ def diagnosed(
 _RSS = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes there, KiB here
 
 
-def _is_right(path: str, told: Told) -> bool:
+def _is_right(path: str, result: Diagnosis) -> bool:
     """Whether the line that is named stands where it is said to."""
-    found = json.loads(told.out)["findings"]
-    if not found:
-        return told.code == 0
+    findings = json.loads(result.out)["findings"]
+    if not findings:
+        return result.code == 0
     with open(path, "rb") as file:
-        line = next(itertools.islice(file, found[0]["line_number"] - 1, None))
-    return bool(found[0]["line"].encode()[:200] in line)
+        line = next(itertools.islice(file, findings[0]["line_number"] - 1, None))
+    return bool(findings[0]["line"].encode()[:200] in line)
 
 
 def _starts(folder: str, env: Mapping[str, str]) -> Iterator[Row]:

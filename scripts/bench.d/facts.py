@@ -24,10 +24,11 @@ HANG = 15.0  # seconds, with a part's own limit of 10
 def facts() -> Iterator[Row]:
     """Yield how recorded outputs are read, and how long a probe with a hanging nvidia-smi takes."""
     hosts = tests("support.facts.gpu_host_records")
-    yield _read("outputs of GPU hosts in tests/data/gpu-hosts read as expected", hosts.records())
+    records = hosts.records()
+    yield _read("outputs of GPU hosts in tests/data/gpu-hosts read as expected", records)
     for path in filter(None, os.environ.get(MORE, "").split(os.pathsep)):
-        kept_apart = [one for one in hosts.records(Path(path)) if one not in hosts.records()]
-        yield _read("outputs of GPU hosts kept apart read as expected", kept_apart)
+        others = [record for record in hosts.records(Path(path)) if record not in records]
+        yield _read("outputs of GPU hosts kept apart read as expected", others)
     with home() as (folder, env):
         taken = cost([SAFELAUNCH, "facts", "--json"], env)
         yield Row(
@@ -38,9 +39,9 @@ def facts() -> Iterator[Row]:
 
 def _read(what: str, records: Sequence[dict[str, Any]]) -> Row:
     hosts = tests("support.facts.gpu_host_records")
-    wrong = [found for found in map(hosts.differences, records) if found]
-    for found in wrong:
-        print(*found, sep="\n", file=sys.stderr)
+    wrong = [differences for differences in map(hosts.differences, records) if differences]
+    for differences in wrong:
+        print(*differences, sep="\n", file=sys.stderr)
     good = len(records) - len(wrong)
     return Row(what, f"{good}/{len(records)}", "all", bool(records) and not wrong)
 
@@ -50,11 +51,11 @@ def _hanging(folder: str, env: dict[str, str]) -> Row:
     with open(program, "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\nexec sleep 600\n")
     os.chmod(program, stat.S_IRWXU)
-    begun = time.monotonic()
+    start = time.monotonic()
     path = folder + os.pathsep + env.get("PATH", os.defpath)
     cost([SAFELAUNCH, "facts", "--json"], {**env, "PATH": path})
-    taken = time.monotonic() - begun
-    with open(os.path.join(folder, "facts", "localhost.json"), encoding="utf-8") as kept:
-        late = json.load(kept)["facts"]["gpus"]["late"]
+    taken = time.monotonic() - start
+    with open(os.path.join(folder, "facts", "localhost.json"), encoding="utf-8") as saved:
+        late = json.load(saved)["facts"]["gpus"]["late"]
     ok = taken <= HANG and "did not end" in late.get("query", "")
     return Row("`facts` where nvidia-smi hangs", f"{taken:.1f} s", f"<= {HANG:.0f} s", ok)

@@ -61,9 +61,9 @@ def blocks(rank: int, count: int) -> Iterator[bytes]:
 
 def _shape() -> tuple[int, int, int]:
     """Return blocks of a rank, bytes of all ranks, lines of all ranks."""
-    one = next(blocks(0, 1))
-    count = SIZE // RANKS // len(one)
-    return count, RANKS * count * len(one), RANKS * count * one.count(b"\n")
+    block = next(blocks(0, 1))
+    count = SIZE // RANKS // len(block)
+    return count, RANKS * count * len(block), RANKS * count * block.count(b"\n")
 
 
 def flood() -> Iterator[Row]:
@@ -137,7 +137,7 @@ class _Run:
     def wrong(self) -> list[str]:
         """Return what differs from what was written, by hashes."""
         count, _, _ = _shape()
-        found = []
+        differences = []
         merged = _unmerged(self.combined)
         for rank in range(RANKS):
             want = hashlib.blake2b()
@@ -148,10 +148,10 @@ class _Run:
                 while data := file.read(1 << 20):
                     have.update(data)
             if have.digest() != want.digest():
-                found.append(f"rank-{rank}.log differs")
+                differences.append(f"rank-{rank}.log differs")
             if merged[rank] != want.digest():
-                found.append(f"lines of rank {rank} in combined.log differ")
-        return found
+                differences.append(f"lines of rank {rank} in combined.log differ")
+        return differences
 
 
 def _unmerged(path: str) -> list[bytes]:
@@ -170,7 +170,7 @@ def _unmerged(path: str) -> list[bytes]:
                 parts[rank].clear()
     for rank in range(RANKS):
         hashes[rank].update(b"".join(parts[rank]))
-    return [found.digest() for found in hashes]
+    return [rank_hash.digest() for rank_hash in hashes]
 
 
 @contextlib.contextmanager
@@ -202,8 +202,8 @@ def _run(folder: str, env: Mapping[str, str], attached: bool) -> Iterator[_Run]:
 
 def _ask(argv: list[str], env: Mapping[str, str]) -> dict[str, Any]:
     done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
 
 
 @contextlib.contextmanager
@@ -251,10 +251,10 @@ def _memory(pid: int) -> float:
 def _idle_share(pid: int) -> float:
     """Return the share of a core that a process takes, in percent."""
     time.sleep(2)  # what came before the idleness does not count
-    before, begun = _ticks(pid), time.monotonic()
+    before, start = _ticks(pid), time.monotonic()
     time.sleep(IDLE_SECONDS)
     used = (_ticks(pid) - before) / os.sysconf("SC_CLK_TCK")
-    return 100 * used / (time.monotonic() - begun)
+    return 100 * used / (time.monotonic() - start)
 
 
 def _ticks(pid: int) -> int:
@@ -298,10 +298,10 @@ def _timed(folder: str, path: str, size: int) -> float:
     """Return the seconds from the word to go until a file has its size."""
     os.sync()  # what was written before must not be written back now
     _warm(folder)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     _touch(folder, "go")
     _wait(lambda: os.path.getsize(path) >= size, f"{size} bytes in {path}")
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def _warm(folder: str) -> None:

@@ -40,15 +40,15 @@ class Latency:
             while True:
                 client, _ = self._listener.accept()
                 # the connection itself takes a round trip too
-                begun = time.monotonic() + 2 * self.delay
+                start = time.monotonic() + 2 * self.delay
                 server = socket.create_connection(self._server)
                 for each in (client, server):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets += (client, server)
-                self._forward(client, server, begun)
-                self._forward(server, client, begun)
+                self._forward(client, server, start)
+                self._forward(server, client, start)
 
-    def _forward(self, source: socket.socket, sink: socket.socket, begun: float) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket, start: float) -> None:
         under_way: queue.Queue[tuple[float, bytes]] = queue.Queue()
 
         def read() -> None:
@@ -60,7 +60,7 @@ class Latency:
                     source.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 except OSError:
                     data = b""
-                under_way.put((max(time.monotonic(), begun) + self.delay, data))
+                under_way.put((max(time.monotonic(), start) + self.delay, data))
 
         def write() -> None:
             with contextlib.suppress(OSError):

@@ -28,9 +28,9 @@ START_RATIO = 2.0
 def lint() -> Iterator[Row]:
     """Yield how right the verdicts are, and what a start of lint costs."""
     yield _scalars()
-    gone = table().retired
-    yield _names("dead or renamed environment names that lint finds", gone, caught=True)
-    living = table().variables.keys() - gone.keys()
+    retired_names = table().retired
+    yield _names("dead or renamed environment names that lint finds", retired_names, caught=True)
+    living = table().variables.keys() - retired_names.keys()
     yield _names("living environment names that lint leaves alone", living, caught=False)
     yield _repository()
     yield _start()
@@ -62,9 +62,9 @@ def _is_caught(name: str) -> bool:
 
 def _repository() -> Row:
     lint_here = local[SAFELAUNCH]["lint", "--json", "."].with_cwd(ROOT)
-    said = json.loads(lint_here(retcode=(0, 1)))  # 1: something was found
-    found = len(said["findings"])
-    return Row(f"findings in this repository ({said['files']} files)", str(found), "0", not found)
+    report = json.loads(lint_here(retcode=(0, 1)))  # 1: something was found
+    count = len(report["findings"])
+    return Row(f"findings in this repository ({report['files']} files)", str(count), "0", not count)
 
 
 def _start() -> Row:

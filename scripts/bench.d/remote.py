@@ -92,10 +92,10 @@ class _Bench:
     def _login(self) -> float:
         from safelaunch.ssh.connection import connect  # noqa: PLC0415 - needs paramiko
 
-        begun = time.perf_counter()
+        start = time.perf_counter()
         alias = f"[{self._server.address}]:{self._server.port}"
         with connect(self._server.target(port=self._line.port, host_key_alias=alias)):
-            return time.perf_counter() - begun
+            return time.perf_counter() - start
 
     def later(self) -> Row:
         """Compare with the same script behind ssh, on a line without latency."""

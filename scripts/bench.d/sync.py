@@ -94,8 +94,8 @@ def _small(folder: str, place: Place) -> Iterator[Row]:
     ours = partial(_sync, folder, project, place)
     theirs = partial(_rsync, rsync, folder, project, place)
 
-    def first(run: Callable[[], float], *made: str) -> float:
-        for name in made:
+    def first(run: Callable[[], float], *results: str) -> float:
+        for name in results:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
         return run()
 
@@ -125,10 +125,10 @@ def _large(folder: str, place: Place) -> Iterator[Row]:
         from safelaunch.sync.push import push_file  # noqa: PLC0415 - only this subject
 
         shutil.rmtree(os.path.join(folder, "pushed"), ignore_errors=True)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with place.connect() as agent:
             push_file(agent, path, os.path.join(folder, "pushed", "large.bin"))
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def theirs() -> float:
         target = os.path.join(folder, "copied.bin")
@@ -151,8 +151,8 @@ def _compared(
     if theirs is None:
         ours()
         alone = median(ours() for _ in range(PAIRS))
-        told = f"{alone:.2f} s; not compared: no {program.split(maxsplit=1)[0]} here"
-        return Row(name, told, f"<= {bound}", False)
+        text = f"{alone:.2f} s; not compared: no {program.split(maxsplit=1)[0]} here"
+        return Row(name, text, f"<= {bound}", False)
     measured = pairs(PAIRS, ours, theirs)
     ratio = median_ratio(measured)
     mine, other = (median(column) for column in zip(*measured, strict=True))
@@ -162,11 +162,11 @@ def _compared(
 def _sync(folder: str, project: str, place: Place) -> float:
     from safelaunch.sync.push import start_push  # noqa: PLC0415 - only this subject
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with place.connect() as agent:
         target, cache = os.path.join(folder, "ours"), os.path.join(folder, "cache")
         start_push(agent, project, target, cache=cache).finish()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def _program(name: str) -> LocalCommand | None:
@@ -183,9 +183,9 @@ def _rsync(rsync: LocalCommand, folder: str, project: str, place: Place) -> floa
 
 
 def _timed(command: BaseCommand) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     command()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def _write(project: str) -> None:

@@ -21,10 +21,10 @@ class Cost(NamedTuple):
 
 def cost(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
     """Run a command to its end and return what it took. Its output goes nowhere."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - begun
+    wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise SystemExit(f"exit code {process.returncode} of {' '.join(argv)}")
@@ -33,25 +33,25 @@ def cost(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
 
 def first_line(argv: Sequence[str], mark: bytes, env: Mapping[str, str], cwd: str) -> float:
     """Return the seconds until a line with the mark can be read; then wait for the end."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     process = subprocess.Popen(
         argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    seen = 0.0
+    seconds = 0.0
     for line in process.stdout or ():
-        if not seen and mark in line:
-            seen = time.perf_counter() - begun
-    if process.wait() != 0 or not seen:
+        if not seconds and mark in line:
+            seconds = time.perf_counter() - start
+    if process.wait() != 0 or not seconds:
         raise SystemExit(f"exit code {process.returncode}, or no line, of {' '.join(argv)}")
-    return seen
+    return seconds
 
 
 def pairs(
-    count: int, one: Callable[[], float], other: Callable[[], float]
+    count: int, first: Callable[[], float], other: Callable[[], float]
 ) -> list[tuple[float, float]]:
     """Measure both in turns, after one unmeasured turn that warms the caches."""
-    one(), other()
-    return [(one(), other()) for _ in range(count)]
+    first(), other()
+    return [(first(), other()) for _ in range(count)]
 
 
 def median_ratio(measured: Sequence[tuple[float, float]]) -> float:
