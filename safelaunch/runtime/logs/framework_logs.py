@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     NewPart = Tuple[str, Key, int]  # path, key, offset
 
 FIRST_WALK = 0.1  # seconds of the first walk, before the job starts: it records the existing files
-# a walk takes 1/250 of the time: idle, the whole supervisor may take 1/200 of a core
-PAUSE_FACTOR = 250
+# walks take 1/250 of a core: idle, the whole supervisor may take 1/200. They take 1/10 of the time:
+# a walk may wait for a slow file system, or for a core on a busy machine
+PAUSE_FACTOR, WAIT_FACTOR = 250, 10
 PAUSE = 2.0  # seconds between two walks of a small tree
 MAX_INITIAL_SIZES = 4096  # files whose size at the start is recorded: about 1 MB
 MAX_TRACKED = 16384  # files whose read offset is recorded: about 5 MB
@@ -67,7 +68,7 @@ class GlobWatcher:
 
     def tick(self, limit: float) -> list[NewPart]:
         """Walk on for `limit` seconds; return the files with new bytes."""
-        started = time.monotonic()
+        started, cpu_before = time.monotonic(), time.thread_time()
         files: list[NewPart] = []
         pause = 0.0
         for path in self.walk:
@@ -82,7 +83,8 @@ class GlobWatcher:
             self.restart_walk()
             pause = PAUSE
         now = time.monotonic()
-        self.next_walk_at = now + max(pause, (now - started) * PAUSE_FACTOR)
+        cpu_pause = (time.thread_time() - cpu_before) * PAUSE_FACTOR
+        self.next_walk_at = now + max(pause, cpu_pause, (now - started) * WAIT_FACTOR)
         return files
 
     def _new_part(self, path: str) -> list[NewPart]:

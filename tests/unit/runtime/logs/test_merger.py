@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+import threading
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.workspace import DEADLINE
@@ -210,6 +212,24 @@ def test_a_walk_through_a_huge_tree_is_done_in_slices(project: Path) -> None:
     finder.restart_walk()
     finder.tick(0.0)
     assert next(finder.walk, None) is not None  # it has not come to the end
+
+
+def test_a_walk_that_waited_is_not_put_off_as_one_that_used_the_processor(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "train.log").write_text("step 1\n")
+    finder = framework_logs.GlobWatcher(["*.log"], str(project), None, "/nowhere", ())
+    stat = os.stat
+
+    def slow_stat(path: Any, **options: Any) -> os.stat_result:
+        threading.Event().wait(0.05)  # a disk that is slow, or a core that others use
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", slow_stat)
+    finder.restart_walk()
+    finder.tick(1.0)
+    monkeypatch.undo()
+    assert finder.next_walk_at < time.monotonic() + 5
 
 
 # -- more of them than are followed at once --------------------------------------------------------
