@@ -24,6 +24,8 @@ FIRST_WALK = 0.1  # seconds of the first walk, before the job starts: it records
 # a walk may wait for a slow file system, or for a core on a busy machine
 PAUSE_FACTOR, WAIT_FACTOR = 250, 10
 PAUSE = 2.0  # seconds between two walks of a small tree
+# a file's time lags behind time.time() by up to a tick of the kernel, 10 ms at 100 Hz (time(7))
+CLOCK_TICK = 0.02
 MAX_INITIAL_SIZES = 4096  # files whose size at the start is recorded: about 1 MB
 MAX_TRACKED = 16384  # files whose read offset is recorded: about 5 MB
 UNSURE_TAIL = 1 << 16  # bytes read of an old file found late: it may have grown since the start
@@ -41,7 +43,7 @@ class GlobWatcher:
         self, globs: Sequence[str], cwd: str, since: float | None, runs: str, skip: Sequence[str]
     ) -> None:
         self.globs = [_split(glob, cwd) for glob in globs]
-        self.since = time.time() if since is None else since
+        self.since = (time.time() if since is None else since) - CLOCK_TICK
         self.runs = os.path.join(os.path.realpath(runs), "")
         self.skip = {os.path.realpath(path) for path in skip if path}
         self.offsets: dict[Key, int] = {}  # bytes of a file that are old or have been read

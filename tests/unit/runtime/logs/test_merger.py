@@ -214,6 +214,15 @@ def test_a_walk_through_a_huge_tree_is_done_in_slices(project: Path) -> None:
     assert next(finder.walk, None) is not None  # it has not come to the end
 
 
+def test_a_new_file_whose_time_lags_by_a_tick_of_the_kernel_is_read(project: Path) -> None:
+    now = time.time()
+    finder = framework_logs.GlobWatcher(["*.log"], str(project), now, "/nowhere", ())
+    (project / "train.log").write_text("step 1\n")
+    os.utime(project / "train.log", (now - 0.01, now - 0.01))
+    finder.restart_walk()
+    assert [offset for _, _, offset in finder.tick(1.0)] == [0]
+
+
 def test_a_walk_that_waited_is_not_put_off_as_one_that_used_the_processor(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
