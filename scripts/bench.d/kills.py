@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CASCADES = 50
 KILLS = 20
-# cases that run beside each other: each starts three processes or more
-AT_A_TIME = 2
-CUTS_AT_A_TIME = 4  # a stalled connection waits for its timeout
+AT_A_TIME = 2  # cases that run beside each other: each starts three processes or more
 
 
 def tests(name: str) -> Any:
@@ -65,12 +63,10 @@ def matrix() -> Iterator[Row]:
         f"cuts: the connection cut at five moments each of {', '.join(cuts.STEPS)}: nothing lost, "
         "nothing started twice, no wrong state",
         [(str(case), cuts.run_case, case) for case in cuts.CASES],
-        CUTS_AT_A_TIME,
     )
     yield _row(
         "cuts while the agent's files are put on a new host",
         [(str(case), cuts.run_case, case) for case in cuts.AGENT],
-        CUTS_AT_A_TIME,
     )
 
 
