@@ -274,7 +274,9 @@ def test_a_failure_below_a_rank_that_handles_it_is_none(place: Place, hidden: bo
 
 
 def test_a_failure_below_a_rank_that_does_not_handle_it_is_named(place: Place) -> None:
-    place.ranks(BAD, name="bad")
+    # in one rank: two that fail at once write their tracebacks into each other
+    bad = BAD.replace("    raise", "    if os.environ['RANK'] == '1': raise")
+    place.ranks(f"import os\n{bad}", name="bad")
     path = [str(place.root / "fake")]
     failure = place.failed(place.job(NESTED % (True, False), pythonpath=path))["failure"]
     output = "ValueError: bad batch (in a process that it had started)"
@@ -370,6 +372,7 @@ def test_an_artifact_of_an_earlier_run_does_not_count(place: Place) -> None:
 
 def test_a_run_with_its_artifact_has_succeeded(place: Place) -> None:
     place.cli("run", "--follow", place.job(SAVE, success={"artifacts": ["out/*.pt"]}))
+    assert place.json("show")["state"] == "succeeded"
 
 
 def test_a_run_that_ends_before_its_steps_has_failed(place: Place) -> None:
@@ -379,6 +382,7 @@ def test_a_run_that_ends_before_its_steps_has_failed(place: Place) -> None:
 
 def test_a_run_that_has_made_its_steps_has_succeeded(place: Place) -> None:
     place.cli("run", "--follow", place.job(STEPS, success={"min_steps": 3}))
+    assert place.json("show")["state"] == "succeeded"
 
 
 def test_a_run_that_takes_too_long_is_stopped(place: Place) -> None:

@@ -22,6 +22,7 @@ SHOWN = {"version", "id", "state", "exit_code", "attempts", "host", "run_dir", "
 
 def test_all_json_has_the_promised_shape(place: Place) -> None:
     run = place.start(place.ranks(FOREVER))
+    place.wait_for_text(run, "[0] up")
     place.wait_for_text(run, "[1] up")
     shown = place.json("show", run)
     assert set(shown) >= SHOWN

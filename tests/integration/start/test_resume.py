@@ -46,6 +46,8 @@ def test_a_resume_records_the_run_that_it_goes_on_from(place: Place, failed: str
 def test_a_rerun_resumes_whatever_the_job_file_says_now(place: Place, failed: str) -> None:
     place.write("job.yaml", "launcher: nonsense\n")
     place.cli("rerun", "--resume", "--follow", failed)
+    shown = place.json("show")
+    assert (shown["state"], run_json(place, shown["id"])["resumes"]) == ("succeeded", failed)
 
 
 def test_a_resume_of_another_experiment_is_refused_with_the_differences(

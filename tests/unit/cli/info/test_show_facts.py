@@ -54,7 +54,7 @@ def test_every_recorded_output_can_be_shown() -> None:
     for record in records():
         answer = output(record["text"], command=record["command"])
         names = ("query", "xml", "topology", "peers", "links", "apps", "list")
-        shown(said=dict.fromkeys(names, answer))
+        assert shown(said=dict.fromkeys(names, answer)).isprintable()
 
 
 def test_facts_without_values_are_a_headline_alone() -> None:
