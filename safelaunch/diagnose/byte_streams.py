@@ -63,7 +63,8 @@ def _is_zeros(data: bytes) -> bool:
 
 def read_stream(file: ByteStream, on_silence: Callable[[], None]) -> Iterator[bytes]:
     """Yield data as soon as it arrives; call `on_silence` once after a long time without any."""
-    read = getattr(file, "read1", file.read)
+    # the raw stream: of one that does not block, read1() returns b"" also before its end
+    read = getattr(file, "raw", file).read
     wait_for_data = _poll(file)
     is_reported = False
     while True:

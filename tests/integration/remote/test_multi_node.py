@@ -277,8 +277,9 @@ def test_a_node_whose_ranks_never_write_does_not_hang(far: Place) -> None:
     assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
 
 
-def supervisors(net: Lan) -> list[str]:
-    return [line for host in net.hosts for line in host.processes() if "supervisor.py" in line]
+def supervisors(net: Lan) -> set[str]:
+    """Return the command lines of all supervisors: each has its run directory in it."""
+    return {line for host in net.hosts for line in host.processes() if "supervisor.py" in line}
 
 
 def recorded(net: Lan) -> list[set[Path]]:
@@ -288,15 +289,16 @@ def recorded(net: Lan) -> list[set[Path]]:
 def test_a_node_that_cannot_start_leaves_no_supervisor_on_the_others(
     far: Place, net: Lan, by_halves: tuple[str, ...]
 ) -> None:
+    earlier = supervisors(net)  # those of nodes that were killed above wait for them for a while
     done = far.cli(*by_halves, job(far, FOREVER), code=4)
     assert "error: gpu2: the working directory does not exist" in done.stderr
     # one that is not told waits for the other node until it gives that up
-    wait_for(lambda: not supervisors(net), "end of all supervisors", peers.UNHEARD / 2)
+    wait_for(lambda: not supervisors(net) - earlier, "end of its supervisors", peers.UNHEARD / 2)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP])
 def test_an_interrupted_start_leaves_nothing(far: Place, net: Lan, sent: signal.Signals) -> None:
-    before = recorded(net)
+    before, earlier = recorded(net), supervisors(net)
     starts = far.popen("remote", *BOTH, job(far, FOREVER), start_new_session=True)
     wait_for(lambda: recorded(net)[0] - before[0], "start of the first node")
     starts.send_signal(sent)
@@ -304,7 +306,7 @@ def test_an_interrupted_start_leaves_nothing(far: Place, net: Lan, sent: signal.
     assert starts.returncode == 130, stderr.decode()
     assert recorded(net) == before
     assert far.json("ps", "--all")["runs"] == []
-    wait_for(lambda: not supervisors(net), "end of all supervisors")
+    wait_for(lambda: not supervisors(net) - earlier, "end of its supervisors")
 
 
 def test_an_interface_that_the_hosts_file_names_must_be_there(far: Place) -> None:

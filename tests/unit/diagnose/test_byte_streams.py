@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -300,15 +301,18 @@ def test_a_stream_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPa
     out, into = os.pipe()
     os.set_blocking(out, False)
 
-    def waiting() -> None:
-        if os.fork() == 0:  # writes while it is waited for
-            os.write(into, b"late\n")
-            os._exit(0)
-        os.close(into)
-        os.wait()
+    class LatePipe(io.FileIO):
+        """A pipe into which something is written once it was read in vain."""
 
-    with open(out, "rb") as file:
-        blocks = LogReader(LogSource("-"), file, waiting).blocks()
+        def read(self, size: int | None = -1) -> Any:
+            data = super().read(size)
+            if data is None:
+                os.write(into, b"late\n")
+                os.close(into)
+            return data
+
+    with io.BufferedReader(LatePipe(out)) as file:
+        blocks = LogReader(LogSource("-"), file).blocks()
         assert b"".join(block.data for block in blocks) == b"late\n"
 
 
