@@ -16,8 +16,30 @@ def skip_reasons(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long: real training, which no other worker can share at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("train") is None)
+    """Let each worker begin with its share of what takes long, file by file.
+
+    xdist (worksteal) gives each of n workers the next nth of the list; who has done his takes the
+    end of another's. What lies there should be short, lest one worker runs on alone.
+    """
+    files: dict[object, list[pytest.Item]] = {}
+    short = []
+    for item in items:
+        if item.get_closest_marker("train"):  # seconds each: shared out one by one
+            files[item] = [item]
+        elif "integration" in item.path.parts:  # the tests of a file share servers
+            files.setdefault(item.path, []).append(item)
+        else:
+            short.append(item)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = sorted(files.values(), key=lambda group: group[0].get_closest_marker("train") is None)
+    total = len(items)
+    items.clear()
+    for worker in range(workers):
+        items += [item for group in long[worker::workers] for item in group]
+        missing = max(0, total * (worker + 1) // workers - len(items))
+        items += short[:missing]
+        del short[:missing]
+    items += short
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -12,21 +12,24 @@ from safelaunch.report.redact import secret_patterns
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 def sub_lines(
     pattern: re.Pattern[str],
-    words: Iterable[str],
+    words: Sequence[str],
     replacement: Callable[[re.Match[str]], str],
     text: str,
 ) -> str:
     """Return a text with a pattern replaced in lines that contain one of the lower-case words."""
+    lowered = _lower(text)
+    if not any(map(lowered.__contains__, words)):  # nearly always
+        return text
     parts, copied_to = [], 0
-    for start, end in _lines_with(words, text):
+    for start, end in _lines_with(words, lowered):
         parts += [text[copied_to:start], pattern.sub(replacement, text[start:end])]
         copied_to = end
-    return "".join([*parts, text[copied_to:]]) if parts else text
+    return "".join([*parts, text[copied_to:]])
 
 
 @lru_cache(maxsize=1)  # most patterns leave a text as it is, and the next one asks again
@@ -37,9 +40,8 @@ def _lower(text: str) -> str:
     return lowered
 
 
-def _lines_with(words: Iterable[str], text: str) -> Iterator[tuple[int, int]]:
+def _lines_with(words: Sequence[str], lowered: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of the lines that contain a word, adjacent lines as one."""
-    lowered = _lower(text)
     ends: dict[int, int] = {}
     for word in words:
         position = lowered.find(word)
