@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from support.skips import unexpected
@@ -13,6 +14,12 @@ def skip_reasons(config: pytest.Config) -> list[str]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     reports = reporter.stats.get("skipped", []) if reporter else []
     return sorted({str(report.longrepr[2]) for report in reports if report.longrepr})
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C as in the foreground: what a shell starts with `&` ignores it, with all below."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

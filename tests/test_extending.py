@@ -76,6 +76,8 @@ def test_an_example_does_what_the_document_shows(
 ) -> None:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "CI"))}
     environ |= {"PYTHONPATH": str(extended), "SAFELAUNCH_HOME": f"{project}/.safelaunch"}
+    # pytest's own: where other suites have their files it clears theirs away
+    environ["PYTEST_DEBUG_TEMPROOT"] = str(project)
     steps = [step for block in blocks(example, "console") for step in block.split("$ ")[1:]]
     assert steps
     for line, *parts in map(str.splitlines, steps):

@@ -24,21 +24,24 @@ README = REPOSITORY / "README.md"
 BLOCK = "<!-- output: {} -->\n```console\n(.*?)```"
 PROJECT = "/home/me/llm"
 
+# without DistributedDataParallel and torch.optim: each rank would import torch._dynamo for them
 TRAIN = """\
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
-model = DistributedDataParallel(torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model = torch.nn.Linear(8, 1)
+for weights in model.parameters():
+    dist.broadcast(weights.data, 0)
 for step in range(1, 4):
     inputs = torch.randn(32, 8)
     loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
-    optimizer.zero_grad()
+    model.zero_grad()
     loss.backward()
-    optimizer.step()
+    for weights in model.parameters():
+        dist.all_reduce(weights.grad)
+        weights.data -= 0.1 * weights.grad / dist.get_world_size()
     if dist.get_rank() == 0:
         print(f"step {step}/3 loss {loss.item():.3f}", flush=True)
 dist.destroy_process_group()

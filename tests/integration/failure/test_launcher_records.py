@@ -175,8 +175,7 @@ WORKER = (
 
 @pytest.mark.train
 def test_an_exception_in_a_dataloaders_worker_is_told_as_it_was_there(place: Place) -> None:
-    job = place.job(WORKER, launcher="torchrun", processes=1, profile="cpu")
-    failure = place.failed(job)["failure"]
+    failure = place.failed(place.job(WORKER, profile="cpu"))["failure"]
     assert failure["what"] == "IndexError: image 5 is truncated (DataLoader worker 0)"
     assert (failure["frame"]["line"], failure["frame"]["function"]) == (6, "__getitem__")
 
