@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 CLI = (sys.executable, "-m", "safelaunch")
 # what the interpreter itself reads at its start: a fork is too late for it
-AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
+AT_START = ("PYTHON", "LD_", "TZ")
+LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")  # the first of them that is set decides (POSIX, 8.2)
+# the checkout, which is installed anyway; and what the server does itself
+WITHOUT_EFFECT = (("PYTHONPATH", str(REPOSITORY)), ("PYTHONUNBUFFERED", "1"))
 SERVER = """
 import sys
 del sys.path[0]  # the folder in which the tests were started
@@ -117,8 +120,11 @@ def run(
     start_new_session: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run safelaunch to its end, as `subprocess.run` does; nothing is on its stdin."""
-    at_start = tuple(sorted(item for item in env.items() if item[0].startswith(AT_START)))
-    key = (threading.get_ident(), at_start)  # the bench runs several cases beside each other
+    at_start = {item for item in env.items() if item[0].startswith(AT_START)}
+    at_start -= set(WITHOUT_EFFECT)
+    at_start.add(("locale", next((env[name] for name in LOCALE if env.get(name)), "")))
+    # the bench runs several cases beside each other
+    key = (threading.get_ident(), frozenset(at_start))
     if key not in _servers:
         _servers[key] = Server(env)
     return _servers[key].run(words, env, cwd, timeout, session=start_new_session)
@@ -193,4 +199,4 @@ def _read(pipes: Sequence[BinaryIO], timeout: float) -> list[bytes]:
     return [bytes(data[pipe]) for pipe in pipes]
 
 
-_servers: dict[tuple[int, tuple[tuple[str, str], ...]], Server] = {}
+_servers: dict[tuple[int, frozenset[tuple[str, str]]], Server] = {}
