@@ -183,7 +183,8 @@ def _from_exception(
     if error.short_type in INTERRUPTS:
         failure.name, failure.role = "killed-by-signal", "root" if first else "cascade"
     if failure.name == "dataloader-worker-killed":
-        failure.proof = oom_kills.proof(kills, None)
+        workers = log_tails.worker_pids(error)
+        failure.proof = oom_kills.proof(kills, workers, failure.end.pid)
         failure.name = "host-oom" if failure.proof else failure.name
     if failure.role not in ORDER:
         failure.role = "unknown"
@@ -199,7 +200,7 @@ def _from_end(failure: ProcessFailure, others: list[ProcessEnd], kills: Kills) -
     failure.name = "killed-by-signal"
     failure.role = "root" if first else "unknown"
     if end.signal == "SIGKILL":
-        failure.proof = oom_kills.proof(kills, end.pid)
+        failure.proof = oom_kills.proof(kills, [end.pid])
         failure.name = "host-oom" if failure.proof else "killed"
     elif end.signal == "SIGABRT":
         match = classes.classify(log_tails.read(end.log, log_tails.CLASSIFIED))
@@ -283,7 +284,8 @@ def launcher_failure(end: ProcessEnd, kills: Kills) -> ProcessFailure:
     failure.what = "the launcher was " + (how if how.startswith("killed") else f"ended by {signal}")
     if signal == "SIGKILL":
         failure.name = "killed"
-        failure.proof = oom_kills.proof(kills, None)
+        # a code above 128 is that of a shell, for one of its children
+        failure.proof = oom_kills.proof(kills, [end.pid] if end.signal else kills.run, end.pid)
         if failure.proof:
             failure.name, failure.what = "host-oom", "the launcher was killed: out of memory"
     return failure
@@ -337,8 +339,9 @@ def ended_by_job(end: ProcessEnd, succeeded: bool, kills: Kills) -> bool:
     if end.error is not None:
         return end.error.short_type in INTERRUPTS
     signal = exit_signal(end)
-    killed = signal == "SIGKILL" and succeeded
-    return signal in AT_ONCE or (killed and oom_kills.proof(kills, end.pid or None) is None)
+    if signal == "SIGKILL" and succeeded:
+        return oom_kills.proof(kills, [end.pid] if end.pid else kills.run) is None
+    return signal in AT_ONCE
 
 
 def unseen_end(ends: Iterable[ProcessEnd]) -> list[ProcessFailure]:

@@ -31,6 +31,8 @@ _WRAPPED = r"\ACaught ([\w.]+) in (.+?)\.\s*$"
 _ORIGINAL = "Original Traceback (most recent call last):"
 # multiprocessing.pool and concurrent.futures.process: the worker's own traceback, quoted
 _REMOTE = r'RemoteTraceback: *\n"""\n((?:.*\n)*?)"""'
+# torch/utils/data/dataloader.py: "DataLoader worker (pid 7) is killed", "(pid(s) 7, 8) exited"
+_WORKERS = r"\(pid(?:\(s\))? (\d[\d, ]*)\)"
 _NAME = r"([A-Za-z_][\w.]*)(?:: ?|$)"
 CAUSES = 3
 
@@ -162,6 +164,12 @@ def _exception_at(lines: list[str], index: int) -> RaisedException | None:
         return None
     message = "\n".join([lines[index][hit.end() :], *lines[index + 1 :]]).strip()
     return RaisedException(type=hit.group(1), message=message)
+
+
+def worker_pids(error: RaisedException) -> list[int]:
+    """Return the workers that have died, which an exception names."""
+    hit = match.compiled(_WORKERS).search(error.message)
+    return [int(pid) for pid in hit.group(1).replace(",", " ").split()] if hit else []
 
 
 def causes(error: RaisedException) -> list[RaisedException]:

@@ -1,8 +1,10 @@
 """Evidence that the kernel killed a process for lack of memory: cgroup counters and kernel log.
 
-SIGKILL alone proves nothing: anybody may send it. Counters: `oom_kill` in memory.events (cgroup v2)
-and memory.oom_control (v1), since Linux 4.13, of a process's group and of its parent groups. The
-kernel log is read where that is allowed (/dev/kmsg: root, or kernel.dmesg_restrict=0).
+SIGKILL alone proves nothing: anybody may send it. Counters: `oom_kill` of a process's own group,
+since Linux 4.13. In cgroup v1 memory.oom_control counts the group's own processes; in v2 that is
+memory.events.local (Linux 5.2), and memory.events adds those of all groups below
+(Documentation/admin-guide/cgroup-v2.rst). The kernel log is read where that is allowed (/dev/kmsg:
+root, or kernel.dmesg_restrict=0).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = "/sys/fs/cgroup"
-FILES = ("memory.events", "memory.oom_control")
+LOCAL_EVENTS = "memory.events.local"
+EVENTS = "memory.events"
+OOM_CONTROL = "memory.oom_control"
 KMSG = "/dev/kmsg"
 KMSG_RECORD = 8192  # bytes: the kernel's own limit of one record (CONSOLE_EXT_LOG_MAX)
 KMSG_LIMIT = 20000  # records that are read: a full 1 MiB ring holds fewer
@@ -38,14 +42,23 @@ class OomKill(Record):
 
 
 class Kills:
-    """The kills for lack of memory, and which sources would have shown more of them."""
+    """The kills for lack of memory, and which sources would have shown more of them.
+
+    `log`: whether the kernel log could be read; `counted`: processes whose group has a counter;
+    `run`: all processes of the run that were seen.
+    """
 
     def __init__(
-        self, kills: Iterable[OomKill] = (), log: bool = False, counted: Iterable[int] = ()
+        self,
+        kills: Iterable[OomKill] = (),
+        log: bool = False,
+        counted: Iterable[int] = (),
+        run: Iterable[int] = (),
     ) -> None:
         self.kills = list(kills)
         self.log = log
         self.counted = frozenset(counted)
+        self.run = frozenset(run)
 
     def source(self, pid: int | None) -> str:
         """Return what would show that a process was killed for memory; "" if nothing."""
@@ -79,14 +92,10 @@ class Snapshot:
                     self.counts[path] = _oom_kills(path)
 
     def kills(self) -> Kills:
-        """Return the kills since the last call.
-
-        The kernel log comes first, it names the process; then the counters, narrowest group first.
-        A removed group has no counter any more, but its parents count its kills too (v2).
-        """
+        """Return the kills since the last call: the kernel log first, it names the process."""
         kills = list(_log_kills(self.log))
         counted: set[int] = set()
-        for path, before in sorted(self.counts.items(), key=lambda item: -len(item[0])):
+        for path, before in self.counts.items():
             now = _oom_kills(path)
             if now < 0:
                 continue
@@ -96,7 +105,7 @@ class Snapshot:
             if now > before >= 0:
                 text = f"oom_kill rose from {before} to {now} in {path}"
                 kills.append(OomKill(text=text, pids=sorted(self.members[path])))
-        return Kills(kills, self.log is not None, counted)
+        return Kills(kills, self.log is not None, counted, self.pids)
 
     def close(self) -> None:
         """Close the kernel log."""
@@ -105,7 +114,7 @@ class Snapshot:
             self.log = None
 
     def _counters(self, pid: int) -> list[str]:
-        """Return the counter files of a process's memory group and of its parent groups."""
+        """Return the counter files of a process's own memory group, of cgroup v1 and v2."""
         try:
             with open(f"/proc/{pid}/cgroup", "rb") as file:
                 lines = file.read().decode("utf-8", "replace").split("\n")
@@ -116,37 +125,40 @@ class Snapshot:
             number, _, fields = line.partition(":")
             controllers, _, group = fields.partition(":")
             if number == "0" and not controllers:
-                for base in (self.root, os.path.join(self.root, "unified")):
-                    paths += _with_parents(base, group, FILES[0])
+                files = (LOCAL_EVENTS, EVENTS)
+                paths.append(_nearest(self.root, group, files))
+                paths.append(_nearest(os.path.join(self.root, "unified"), group, files))
             elif "memory" in controllers.split(","):
-                paths += _with_parents(os.path.join(self.root, "memory"), group, FILES[1])
-        return paths
+                paths.append(_nearest(os.path.join(self.root, "memory"), group, (OOM_CONTROL,)))
+        return [path for path in paths if path]
 
 
-def proof(kills: Kills, pid: int | None) -> str | None:
-    """Return the evidence that a process (None: some child of a rank) was killed for memory.
+def proof(kills: Kills, pids: Iterable[int], rank: int | None = None) -> str | None:
+    """Return the evidence that one of some processes was killed for memory.
 
-    A line of the kernel log that names another process proves nothing about this one.
+    A line of the kernel log has to name one of them; a counter proves it of a group that one of
+    them was in, or `rank`, whose group its children share.
     """
-    named = [kill for kill in kills.kills if kill.pid is not None and pid in (None, kill.pid)]
-    counted = [k for k in kills.kills if k.pid is None and (pid is None or pid in k.pids)]
-    return next((kill.text for kill in named + counted), None)
+    named = set(pids)
+    for kill in kills.kills:
+        if kill.pid in named if kill.pid is not None else {*named, rank} & set(kill.pids):
+            return kill.text
+    return None
 
 
-def _with_parents(base: str, group: str, name: str) -> list[str]:
-    """Return the existing files of a group and its parents below a mount point.
+def _nearest(base: str, group: str, names: Sequence[str]) -> str | None:
+    """Return the first of some files in a group, else in the nearest group above that has one.
 
-    Inside a container the path in /proc may be the host's: then only the top of the mount exists.
+    A group without a memory controller counts as its parent; and inside a container the path in
+    /proc may be the host's: then only the top of the mount exists.
     """
-    paths = []
     parts = [part for part in group.split("/") if part and part != ".."]
-    while True:
-        path = os.path.join(base, *parts, name)
-        if os.path.exists(path):
-            paths.append(path)
-        if not parts:
-            return paths
-        parts.pop()
+    for count in range(len(parts), -1, -1):
+        for name in names:
+            path = os.path.join(base, *parts[:count], name)
+            if os.path.exists(path):
+                return path
+    return None
 
 
 def _oom_kills(path: str) -> int:

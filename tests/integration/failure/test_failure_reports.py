@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,21 @@ def test_a_memory_kill_is_named_with_its_proof(place: Place, cgroup: Path) -> No
     assert (failure["rank"], failure["class"], failure["signal"]) == (1, "host-oom", "SIGKILL")
     assert "out of memory" in failure["what"]
     assert "oom" in failure["proof"].lower() or "out of memory" in failure["proof"].lower()
+
+
+def test_a_memory_kill_of_another_program_proves_nothing(place: Place, cgroup: Path) -> None:
+    """A worker is killed by hand, while the kernel kills a stranger in a group of its own."""
+    worker = "RuntimeError('DataLoader worker (pid 4242) is killed by signal: Killed. ')"
+    waits = "import os, time\nprint('up')\nwhile not os.path.exists('go'): time.sleep(.02)\n"
+    run = place.start(place.job(f"{waits}raise {worker}"))
+    place.wait_for_text(run, "up")
+    body = "held = []\nwhile True: held.append(bytearray(1 << 20))\n"
+    words = f"echo $$ > {cgroup}/cgroup.procs; exec {sys.executable} -c '{body}'"
+    assert subprocess.run(["bash", "-c", words], check=False).returncode == -signal.SIGKILL
+    place.write("go", "")
+    place.ended(run)
+    failure = place.json("show", run)["failure"]
+    assert (failure["class"], failure["proof"]) == ("dataloader-worker-killed", None)
 
 
 def test_an_exception_in_a_thread_is_a_warning_where_the_run_ends_well(place: Place) -> None:

@@ -374,6 +374,53 @@ def test_a_memory_kill_of_another_process_proves_nothing(node: Node) -> None:
     assert node.find(kills=oom_kills.Kills([kill]))[0]["class"] == "killed"
 
 
+KILLED_WORKER = "DataLoader worker (pid 4242) is killed by signal: Killed. "
+GONE_WORKERS = "DataLoader worker (pid(s) 4242, 4243) exited unexpectedly"
+
+
+@pytest.mark.parametrize(
+    ("message", "killed", "name"),
+    [
+        (KILLED_WORKER, 4242, "host-oom"),
+        (KILLED_WORKER, 77, "dataloader-worker-killed"),  # of another program
+        (KILLED_WORKER, 4243, "dataloader-worker-killed"),  # of this one, and not the worker
+        (GONE_WORKERS, 4243, "host-oom"),
+        (GONE_WORKERS, 424, "dataloader-worker-killed"),
+    ],
+)
+def test_only_the_memory_kill_of_a_worker_of_its_own_explains_a_rank(
+    node: Node, message: str, killed: int, name: str
+) -> None:
+    node.raised(0, "RuntimeError", message)
+    kill = oom_kills.OomKill(text=f"kernel log: Killed process {killed} (python)", pid=killed)
+    failure, _ = node.find(kills=oom_kills.Kills([kill], log=True, run=[1000, 4242, 4243]))
+    assert (failure["class"], failure["proof"]) == (name, kill.text if name == "host-oom" else None)
+
+
+def test_a_counter_of_the_ranks_group_explains_a_worker_that_was_not_seen(node: Node) -> None:
+    node.raised(0, "RuntimeError", KILLED_WORKER)
+    kill = oom_kills.OomKill(text="oom_kill rose from 0 to 1 in /x", pids=[1000])
+    assert node.find(kills=oom_kills.Kills([kill]))[0]["class"] == "host-oom"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "killed", "name"),
+    [
+        ({"exit_code": None, "signal": "SIGKILL"}, 900, "host-oom"),
+        ({"exit_code": None, "signal": "SIGKILL"}, 77, "killed"),
+        ({"exit_code": 137, "signal": ""}, 901, "host-oom"),  # a shell says so of its child
+        ({"exit_code": 137, "signal": ""}, 77, "killed"),
+    ],
+)
+def test_only_the_memory_kill_of_the_launcher_or_its_child_explains_its_end(
+    node: Node, launcher: dict[str, Any], killed: int, name: str
+) -> None:
+    kill = oom_kills.OomKill(text=f"kernel log: Killed process {killed} (python)", pid=killed)
+    ended = {**launcher, "time_ns": START + 2000 * MS, "pid": 900}
+    failure, _ = node.find(ended, kills=oom_kills.Kills([kill], log=True, run=[900, 901]))
+    assert failure["class"] == name
+
+
 def test_a_wrong_argument_is_named_from_the_output(node: Node) -> None:
     node.log("rank-0", "usage: t.py [-h]\nt.py: error: unrecognized arguments: --foo\n")
     node.record(0, {"kind": "exit", "time_ns": START, "pid": 1000})

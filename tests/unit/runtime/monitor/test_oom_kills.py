@@ -35,6 +35,7 @@ def own_group(number: str) -> str:
 @pytest.mark.parametrize(
     ("number", "folder", "name", "text"),
     [
+        ("0", "", "memory.events.local", "low 0\nhigh 0\nmax 9\noom 2\noom_kill {}\n"),
         ("0", "", "memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill {}\n"),
         ("0", "unified", "memory.events", "oom_kill {}\n"),
         ("1", "memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"),
@@ -56,13 +57,28 @@ def test_a_counter_that_rose_is_reported_with_how_much_and_where(
     assert snapshot.kills().kills == []  # reported once: the next attempt has its own
 
 
-def test_the_groups_above_count_too(tmp_path: Path) -> None:
+def test_a_kill_in_a_group_beside_its_own_proves_nothing(tmp_path: Path) -> None:
+    """In cgroup v2 the events of a group are those of all groups below it."""
+    own = tmp_path / own_group("0") / "memory.events.local"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("oom_kill 0\n")
+    above = [folder / "memory.events" for folder in (own.parent, *own.parent.parents[:1], tmp_path)]
+    for counter in above:
+        counter.write_text("oom_kill 0\n")
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot.add_processes([os.getpid()])
+    for counter in above:
+        counter.write_text("oom_kill 1\n")
+    assert snapshot.kills().kills == []
+
+
+def test_a_group_without_a_counter_counts_as_the_one_above(tmp_path: Path) -> None:
     (tmp_path / own_group("0")).mkdir(parents=True, exist_ok=True)
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
     snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
     snapshot.add_processes([os.getpid()])
     (tmp_path / "memory.events").write_text("oom_kill 1\n")
-    assert oom_kills.proof(snapshot.kills(), os.getpid())
+    assert oom_kills.proof(snapshot.kills(), [os.getpid()])
 
 
 @pytest.mark.parametrize("content", ["", "rubbish\n", "oom_kill x\n", "oom_kill\n"])
@@ -76,8 +92,8 @@ def test_a_counter_that_cannot_be_read_proves_nothing(tmp_path: Path, content: s
 
 def test_the_kernel_log_proves_the_end_of_the_process_that_it_names() -> None:
     kill = oom_kills.OomKill(text="kernel log: Killed process 77 (python)", pid=77)
-    assert oom_kills.proof(oom_kills.Kills([kill]), 77) == kill.text
-    assert oom_kills.proof(oom_kills.Kills([kill]), 78) is None
+    assert oom_kills.proof(oom_kills.Kills([kill]), [77]) == kill.text
+    assert oom_kills.proof(oom_kills.Kills([kill]), [78, 79]) is None
 
 
 def test_a_kernel_log_that_can_be_read_would_have_told_of_any_kill(tmp_path: Path) -> None:
@@ -159,7 +175,7 @@ def test_a_real_memory_kill_in_a_small_group_is_proved(small_group: Path) -> Non
     counted = [kill for kill in snapshot.kills().kills if kill.pid is None]
     snapshot.close()
     assert process.returncode == -9
-    evidence = oom_kills.proof(oom_kills.Kills(counted), process.pid)
+    evidence = oom_kills.proof(oom_kills.Kills(counted), [process.pid])
     assert evidence is not None
     assert small_group.name in evidence
 
@@ -173,4 +189,4 @@ def test_a_plain_kill_in_a_small_group_proves_nothing(small_group: Path) -> None
         process.kill()
     own = [kill for kill in snapshot.kills().kills if small_group.name in kill.text]
     snapshot.close()
-    assert oom_kills.proof(oom_kills.Kills(own), process.pid) is None
+    assert oom_kills.proof(oom_kills.Kills(own), [process.pid]) is None
