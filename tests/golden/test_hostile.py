@@ -16,11 +16,10 @@ def test_values_arrive_unchanged_at_a_plain_process() -> None:
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_values_arrive_unchanged_at_two_ranks(launcher: str) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip(launcher.replace("torchrun", "torch"))
-    assert hostile_values.run(VALUES, size=VALUES, seed=SEED, launcher=launcher) == (VALUES, [])
+def test_values_arrive_unchanged_at_two_ranks() -> None:
+    """Under accelerate, which starts torchrun's agent; the bench has torchrun by itself too."""
+    pytest.importorskip("accelerate")
+    assert hostile_values.run(VALUES, size=VALUES, seed=SEED, launcher="accelerate") == (VALUES, [])
 
 
 @pytest.mark.parametrize("text", ["\\", '"', "\n", "\t", "\x7f", "\u2028", "🚀", "\ufeff", "\x85"])

@@ -550,7 +550,7 @@ def test_two_files_in_one_folder_do_not_disturb_each_other(box: HostPair) -> Non
 
 def test_memory_does_not_grow_with_the_file(box: HostPair, tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
-        file.truncate(400 * MIB)
+        file.truncate(250 * MIB)
     program = (
         "import resource, subprocess, sys\n"
         "from safelaunch.remote.agent_client import Agent\n"
