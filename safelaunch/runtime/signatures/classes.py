@@ -209,6 +209,8 @@ def findings(
     matched: set[int] = set()
     moved: list[tuple[int, Match]] = []
     for hit in exceptional + general:
+        if hit.index in traces.code:
+            continue
         role = "unknown" if hit.role == "late" else hit.role
         index = traces.end_of(hit.index)
         match = Match(hit.signature.name, lines[index].strip(), index + 1, role, hit.signature)
@@ -236,13 +238,15 @@ def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     last = f"{kind}: {message}" if message else kind
     lines = signatures_match.clean(traceback)
     ends = "\n".join(lines[index] for index in tracebacks.exceptions(lines))
+    code = set(tracebacks.code_lines(lines))
+    calls = "\n".join(line for index, line in enumerate(lines) if index not in code)
     best: tuple[int, Match | None] = (0, None)
-    for text in (last, ends, traceback):
+    for text in (last, ends, calls):
         for weight, match in findings(signatures_match.clean(text)):
             if weight not in (-1, PLAIN) and weight > best[0]:
                 best = (weight, match)
         if best[0] > PLAIN or (best[1] is not None and text is ends):
-            break  # the code lines of a traceback tell least
+            break  # files and functions of a traceback tell least
     if best[1] is not None:
         return best[1]
     role = "unknown" if signatures_match.communicates(kind, traceback) else "root"

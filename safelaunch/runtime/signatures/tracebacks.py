@@ -9,9 +9,10 @@ from safelaunch.runtime.signatures.match import EXCEPTION, compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _FRAME = r"^ *File \".+\", line \d+, in "
+_IPYTHON = r"--+> \d+ "  # the line that raised
 # what ends a traceback need not be called an error: BadZipFile, ArrowInvalid, Unsupported
 _RAISED = r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:\([\w.]+\))?(?:: (.*))?$"
 # raised in one process for an exception of another, whose traceback it quotes
@@ -37,42 +38,51 @@ class Tracebacks:
     """The tracebacks in lines. `groups` are the indexes of the lines of each rank.
 
     `ends` are the lines of exceptions, those that only carry another left out; `passed` those after
-    which the program went on to another exception, or which carry one.
+    which the program went on to another exception, or which carry one; `code` lines of source.
     """
 
     def __init__(self, lines: list[str], groups: Sequence[Sequence[int]] | None = None) -> None:
         self.ends: list[int] = []
         self.passed: set[int] = set()
-        self._code_end: dict[int, int] = {}
+        self.code: set[int] = set()
+        self._frame_end: dict[int, int] = {}
         for group in groups if groups is not None else [range(len(lines))]:
             self._read(group, [lines[index] for index in group])
         self.ends.sort()
 
     def end_of(self, index: int) -> int:
-        """Return the line that ends the traceback in which a line is code, else the line itself."""
-        return self._code_end.get(index, index)
+        """Return the line that ends the traceback in which a line is a frame, else the line."""
+        return self._frame_end.get(index, index)
 
     def _read(self, group: Sequence[int], lines: list[str]) -> None:
         own = list(raised(lines))
         ends = list(exceptions(lines, own))
         self.ends += [group[at] for at in ends]
         self.passed.update(group[at] for at in own if at not in ends or _is_probe(lines, at))
+        self.code.update(group[at] for at in code_lines(lines))
         next_end = 0
         for at, line in enumerate(lines):
             while next_end < len(ends) and ends[next_end] <= at:
                 next_end += 1
             if next_end == len(ends):
                 return
-            if ends[next_end] - at <= FRAMES and _is_code(lines, at, line):
-                self._code_end[group[at]] = group[ends[next_end]]
+            if ends[next_end] - at <= FRAMES and is_frame(line):
+                self._frame_end[group[at]] = group[ends[next_end]]
 
 
-def _is_code(lines: list[str], index: int, line: str) -> bool:
-    if line.startswith(("--> ", "--->")):  # as IPython marks it
-        return True
-    if line.startswith("    ") and index:
-        line = lines[index - 1]
-    return "File " in line and is_frame(line)
+def code_lines(lines: Iterable[str]) -> Iterator[int]:
+    """Yield the index of each line of source in tracebacks, of Python or as IPython marks it.
+
+    A comment or a literal there says nothing about what happened.
+    """
+    below_frame = False
+    for index, line in enumerate(lines):
+        # source is deeper than its frame; Python 3.13 shows several lines of it
+        below_frame = below_frame and line.startswith("    ")
+        if below_frame or (line.startswith("--") and compiled(_IPYTHON).match(line)):
+            yield index
+        else:
+            below_frame = is_frame(line)
 
 
 def exceptions(lines: list[str], own: list[int] | None = None) -> Iterator[int]:
@@ -116,4 +126,4 @@ def _is_probe(lines: list[str], index: int) -> bool:
 
 def is_frame(line: str) -> bool:
     """Whether a line is a frame of a Python traceback."""
-    return compiled(_FRAME).match(line) is not None
+    return "File " in line and compiled(_FRAME).match(line) is not None

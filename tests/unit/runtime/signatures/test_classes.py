@@ -99,6 +99,44 @@ def test_progress_after_a_warning_makes_it_harmless() -> None:
 # -- exceptions ------------------------------------------------------------------------------------
 
 
+TRACE = """Traceback (most recent call last):
+  File "/home/me/w.py", line 2, in <module>
+{code}
+{last}"""
+IPYTHON = """---------------------------------------------------------------------------
+KeyError                                  Traceback (most recent call last)
+Cell In[1], line 2
+      1 d = {}
+----> 2 port = d['port']  # else: Address already in use
+
+KeyError: 'port'"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "    port = d['port']  # else: Address already in use",
+        "    x = p['free']  # CUDA out of memory\n        ~^^^^^^^^",
+        "    raise A if bad else B('Connection closed by peer')",
+        "    train(\n        'NCCL error: unhandled system error',\n    )",  # as of Python 3.13
+        "    assert n, 'No space left on device?'",
+    ],
+)
+def test_words_in_source_lines_are_no_cause(code: str) -> None:
+    trace = TRACE.format(code=code, last="KeyError: 'port'")
+    match = classes.classify_exception("KeyError", "'port'", trace)
+    assert (match.name, match.role) == (classes.USER, "root")
+    match_in_log = classes.classify(f"step 1\n{trace}\n")
+    assert match_in_log is not None
+    assert (match_in_log.name, match_in_log.line) == (classes.USER, "KeyError: 'port'")
+
+
+def test_words_in_a_notebooks_source_line_are_no_cause() -> None:
+    match = classes.classify(IPYTHON)
+    assert match is not None
+    assert match.name == classes.USER
+
+
 def test_a_plain_exception_is_the_users_own() -> None:
     match = classes.classify_exception("ValueError", "bad batch 17", "")
     assert (match.name, match.role) == ("user-code-exception", "root")
