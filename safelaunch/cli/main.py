@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import io
 import os
 import sys
@@ -93,15 +95,29 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+def _unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write bytes of file names as they are, and what the terminal's encoding lacks as an escape.
+
+    Redirected output of Windows has the system's code page; half an emoji (a lone surrogate, usual
+    in token data) has no encoding at all.
+    """
+    with contextlib.suppress(UnicodeError):
+        return codecs.lookup_error("surrogateescape")(error)
+    return codecs.backslashreplace_errors(error)
+
+
+_ERRORS = "safelaunch"
+codecs.register_error(_ERRORS, _unencodable)
+
+
 def main() -> None:
     """Run the command line and exit.
 
     0 success, 1 not succeeded, 2 usage, 3 refused, 4 a host, 5 internal, 130 Ctrl-C.
     """
-    if sys.platform == "win32":  # redirected output has the system's code page, not UTF-8
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ERRORS)
     code = _run()
     try:
         if sys.stdout is not None:  # `>&-`

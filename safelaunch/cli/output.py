@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from safelaunch.errors import SafelaunchError
 
 _SPACE = "\0"  # stands for a space at which a line must not be broken
+_WIDE_SPACES = "\xa0\u3000"  # of French and East Asian text
 _STATUS_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
 
 
@@ -59,10 +60,11 @@ def _write_details(details: str) -> str:
 
 
 def print_json(data: Any) -> None:
-    """Print data as JSON on stdout."""
+    """Print data as JSON on stdout; what is no text, such as half an emoji, as JSON's escape."""
     import json
 
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def terminal_width() -> int:
@@ -84,10 +86,12 @@ def wrap(
     """Return a text in lines with indents; a command in backquotes stays on one line.
 
     Words longer than a line stay whole, or are broken with `break_words`. Beyond `max_lines` the
-    text ends in ` ...`.
+    text ends in ` ...`. Control characters are escaped: a log cannot change the terminal.
     """
     import re
     import textwrap
+
+    from safelaunch.runtime.plain_text import printable
 
     def join(match: re.Match[str]) -> str:
         breaks = break_words and len(match[0]) > columns - len(others)
@@ -104,7 +108,7 @@ def wrap(
         placeholder=" ...",
         tabsize=4,
     )
-    return [line.replace(_SPACE, " ") for line in lines]
+    return [printable(line.replace(_SPACE, " "), keep=_WIDE_SPACES) for line in lines]
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.cli.output import wrap
 from safelaunch.runtime.failure import blame
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
@@ -202,7 +203,10 @@ def labelled(
 
 
 def _with_label(label: str, lines: Sequence[str]) -> list[str]:
-    return [f"{'' if index else label:<{_LABEL}}{line}" for index, line in enumerate(lines)]
+    """Return lines behind a label; what a job has printed cannot change the terminal."""
+    return [
+        f"{'' if index else label:<{_LABEL}}{printable(line)}" for index, line in enumerate(lines)
+    ]
 
 
 def _middle(text: str, width: int) -> str:

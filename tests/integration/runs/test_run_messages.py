@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -130,3 +131,27 @@ def test_the_screen_is_80_columns_wide(place: Place) -> None:
         assert lines
         # paths stay whole: they are there to be copied
         assert [line for line in lines if len(line) > 80 and " /" not in line] == [], command
+
+
+# half an emoji, as tokenizers print it; a terminal's title, its bell, its clipboard
+ODD = "\\ud83d \\udc80 \\x1b]0;title\\x07 \\x1b]52;c;aGk=\\x1b\\\\ \\x9b31m"
+
+
+@pytest.mark.parametrize("errors", ["", "utf-8:strict", "ascii"])
+def test_any_text_of_an_exception_can_be_shown_and_none_reaches_the_terminal(
+    place: Place, errors: str
+) -> None:
+    if errors:
+        place.env["PYTHONIOENCODING"] = errors
+    job = place.job(f"raise ValueError('cannot read {ODD}')")
+    screens = [place.cli("run", "--follow", job, code=1).stderr.partition("ValueError: ")[2]]
+    shown = place.cli("show").stdout
+    screens += [shown, place.cli("wait", code=1).stderr, place.cli("ps").stdout]
+    screens += [place.cli("diagnose", code=None).stdout]
+    assert "cannot read \\ud83d" in shown
+    for screen in screens:
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", screen)  # our own colours
+        assert [c for c in plain if not c.isprintable() and c not in "\n\t"] == [], screen
+    for words in (("show",), ("wait",), ("ps",)):
+        place.json(*words, code=None)
+    assert "\ud83d" in place.json("show")["failure"]["what"]
