@@ -103,13 +103,24 @@ def find(base: str, name: str | None) -> Run:
     raise RunNotFound(f"no run `{name}`", hint="safelaunch ps --all lists them")
 
 
-def find_live(base: str, name: str | None, is_live: Callable[[Run], bool]) -> Run:
-    """Return the run that `find` returns; of several runs the newest that is running."""
+def find_live(
+    base: str, name: str | None, is_live: Callable[[Run], bool], *, unique: bool = False
+) -> Run:
+    """Return the run that `find` returns; of several runs the newest that is running.
+
+    With `unique`, several that are running raise RunNotFound: the caller would end one.
+    """
     run = find(base, name)
     if name == run.id:
         return run
     matches = [run for run in all_runs(base) if name is None or run.name == name]
     live = [run for run in matches if is_live(run)]
+    if unique and len(live) > 1:
+        of_name = "" if name is None else f" of `{name}`"
+        raise RunNotFound(
+            f"{len(live)} runs{of_name} are running: say which one",
+            hint=f"for example {', '.join(run.id for run in live[-3:])}",
+        )
     return _newest(live) if live else run
 
 

@@ -24,8 +24,11 @@ from safelaunch.runs import store
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, grace: float, as_json: bool) -> int:
-    """Stop a run: send TERM, after the grace period KILL, and verify that no process is left."""
-    access = catalog().find_live(run)
+    """Stop a run: send TERM, after the grace period KILL, and verify that no process is left.
+
+    Without RUN, or with a job's name, only one such run may be running.
+    """
+    access = catalog().find_live(run, unique=True)
     status, had_ended = access.stop(grace)
     if as_json:
         print_json(store.show(access.record, status, access.ranks()).to_json())

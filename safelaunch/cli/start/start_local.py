@@ -38,6 +38,8 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
         return _foreground(plan)
     with interruptible():
         started = local.start(plan, caller(os.environ))
+        if not options["follow"]:  # a signal that comes too late still leaves the run's id behind
+            return show_started(started, options)
     return show_started(started, options)
 
 

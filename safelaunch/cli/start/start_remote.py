@@ -72,6 +72,8 @@ def again(plan: Plan, pointer: RemoteRecord, options: dict[str, Any]) -> int:
 def _start(prepared: PreparedStart, options: dict[str, Any]) -> int:
     with interruptible():  # of several nodes all start, or none
         started = start_nodes(prepared, follow=bool(options["follow"]))
+        if not options["follow"]:
+            return show_started(started, options)
     return show_started(started, options)
 
 

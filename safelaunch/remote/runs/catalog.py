@@ -45,9 +45,12 @@ class RunCatalog:
         """
         return self.open(store.find(self.home, name))
 
-    def find_live(self, name: str | None = None) -> LocalRun | RemoteRun:
-        """Return the run that `find` returns; of several runs the newest that has not ended."""
-        return self.open(store.find_live(self.home, name, self._is_live))
+    def find_live(self, name: str | None = None, *, unique: bool = False) -> LocalRun | RemoteRun:
+        """Return the run that `find` returns; of several runs the newest that has not ended.
+
+        With `unique`, several that have not ended raise RunNotFound.
+        """
+        return self.open(store.find_live(self.home, name, self._is_live, unique=unique))
 
     def _is_live(self, record: Run) -> bool:
         return self.open(record).last_status().state not in run_state.ENDED

@@ -132,8 +132,8 @@ def cut_off(place: Place, job: str, moment: float, signum: int) -> tuple[set[str
         client.wait(timeout=moment)  # a moment of the start, not a pause
     except subprocess.TimeoutExpired:
         client.send_signal(signum)
-    out, _ = client.communicate(timeout=DEADLINE)
-    return set(os.listdir(runs)) - before, client.returncode, out
+    out, err = client.communicate(timeout=DEADLINE)
+    return set(os.listdir(runs)) - before, client.returncode, out + err
 
 
 @pytest.mark.parametrize("backend", ["tmux", "setsid"])

@@ -358,6 +358,17 @@ def test_stop_without_a_name_takes_the_run_that_lives(place: Place) -> None:
     assert place.json("stop")["id"] == live
 
 
+@pytest.mark.parametrize("name", [(), ("job",)], ids=["without a name", "by the job's name"])
+def test_stop_of_two_that_live_asks_which(place: Place, name: tuple[str, ...]) -> None:
+    runs = [place.start(place.job(FOREVER)) for _ in range(2)]
+    refused = place.cli("stop", *name, code=2).stderr
+    assert "2 runs" in refused
+    assert all(run in refused for run in runs)
+    assert {place.json("show", run)["state"] for run in runs} == {"running"}
+    place.cli("stop", runs[0])
+    assert place.json("stop", *name)["id"] == runs[1]
+
+
 def test_a_launcher_that_fails_before_its_ranks_says_nothing_of_ranks(place: Place) -> None:
     job = place.ranks("print('x')")
     (place.root / "fake" / "torch" / "distributed" / "run.py").write_text("raise SystemExit(3)")
