@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
 
 import pytest
 from support.skips import unexpected
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def skip_reasons(config: pytest.Config) -> list[str]:
@@ -28,24 +32,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     xdist (worksteal) gives each of n workers the next nth of the list; who has done his takes the
     end of another's. What lies there should be short, lest one worker runs on alone.
     """
-    files: dict[object, list[pytest.Item]] = {}
+    train: list[list[pytest.Item]] = []  # seconds each: shared out one by one
+    files: dict[Path, list[pytest.Item]] = {}  # the tests of a file share servers
     short = []
     for item in items:
-        if item.get_closest_marker("train"):  # seconds each: shared out one by one
-            files[item] = [item]
-        elif "integration" in item.path.parts:  # the tests of a file share servers
+        if item.get_closest_marker("train"):
+            train.append([item])
+        elif "integration" in item.path.parts:
             files.setdefault(item.path, []).append(item)
         else:
             short.append(item)
+    groups = [*train, *files.values()]
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    long = sorted(files.values(), key=lambda group: group[0].get_closest_marker("train") is None)
     total = len(items)
     items.clear()
     for worker in range(workers):
-        items += [item for group in long[worker::workers] for item in group]
-        missing = max(0, total * (worker + 1) // workers - len(items))
-        items += short[:missing]
-        del short[:missing]
+        share = groups[worker::workers]
+        end = total * (worker + 1) // workers
+        count = max(0, end - len(items) - sum(map(len, share)))
+        # every other worker does half of its short ones while the others wait for processes
+        early = count // 2 if worker % 2 else 0
+        at = len(train[worker::workers])
+        parts = [*share[:at], short[:early], *share[at:], short[early:count]]
+        items += [item for part in parts for item in part]
+        del short[:count]
     items += short
 
 
