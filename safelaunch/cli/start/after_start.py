@@ -28,9 +28,9 @@ def check_output(options: dict[str, Any], command: str) -> None:
 
 def show_started(started: Started, options: dict[str, Any]) -> int:
     """Print what was started, or follow it, as the options say; return the exit code."""
-    run = catalog().open(started.run)
-    run_id = run.id
+    run_id = started.run.id
     try:
+        run = catalog().open(started.run)
         say_notes(started)
         if options["as_json"]:
             print_json(_start_json(started, run))
@@ -40,12 +40,17 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
         else:
             _say_how_to_look(started, run)
     except KeyboardInterrupt:
-        say(
-            f"\n{run_id} keeps running\n  follow   safelaunch logs -f {run_id}\n"
-            f"  stop     safelaunch stop {run_id}"
-        )
-        return 130
+        return keeps_running(run_id)
     return 0
+
+
+def keeps_running(run_id: str) -> int:
+    """Print that a signal has not ended a run; return the exit code."""
+    say(
+        f"\n{run_id} keeps running\n  follow   safelaunch logs -f {run_id}\n"
+        f"  stop     safelaunch stop {run_id}"
+    )
+    return 130
 
 
 def say_notes(started: Started) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.cli.output import say
 from safelaunch.cli.runs.follow import follow, outcome
 from safelaunch.cli.show_plan import print_warnings
-from safelaunch.cli.start.after_start import check_output, say_notes, show_started
+from safelaunch.cli.start.after_start import check_output, keeps_running, say_notes, show_started
 from safelaunch.errors import ConfigError
+from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import processes
 from safelaunch.start import local
@@ -36,9 +37,16 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     print_warnings(plan)
     if options["foreground"]:
         return _foreground(plan)
+    starter = caller(os.environ)
+    run_id = f"{plan.name}-{starter.id_suffix}"
     with interruptible():
-        started = local.start(plan, caller(os.environ))
-        if not options["follow"]:  # a signal that comes too late still leaves the run's id behind
+        try:
+            started = local.start(plan, starter)
+        except KeyboardInterrupt:
+            if os.path.isdir(os.path.join(store.folder(starter.home), run_id)):
+                return keeps_running(run_id)  # it came when all was done
+            raise
+        if not options["follow"]:
             return show_started(started, options)
     return show_started(started, options)
 
