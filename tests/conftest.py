@@ -21,7 +21,7 @@ def skip_reasons(config: pytest.Config) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Take Ctrl-C as in the foreground: what a shell starts with `&` ignores it, with all below."""
+    """Restore SIGINT: a suite started with `&` ignores it, as all that its tests start would."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,8 +29,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let each worker begin with its share of what takes long, file by file.
 
-    xdist (worksteal) gives each of n workers the next nth of the list; who has done his takes the
-    end of another's. What lies there should be short, lest one worker runs on alone.
+    xdist (worksteal) gives each of n workers the next nth of the list; a worker that has finished
+    takes tests from the end of another's. Short ones there keep all workers busy to the end.
     """
     train: list[list[pytest.Item]] = []  # seconds each: shared out one by one
     files: dict[Path, list[pytest.Item]] = {}  # the tests of a file share servers
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         share = groups[worker::workers]
         end = total * (worker + 1) // workers
         count = max(0, end - len(items) - sum(map(len, share)))
-        # every other worker does half of its short ones while the others wait for processes
+        # every other worker runs half of its short tests while the others wait for processes
         early = count // 2 if worker % 2 else 0
         at = len(train[worker::workers])
         parts = [*share[:at], short[:early], *share[at:], short[early:count]]

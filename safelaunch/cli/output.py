@@ -91,8 +91,6 @@ def wrap(
     import re
     import textwrap
 
-    from safelaunch.runtime.plain_text import printable
-
     def join(match: re.Match[str]) -> str:
         breaks = break_words and len(match[0]) > columns - len(others)
         return match[0] if breaks else match[0].replace(" ", _SPACE)
@@ -108,7 +106,14 @@ def wrap(
         placeholder=" ...",
         tabsize=4,
     )
-    return [printable(line.replace(_SPACE, " "), keep=_WIDE_SPACES) for line in lines]
+    return [escape(line.replace(_SPACE, " ")) for line in lines]
+
+
+def escape(text: str) -> str:
+    """Return a line with its control characters escaped: it cannot change the terminal."""
+    from safelaunch.runtime.plain_text import printable
+
+    return printable(text, keep=_WIDE_SPACES)
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:

@@ -53,7 +53,7 @@ def prepare(
     if sync is not None:
         for node in plan.nodes:
             preflight.check_assets(node.assets)
-    run_id = f"{plan.name}-{caller.id_suffix}"
+    run_id = caller.run_id(plan.name)
     machines = [Machine(host, pool) for host in hosts]
     quick_checks = None if checks is None else _QuickChecks(checks)
 

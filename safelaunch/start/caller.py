@@ -22,6 +22,10 @@ class Caller(NamedTuple):
     id_suffix: str  # of a run id: UTC time (yyyymmdd-hhmmss) and 4 hex digits
     local_time: str
 
+    def run_id(self, name: str) -> str:
+        """Return the id of the run of a plan."""
+        return f"{name}-{self.id_suffix}"
+
 
 def caller(environ: Mapping[str, str]) -> Caller:
     """Return this process as the caller of a start that begins now. Raises ConfigError."""

@@ -26,7 +26,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     node = _only_node(plan)
     preflight.check_secrets(node, caller.environ)
     preflight.check_assets(node.assets)
-    run_id = f"{plan.name}-{caller.id_suffix}"
+    run_id = caller.run_id(plan.name)
     report = _report(node, caller, run_id)
     facts = preflight.facts(node, report, run_id)
     request = start_request(plan, facts, caller, caller.environ)

@@ -10,9 +10,8 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.cli.output import wrap
+from safelaunch.cli.output import escape, wrap
 from safelaunch.runtime.failure import blame
-from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
     if failure.why and failure.why != failure.meaning:
         lines += labelled("why", failure.why, width, 5)
     if failure.frame is not None and failure.frame.file:
-        lines += _with_label("at", _frame(failure.frame, width))
+        lines += with_label("at", _frame(failure.frame, width))
         indent = " " * (_LABEL + 2)
         code = failure.frame.code.strip()
         code_lines = wrap(code, width - len(indent), max_lines=3, break_words=True)
@@ -113,7 +112,7 @@ def _stack(failure: Failure, width: int) -> list[str]:
         place = f" ({frame.file}:{frame.line})"
         room = width - _LABEL - 2 - len(frame.function)
         lines.append(f"{'>' if frame.own else ' '} {frame.function}{_middle(place, room)}")
-    return _with_label("stack", lines)
+    return with_label("stack", lines)
 
 
 def _others(failure: Failure, width: int) -> list[str]:
@@ -173,7 +172,7 @@ def _output(failure: Failure, width: int) -> list[str]:
         for line in shown[-4:]
         for part in wrap(line, width - _LABEL, max_lines=2, break_words=True)
     ]
-    return _with_label("output", lines)
+    return with_label("output", lines)
 
 
 def _log(failure: Failure, width: int, run: str) -> list[str]:
@@ -184,11 +183,11 @@ def _log(failure: Failure, width: int, run: str) -> list[str]:
     if failure.printed:
         node = "" if failure.node is None else f" --node {failure.node}"
         option = f"--launcher{node}" if failure.rank is None else f"--rank {failure.rank}"
-        return _with_label("log", [f"{command} {option}"])
+        return with_label("log", [f"{command} {option}"])
     source = "the launcher" if failure.rank is None else f"rank {failure.rank}"
     text = f"{source} printed nothing; all ranks:"
     fits = _LABEL + len(f"{text} {command}") <= width
-    return _with_label("log", [f"{text} {command}"] if fits else [text, command])
+    return with_label("log", [f"{text} {command}"] if fits else [text, command])
 
 
 def labelled(
@@ -199,14 +198,12 @@ def labelled(
     if not break_words:
         text = " ".join(_middle(word, room) for word in text.split())
     lines = wrap(text, room, max_lines=max_lines, break_words=True)
-    return _with_label(label, lines or [""])
+    return with_label(label, lines or [""])
 
 
-def _with_label(label: str, lines: Sequence[str]) -> list[str]:
-    """Return lines behind a label; what a job has printed cannot change the terminal."""
-    return [
-        f"{'' if index else label:<{_LABEL}}{printable(line)}" for index, line in enumerate(lines)
-    ]
+def with_label(label: str, lines: Sequence[str]) -> list[str]:
+    """Return lines after a label, their control characters escaped."""
+    return [f"{'' if index else label:<{_LABEL}}{escape(line)}" for index, line in enumerate(lines)]
 
 
 def _middle(text: str, width: int) -> str:

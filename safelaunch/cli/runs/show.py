@@ -12,7 +12,7 @@ from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, terminal_width
 from safelaunch.cli.runs import follow, progress
-from safelaunch.cli.runs.failure_block import labelled
+from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.runs import store
 from safelaunch.runtime import backends
 from safelaunch.runtime.records import PlanRecord, Provenance, RunRecord
@@ -55,7 +55,7 @@ def command(run: str | None, as_json: bool) -> int:
     previous = ""
     for label, text, max_lines in rows:
         name = "" if label == previous else label
-        lines += labelled(name, text, width, max_lines) if max_lines else [f"{name:<10}{text}"]
+        lines += labelled(name, text, width, max_lines) if max_lines else with_label(name, [text])
         previous = label
     for line in lines:
         click.echo(f"  {line}")

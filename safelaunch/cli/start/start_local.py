@@ -37,13 +37,13 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     print_warnings(plan)
     if options["foreground"]:
         return _foreground(plan)
-    starter = caller(os.environ)
-    run_id = f"{plan.name}-{starter.id_suffix}"
+    by = caller(os.environ)
+    run_id = by.run_id(plan.name)
     with interruptible():
         try:
-            started = local.start(plan, starter)
+            started = local.start(plan, by)
         except KeyboardInterrupt:
-            if os.path.isdir(os.path.join(store.folder(starter.home), run_id)):
+            if os.path.isdir(os.path.join(store.folder(by.home), run_id)):
                 return keeps_running(run_id)  # it came when all was done
             raise
         if not options["follow"]:

@@ -133,15 +133,16 @@ class Snapshot:
         return [path for path in paths if path]
 
 
-def proof(kills: Kills, pids: Iterable[int], rank: int | None = None) -> str | None:
+def proof(kills: Kills, pids: Iterable[int], parent: int | None = None) -> str | None:
     """Return the evidence that one of some processes was killed for memory.
 
-    A line of the kernel log has to name one of them; a counter proves it of a group that one of
-    them was in, or `rank`, whose group its children share.
+    A line of the kernel log has to name one of them. A counter proves it of a group that held one
+    of them, or their `parent`, whose group they share.
     """
     named = set(pids)
     for kill in kills.kills:
-        if kill.pid in named if kill.pid is not None else {*named, rank} & set(kill.pids):
+        is_proof = bool({*named, parent} & {*kill.pids}) if kill.pid is None else kill.pid in named
+        if is_proof:
             return kill.text
     return None
 

@@ -238,10 +238,8 @@ def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     last = f"{kind}: {message}" if message else kind
     lines = signatures_match.clean(traceback)
     ends = "\n".join(lines[index] for index in tracebacks.exceptions(lines))
-    code = set(tracebacks.code_lines(lines))
-    calls = "\n".join(line for index, line in enumerate(lines) if index not in code)
     best: tuple[int, Match | None] = (0, None)
-    for text in (last, ends, calls):
+    for text in (last, ends, traceback):
         for weight, match in findings(signatures_match.clean(text)):
             if weight not in (-1, PLAIN) and weight > best[0]:
                 best = (weight, match)

@@ -68,7 +68,9 @@ def test_a_split_crlf_is_one_end(place: Place) -> None:
 
 def test_a_progress_bar_moves_before_its_line_ends(place: Place) -> None:
     program = "import time\nprint('10%', end='\\r', flush=True)\ntime.sleep(600)"
-    place.wait_for_text(place.start(place.ranks(program)), "[1] 10%")
+    run = place.start(place.ranks(program))
+    place.wait_for_text(run, "[1] 10%")
+    assert place.status(run)["state"] == "running"
 
 
 def test_a_very_long_line_is_whole_in_its_own_file(place: Place) -> None:
@@ -89,7 +91,9 @@ def test_a_job_of_one_process_has_a_merged_log_of_the_same_bytes(place: Place) -
 
 def test_output_without_an_end_of_line_is_shown_while_the_job_runs(place: Place) -> None:
     program = "import time\nprint('loading...', end='', flush=True)\ntime.sleep(600)"
-    place.wait_for_text(place.start(place.job(program)), "loading...")
+    run = place.start(place.job(program))
+    place.wait_for_text(run, "loading...")
+    assert place.status(run)["state"] == "running"
 
 
 def test_a_flood_is_merged_completely(place: Place) -> None:

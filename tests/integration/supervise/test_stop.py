@@ -211,6 +211,7 @@ def test_output_goes_on_when_the_supervisor_is_gone(place: Place) -> None:
     end_supervisor(place, run)
     place.write("go", "")
     place.wait_for_text(run, "after", "launcher.log")
+    assert place.status(run)["state"] == "lost"
 
 
 @pytest.mark.tmux

@@ -48,12 +48,12 @@ def test_processes_are_found_when_no_descriptor_is_left(expression: str) -> None
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_who_was_there_is_not_taken_for_gone_when_proc_cannot_be_read(expression: str) -> None:
+def test_a_process_does_not_count_as_ended_while_proc_cannot_be_read(expression: str) -> None:
     spare = "os.close(processes._spare.fd); full.append(os.dup(1)); processes._spare.fd = -1"
     run(EXHAUSTED.format(first=expression, second=f"{spare}; pids = {expression}"))
 
 
-def test_a_descendant_that_is_gone_is_not_told_when_proc_cannot_be_read() -> None:
+def test_an_ended_descendant_is_not_listed_while_proc_cannot_be_read() -> None:
     end = "child.kill(); child.wait(); processes._spare.fd = -1"
     second = f"{end}; pids = {EXPRESSIONS[0]} or [child.pid]"
     run(EXHAUSTED.format(first=EXPRESSIONS[0], second=second))

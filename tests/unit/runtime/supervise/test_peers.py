@@ -99,14 +99,14 @@ def test_an_end_of_an_earlier_attempt_does_not_end_this_one(three: list[Peers]) 
     assert three[0].tick(2, 0.0) == ""
 
 
-def test_what_was_said_before_a_connection_is_said_again(three: list[Peers]) -> None:
+def test_an_end_is_sent_again_after_a_connection_was_lost(three: list[Peers]) -> None:
     for connection in list(three[1].connections):
         three[1]._drop(connection)
     three[1].ended(1, failed())
     turn(three, lambda: 1 in three[2].ends.get(1, {}))
 
 
-def test_the_last_words_before_a_hang_up_are_heard(three: list[Peers]) -> None:
+def test_a_message_just_before_a_connection_is_closed_arrives(three: list[Peers]) -> None:
     three[1].ended(1, failed())
     three[1].close(lambda: False, is_bad=True)
     turn(three[:1], lambda: 1 in three[0].ends.get(1, {}))
@@ -175,7 +175,7 @@ def test_strangers_keep_no_node_out(port: int) -> None:
             node.close(lambda: True, is_bad=False)
 
 
-def test_who_does_not_say_who_it_is_is_hung_up_on_in_time(
+def test_a_connection_without_a_token_is_closed_in_time(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "STRANGER_LIMIT", 0.2)
@@ -195,7 +195,7 @@ def test_who_does_not_say_who_it_is_is_hung_up_on_in_time(
         first.close(lambda: True, is_bad=False)
 
 
-def test_many_ends_are_said_again_after_a_connection_is_lost(three: list[Peers]) -> None:
+def test_many_ends_are_sent_again_after_a_connection_was_lost(three: list[Peers]) -> None:
     for attempt in range(1, 200):
         for node in three:
             node.ended(attempt, failed("x" * 300))
@@ -249,7 +249,7 @@ def test_silence_does_not_end_a_node_that_has_long_written_nothing(three: list[P
     assert three[0].tick(1, quiet=10 * peers.LOST) == ""
 
 
-def test_each_node_hears_how_much_all_others_have_written(
+def test_each_node_receives_how_much_all_others_have_written(
     three: list[Peers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "HEARTBEAT", 0.0)
