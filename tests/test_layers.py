@@ -45,6 +45,8 @@ MOST_FILES = 13  # a dozen and the face of the package
 
 # A folder's base modules serve its subfolders, and its entry module runs them.
 BOTH_WAYS = {
+    ("hostfacts/tools", "hostfacts/tools/nvidia_smi"): "recognise.py asks the readers, which use "
+    "cells.py and report.py",
     ("lint", "lint/shell"): "run.py applies the rules, which make the findings of finding.py",
     ("lint", "lint/env"): "file_variables.py applies the rules, which make findings",
     ("lint", "lint/yaml_files"): "run.py applies the rules, which make the findings of finding.py",

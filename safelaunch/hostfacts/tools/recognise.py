@@ -5,16 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from safelaunch.hostfacts.tools import (
-    env_reports,
-    gpu_errors,
-    nvidia_smi_list,
-    nvidia_smi_q,
-    nvidia_smi_query,
-    nvidia_smi_table,
-    other_vendors,
-)
+from safelaunch.hostfacts.tools import env_reports, gpu_errors, other_vendors
 from safelaunch.hostfacts.tools.cells import clean
+from safelaunch.hostfacts.tools.nvidia_smi import full_report, gpu_list, query, summary_table
 from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.topology_matrix import read_matrix, read_peers
 
@@ -40,14 +33,14 @@ def _read_tool(text: str, command: str) -> Report:
     vendor = None if is_env_report else other_vendors.vendor_of(text)
     if vendor is not None and "NVIDIA-SMI" not in text:
         return other_vendors.read(text, vendor)
-    if nvidia_smi_q.is_xml(text):
-        return nvidia_smi_q.read_xml(text)
+    if full_report.is_xml(text):
+        return full_report.read_xml(text)
     if is_env_report:
         return env_reports.read(text)
-    if nvidia_smi_q.is_text(text):
-        return nvidia_smi_q.read_text(text)
-    if nvidia_smi_table.is_table(text):
-        return nvidia_smi_table.read(text)
+    if full_report.is_text(text):
+        return full_report.read_text(text)
+    if summary_table.is_table(text):
+        return summary_table.read(text)
     return _read_lines(text, command)
 
 
@@ -58,15 +51,15 @@ def _read_lines(text: str, command: str) -> Report:
     if table is not None:
         cards = tuple(map(Card, range(table.size)))
         return Report(vendor="nvidia", cards=cards, matrix=matrix, peers=peers)
-    links = nvidia_smi_list.read_links(text)
+    links = gpu_list.read_links(text)
     if links is not None and (
         any(link.state != "unknown" for link in links.links or ())
         or "nvlink" in (command + text).lower()
     ):
         return links
     return (
-        nvidia_smi_list.read_list(text)
-        or nvidia_smi_list.read_version(text)
-        or nvidia_smi_query.read(text, command)
+        gpu_list.read_list(text)
+        or gpu_list.read_version(text)
+        or query.read(text, command)
         or Report()
     )
