@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime.failure import blame, elastic_report, log_tails, rank_ends
+from safelaunch.runtime.failure import blame, elastic_report, last_words, log_tails, rank_ends
 from safelaunch.runtime.failure.surroundings import Surroundings
 from safelaunch.runtime.monitor import oom_kills
 from safelaunch.runtime.records import (
@@ -216,7 +216,8 @@ def _gap_warnings(ends: Iterable[ProcessEnd]) -> list[str]:
 def _classify_by_framework_logs(first: ProcessFailure, logs: Sequence[str]) -> None:
     """Take the class from the framework's own log files where they name a cause."""
     for path in logs:
-        match = classes.classify(log_tails.read(path, log_tails.CLASSIFIED))
+        lines = last_words.lines_of(log_tails.read(path, log_tails.CLASSIFIED), None)
+        match = last_words.cause(last_words.since_last_step(lines))
         if match is not None and match.role == "root":
             first.add_match(match)
             first.role = "root"
@@ -280,7 +281,7 @@ def _add_remedy(failure: Failure, first: ProcessFailure, specific: str) -> None:
     remedy = [specific] if specific else list(signature.remedy)
     failure.advice, failure.remedy = remedy[0], remedy
     failure.signature = signature.id
-    failure.why = ("likely: " if signature.likely else "") + signature.cause
+    failure.why = ("likely: " if signature.likely or first.is_likely else "") + signature.cause
     failure.restart = signature.restart
     failure.source = list(signature.source)
 

@@ -6,7 +6,7 @@ launcher's agent) is a cascade, whenever it was noted. Reads tails of logs; neve
 
 from __future__ import annotations
 
-from safelaunch.runtime.failure import elastic_report, log_tails
+from safelaunch.runtime.failure import dataloader, elastic_report, last_words, log_tails
 from safelaunch.runtime.monitor import oom_kills
 from safelaunch.runtime.signatures import classes
 
@@ -29,6 +29,8 @@ LAST = 1 << 63  # later than any time in ns
 FROM_AGENT = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 # and how a rank ends itself when its NCCL watchdog finds another gone
 FOLLOWING = (*FROM_AGENT, "SIGABRT")
+# classes of what native code aborts for
+ABORTS = ("nccl-", "cuda-", "device-", "peer-", "host-oom")
 AT_ONCE = ("SIGTERM", "SIGINT", "SIGHUP")
 PATIENCE = 5 * SECOND  # torchrun waits 30 s between SIGTERM and SIGKILL, our own grace is 5 s
 INTERRUPTS = ("KeyboardInterrupt", "SignalException")
@@ -63,6 +65,7 @@ class ProcessFailure:
         self.error = end.error
         self.code = end.code
         self.signal = end.signal
+        self.is_likely = False  # the class is read from what only stands near the end
         self.proof: str | None = None
         self.left_early = False  # it ended well, and too early
         self.owns_log = False  # nobody else writes there, but a launcher at its end
@@ -121,13 +124,14 @@ def rank_failures(ends: list[ProcessEnd], kills: Kills, alone: bool) -> list[Pro
         failure.owns_log = alone or end.log.endswith(f"rank-{end.rank}.log")
         error = failure.error
         if error is None and end.code == 1 and not end.recorded:
-            error = log_tails.exception(end.log)
+            error = _exception_in_log(failure)
         if error is not None and failure.owns_log:
-            error = _started_process_error(error, end.log)
+            error = _started_process_error(error, failure)
         if error is not None:
             failure.error = log_tails.unwrapped(error)
             others = [other for other in failed if other is not end]
             _from_exception(failure, failure.error, _is_first(end, others), kills)
+            _find_killed_worker(failure, kills)
         failures.append(failure)
     # ends without exception come last: an exception that only lost its peer does not explain them
     firm = [f.end for f in failures if f.error is None or f.role != "cascade"]
@@ -183,11 +187,16 @@ def _from_exception(
     if error.short_type in INTERRUPTS:
         failure.name, failure.role = "killed-by-signal", "root" if first else "cascade"
     if failure.name == "dataloader-worker-killed":
-        workers = log_tails.worker_pids(error)
-        failure.proof = oom_kills.proof(kills, workers, failure.end.pid)
-        failure.name = "host-oom" if failure.proof else failure.name
+        _find_worker_kill(failure, error.message, kills)
     if failure.role not in ORDER:
         failure.role = "unknown"
+
+
+def _find_worker_kill(failure: ProcessFailure, message: str, kills: Kills) -> None:
+    """Look for proof that a DataLoader worker was killed for memory."""
+    workers = dataloader.worker_pids(message)
+    failure.proof = oom_kills.proof(kills, workers, failure.end.pid)
+    failure.name = "host-oom" if failure.proof else failure.name
 
 
 def _from_end(failure: ProcessFailure, others: list[ProcessEnd], kills: Kills) -> None:
@@ -203,11 +212,8 @@ def _from_end(failure: ProcessFailure, others: list[ProcessEnd], kills: Kills) -
         failure.proof = oom_kills.proof(kills, [end.pid])
         failure.name = "host-oom" if failure.proof else "killed"
     elif end.signal == "SIGABRT":
-        match = classes.classify(log_tails.read(end.log, log_tails.CLASSIFIED))
-        if match is not None and match.name.startswith(("nccl-", "cuda-", "device-", "peer-")):
-            failure.add_match(match)
-            failure.what = one_line(f"{failure.what}: {match.line}")
-            first = first and match.role != "cascade"
+        match = _from_abort(failure)
+        first = first and (match is None or match.role != "cascade")
     if failure.proof:
         failure.what, failure.role = "killed (SIGKILL): out of memory", "root"
     elif others and not first and end.signal in FOLLOWING:
@@ -216,20 +222,65 @@ def _from_end(failure: ProcessFailure, others: list[ProcessEnd], kills: Kills) -
         failure.what += " from outside the run"
 
 
-def _last_lines(log: str) -> str:
-    """Return the last lines of a log before the agent's own."""
-    text = elastic_report.before_agent(log_tails.read(log))
-    return "\n".join(log_tails.last_lines(text, LAST_LINES))
+def _from_abort(failure: ProcessFailure) -> Match | None:
+    """Take the class from what the process wrote as it aborted; return what shows it."""
+    lines = _end_lines(failure, log_tails.CLASSIFIED)
+    message = last_words.abort_message(lines)
+    text = "\n".join(message)
+    match = classes.classify(text) if message else last_words.cause(lines[-last_words.LAST :])
+    if match is not None and match.name.startswith(ABORTS):
+        failure.add_match(match)
+        failure.is_likely = not message
+        failure.what = one_line(f"{failure.what}: {match.line}")
+        return match
+    if message:
+        shown = next((line for line in message if "what(): " in line), message[-1])
+        failure.what = one_line(f"{failure.what}: {shown.strip()}")
+    return None
 
 
-def _started_process_error(error: RaisedException, log: str) -> RaisedException:
+def _own_lines(failure: ProcessFailure, size: int) -> list[str]:
+    """Return the lines of a rank at the end of its log, as far as prefixes show whose they are."""
+    text = elastic_report.before_agent(log_tails.read(failure.log, size))
+    return last_words.lines_of(text, None if failure.owns_log else failure.rank)
+
+
+def _end_lines(failure: ProcessFailure, size: int = log_tails.TAIL) -> list[str]:
+    """Return what a rank has written since its last step."""
+    return last_words.since_last_step(_own_lines(failure, size))
+
+
+def _exception_in_log(failure: ProcessFailure) -> RaisedException | None:
+    """Return the last exception in a rank's log, if the rank made no step after it."""
+    error = log_tails.exception(failure.log, None if failure.owns_log else failure.rank)
+    if error is None or not failure.owns_log:
+        return error
+    lines = _own_lines(failure, log_tails.TAIL)
+    rest = last_words.since_last_step(lines)
+    went_on = len(rest) < len(lines) and log_tails.last_exception("\n".join(rest)) is None
+    return None if went_on else error
+
+
+def _find_killed_worker(failure: ProcessFailure, kills: Kills) -> None:
+    """Name the DataLoader worker whose death an exception of its rank only follows."""
+    if failure.error is None or not dataloader.lost_worker(failure.error):
+        return
+    message = dataloader.message(_end_lines(failure))
+    match = classes.classify(message)
+    if match is not None:
+        failure.add_match(match)
+        failure.role, failure.what = match.role, one_line(message)
+        _find_worker_kill(failure, message, kills)
+
+
+def _started_process_error(error: RaisedException, failure: ProcessFailure) -> RaisedException:
     """Return what failed in a process that the rank had started, else the rank's own exception.
 
     `subprocess.run(check=True)` shows a status; the process itself has shown more, just before.
     """
     if error.short_type not in STARTED:
         return error
-    last = log_tails.last_exception(_last_lines(log))
+    last = log_tails.last_exception("\n".join(_end_lines(failure)[-LAST_LINES:]))
     if last is None:
         return error
     last.time_ns, last.where = error.time_ns, STARTED_BY
@@ -244,9 +295,9 @@ def _from_exit(failure: ProcessFailure, end: ProcessEnd, first: bool) -> None:
         how = " at once (os._exit or native exit)"
     failure.what = f"exited with code {end.code}{how}"
     failure.role = "root" if first else "unknown"
-    text = _last_lines(end.log)
-    error = log_tails.last_exception(text) if failure.owns_log else None
-    match = classes.classify(text)
+    lines = _end_lines(failure)[-LAST_LINES:]
+    error = log_tails.last_exception("\n".join(lines)) if failure.owns_log else None
+    match = last_words.cause(lines)
     if error is not None:  # the program caught it, showed it, and gave up
         exited = failure.what
         _from_exception(failure, error, first, oom_kills.Kills())
@@ -256,13 +307,16 @@ def _from_exit(failure: ProcessFailure, end: ProcessEnd, first: bool) -> None:
         match.role == "root" or (failure.owns_log and match.role == "unknown")
     ):
         failure.add_match(match)
+        shown = [line.strip() for line in lines if line.strip()]
+        failure.is_likely = match.line not in shown[-1:]
         failure.role = match.role if not first else failure.role
         failure.what = one_line(f"{failure.what}: {match.line}")
 
 
 def _refine(failure: ProcessFailure) -> None:
-    """Take the class from a rank's log where that names a cause; the exception stays what it is."""
-    match = classes.classify(log_tails.read(failure.log, log_tails.CLASSIFIED))
+    """Take the class from what libraries have logged of a cause; the exception stays what it is."""
+    lines = last_words.library_lines(_end_lines(failure, log_tails.CLASSIFIED))
+    match = classes.classify("\n".join(lines))
     if match is not None and match.role == "root":
         failure.add_match(match)
         failure.role = "unknown" if failure.role == "cascade" else failure.role
@@ -295,7 +349,8 @@ def _from_launcher_log(failure: ProcessFailure) -> None:
     # the run directory's own path is long, and says nothing
     node_dir = failure.log.rsplit("/logs/attempt-", 1)[0]
     text = log_tails.read(failure.log, log_tails.CLASSIFIED).replace(node_dir + "/", "")
-    match = classes.classify(text)
+    lines = last_words.since_last_step(last_words.lines_of(text, None))
+    match = classes.classify("\n".join(lines))
     failure.error = log_tails.exception(failure.log)
     if match is not None and match.role != "warning":
         failure.add_match(match)

@@ -31,8 +31,6 @@ _WRAPPED = r"\ACaught ([\w.]+) in (.+?)\.\s*$"
 _ORIGINAL = "Original Traceback (most recent call last):"
 # multiprocessing.pool and concurrent.futures.process: the worker's own traceback, quoted
 _REMOTE = r'RemoteTraceback: *\n"""\n((?:.*\n)*?)"""'
-# torch/utils/data/dataloader.py: "DataLoader worker (pid 7) is killed", "(pid(s) 7, 8) exited"
-_WORKERS = r"\(pid(?:\(s\))? (\d[\d, ]*)\)"
 _NAME = r"([A-Za-z_][\w.]*)(?:: ?|$)"
 CAUSES = 3
 
@@ -75,22 +73,23 @@ def last_lines(text: str, count: int = SHOWN) -> list[str]:
     return [line[:WIDTH].rstrip() for line in lines[-count:]]
 
 
-def exception(path: str) -> RaisedException | None:
+def exception(path: str, rank: int | None = None) -> RaisedException | None:
     """Return the last exception in a log, or None; chained ones are one.
 
-    The search goes back further than the tail where that has none.
+    `rank`: that rank's, if prefixes show whose they are. The search goes back further than the tail
+    where that has none.
     """
-    last = last_exception(read(path))
+    last = last_exception(read(path), rank)
     if last is not None:
         return last
     text = read(path, SEARCH)
     at = text.rfind(_BEGIN)
-    return last_exception(text[max(0, at - TAIL // 2) : at + TAIL // 2]) if at >= 0 else None
+    return last_exception(text[max(0, at - TAIL // 2) : at + TAIL // 2], rank) if at >= 0 else None
 
 
-def last_exception(text: str) -> RaisedException | None:
+def last_exception(text: str, rank: int | None = None) -> RaisedException | None:
     """Return the type, message and traceback of the last exception in a text, or None."""
-    lines = match.clean(text)
+    lines = _of_one_writer(text, rank)
     starts = [index for index, line in enumerate(lines) if line.strip() == _BEGIN]
     ends = list(tracebacks.raised(lines))
     for start in reversed(starts):
@@ -99,12 +98,57 @@ def last_exception(text: str) -> RaisedException | None:
             continue
         kind, _, message = lines[end].strip().partition(": ")
         last = _original_end(lines, end, ends)
-        text = "\n".join(lines[_chained(lines, start, starts) : last + 1])
+        first = _first_open(lines, start, starts)
+        block = lines[_chained(lines, first, starts) : first]
+        text = "\n".join(
+            block + _without_begins(lines[first : end + 1]) + lines[end + 1 : last + 1]
+        )
         if len(text) > TRACEBACK:
             half = TRACEBACK // 2 - 10
-            text = text[:half] + "\n  [...]\n" + text[-half:]
+            text = text[:half] + f"\n{tracebacks.CUT}\n" + text[-half:]
         return RaisedException(type=kind, message=message[:2000], traceback=text)
     return None
+
+
+def _of_one_writer(text: str, rank: int | None) -> list[str]:
+    """Return the cleaned lines of the rank whose exception is the last one, or of `rank`.
+
+    Without prefixes all lines are one writer's.
+    """
+    pairs = list(map(match.split_prefix, match.plain(text)))
+    lines = [line for line, _ in pairs]
+    writers = [pairs[index][1] for index in tracebacks.raised(lines)]
+    writer = str(rank) if str(rank) in writers else next(reversed(writers), "")
+    return [line for line, other in pairs if other == writer] if writer else lines
+
+
+def _first_open(lines: list[str], start: int, starts: list[int]) -> int:
+    """Return where the first traceback starts that had no end when another rank's began."""
+    raised = match.compiled(match.EXCEPTION)
+    for above in reversed([index for index in starts if start - tracebacks.FRAMES < index < start]):
+        if any(raised.match(line) for line in lines[above:start]):
+            break
+        start = above
+    return start
+
+
+def _without_begins(lines: list[str]) -> list[str]:
+    """Return a traceback without the outermost frames of others that were written into it."""
+    own: list[str] = []
+    begins, is_source = 0, False
+    for line in lines:
+        if line.strip() == _BEGIN:
+            begins += 1
+        if (begins > 1 and line.strip() == _BEGIN) or (is_source and line.startswith("    ")):
+            continue
+        is_source = begins > 1 and _is_outermost(line) and any(map(_is_outermost, own))
+        if not is_source:
+            own.append(line)
+    return own
+
+
+def _is_outermost(line: str) -> bool:
+    return line.endswith(", in <module>") and tracebacks.is_frame(line)
 
 
 def _chained(lines: list[str], start: int, starts: list[int]) -> int:
@@ -164,12 +208,6 @@ def _exception_at(lines: list[str], index: int) -> RaisedException | None:
         return None
     message = "\n".join([lines[index][hit.end() :], *lines[index + 1 :]]).strip()
     return RaisedException(type=hit.group(1), message=message)
-
-
-def worker_pids(error: RaisedException) -> list[int]:
-    """Return the workers that have died, which an exception names."""
-    hit = match.compiled(_WORKERS).search(error.message)
-    return [int(pid) for pid in hit.group(1).replace(",", " ").split()] if hit else []
 
 
 def causes(error: RaisedException) -> list[RaisedException]:

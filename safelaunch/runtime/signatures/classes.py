@@ -236,11 +236,14 @@ def classify_exception(kind: str, message: str, traceback: str = "") -> Match:
     of communication with other ranks: such an exception may be a consequence of theirs.
     """
     last = f"{kind}: {message}" if message else kind
-    lines = signatures_match.clean(traceback)
-    ends = "\n".join(lines[index] for index in tracebacks.exceptions(lines))
+    lines = [tracebacks.ungrouped(line) for line in signatures_match.clean(traceback)]
+    # of all else a traceback may hold source, also where a cut has taken away the frame above it
+    frames = [line for line in lines if tracebacks.is_frame(line)]
+    code = set(tracebacks.code_lines(lines))
+    ends = [lines[index] for index in tracebacks.exceptions(lines) if index not in code]
     best: tuple[int, Match | None] = (0, None)
-    for text in (last, ends, traceback):
-        for weight, match in findings(signatures_match.clean(text)):
+    for text in ([last], ends, [*frames, *ends, last]):
+        for weight, match in findings(signatures_match.clean("\n".join(text))):
             if weight not in (-1, PLAIN) and weight > best[0]:
                 best = (weight, match)
         if best[0] > PLAIN or (best[1] is not None and text is ends):

@@ -59,7 +59,7 @@ _HINTS = (
     *("Finished", "complete"),
 )
 _BAR = r"\d+%\|.*?(\d+)/(\d+) \["
-_WARNING = r"Warning: |\bWARN(?:ING)?\b[ \]:|-]|\[W\d* ?|\[W \w+\.cpp|\b(?:INFO|DEBUG)\b[ \]:|-]"
+WARNING = r"Warning: |\bWARN(?:ING)?\b[ \]:|-]|\[W\d* ?|\[W \w+\.cpp|\b(?:INFO|DEBUG)\b[ \]:|-]"
 _COMMUNICATION = (
     r"torch/distributed/(?!elastic|launcher|run)|torch/nn/parallel/distributed|deepspeed/comm/"
     r"|multiprocessing/(?:connection|managers)|/ray/|accelerate/utils/operations"
@@ -129,7 +129,7 @@ def search(
             matching = matches.setdefault(signature, set())
             matcher = compiled(pattern)
             matching.update(i for i in ordered if i in matching or matcher.search(lines[i]))
-    warning = compiled(_WARNING)
+    warning = compiled(WARNING)
     for signature in sorted(matches, key=lambda signature: signature.order):
         can_be_late = signature.role == "root" and not signature.even_as_warning
         for index in sorted(matches[signature]):

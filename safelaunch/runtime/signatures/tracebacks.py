@@ -30,6 +30,8 @@ LAUNCHERS = (
 )
 # what a program that goes on without something expects
 PROBES = ("AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError")
+_GROUP = r"^ +(?:[|+] |\+-\+-)"  # in front of what an exception group holds
+CUT = "  [...]"  # in place of the middle of a long traceback
 _HANDLING = "During handling of the above exception"
 FRAMES = 120  # lines that a traceback may go on for below a line of code in it
 
@@ -77,12 +79,12 @@ def code_lines(lines: Iterable[str]) -> Iterator[int]:
     """
     below_frame = False
     for index, line in enumerate(lines):
-        # source is deeper than its frame; Python 3.13 shows several lines of it
-        below_frame = below_frame and line.startswith("    ")
+        # source is deeper than its frame; Python 3.13 shows several lines of it, also empty ones
+        below_frame = below_frame and (line.startswith("    ") or not line)
         if below_frame or (line.startswith("--") and compiled(_IPYTHON).match(line)):
             yield index
         else:
-            below_frame = is_frame(line)
+            below_frame = is_frame(line) or line == CUT
 
 
 def exceptions(lines: list[str], own: list[int] | None = None) -> Iterator[int]:
@@ -122,6 +124,11 @@ def _is_probe(lines: list[str], index: int) -> bool:
     """Whether an exception is one that programs expect, and was handled: another followed."""
     name = lines[index].strip().partition(":")[0].rpartition(".")[2]
     return name in PROBES and any(_HANDLING in line for line in lines[index + 1 : index + 4])
+
+
+def ungrouped(line: str) -> str:
+    """Return a line without the margin that the traceback of an exception group has."""
+    return compiled(_GROUP).sub("", line)
 
 
 def is_frame(line: str) -> bool:

@@ -120,6 +120,8 @@ KeyError: 'port'"""
         "    raise A if bad else B('Connection closed by peer')",
         "    train(\n        'NCCL error: unhandled system error',\n    )",  # as of Python 3.13
         "    assert n, 'No space left on device?'",
+        "    train()\n  [...]\n    x = 1  # Address already in use",
+        "    train(\n\n        'CUDA out of memory')",
     ],
 )
 def test_words_in_source_lines_are_no_cause(code: str) -> None:
@@ -129,6 +131,21 @@ def test_words_in_source_lines_are_no_cause(code: str) -> None:
     match_in_log = classes.classify(f"step 1\n{trace}\n")
     assert match_in_log is not None
     assert (match_in_log.name, match_in_log.line) == (classes.USER, "KeyError: 'port'")
+
+
+def test_words_in_source_lines_of_a_group_are_no_cause() -> None:
+    trace = (
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "/home/me/w.py", line 3, in <module>\n'
+        "  |     raise g  # CUDA out of memory\n  | ExceptionGroup: two (1 sub-exception)\n"
+        "  +-+---------------- 1 ----------------\n    | Traceback (most recent call last):\n"
+        '    |   File "/home/me/w.py", line 2, in f\n    |     d[1]  # Address already in use\n'
+        "    | {last}\n    +------------------------------------\n"
+    )
+    match = classes.classify_exception("ExceptionGroup", "two", trace.format(last="KeyError: 1"))
+    assert match.name == classes.USER
+    in_group = trace.format(last="torch.OutOfMemoryError: CUDA out of memory.")
+    assert classes.classify_exception("ExceptionGroup", "two", in_group).name == "cuda-oom"
 
 
 def test_words_in_a_notebooks_source_line_are_no_cause() -> None:
