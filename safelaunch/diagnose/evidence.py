@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.runtime.failure import log_tails
-from safelaunch.runtime.signatures import classes, tracebacks
+from safelaunch.runtime.failure import library_frames, log_tails
+from safelaunch.runtime.signatures import classes, conditions, tracebacks
 from safelaunch.runtime.signatures import match as signatures_match
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from safelaunch.diagnose.log_sources import LogSource
     from safelaunch.diagnose.scan import Excerpt
+    from safelaunch.runtime.records import LibraryFrame
     from safelaunch.runtime.signatures.classes import Match
 
 MIN_LINES, MAX_LINES = 3, 8  # of evidence
 MAX_TRACEBACK_LINES = 400  # lines above an exception in which its traceback may start
 MAX_LINE_LENGTH = 400  # characters
 MAX_LINE_GAP = 40  # lines of other ranks between two lines of one message
-SAME_PREFIX_LENGTH = 24  # characters by which the same message of another thread is recognised
 MAX_MESSAGE_LINES = 2  # lines of a message shown below its first
 _TRACEBACK_START = "Traceback (most recent call last)"
 _CHAIN_MARKERS = (
@@ -33,15 +33,6 @@ _CHAIN_MARKERS = (
 # `torch.distributed.checkpoint` quotes the traceback of another rank
 _QUOTED = re.compile(r"most recent call last\): \(RANK (\d{1,6})\)")
 _QUOTING = re.compile(r"Original Traceback|\(RANK \d")
-# not a further line of a message: a traceback, a C++ frame, a progress bar, a log record
-_UNRELATED = re.compile(
-    r"Traceback |  File |frame #|terminate called|.*\d%\||\{'|\[|[EWIF]\d{4} |={3}|-{3}|\d{4}-\d\d"
-    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|wandb: |Exception raised|Set the environment"
-    r'|"""|Process \w'
-)
-_LIBRARY = re.compile(
-    r"(?:site|dist)-packages|[/\\]lib[/\\]python\d|<|[/\\]Python3\d+[/\\]|^multiprocessing/"
-)
 
 
 class Frame(NamedTuple):
@@ -90,7 +81,7 @@ def quoted_rank(candidate: Candidate) -> int | None:
 def _is_own(file: str, roots: list[str]) -> bool:
     if roots:
         return log_tails.is_own(file, roots)
-    return _LIBRARY.search(file) is None and file.endswith(".py")
+    return file.endswith(".py") and not library_frames.is_library(file)
 
 
 def _chain(candidate: Candidate) -> Iterator[list[int]]:
@@ -136,7 +127,8 @@ def evidence_lines(candidate: Candidate, ordered: list[Candidate]) -> tuple[Evid
         line = _line(origin, index)
         chosen.setdefault((line.path, line.number), line)
 
-    for index in (candidate.index, *_shown_frames(candidate), *_message(candidate)):
+    message = _message(candidate)[:MAX_MESSAGE_LINES]
+    for index in (candidate.index, *_shown_frames(candidate), *message):
         add(candidate, index)
     shown_keys = {_dedup_key(candidate)}
     for other in ordered:
@@ -180,21 +172,35 @@ def _shown_frames(candidate: Candidate) -> list[int]:
     return shown
 
 
+def whole_message(candidate: Candidate) -> str:
+    """Return the whole message of an exception, its middle left out where it is very long."""
+    lines = candidate.excerpt.lines
+    text = "\n".join(lines[index].rstrip() for index in (candidate.index, *_message(candidate)))
+    return tracebacks.shorten(text.strip())
+
+
+def find_library(candidate: Candidate) -> LibraryFrame | None:
+    """Return the line of a library that raised an exception; None where it was other code."""
+    lines = candidate.excerpt.lines
+    text = "\n".join(lines[index] for index in _traceback(candidate))
+    frame = library_frames.raising_frame(log_tails.frames(text))
+    if frame is None:
+        return None
+    library = library_frames.library_frame(frame)
+    library.version = conditions.version(lines, library.library)
+    return library
+
+
 def _message(candidate: Candidate) -> list[int]:
     """Return the indexes of further lines of the message of a cause: a location, a hint."""
     lines, stream = candidate.excerpt.lines, candidate.stream_indexes
-    first = lines[candidate.index]
-    if _UNRELATED.match(first):
-        return []
-    position = bisect_right(stream, candidate.index)
-    indexes = []
-    for last, index in pairwise(stream[position - 1 : position + MAX_MESSAGE_LINES]):
-        line = lines[index]
-        is_repeated = line[:SAME_PREFIX_LENGTH] == first[:SAME_PREFIX_LENGTH]
-        if index - last > MAX_LINE_GAP or not line.strip() or is_repeated or _UNRELATED.match(line):
-            break
-        indexes.append(index)
-    return indexes
+    position = bisect_left(stream, candidate.index)
+    indexes = stream[position : position + tracebacks.MESSAGE_LINES]
+    gaps = (
+        n for n, (last, index) in enumerate(pairwise(indexes), 1) if index - last > MAX_LINE_GAP
+    )
+    indexes = indexes[: next(gaps, len(indexes))]
+    return indexes[1 : tracebacks.message_lines([lines[index] for index in indexes])]
 
 
 def _line(candidate: Candidate, index: int) -> EvidenceLine:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.diagnose.evidence import Frame
-from safelaunch.diagnose.root_cause import HIGH, MEDIUM, Diagnosis, Finding
+from safelaunch.diagnose.root_cause import HIGH, LOW, MEDIUM, Diagnosis, Finding
 from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def put_first(diagnosis: Diagnosis, failure: Failure, log: str) -> None:
 def _finding(failure: Failure, log: str) -> Finding:
     name = failure.class_name or classes.USER
     kind = classes.TABLE.get(name, classes.TABLE[classes.USER])
+    message = failure.unrecognised_message
+    confidence = HIGH if failure.role == "root" else MEDIUM
     return Finding(
         id=failure.signature or name,
         name=name,
@@ -51,9 +53,11 @@ def _finding(failure: Failure, log: str) -> Finding:
         cause=failure.why or failure.meaning or classes.meaning(name),
         remedy=tuple(failure.remedy or [failure.advice or kind.advice]),
         restart=failure.restart or ("may-help" if kind.restart else "useless"),
-        confidence=HIGH if failure.role == "root" else MEDIUM,
+        confidence=LOW if message else confidence,
         source=tuple(failure.source),
         frame=_frame(failure.frame),
+        message=message,
+        library=failure.library,
     )
 
 

@@ -18,13 +18,14 @@ from safelaunch.diagnose import evidence as diagnose_evidence
 from safelaunch.diagnose.evidence import Candidate, ParsedExcerpt
 from safelaunch.diagnose.literal_search import LiteralFinder
 from safelaunch.diagnose.scan import Scan
-from safelaunch.runtime.signatures import classes, table
+from safelaunch.runtime.signatures import advice, classes, table
 from safelaunch.runtime.signatures import match as signatures_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.diagnose.log_sources import LogReader
+    from safelaunch.runtime.records import LibraryFrame
     from safelaunch.runtime.signatures.table import SignatureTable
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
@@ -61,6 +62,8 @@ class Finding:
     likely: bool = False
     frame: diagnose_evidence.Frame | None = None
     evidence: tuple[diagnose_evidence.EvidenceLine, ...] = ()
+    message: str = ""  # whole, of an exception that no signature recognises
+    library: LibraryFrame | None = None  # that raised it
 
 
 @dataclass(slots=True)
@@ -270,14 +273,12 @@ def _is_rival(candidate: Candidate, best: Candidate) -> bool:
 
 def _confidence(best: Candidate, rivals: list[Candidate]) -> str:
     signature = best.match.signature
-    if best.weight <= classes.WEIGHT["late"] or best.has_later_progress:
+    if signature is None or best.weight <= classes.WEIGHT["late"] or best.has_later_progress:
         return LOW
-    if signature is not None and signature.likely:
+    if signature.likely:
         return MEDIUM
     if best.weight == classes.WEIGHT["root"]:
         return MEDIUM if any(candidate.score == best.score for candidate in rivals) else HIGH
-    if best.weight == classes.PLAIN:
-        return HIGH if not rivals else MEDIUM
     return MEDIUM
 
 
@@ -296,6 +297,17 @@ def _finding(
     signature, name = candidate.match.signature, candidate.match.name
     kind = classes.TABLE[name]
     restart = "may-help" if kind.restart else "useless"
+    frame = diagnose_evidence.find_user_frame(candidate, roots)
+    cause = (signature.cause if signature else "") or kind.meaning
+    remedy = tuple(signature.remedy if signature else ()) or (kind.advice,)
+    message, library = "", None
+    if signature is None and ordered:
+        message = diagnose_evidence.whole_message(candidate)
+        library = diagnose_evidence.find_library(candidate)
+    if library is not None:
+        call = f"{frame.file}:{frame.line}" if frame and frame.own else ""
+        cause, step = advice.library_error(library, call)
+        remedy = (step,)
     return Finding(
         id=signature.id if signature else name,
         name=name,
@@ -305,12 +317,14 @@ def _finding(
         number=candidate.number,
         rank=candidate.rank,
         host=candidate.excerpt.source.host,
-        cause=(signature.cause if signature else "") or kind.meaning,
-        remedy=tuple(signature.remedy if signature else ()) or (kind.advice,),
+        cause=cause,
+        remedy=remedy,
         restart=(signature.restart if signature else "") or restart,
         confidence=confidence,
         source=tuple(signature.source) if signature else (),
         likely=bool(signature and signature.likely),
-        frame=diagnose_evidence.find_user_frame(candidate, roots),
+        frame=frame,
         evidence=diagnose_evidence.evidence_lines(candidate, ordered) if ordered else (),
+        message=message,
+        library=library,
     )

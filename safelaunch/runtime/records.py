@@ -473,6 +473,16 @@ class RankFailure(Record):
     time: Nullable[float] = None  # when it failed, since 1970
 
 
+class LibraryFrame(Record):
+    """The line of a library that raised an exception which no signature recognises."""
+
+    library: str = ""  # its name, as it is imported
+    version: str = ""  # its version, where it can be read
+    path: str = ""  # path of the source file, from the folder of the library on
+    line: int = 0  # line number
+    is_raise: bool = False  # whether a `raise` or `assert` stands there, rather than a fault
+
+
 class Failure(Record):
     """failure.json: why the newest failed attempt failed."""
 
@@ -491,6 +501,7 @@ class Failure(Record):
     what: str = ""  # the failure in one line
     exception: Nullable[ExceptionRecord] = None  # its exception
     frame: Nullable[StackFrame] = None  # the user's innermost line
+    library: LibraryFrame | None = None  # library that raised what no signature recognises
     exit_code: Nullable[int] = None  # exit code
     signal: Nullable[str] = None  # signal that ended it
     last_lines: Sequence[str] = ()  # end of its log
@@ -508,6 +519,14 @@ class Failure(Record):
     restart: str | None = None  # whether a restart helps: may-help or useless
     source: Sequence[str] = ()  # where the signature comes from
     unmet: Sequence[str] = ()  # conditions of `success` that are not met
+
+    @property
+    def unrecognised_message(self) -> str:
+        """The whole message of an exception that no signature recognises, else ""."""
+        error = self.exception
+        if error is None or self.signature or self.class_name != "user-code-exception":
+            return ""
+        return f"{error.type}: {error.message}" if error.message else error.type
 
 
 # -- record.json -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli.runs.failure_block import labelled, steps
+from safelaunch.cli.runs.failure_block import headline, labelled, steps
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.units import quantity
@@ -84,7 +84,7 @@ def _cause(finding: Finding, width: int, *, several: bool) -> Iterator[str]:
     label = "failure" if finding.role != "warning" else "warning"
     line = " ".join(finding.line.split())
     line = line if len(line) <= width - _LABEL_WIDTH else _LOGGER_PREFIX.sub("", line) or line
-    yield from labelled(label, line, width, 3, break_words=True)
+    yield from headline(label, line, finding.message, width)
     meaning = classes.meaning(finding.name)
     if finding.role != "warning":
         yield from labelled(
@@ -183,6 +183,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         "likely": finding.likely,
         "source": list(finding.source),
+        "message": finding.message or None,
+        "library": None if finding.library is None else finding.library.to_json(),
         "frame": None if frame is None else frame._asdict(),
         "evidence": [line._asdict() for line in finding.evidence],
     }

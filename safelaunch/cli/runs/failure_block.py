@@ -34,7 +34,7 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
     With `run`, the id of the run, also the command that shows its log.
     """
     width = max(width, _MIN_WIDTH)
-    lines = labelled("failure", _headline(failure), width, 3, break_words=True)
+    lines = headline("failure", _headline(failure), failure.unrecognised_message, width)
     if failure.meaning:  # of the class, which is named as in `recovery.classes`
         lines += labelled("class", f"{failure.class_name} ({failure.meaning})", width, 3)
     if failure.why and failure.why != failure.meaning:
@@ -190,8 +190,27 @@ def _log(failure: Failure, width: int, run: str) -> list[str]:
     return with_label("log", [f"{text} {command}"] if fits else [text, command])
 
 
+def headline(label: str, text: str, message: str, width: int) -> list[str]:
+    """Return what failed, at most three lines; where nothing else explains it, the whole message.
+
+    Its last lines often say what to do.
+    """
+    if not message:
+        return labelled(label, text, width, 3, break_words=True)
+    if "\n" not in message and " ".join(message.split()) in text:
+        return labelled(label, text, width, None, break_words=True)
+    return labelled(label, text, width, 1, break_words=True) + with_label(
+        "message",
+        [
+            part
+            for line in message.split("\n")
+            for part in wrap(line, width - _LABEL, break_words=True)
+        ],
+    )
+
+
 def labelled(
-    label: str, text: str, width: int, max_lines: int, *, break_words: bool = False
+    label: str, text: str, width: int, max_lines: int | None, *, break_words: bool = False
 ) -> list[str]:
     """Return a text after a label, wrapped; words longer than a line are shortened or broken."""
     room = width - _LABEL

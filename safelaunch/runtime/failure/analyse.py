@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime.failure import blame, elastic_report, last_words, log_tails, rank_ends
+from safelaunch.runtime.failure import (
+    blame,
+    elastic_report,
+    last_words,
+    library_frames,
+    log_tails,
+    rank_ends,
+)
 from safelaunch.runtime.failure.surroundings import Surroundings
 from safelaunch.runtime.monitor import oom_kills
 from safelaunch.runtime.records import (
@@ -252,7 +259,11 @@ def _to_failure(
         what=first.what,
         exception=None
         if error is None
-        else ExceptionRecord(type=error.type, message=error.message, traceback=error.traceback),
+        else ExceptionRecord(
+            type=error.type,
+            message=tracebacks.shorten(f"{error.message}\n{error.rest}".rstrip("\n")),
+            traceback=error.traceback,
+        ),
         frame=frame,
         exit_code=first.code,
         signal=first.signal,
@@ -266,7 +277,22 @@ def _to_failure(
         others=[_other(failure, first) for failure in others[:OTHERS]],
     )
     _add_remedy(failure, first, _advice(first, frame, around, kills, disk))
+    if failure.unrecognised_message:
+        _add_library(failure, frames, around)
     return failure
+
+
+def _add_library(failure: Failure, frames: list[StackFrame], around: Surroundings) -> None:
+    """Say which library raised an exception that no signature recognises, if one did."""
+    raising = library_frames.raising_frame(frames)
+    if raising is None:
+        return
+    library, frame = library_frames.library_frame(raising), failure.frame
+    installed = library_frames.installed_version(raising.file, library.library)
+    library.version = installed or around.recorded_version(library.library)
+    call = f"{frame.file}:{frame.line}" if frame and frame.own else ""
+    failure.library = library
+    failure.why, failure.advice = advice.library_error(library, call)
 
 
 def _add_remedy(failure: Failure, first: ProcessFailure, specific: str) -> None:

@@ -40,10 +40,13 @@ class RaisedException(RankEvent):
 
     where: worker or thread of the rank that raised it
     explicit: whether another was raised `from` it
+    rest: what stands below the first line of its message in a log: shown, but no evidence, because
+        something else may have printed it
     """
 
     where: str = ""
     explicit: bool = False
+    rest: str = ""
 
     @property
     def short_type(self) -> str:
@@ -97,6 +100,7 @@ def last_exception(text: str, rank: int | None = None) -> RaisedException | None
         if end is None:
             continue
         kind, _, message = lines[end].strip().partition(": ")
+        rest = lines[end + 1 : end + tracebacks.message_lines(lines[end:])]
         last = _original_end(lines, end, ends)
         first = _first_open(lines, start, starts)
         block = lines[_chained(lines, first, starts) : first]
@@ -106,7 +110,9 @@ def last_exception(text: str, rank: int | None = None) -> RaisedException | None
         if len(text) > TRACEBACK:
             half = TRACEBACK // 2 - 10
             text = text[:half] + f"\n{tracebacks.CUT}\n" + text[-half:]
-        return RaisedException(type=kind, message=message[:2000], traceback=text)
+        return RaisedException(
+            type=kind, message=tracebacks.shorten(message), traceback=text, rest="\n".join(rest)
+        )
     return None
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.rank_exits import RankExit
 
 FATAL = 64 << 10  # bytes of faulthandler's text: 100 frames for each of some threads
-RECORD_LIMIT = 1 << 20  # bytes of one record file that are read; a rank writes some 16 KiB
+RECORD_LIMIT = 1 << 20  # bytes of one record file that are read; a rank writes some 20 KiB
 LAG = 5 * 10**8  # ns by which a death may be noted late, on a machine with much to do
 LAUNCHER = -1  # in place of a rank
 FATAL_WORDS = (

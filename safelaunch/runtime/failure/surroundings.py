@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime.records import PlannedNode, PlanRecord
+from safelaunch.runtime.records import PlannedNode, PlanRecord, Provenance
 from safelaunch.runtime.signatures import match
 
 TYPE_CHECKING = False
@@ -47,6 +47,12 @@ class Surroundings:
         if visible is not None and visible.value in ("", "-1"):
             return False
         return os.path.exists(DRIVER) or os.path.exists("/dev/nvidiactl")
+
+    def recorded_version(self, library: str) -> str:
+        """Return the version of a library that record.json has, "" if it has none."""
+        record = Provenance.read(self.node_dir)
+        packages = (record.packages if record else None) or {}
+        return packages.get(library.replace("_", "-").lower(), "")
 
     def port(self, text: str) -> tuple[int, bool]:
         """Return the port in an error's text (0: it has none), and whether the job fixes it."""

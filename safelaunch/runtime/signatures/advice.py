@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from safelaunch.runtime.records import LibraryFrame
+
 OTHER = "read the lines above in the log of the rank that failed first"
 ADVICE = {
     "cuda-oom": "lower the batch size per GPU or the sequence length, or turn on gradient"
@@ -126,6 +130,29 @@ def advice_for(name: str, signal: str = "", has_frame: bool = True, cuda: bool =
         return ""
     late = "; CUDA errors come late: `CUDA_LAUNCH_BLOCKING=1` shows the true line"
     return _SIGNALS.get(signal, ADVICE[name]) + (late if cuda and signal in _CRASHES else "")
+
+
+def library_error(frame: LibraryFrame, call: str) -> tuple[str, str]:
+    """Return the cause and what to do, for an exception in a library that no signature recognises.
+
+    `call` is the user's own line from which it was reached, if there is one.
+    """
+    place = (
+        f"in {frame.library}{' ' * bool(frame.version)}{frame.version} ({frame.path}:{frame.line})"
+    )
+    if frame.is_raise:
+        cause = f"raised {place}: a setting or an argument that it refuses; read its message"
+        step = "change the setting or the argument that its message names"
+    else:
+        cause = (
+            f"failed {place}: a setting, an argument, a file or another package's version that it"
+            " does not handle; read its message"
+        )
+        step = (
+            "look for what its message names in the settings and arguments, then in the packages:"
+            " which versions fit each other changes with each release"
+        )
+    return cause, f"{step}{f'; it was called from {call}' if call else ''}"
 
 
 def killed(source: str) -> str:

@@ -130,7 +130,7 @@ _ROWS = (
     ("tokenizers-fork", False, "a warning about forks; harmless unless the run hangs", _NEVER),
     ("ray-oom", False, "Ray killed workers for memory", "as host-oom"),
     ("ray-node-dead", True, "a Ray node or actor died, the cause is elsewhere", "nodes come back"),
-    (USER, False, "an error in the program or its data", _NEVER),
+    (USER, False, "an error in the program, settings or data", _NEVER),
     ("scheduler-cancelled", False, "the scheduler's time limit, or cancelled", "it was intended"),
     ("gpu-hardware-ecc", False, "a broken GPU: ECC, Xid", "it would run on the same GPU"),
     ("tracker-offline", False, "the experiment tracker is not reachable or not logged in", _SETUP),

@@ -6,6 +6,7 @@ A condition on what is unknown does not hold: the general signature matches then
 from __future__ import annotations
 
 import functools
+import re
 
 from safelaunch.runtime.signatures import match
 
@@ -54,6 +55,15 @@ class LogEnvironment:
             library = name.lower().replace("-", "_")
             versions.setdefault("torch" if library == "pytorch" else library, version)
         return versions
+
+
+def version(lines: list[str], library: str) -> str:
+    """Return the version of a library that lines name, "" if none does."""
+    name = re.escape(library).replace("_", "[_-]")
+    # also of `pip list`, "Successfully installed trl-1.16.0", "vLLM API server version 0.11.0"
+    number = r"`?(?: API server)?(?: version)?[ =:v(-]{1,40}(\d+\.\d+(?:\.\d+)*)"
+    hit = match.compiled(rf"(?i)\b{name}{number}").search("\n".join(lines))
+    return hit.group(1) if hit else ""
 
 
 def holds(when: dict[str, Any], index: int, rank: int | None, log: LogEnvironment) -> bool:

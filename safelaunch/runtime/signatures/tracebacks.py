@@ -33,6 +33,20 @@ PROBES = ("AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotF
 _GROUP = r"^ +(?:[|+] |\+-\+-)"  # in front of what an exception group holds
 CUT = "  [...]"  # in place of the middle of a long traceback
 _HANDLING = "During handling of the above exception"
+MESSAGE = 4000  # characters of a message that is shown whole
+MESSAGE_LINES = 60
+SAME_PREFIX_LENGTH = 24  # characters by which the same message of another thread is recognised
+# not a further line of a message: a traceback, a C++ frame, a progress bar, a log record, a
+# warning, what launchers, schedulers and shells print behind it
+_UNRELATED = (
+    r"^(?:(?:Original )?Traceback |  File |frame #|terminate called|.*\d%\||\{'|\[|[EWIF]\d{4} "
+    r"|={3}|-{3}|\d{4}-\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|wandb: |Exception raised"
+    r'|Set the environment|"""|Process \w|(?:srun|slurmstepd|make|bash|sh|sys)\b.{0,12}: '
+    r"|\S+: line \d+: |\+ \w|\S+\.py:\d+: \w*Warning: |Exception ignored |During handling"
+    r"|The above exception)"
+)
+# what a message goes on with below a blank line: indented text, a list, a sentence
+_PARAGRAPH = r"^(?:\s+\S|[-*\u2022] |.*\S \S.*[.:!?)]\s*$)"
 FRAMES = 120  # lines that a traceback may go on for below a line of code in it
 
 
@@ -118,6 +132,35 @@ def raised(lines: list[str]) -> Iterator[int]:
             below_frame = True
         elif below_frame and line and not line[0].isspace():
             below_frame = line[0] == "["  # another rank's line, or the end of what was cut
+
+
+def message_lines(lines: Sequence[str]) -> int:
+    """Return how many lines the message has whose first line is the first one, that included.
+
+    A blank line ends it, unless indented text, a list or a sentence follows.
+    """
+    unrelated, paragraph, first = compiled(_UNRELATED), compiled(_PARAGRAPH), lines[0]
+    if unrelated.match(first):
+        return 1
+    count, is_below_blank = 1, False
+    for index, line in enumerate(lines[1:MESSAGE_LINES], 1):
+        if not line.strip():
+            if is_below_blank:
+                break
+            is_below_blank = True
+            continue
+        is_repeated = line[:SAME_PREFIX_LENGTH] == first[:SAME_PREFIX_LENGTH]
+        if is_repeated or unrelated.match(line) or (is_below_blank and not paragraph.match(line)):
+            break
+        count, is_below_blank = index + 1, False
+    return count
+
+
+def shorten(message: str) -> str:
+    """Return a message; of a long one head and tail, because the end often says what to do."""
+    if len(message) <= MESSAGE:
+        return message
+    return f"{message[: MESSAGE // 2]}\n{CUT}\n{message[-(MESSAGE // 2 - 20) :]}"
 
 
 def _is_probe(lines: list[str], index: int) -> bool:

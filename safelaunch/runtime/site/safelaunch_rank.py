@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # NCCL, Slurm, submitit, Kineto. runtime/hang/evidence.py repeats the number.
 STACKS_SIGNAL = 44
 
-ROOM = 16384  # bytes: the longest record that safelaunch_record.py makes is shorter
+ROOM = 20480  # bytes: the longest record that safelaunch_record.py makes is shorter
 RESERVED = 2 * ROOM  # the second half is for the exception that ends the program
 HIGH_FD = 240  # the first of our descriptors: the user's own begin at 3 as ever, and code that
 # closes and opens low ones does not get ours; 256 is the least limit in common use (macOS)

@@ -13,14 +13,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from safelaunch_rank import _Rank  # type: ignore[import-not-found,unused-ignore]
 
-MESSAGE = 2000  # characters of str(exception)
+MESSAGE = 4000  # characters of str(exception), its head and its tail: that often says what to do
+QUOTED = 2000  # characters of it in the traceback
 TRACEBACK = 6000  # characters of the traceback, its head and its tail
 FRAMES = 20
 CHAINED = 5  # frames of each exception of a chain whose whole text is too long
 LINE = 200  # of a line of source: it may be generated, or minified
 DEEP = 1000  # frames above which only the innermost FRAMES go into the text: it takes seconds else
 # Bytes of JSON, where a letter may take six: with names and numbers less than safelaunch_rank.ROOM.
-MESSAGE_ROOM, TRACEBACK_ROOM, FRAMES_ROOM = 3000, 7500, 4500
+MESSAGE_ROOM, TRACEBACK_ROOM, FRAMES_ROOM = 5500, 7500, 4500
 ASTRAL = 0x10000  # letters from here on are two surrogates in JSON
 
 
@@ -50,7 +51,7 @@ def make(
         "time_ns": now[0],
         "monotonic_ns": now[1],
         "type": _fit(_name(type(error)), LINE, 0, 2 * LINE),
-        "message": _fit(message, MESSAGE, 0, MESSAGE_ROOM),
+        "message": _fit(message, MESSAGE, MESSAGE // 2, MESSAGE_ROOM),
         "traceback": _fit(text, TRACEBACK, TRACEBACK // 2, TRACEBACK_ROOM),
         "frames": frames,
     }
@@ -158,9 +159,9 @@ def _text(error: BaseException, message: str, frames: "list[dict[str, object]]")
             text += '  File "%(file)s", line %(line)s, in %(function)s\n' % frame
             text += "    %(code)s\n" % frame if frame["code"] else ""
         text += "%s: %s\n" % (_name(type(error)), message)
-    if len(message) > MESSAGE:
+    if len(message) > QUOTED:
         # its tail too: what torch raises again for a worker ends with the worker's own exception
-        text = text.replace(message, _fit(message, MESSAGE, MESSAGE // 2, 6 * MESSAGE))
+        text = text.replace(message, _fit(message, QUOTED, QUOTED // 2, 6 * QUOTED))
     return text
 
 

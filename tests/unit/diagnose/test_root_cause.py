@@ -76,6 +76,53 @@ def test_an_exception_that_nothing_knows_is_the_users_own_with_his_frame() -> No
     )  # fmt: skip
 
 
+SFT = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/me/train.py", line 12, in <module>
+[rank0]:     trainer = SFTTrainer(model, args)
+[rank0]:   File "/opt/env/lib/python3.11/site-packages/trl/trainer/sft_trainer.py", line 812, in f
+[rank0]:     raise ValueError(
+[rank0]: ValueError: packing needs position ids, which this collator drops.
+[rank0]: - collator: Mine
+[rank0]:
+[rank0]: Set `packing=False`.
+"""
+
+
+def test_an_exception_that_no_signature_knows_has_low_confidence_and_its_whole_message() -> None:
+    finding = cause(f"{SFT}srun: error: node1: task 0: Exited with exit code 1\nDone.\n")
+    assert finding.confidence == LOW
+    assert finding.message == (
+        "ValueError: packing needs position ids, which this collator drops.\n"
+        "- collator: Mine\n\nSet `packing=False`."
+    )
+
+
+def test_the_library_that_raised_an_exception_is_named_and_the_call() -> None:
+    finding = cause(f"Successfully installed trl-1.16.0 peft-0.19.0\n{SFT}")
+    assert finding.cause.startswith(
+        "raised in trl 1.16.0 (trl/trainer/sft_trainer.py:812): a setting"
+    )
+    assert finding.remedy[0].endswith("called from /home/me/train.py:12")
+
+
+def test_a_version_that_the_log_does_not_name_is_left_out() -> None:
+    assert cause(SFT).cause.startswith("raised in trl (trl/trainer/sft_trainer.py:812): ")
+
+
+def test_a_library_in_a_clone_is_no_code_of_the_user() -> None:
+    finding = cause(SFT.replace("/opt/env/lib/python3.11/site-packages/trl", "/src/trl/trl"))
+    assert finding.cause.startswith("raised in trl (trl/trainer/sft_trainer.py:812): ")
+    assert finding.frame
+    assert finding.frame.file == "/home/me/train.py"
+
+
+def test_an_exception_of_the_users_own_line_names_no_library() -> None:
+    text = 'Traceback (most recent call last):\n  File "/home/me/t.py", line 3, in f\n    g()\n'
+    finding = cause(f"{text}ValueError: bad batch 17\n")
+    assert (finding.library, finding.confidence) == (None, LOW)
+    assert finding.cause == "an error in the program, settings or data"
+
+
 def test_an_exception_need_not_be_called_an_error() -> None:
     finding = cause(TRACE.format("zipfile.BadZipFile: File is not a zip file"))
     assert finding.line == "zipfile.BadZipFile: File is not a zip file"

@@ -898,7 +898,7 @@ def test_the_screen_says_who_where_then_and_next_in_80_columns(node: Node) -> No
         node.raised(rank, "RuntimeError", CLOSED, ms=20 + rank)
     lines = on_screen(node.find()[0], 78, "digits-1")
     assert [line[:8].strip() for line in lines if line[:1] != " "] == [
-        "failure", "class", "at", "then", "log", "next",
+        "failure", "class", "why", "at", "then", "log", "next",
     ]  # fmt: skip
     assert lines[0] == "failure   rank 1 on gpu01 failed first: ValueError: bad batch 17"
     assert any("ranks 0, 2-3, 20 to 23 ms later: " in line for line in lines)
@@ -906,10 +906,65 @@ def test_the_screen_says_who_where_then_and_next_in_80_columns(node: Node) -> No
 
 
 def test_a_block_of_long_words_stays_short(node: Node) -> None:
-    node.raised(1, "ValueError", "x" * 2000)
+    node.raised(1, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate " + "x" * 2000)
     lines = on_screen(node.find()[0], 78)
-    assert len(lines) <= 16
+    assert len(lines) <= 20
     assert max(map(len, lines)) <= 78
+
+
+TRL = "packing needs position ids, which this drops.\n- collator: Mine\n\nSet `packing=False`."
+
+
+def test_an_exception_that_no_signature_knows_is_shown_with_its_whole_message(node: Node) -> None:
+    node.raised(0, "ValueError", TRL)
+    lines = on_screen(node.find()[0], 78)
+    start = lines.index("message   ValueError: packing needs position ids, which this drops.")
+    assert [line.strip() for line in lines[start + 1 : start + 3]] == [
+        "- collator: Mine", "Set `packing=False`.",
+    ]  # fmt: skip
+
+
+def test_a_giant_message_keeps_its_end_and_is_bounded(node: Node) -> None:
+    node.raised(0, "ValueError", "x" * 9000 + " set packing=False")
+    failure, _ = node.find()
+    assert failure["exception"]["message"].endswith("set packing=False")
+    assert len(failure["exception"]["message"]) <= 4000
+    assert len(on_screen(failure, 78)) <= 80
+
+
+def test_the_library_that_raised_it_is_named_with_the_call(node: Node) -> None:
+    (node.path / "record.json").write_text('{"packages": {"torch": "2.13.0"}}')
+    node.raised(0, "ValueError", "bad argument")
+    failure, _ = node.find()
+    assert failure["library"] == {
+        "library": "torch", "version": "2.13.0", "path": "torch/nn/x.py", "line": 1,
+        "is_raise": True,
+    }  # fmt: skip
+    assert failure["why"].startswith("raised in torch 2.13.0 (torch/nn/x.py:1): a setting or an")
+    assert failure["advice"].endswith("it was called from /home/me/proj/train.py:17")
+
+
+def test_an_exception_of_the_users_own_line_names_no_library(node: Node) -> None:
+    record = error(0, "ValueError", "bad batch 17")
+    record["frames"] = record["frames"][:1]
+    node.record(0, record)
+    node.ended(0, 5, code=1)
+    failure, _ = node.find()
+    assert "library" not in failure
+    assert failure["advice"].startswith("fix the line above")
+
+
+def test_the_message_of_an_exception_in_a_log_is_whole_and_ends_at_what_others_print(
+    node: Node,
+) -> None:
+    trace = (
+        'Traceback (most recent call last):\n  File "/home/me/proj/t.py", line 3, in f\n    g()\n'
+    )
+    node.log(
+        "launcher", f"{trace}ValueError: {TRL}\nsrun: error: task 0: Exited with exit code 1\n"
+    )
+    failure, _ = node.find()
+    assert failure["exception"]["message"] == TRL
 
 
 SIGNALS = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTERM", "SIGHUP", "SIGUSR1"]
