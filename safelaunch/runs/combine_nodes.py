@@ -53,8 +53,8 @@ def status(nodes: Sequence[NodeState]) -> Status:
     elif worst.status.reason and worst.state in ("unknown", "lost"):
         whole.reason = f"{worst.name}: {worst.status.reason}"
     progress = [n.status.progress for n in nodes if n.status.progress]
-    if progress:
-        whole.progress = progress[0]
+    if progress:  # often only one node prints steps
+        whole.progress = min(progress, key=lambda report: report.step is None)
     warnings = [f"{n.name}: {n.status.warning}" for n in nodes if n.status.warning]
     if warnings:
         whole.warning = "; ".join(warnings)

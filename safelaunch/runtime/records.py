@@ -344,12 +344,13 @@ class ProgressReport(Record):
 
     step: int | None = None  # current step
     total: Nullable[int] = None  # number of steps
-    scope: Nullable[str] = None  # what `step` counts in: run, epoch or bar
+    scope: Nullable[str] = None  # what `step` counts in: run, epoch, bar, or log (log lines)
     eta: Nullable[float] = None  # seconds left, as of last_step_time
     epoch: Nullable[float] = None  # current epoch
     epochs: Nullable[float] = None  # number of epochs
     steps_seen: int = 0  # steps seen in the log
     done: int = 0  # steps of all epochs
+    lines_without_step: int | None = None  # lines of a long log in which no step was recognised
     step_time: Nullable[float] = None  # median seconds of a step
     loss: Nullable[float | str] = None  # last loss; a text for nan and inf
     metrics: Mapping[str, object] = {}  # last value of each metric

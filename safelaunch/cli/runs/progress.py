@@ -62,6 +62,11 @@ def lines(
     ]
     steps = _steps(progress, state, now, late=late)
     texts = [text for text in (steps, ", ".join(numbers[:5])) if text]
+    if progress.lines_without_step:
+        texts.append(
+            f"no step seen in {progress.lines_without_step:,} lines: hang detection and "
+            "`min_steps` need steps; describe the log's step lines under `progress:`"
+        )
     saved = progress.last_checkpoint_time
     if saved is not None:
         texts.append(f"last checkpoint {duration(max(0.0, now - saved))} ago")
@@ -72,7 +77,7 @@ def _steps(progress: ProgressReport, state: str, now: float, *, late: bool) -> s
     step = _step(progress)
     if not step:
         return ""
-    words = [f"step {step}"]
+    words = [step if step.startswith("epoch") else f"step {step}"]
     if progress.epochs:
         words.append(f"epoch {progress.epoch} of {progress.epochs}")
     left = None if late else _left(progress, state, now)
@@ -109,6 +114,8 @@ def _step(progress: ProgressReport) -> str:
     step, total = progress.step, progress.total
     if step is None:
         return ""
+    if progress.scope == "log" and progress.epoch is not None:
+        return f"epoch {progress.epoch:g}"  # the trainer's lines have no step
     text = f"{step}/{total}" if total else str(step)
     has_epoch = progress.scope == "epoch" and progress.epoch is not None
     return f"epoch {progress.epoch}: {text}" if has_epoch else text

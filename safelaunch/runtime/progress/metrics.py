@@ -8,20 +8,21 @@ from math import isfinite
 NUMBER = (
     rb"[-+]?(?:\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|\.\d{1,20}|[nN]a[nN]|[iI]nf(?:inity)?)"
 )
-_NAME = rb"(?<![\w./-])([A-Za-z_][\w./-]{0,60}(?: (?:loss|norm|rate))?)['\"]?"
+_NAME = rb"(?<![\w./-])([A-Za-z_][\w./-]{0,60}(?: (?:[lL]oss|[nN]orm|[rR]ate))?)['\"]?"
 _VALUE = rb"['\"]?(" + NUMBER + rb")(?![\w.])"
 # 'loss': 0.5 | 'loss': '0.5' | loss: 0.5 | a table's  name │ 0.5
 _PLAIN = re.compile(_NAME + rb"(?:\s{0,3}:\s{0,3}|\s{0,60}\xe2\x94\x82\s{0,9})" + _VALUE)
 # in a line with a step also: loss=0.5, loss 0.5
 _LOOSE = re.compile(_NAME + rb"(?:\s{0,3}[:=]\s{0,3}|\s{0,60}\xe2\x94\x82\s{0,9}|\s)" + _VALUE)
-# metric -> last parts of names
+# metric -> last parts of names, a space in them written as `_`
 _NAMES = {
-    "loss": b"loss,lm loss,train_loss,training_loss,total_loss,pg_loss,policy_loss",
+    "loss": b"loss,lm_loss,train_loss,training_loss,reduced_train_loss,total_loss,avg_loss,ce_loss"
+    b",pg_loss,policy_loss,loss_step,train_loss_step",
     "actor_loss": b"actor_loss",
     "vf_loss": b"vf_loss",
-    "eval_loss": b"eval_loss,val_loss",
-    "grad_norm": b"grad_norm,grad norm,gnorm",
-    "learning_rate": b"learning_rate,learning rate,lr",
+    "eval_loss": b"eval_loss,val_loss,valid_loss,validation_loss,test_loss",
+    "grad_norm": b"grad_norm,gnorm",
+    "learning_rate": b"learning_rate,lr",
     "epoch": b"epoch",
     "reward": b"reward,rewards",
     "task_reward": b"task_reward",
@@ -36,6 +37,7 @@ _NAMES = {
 }
 METRICS = {name: metric for metric, names in _NAMES.items() for name in names.split(b",")}
 LOSSES = ("loss", "actor_loss", "vf_loss")
+_EVALUATION = (b"eval", b"val", b"valid", b"validation", b"test")  # in `val/loss`
 
 
 def metrics(line: bytes, loose: bool) -> dict[str, float]:
@@ -47,12 +49,14 @@ def metrics(line: bytes, loose: bool) -> dict[str, float]:
     if b"train_runtime" in line:
         return values  # the summary of a whole Hugging Face run: its loss is a mean over all of it
     for name, value in (_LOOSE if loose else _PLAIN).findall(line):
-        parts = name.lower().split(b"/")
+        parts = name.lower().replace(b" ", b"_").split(b"/")
         if parts[-1] in (b"avg", b"mean") and len(parts) > 1:
             parts.pop()
         metric = METRICS.get(parts[-1])
         if metric == "clip_ratio" and b"response_length" in parts:
             continue  # verl: the share of truncated answers, another metric
+        if metric == "loss" and parts[0] in _EVALUATION:
+            metric = "eval_loss"
         if metric and metric not in values:
             values[metric] = float(value)
     return values

@@ -1,10 +1,11 @@
 """Reads a job's progress from its log: step, time left, loss. It never raises.
 
-formats.py parses single lines; this module decides which of them are the job's progress, among
-several ranks, nested bars, and bars of other work. A wrong time left is worse than none.
+bars.py and step_lines.py parse single lines; this module decides which of them are the job's
+progress, among several ranks, nested bars, and steps of other work. A wrong time left is worse than
+none, and a wrong step worse than none seen: it starts the clock by which a job counts as hung.
 """
 
-# ruff: noqa: PLC0415 - formats and metrics are imported late: compiling patterns delays a start
+# ruff: noqa: PLC0415 - the parsers are imported late: compiling patterns delays a start
 
 from __future__ import annotations
 
@@ -31,14 +32,24 @@ if TYPE_CHECKING:
 MAX_STEP_TIMES = 20  # step times: an evaluation or a checkpoint does not move a median of so many
 MIN_STEP_TIMES = 3  # step times that an ETA needs
 MAX_BARS = 100  # a description may change with each step
+# lines with the same words and a growing number that make a bare `step 5` one of training: an
+# installer's `Step 2: ...` has other words each time
+MIN_REPEATS = 3
+# lines without a step after which `show` says so: a start of eight ranks prints some hundreds of
+# each; in thousands, so that status.json is not rewritten for each
+MUCH_OUTPUT, OUTPUT_UNIT = 4000, 1000
 # each line with progress or a metric contains one of these (in lower case)
-HINTS = (b"step", b"loss", b"epoch", b"iter", b"] ", b"/s", b"s/", b"reward", b"recover info", b"=")
+HINTS = (
+    *(b"step", b"loss", b"epoch", b"iter", b"]", b"/s", b"s/", b"reward", b"recover info", b"="),
+    *(b"it ", b"it:", b"batch", b"update", b"episode", b"\xe2\x94\x81"),  # Rich's bar
+)
 CHECKPOINTS = (
     b"dumped recover info to file",  # AReaL
     b"saving model checkpoint to ",  # Hugging Face
     b"successfully saved checkpoint",  # Megatron
 )
-PARTS = (2, 3)  # formats.BAR, LINE: their totals may count one epoch of many
+BARE = 5  # formats.BARE, which is not imported yet: kinds from here on are weak evidence
+PARTS = (2, 3, BARE)  # formats.BAR, LINE, BARE: their totals may count one epoch of many
 # seconds and steps without progress after which another source may take over
 SILENT_SECONDS, SILENT_STEPS = 60.0, 20
 
@@ -76,6 +87,11 @@ class Progress:
         self._pending: dict[Key, LogRecord] = {}  # newest step of each source in this feed
         self._bars: dict[int, tuple[Key, LogRecord]] = {}  # rank -> its last bar
         self._proven: dict[Key, str] = {}  # bars of training -> their scope
+        self._sure: set[Key] = set()  # sources of lines that are of training
+        # source and words of other lines -> how often its number has grown, and the newest
+        self._candidates: dict[Key, tuple[int, LogRecord]] = {}
+        self._trainer_logs: dict[int, tuple[float, int]] = {}  # rank -> epoch, lines so far
+        self._lines = 0  # while no step was seen
         self._headers: dict[int, tuple[int, int | None]] = {}  # rank -> epoch, epochs
         self._zero_based = False
         self._metrics: Metrics | None = None
@@ -94,11 +110,23 @@ class Progress:
 
     def feed(self, data: bytes, now: float) -> list[dict[str, object]]:
         """Read new bytes; return events: `nan-loss` once per spell, `checkpoint`."""
+        if self.step is None:
+            self._lines += data.count(b"\n")
         return self._process(lambda: self._flood.select(data, now), now) if data else []
 
     def close(self, now: float) -> list[dict[str, object]]:
-        """Read the waiting lines and a partial last one; return events as `feed` does."""
-        return self._process(self._flood.last, now)
+        """Read the waiting lines and a partial last one; return events as `feed` does.
+
+        At the end a bare step counts also where it did not come often enough: no hang is suspected
+        any more, and a short run shall not lack its `min_steps`.
+        """
+        events = self._process(self._flood.last, now)
+        if self._source is None:
+            for (key, _), (repeats, record) in self._candidates.items():
+                if repeats > 1 or (record["total"] and not record["template"]):
+                    self._pending[key] = record
+            self._process(list, now)
+        return events
 
     def _process(self, select: Callable[[], list[bytes]], now: float) -> list[dict[str, object]]:
         self.changed = False
@@ -134,25 +162,7 @@ class Progress:
 
     def _line(self, formats: ModuleType, rank: int, line: bytes) -> str:
         """Read one line; return the name of a loss that has become nan or inf."""
-        record = self._user_values(formats, rank, line)
-        header = formats.HEADER.match(line)
-        if header is not None:
-            self._headers[rank] = (int(header.group(1)), int(header.group(2)))
-            return ""
-        bar = formats.bar(line)
-        step = formats.step_line(line) if bar is None else None
-        if step is not None:
-            self._pending[(step["kind"], rank, step["name"], step["total"])] = step
-            record = dict(step["metrics"], **record)
-        elif bar is None or bar["sure"] is not False:
-            values = dict(formats.metrics(line, loose=False))
-            trainer = formats.TRAINER.search(line) is not None
-            if bar is not None:
-                self._add_bar(formats, bar, rank)
-                values = dict(values if trainer else {}, **bar["metrics"])
-            if trainer or "loss" in values:
-                self._prove(rank, "run" if trainer else "bar")
-            record = dict(values, **record)
+        record = self._values(formats, rank, line)
         if "loss" in self._reserved and not any(
             pattern.search(line) for pattern in self._patterns if "loss" in pattern.groupindex
         ):
@@ -164,6 +174,34 @@ class Progress:
 
             self._metrics = Metrics()
         return self._metrics.update(record, rank)
+
+    def _values(self, formats: ModuleType, rank: int, line: bytes) -> dict[str, float]:
+        """Read the steps of one line; return its metrics."""
+        from safelaunch.runtime.progress import bars, step_lines
+        from safelaunch.runtime.progress.metrics import metrics
+
+        record = self._user_values(formats, rank, line)
+        header = step_lines.HEADER.match(line)
+        if header is not None:
+            self._headers[rank] = (int(header.group(1)), int(header.group(2)))
+        bar = bars.bar(line)
+        step = step_lines.step_line(line) if bar is None else None
+        if step is not None:
+            self._add_step(formats, step, rank)
+        if step is not None and step["sure"]:
+            record = dict(step["metrics"], **record)
+        elif bar is None or bar["sure"] is not False:
+            values = metrics(line, loose=False)
+            trainer = step_lines.TRAINER.search(line) is not None
+            if bar is not None:
+                self._add_bar(formats, bar, rank)
+                values = dict(values if trainer else {}, **bar["metrics"])
+            elif trainer and "epoch" in values and rank not in self._bars:
+                self._add_trainer_log(formats, values["epoch"], rank)
+            if trainer or "loss" in values:
+                self._prove(rank, "run" if trainer else "bar")
+            record = dict(values, **record)
+        return record
 
     def _checkpoint(self, line: bytes, now: float, events: list[dict[str, object]]) -> None:
         self.last_checkpoint_at = now
@@ -191,6 +229,40 @@ class Progress:
                     "scope": "run",
                 }
         return record
+
+    # -- lines ---------------------------------------------------------------------------------
+
+    def _add_step(self, formats: ModuleType, step: LogRecord, rank: int) -> None:
+        """Use the step of a line once it, or others of its form, are known to be of training."""
+        key = (step["kind"], rank, step["name"], step["total"])
+        if step["sure"]:
+            if len(self._sure) < MAX_BARS:
+                self._sure.add(key)
+            self._pending[key] = step
+            return
+        if key in self._sure:
+            self._pending[key] = step
+            return
+        key = (max(step["kind"], formats.BARE), *key[1:])
+        form = (key, step["template"])
+        repeats, last = self._candidates.get(form, (0, step))
+        if repeats == 0 and len(self._candidates) >= MAX_BARS:
+            return
+        has_grown = repeats == 0 or step["step"] > last["step"] or repeats >= MIN_REPEATS
+        repeats = repeats + (step["step"] != last["step"] or repeats == 0) if has_grown else 1
+        self._candidates[form] = (repeats, step)
+        if repeats >= MIN_REPEATS:
+            self._pending[key] = step
+
+    def _add_trainer_log(self, formats: ModuleType, epoch: float, rank: int) -> None:
+        """Count a trainer's line without a step, where it prints no bar: each is at least one."""
+        before, lines = self._trainer_logs.get(rank, (-1.0, 0))
+        if epoch > before:
+            lines += 1
+        self._trainer_logs[rank] = (epoch, lines)
+        if lines > 1:  # the bar may come with the first one
+            record = {"step": lines, "total": None, "eta": None, "scope": "log", "epoch": epoch}
+            self._pending[(formats.LOG, rank, b"trainer", None)] = record
 
     # -- bars ----------------------------------------------------------------------------------
 
@@ -223,6 +295,8 @@ class Progress:
         if key != self._source:
             if not self._may_take_over(key, now):
                 return
+            if self._source is not None and key[0] < self._source[0] >= BARE:
+                self.done = 0  # its steps may have been those of a preparation, or epochs
             self._source = key
             self.step_times.clear()
             self._paces.clear()
@@ -256,7 +330,7 @@ class Progress:
         elif record.get("guessed"):
             epochs = None  # does `epoch 1/3 step 20/300` count 300 steps or 900?
         record.update(epoch=epoch, epochs=epochs)
-        if epoch == 0:
+        if epoch == 0 or record.get("zero_based"):
             self._zero_based = True
 
     def _advance(self, key: Key, record: LogRecord, now: float) -> None:
@@ -320,6 +394,8 @@ class Progress:
             report.epoch, report.epochs = self.epoch, self.epochs
             report.steps_seen, report.done = self.steps_seen, self.done
             report.step_time = _median(self.step_times)
+        elif self._lines >= MUCH_OUTPUT:
+            report.lines_without_step = self._lines // OUTPUT_UNIT * OUTPUT_UNIT
         if self.metrics:
             report.loss = _safe(self.loss)
             report.metrics = {name: _safe(value) for name, value in self.metrics.items()}

@@ -129,3 +129,10 @@ def test_a_host_that_does_not_answer_is_no_failure() -> None:
         )
         is None
     )
+
+
+def test_the_progress_is_that_of_the_node_that_prints_steps() -> None:
+    silent = node(0, "running", progress={"lines_without_step": 4000})
+    whole = combine_nodes.status([silent, node(1, "running", progress={"step": 5})])
+    assert whole.progress is not None
+    assert whole.progress.step == 5

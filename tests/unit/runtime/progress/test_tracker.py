@@ -301,3 +301,15 @@ def test_show_names_a_loss_that_is_no_number() -> None:
         "loss nan",
         "loss is not finite (NaN or infinite): weights trained from here on are useless",
     ]
+
+
+def test_of_a_trainer_without_steps_the_epoch_is_shown() -> None:
+    logs = report(scope="log", step=7, total=None, epoch=0.25, eta=None)
+    assert short(logs, "running", NOW) == "epoch 0.25, loss 0.4123"
+    assert lines(logs, "running", NOW)[0].startswith("epoch 0.25, ")
+
+
+def test_show_says_that_a_long_log_has_no_step() -> None:
+    (text,) = lines(ProgressReport(lines_without_step=4000), "running", NOW)
+    assert text.startswith("no step seen in 4,000 lines: ")
+    assert "`progress:`" in text
