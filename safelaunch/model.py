@@ -40,6 +40,7 @@ class Slot(Enum):
     PREFIX = "prefix"  # the interpreter's installation: the parent of its bin folder
     THREADS = "threads"  # usable cores / processes on this node, at least 1
     GPUS = "gpus"  # how many GPUs the machine shows
+    CHECKPOINT = "checkpoint"  # the newest whole match of `recovery.checkpoint`
     HOME = "home"  # the user's home folder on a host
     PROJECT = "project"  # the project's folder on a host; the plan of a node has it bound
 
@@ -380,6 +381,7 @@ class Job:
     origins: Mapping[str, Origin]
     supervision: Supervision = Supervision()
     resumed: Args | None = None  # `args` with `recovery.resume_args` merged over them
+    smoke_args: Args | None = None  # `args` with `smoke.args` merged over them
     fingerprint: tuple[str, ...] = ()  # further arguments that a resume must find equal
     sync: Sync = field(default_factory=Sync)
     assets: tuple[Placed, ...] = ()
@@ -420,6 +422,7 @@ class NodePlan:
     files: tuple[tuple[str, Word], ...] = ()  # name in the run directory, text
     single: str | None = None  # which process without RANK is the program, see launchers.Command
     resume_argv: tuple[Word, ...] | None = None  # argv with `recovery.resume_args`
+    fresh_argv: tuple[Word, ...] | None = None  # of a resumed plan: argv without a checkpoint
     rungs: tuple[tuple[EnvVar, ...], ...] = ()  # of the ladder: what each restart may add to env
     assets: tuple[Placed, ...] = ()
 

@@ -35,6 +35,15 @@ def _literal(text: str) -> str:
     return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
 
 
+# how shlex.quote writes a quote inside of quotes
+QUOTE_IN_QUOTES = "'\"'\"'"
+
+
+def quoted_placeholder(name: str) -> str:
+    """Return a text that `quote` always puts into quotes, to be replaced by a path later."""
+    return f"safelaunch {name}"  # for the blank
+
+
 def with_home_as_text(word: Word) -> Word:
     """Return a word with `<home>` as text, to be filled in by hand."""
     return bind_word(word, {Slot.HOME: str(Slot.HOME)})

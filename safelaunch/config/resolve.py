@@ -22,6 +22,7 @@ from safelaunch.config.supervision import (
     check_ladder,
     read_supervision,
     resumed_args,
+    smoke_args,
 )
 from safelaunch.config.topology import read_topology
 from safelaunch.config.yaml_io.node import Node, mapping, overlay, scalar
@@ -147,6 +148,7 @@ def resolve(
         _job(values, origins, paths, default_name, tree),
         supervision=read_supervision(values, tree, paths, smoke=flags.smoke),
         resumed=resumed_args(tree),
+        smoke_args=smoke_args(tree),
         sync=replace(sync, exclude=(*sync.exclude, *ignored)),
         assets=assets,
         fingerprint=values.get("recovery", {}).get("fingerprint", ()),

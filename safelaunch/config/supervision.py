@@ -13,7 +13,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import BUILT_IN, Args, Hang, Recovery, Success, Supervision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from safelaunch.config.paths import Paths
     from safelaunch.model import Profile
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 MAX_NAME = 41  # characters of a job name: the limit of schema.files.NAME
 _SMOKE = "-smoke"
 _ABOUT_ARGS = ("resume_args", "fingerprint")  # keys of `recovery` that are not about restarts
+# `${checkpoint}` is OmegaConf's
+CHECKPOINT = re.compile(r"(?<!\$)\{checkpoint\}")
+RESUME_EXAMPLE = (
+    'recovery: {checkpoint: "out/checkpoint-*", '
+    'resume_args: {resume_from_checkpoint: "{checkpoint}"}}'
+)
 _PLAIN = ("capture", "logs", "log_cap", "max_duration", "progress")
 
 
@@ -106,9 +112,10 @@ def resumed_args(tree: Node) -> Args | None:
     """
     recovery = tree.get("recovery")
     added = recovery.get("resume_args") if recovery is not None else None
-    if added is None or added.is_null:
+    if recovery is None or added is None or added.is_null:
         return None
     args = tree.get("args")
+    _check_checkpoint(recovery, added, args)
     if args is None or args.is_null or not args.items:
         return ArgsType().read(added)
     if args.kind != added.kind:
@@ -121,6 +128,45 @@ def resumed_args(tree: Node) -> Args | None:
     if args.kind == "list":
         return ArgsType().read(Node("list", added.origin, items=(*args.items, *added.items)))
     return ArgsType().read(overlay(args, added))
+
+
+def smoke_args(tree: Node) -> Args | None:
+    """Return `args` with `smoke.args` merged over them; None without `smoke.args`."""
+    args, smoke = tree.get("args"), tree.get("smoke")
+    added = smoke.get("args") if smoke is not None and smoke.kind == "map" else None
+    if added is None or added.is_null:
+        return None
+    is_merged = args is not None and args.kind == added.kind == "map"
+    return ArgsType().read(overlay(args, added) if args is not None and is_merged else added)
+
+
+def _check_checkpoint(recovery: Node, added: Node, args: Node | None) -> None:
+    """Refuse a `{checkpoint}` in `resume_args` that nothing can replace."""
+    nodes = [node for node in _leaves(added) if CHECKPOINT.search(node.text)]
+    if not nodes:
+        return
+    glob = recovery.get("checkpoint")
+    if glob is None or glob.is_null:
+        raise ConfigError(
+            "`{checkpoint}` in `resume_args` without `recovery.checkpoint`",
+            where=nodes[0].origin,
+            hint="name the checkpoints by a glob: `checkpoint: out/checkpoint-*`",
+        )
+    for node in _leaves(args) if args is not None else ():
+        if CHECKPOINT.search(node.text):
+            raise ConfigError(
+                "`{checkpoint}` in `args`: it is replaced in `recovery.resume_args` only",
+                where=node.origin,
+                hint="write it there; the first attempt has no checkpoint",
+            )
+
+
+def _leaves(node: Node) -> Iterator[Node]:
+    if node.kind == "scalar":
+        yield node
+    for item in node.items:
+        for child in item[1:] if isinstance(item, tuple) else (item,):
+            yield from _leaves(child)
 
 
 def apply_smoke(tree: Node, default_name: str) -> Node:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch import environ
 from safelaunch.config.paths import project_on_host
+from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
@@ -104,10 +105,23 @@ def resume(
             raise ConfigError(
                 f"`{plan.name}` does not say how it resumes",
                 where=plan.job_file or None,
-                hint="recovery: {resume_args: {resume_from_checkpoint: true}}",
+                hint=f"{RESUME_EXAMPLE}, with the option by which your program resumes",
             )
-        nodes.append(replace(node, argv=node.resume_argv))
+        nodes.append(replace(node, argv=node.resume_argv, fresh_argv=node.argv))
     return replace(plan, nodes=tuple(nodes), resumes=run_id, expected=dict(expected or {}))
+
+
+def resumes_from_checkpoint(plan: Plan) -> bool:
+    """Whether the first attempt of a plan needs the path of a checkpoint."""
+    words = (word for node in plan.nodes for word in node.argv if isinstance(word, Template))
+    return any(Slot.CHECKPOINT in word.parts for word in words)
+
+
+def without_checkpoint(plan: Plan) -> Plan:
+    """Return the plan of a resume for which there is no whole checkpoint: without `resume_args`."""
+    return replace(
+        plan, nodes=tuple(replace(node, argv=node.fresh_argv or node.argv) for node in plan.nodes)
+    )
 
 
 def bind(plan: Plan, facts: Facts) -> Plan:
@@ -155,19 +169,34 @@ def _bind_assets(assets: tuple[Placed, ...], facts: Facts) -> tuple[Placed, ...]
 
 def _map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
     """Return a node with a function applied to each word of its commands, variables and files."""
-    resumed = node.resume_argv
+
+    def map_all(words: tuple[Word, ...] | None) -> tuple[Word, ...] | None:
+        return None if words is None else tuple(map(function, words))
+
     return replace(
         node,
         argv=tuple(map(function, node.argv)),
         env={name: _map_variable(var, function) for name, var in node.env.items()},
         files=tuple((name, function(body)) for name, body in node.files),
-        resume_argv=None if resumed is None else tuple(map(function, resumed)),
+        resume_argv=map_all(node.resume_argv),
+        fresh_argv=map_all(node.fresh_argv),
     )
 
 
 def _map_variable(var: EnvVar, function: Callable[[Word], Word]) -> EnvVar:
     beats = tuple(_map_variable(beaten, function) for beaten in var.beats)
     return replace(var, value=None if var.value is None else function(var.value), beats=beats)
+
+
+def _with_checkpoint(word: Word) -> Word:
+    """Return a word with a slot for each `{checkpoint}`."""
+    parts: list[str | Slot] = []
+    for part in word.parts if isinstance(word, Template) else (word,):
+        pieces = [part] if isinstance(part, Slot) else CHECKPOINT.split(part)
+        for piece in pieces:
+            parts += (piece, Slot.CHECKPOINT)
+        parts.pop()
+    return bind_word(text(*parts), {})
 
 
 def _place_assets(word: Word, places: Mapping[str, Word]) -> Word:
@@ -192,6 +221,8 @@ def _node(
     command, resumed = launcher.command(launch), None
     if job.resumed is not None:
         resumed = launcher.command(launch._replace(job=replace(job, args=job.resumed))).argv
+        if job.supervision.recovery is not None and job.supervision.recovery.checkpoint:
+            resumed = tuple(_with_checkpoint(word) for word in resumed)
     selection = _select(resolved, profile, host) if profile else None
     required, forced = _required(job, command)
     gpus = [EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))]

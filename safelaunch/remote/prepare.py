@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks import quick
 from safelaunch.checks import run as checks_run
+from safelaunch.errors import StartError
 from safelaunch.model import Slot, bind_word
 from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.host_pool import Machine
@@ -16,6 +17,7 @@ from safelaunch.remote.routes import find as find_routes
 from safelaunch.remote.start import PreparedStart, machine_report, request_report
 from safelaunch.remote.transfer import Transfer
 from safelaunch.start import preflight
+from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.remote.transfer import ProjectSync
     from safelaunch.start.caller import Caller
+
+
+_SEARCH = 20.0  # seconds for the search for checkpoints: a network disk may be slow
 
 
 class Checks(NamedTuple):
@@ -78,7 +83,28 @@ def prepare(
         routes = find_routes(machines, int(facts[Slot.PORT]))
     if transfer is not None:
         transfer.finish(plan, [{Slot.HOME: report.home} for report in reports])
-    return PreparedStart(plan, caller, run_id, machines, reports, routes)
+    choice = _choose_checkpoint(plan, machines)
+    return PreparedStart(choice.plan, caller, run_id, machines, reports, routes, choice)
+
+
+def _choose_checkpoint(plan: Plan, machines: Sequence[Machine]) -> CheckpointChoice:
+    """Return what the first attempt of a plan resumes from, on all its hosts. Raises HostError."""
+    pattern = checkpoint_glob(plan)
+    if pattern is None:
+        return CheckpointChoice(plan)
+    asks = [["newest_checkpoints", pattern]]
+
+    def ask(rank: int) -> tuple[Sequence[str], str]:
+        cwd = str(bind_word(plan.nodes[rank].cwd, {Slot.HOME: "~"}))
+        agent = machines[rank].agent
+        reply = agent.call("facts.probe", quick=True, cwd=cwd, asks=asks, limit=_SEARCH)
+        answer = reply["parts"].get("ask.0") or {"skip": "no answer"}
+        if "value" not in answer:
+            where = machines[rank].name
+            raise StartError(f"cannot look for checkpoints: {answer['skip']}", where=where)
+        return answer["value"]["paths"], answer["value"]["flaw"]
+
+    return choose_checkpoint(plan, together(ask, range(len(machines))))
 
 
 class _QuickChecks:

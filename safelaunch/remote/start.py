@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.host_pool import Machine
     from safelaunch.remote.routes import Routes
     from safelaunch.start.caller import Caller
+    from safelaunch.start.resume import CheckpointChoice
     from safelaunch.start.run_files import StartRequest
 
 
@@ -72,11 +73,13 @@ class PreparedStart(NamedTuple):
     machines: Sequence[Machine]  # of each node
     reports: Sequence[MachineReport]  # of each node
     routes: Routes | None  # between several nodes
+    choice: CheckpointChoice  # what they resume from
 
     def node(self, rank: int, token: str) -> tuple[NodePlace, StartRequest]:
         """Return place and request of a node; the supervisors share `token`. Raises StartError."""
         report, files = self.reports[rank], {}
         facts = preflight.facts(self.plan.nodes[rank], report, self.run_id)
+        facts |= self.choice.facts(rank, report.home)
         if self.routes is not None:
             address, port = self.routes.addresses[0], self.routes.supervisor_port
             facts[Slot.MASTER_ADDR], facts[Slot.PORT] = address, str(self.routes.port)
@@ -100,7 +103,7 @@ def start(prepared: PreparedStart, *, follow: bool = False) -> Started:
     started = _Start(prepared, follow=follow)
     started.run_all()
     routes, records = prepared.routes, [answer.run for _, answer in sorted(started.answers.items())]
-    notes = []
+    notes = [prepared.choice.note] if prepared.choice.note else []
     for machine, record, request in zip(prepared.machines, records, started.requests, strict=True):
         if record.backend_note:
             notes.append(f"{machine.name}: {record.backend_note}")

@@ -234,6 +234,9 @@ class RestartScripts(Record):
 
     token: str = ""  # word in the scripts that a fresh port replaces
     scripts: Sequence[str] = ()  # file names, one for each rung of the ladder
+    checkpoint: Nullable[str] = None  # text in the scripts that a checkpoint's path replaces
+    quote: str = ""  # how a quote in that path is written there
+    fresh: Sequence[str] = ()  # scripts for attempts without a whole checkpoint
     rungs: Sequence[str] = ()  # variables that each rung adds
 
 
@@ -271,6 +274,7 @@ class RunRecord(Record):
     again: Nullable[RestartScripts] = None  # scripts of restarts
     fingerprint: Mapping[str, object] = {}  # what a resumed run must have too
     resumes: Nullable[str] = None  # id of the run that this one goes on from
+    resume_checkpoint: Nullable[str] = None  # checkpoint that the first attempt resumes from
     log: Nullable[str] = None  # the combined log in the project
     terminal: Mapping[str, str] = {}  # the caller's terminal variables
     job_file: Nullable[str] = None  # path of the job file
@@ -291,6 +295,7 @@ class AttemptRecord(Record):
     started_at: float | None = None  # seconds since 1970
     rung: int = 0  # steps of the NCCL ladder above the start
     port: Nullable[int] = None  # fresh rendezvous port
+    resume_checkpoint: Nullable[str] = None  # checkpoint that it resumes from
     ended_at: float | None = None  # seconds since 1970
     elapsed: float | None = None  # seconds that it ran
     state: str | None = None  # how it ended; missing while it runs

@@ -8,13 +8,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import StartError
+from safelaunch.model import Slot, bind_word
 from safelaunch.runs import store
 from safelaunch.runtime import backends, commands
+from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import NodePlace
 from safelaunch.runtime.start import starter
 from safelaunch.start import preflight
 from safelaunch.start.caller import Caller, Started
 from safelaunch.start.preflight import MachineReport
+from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_checkpoint
 from safelaunch.start.run_files import start_request
 
 if TYPE_CHECKING:
@@ -29,7 +32,9 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     run_id = caller.run_id(plan.name)
     report = _report(node, caller, run_id)
     facts = preflight.facts(node, report, run_id)
-    request = start_request(plan, facts, caller, caller.environ)
+    choice = _choose_checkpoint(plan, caller)
+    facts |= choice.facts(0, report.home)
+    request = start_request(choice.plan, facts, caller, caller.environ)
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
     words = {"run": request.run.to_json(), **request.words}
@@ -49,7 +54,7 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     return Started(
         run=run,
         places=[NodePlace(host="localhost", node=0, run_dir=run.node_dir)],
-        notes=(*([note] if note else []), *request.notes),
+        notes=tuple(note for note in (note, choice.note, *request.notes) if note),
         attach=backend.attach(handle),
         supervisor=answer.supervisor,
         recorder=answer.recorder,
@@ -65,6 +70,15 @@ def _report(node: NodePlan, caller: Caller, run_id: str) -> MachineReport:
     bash = shutil.which("bash", path=caller.environ.get("PATH"))
     home = caller.environ.get("HOME", "")
     return MachineReport(home, caller.home, caller.environ, python, bash, probe, version)
+
+
+def _choose_checkpoint(plan: Plan, caller: Caller) -> CheckpointChoice:
+    pattern = checkpoint_glob(plan)
+    if pattern is None:
+        return CheckpointChoice(plan)
+    home = {Slot.HOME: caller.environ.get("HOME", "")}
+    cwd = str(bind_word(plan.nodes[0].cwd, home))
+    return choose_checkpoint(plan, [checkpoints.whole(pattern, cwd)])
 
 
 def _only_node(plan: Plan) -> NodePlan:

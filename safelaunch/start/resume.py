@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import Refused, RunNotFound
-from safelaunch.plan.build import resume
+from safelaunch.model import Slot, bind_word, join_path
+from safelaunch.plan.build import resume, resumes_from_checkpoint, without_checkpoint
 from safelaunch.runs import store
 from safelaunch.runtime import run_state
+from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from safelaunch.model import Plan
 
 
@@ -34,6 +38,44 @@ def resume_run(plan: Plan, home: str, name: str | None) -> Plan:
             hint="start without --resume; its checkpoint can be named under `args:`",
         )
     return resume(plan, run.id, {str(k): str(v) for k, v in record.fingerprint.items()})
+
+
+class CheckpointChoice(NamedTuple):
+    """What the first attempt of a plan resumes from, and how its user learns of it."""
+
+    plan: Plan  # without `resume_args` where there is no whole checkpoint
+    checkpoint: str | None = None  # from the working directory on, if it is below
+    note: str = ""
+
+    def facts(self, rank: int, home: str) -> dict[Slot, str]:
+        """Return the value of the checkpoint's slot on a node."""
+        if self.checkpoint is None:
+            return {}
+        cwd = bind_word(self.plan.nodes[rank].cwd, {Slot.HOME: home})
+        return {Slot.CHECKPOINT: str(join_path(cwd, self.checkpoint))}
+
+
+def checkpoint_glob(plan: Plan) -> str | None:
+    """Return the glob of the checkpoint that a plan's first attempt needs; None if it needs none.
+
+    The answer of each node's machine is that of the question `newest_checkpoints`.
+    """
+    recovery = plan.supervision.recovery
+    return recovery.checkpoint if recovery and resumes_from_checkpoint(plan) else None
+
+
+def choose_checkpoint(plan: Plan, by_node: Sequence[tuple[Sequence[str], str]]) -> CheckpointChoice:
+    """Return the checkpoint that all nodes resume from: of each its whole ones, and a flaw."""
+    path = checkpoints.common([paths for paths, _ in by_node])
+    flaw = by_node[0][1]
+    newer = f" ({flaw})" if flaw else ""
+    if path is not None:
+        return CheckpointChoice(plan, path, f"resumes from {path}{newer}")
+    note = (
+        f"no whole checkpoint matches `{checkpoint_glob(plan)}`{newer}: "
+        "it starts from the beginning, without `resume_args`"
+    )
+    return CheckpointChoice(without_checkpoint(plan), None, note)
 
 
 def check(plan: Plan) -> None:

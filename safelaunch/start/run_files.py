@@ -52,7 +52,7 @@ def start_request(
     bound = bind(plan, facts)
     resume.check(bound)
     node = bound.nodes[rank]
-    record = _run_record(bound, rank, facts[Slot.RUN_ID], caller, environ)
+    record = _run_record(bound, rank, facts, caller, environ)
     plan_record = PlanRecord.from_json({**plan_json(bound), "unbound": freeze(plan)})
     texts = {
         "launch.sh": script_of(bound, node),
@@ -74,13 +74,13 @@ def start_request(
 
 
 def _run_record(
-    plan: Plan, rank: int, run_id: str, caller: Caller, environ: Mapping[str, str]
+    plan: Plan, rank: int, facts: Mapping[Slot, str], caller: Caller, environ: Mapping[str, str]
 ) -> RunRecord:
     """Return run.json of a node, for the supervisor and for `show`.
 
     The starter adds its machine, the backend and its handle, and the files that it creates.
     """
-    node = plan.nodes[rank]
+    node, run_id = plan.nodes[rank], facts[Slot.RUN_ID]
     terminal = ("TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
     record = RunRecord(
         version=1,
@@ -100,6 +100,7 @@ def _run_record(
     record.update(RunRecord.from_json(supervision_json(plan.supervision)))
     record.again = restart_scripts.spec(plan, run_id)
     record.fingerprint, record.resumes = dict(plan.fingerprint), plan.resumes
+    record.resume_checkpoint = facts.get(Slot.CHECKPOINT)
     record.log = _log_path(plan, run_id, caller, node)
     record.terminal = {n: environ[n] for n in terminal if n in environ}
     record.job_file = os.path.abspath(plan.job_file) if plan.job_file else None

@@ -11,6 +11,7 @@ from safelaunch.checks.answers import Answer, Question, fail, ok, warn
 from safelaunch.checks.job_paths import how_to_provide
 from safelaunch.checks.project import command
 from safelaunch.checks.registry import check
+from safelaunch.config.supervision import RESUME_EXAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Input
 
 _SHOWN = 5  # of several paths
+_INTERRUPTED = "resume from another one; an interrupted save leaves such a checkpoint"
 
 
 @check("workdir", asks=lambda _: [("path", ".")])
@@ -233,7 +235,7 @@ def resume(host: HostContext) -> Iterator[Answer]:
             yield warn(
                 f"`resume_from_checkpoint: true`, and {path} has no checkpoint-*",
                 "remove `resume_from_checkpoint` from `args` for the first run; "
-                "`recovery: {resume_args: {resume_from_checkpoint: true}}` is for restarts",
+                f"restarts resume with `{RESUME_EXAMPLE}`",
                 "transformers Trainer: `No valid checkpoint found in output directory`",
             )
 
@@ -241,12 +243,19 @@ def resume(host: HostContext) -> Iterator[Answer]:
 def _check_checkpoint(host: HostContext, path: str, checkpoint: Mapping[str, Any]) -> Answer:
     if checkpoint["kind"] is None:
         return warn(f"the checkpoint {path} does not exist", how_to_provide(host, path))
-    if checkpoint["kind"] != "folder":
-        return ok(f"{path} exists")
+    if checkpoint["kind"] == "folder":
+        return _check_folder(path, checkpoint)
+    flaw = checkpoint.get("flaw")
+    return warn(f"{path} {flaw}", _INTERRUPTED) if flaw else ok(f"{path} exists")
+
+
+def _check_folder(path: str, checkpoint: Mapping[str, Any]) -> Answer:
     latest, steps = checkpoint["latest"], checkpoint["steps"]
     if latest is not None and not checkpoint.get("latest_found"):
         what = f"{path}/latest names {latest}, which is not in it"
         return warn(what, "resume from the previous checkpoint: this one was not saved completely")
+    if checkpoint.get("flaw") and checkpoint["count"]:
+        return warn(f"{path} {checkpoint['flaw']}", _INTERRUPTED)
     if checkpoint["marks"] or checkpoint["states"]:
         states = f"{checkpoint['states']} files of states"
         return ok(f"{path} exists ({latest or ', '.join(checkpoint['marks'][:2]) or states})")
@@ -255,6 +264,4 @@ def _check_checkpoint(host: HostContext, path: str, checkpoint: Mapping[str, Any
         what = f"{path} is no checkpoint, but contains some: {', '.join(steps[-_SHOWN:])}"
         return warn(what, f"name one of them: {posixpath.join(path, newest)}")
     what = "has no known file of a checkpoint" if checkpoint["count"] else "is empty"
-    return warn(
-        f"{path} {what}", "resume from another one; an interrupted save leaves such folders"
-    )
+    return warn(f"{path} {what}", _INTERRUPTED)

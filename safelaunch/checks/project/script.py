@@ -7,16 +7,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import job_paths
+from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, NotKnown, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.registry import check
+from safelaunch.config.supervision import RESUME_EXAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.analysis.imports.follow import ImportedModule
     from safelaunch.checks.context import CheckContext, HostContext
+    from safelaunch.model import Args, Job
 
 _SHOWN = 5
 _MAX_MODULES = 200
@@ -167,21 +169,48 @@ def _as_module(context: CheckContext) -> str:
 def flags(context: CheckContext) -> Iterable[Answer] | None:
     """Whether the program accepts the options that the job passes."""
     if context.project_files.script is None:
-        return None
+        return _resume_switches(context) or None
     from safelaunch.analysis.options.unknown_options import option_problems
 
     accepted = context.project_files.flags
     if accepted is None:
         return None
     if accepted.is_incomplete:
-        return [] if context.is_quick else [skip(f"{accepted.why}: options cannot be checked")]
-    job = context.job
+        unread = [] if context.is_quick else [f"{accepted.why}: options cannot be checked"]
+        return _resume_switches(context) or [skip(why) for why in unread]
+    problems: dict[tuple[str, str], Answer] = {}
+    for args, place in _argument_sets(context.job):
+        for p in option_problems(accepted, args):
+            what = f"{p.message} ({_below(context, str(p.location))})"
+            problems.setdefault((p.option, p.message), warn(what, f"{p.fix} ({place})"))
+    return list(problems.values())[:_SHOWN] or [ok("the script accepts all options of the job")]
+
+
+def _argument_sets(job: Job) -> Iterator[tuple[Args, str]]:
+    """Yield the arguments of each kind of start, and where they are written."""
     where = job.origin("args") if "args" in job.origins else "`args:` of the job"
-    warnings = [
-        warn(f"{p.message} ({_below(context, str(p.location))})", f"{p.fix} ({where})")
-        for p in list(option_problems(accepted, job.args))[:_SHOWN]
-    ]
-    return warnings or [ok("the script accepts all options of the job")]
+    # those of `args` first: later attempts and a smoke run have most of them too
+    yield job.args, str(where)
+    if job.resumed is not None:
+        yield job.resumed, "`recovery.resume_args`"
+    if job.smoke_args is not None:
+        yield job.smoke_args, "`smoke.args`"
+
+
+def _resume_switches(context: CheckContext) -> list[Answer]:
+    """Return that transformers' parser wants a path where the job passes a switch."""
+    job = context.job
+    text = b"" if job.script is None else context.project_files.text(job.script) or b""
+    is_hf = job.launcher == "swift" or (job.module or "").startswith("trl.")
+    if not is_hf and b"HfArgumentParser" not in text and b"TrlParser" not in text:
+        return []
+    for args, place in _argument_sets(job):
+        values = job_options.parse(args).get("resume_from_checkpoint", ())
+        if any(value.lower() == "true" for value in values):
+            what = "`resume_from_checkpoint` is a path in transformers' options, no switch"
+            source = "transformers, training_args.py: resume_from_checkpoint"
+            return [warn(what, f"{RESUME_EXAMPLE} ({place})", source)]
+    return []
 
 
 @check("settings-files", once=True)

@@ -80,6 +80,8 @@ def _attempts(status: Status) -> Iterator[Row]:
     """Yield each attempt of a run that was restarted."""
     for attempt in status.attempts if len(status.attempts) > 1 else ():
         text = attempt.state or "running"
+        if attempt.resume_checkpoint is not None:
+            text += f" from {attempt.resume_checkpoint}"
         if attempt.elapsed is not None:
             text += f" after {duration(attempt.elapsed)}"
         why = [part for part in (attempt.class_name, attempt.what) if part]

@@ -273,7 +273,11 @@ class ArgsType:
         check_text(key)
         check_secret(key.text, value)
         if value.kind == "map":
-            raise wrong(value, "a single value or a list")
+            error = wrong(value, "a single value or a list")
+            if len(value.items) == 1 and value.items[0][1].is_null:
+                name = shorten(value.items[0][0].text)
+                error.hint = f'write "{{{name}}}" in quotes: it is a mapping without them'
+            raise error
         if value.kind == "list":
             return read_command_words(value)
         if value.is_null:

@@ -95,6 +95,8 @@ def port(_: str, number: int) -> dict[str, Any]:
 
 def model(cwd: str, word: str) -> dict[str, Any]:
     """Return the Git LFS pointers, weights and missing parts of a folder of weights."""
+    from safelaunch.runtime.progress.checkpoints import missing_parts
+
     folder = absolute(cwd, word)
     names = os.listdir(folder)
     pointers, weights = [], 0
@@ -109,7 +111,7 @@ def model(cwd: str, word: str) -> dict[str, Any]:
     return {
         "pointers": pointers,
         "weights": weights,
-        "missing": _missing(folder, names),
+        "missing": missing_parts(folder, names),
         "config": "config.json" in names,
         "tokenizer": any(name in names for name in _TOKENIZER),
         "other": next((name for name in marks if name in names), None),
@@ -127,21 +129,6 @@ def is_pointer(file: str) -> bool:
             return opened.read(len(_POINTER)) == _POINTER
     except OSError:
         return False
-
-
-def _missing(folder: str, names: list[str]) -> list[str]:
-    """Return the parts that an index of weights names but the folder lacks."""
-    import json
-
-    parts = set()
-    for name in names:
-        if name.endswith(".index.json"):
-            try:
-                index = json.loads(commands.read(os.path.join(folder, name), 1 << 24))
-                parts |= set(index["weight_map"].values())
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                continue
-    return sorted(str(part) for part in parts if part not in names)
 
 
 def name(_: str, host: str) -> dict[str, Any]:

@@ -111,6 +111,8 @@ KINDS: dict[str, Callable[..., Any]] = {
     "runs": runs,
     **{
         name: functools.partial(_rare, name)
-        for name in ("reach", "hostname", "home", "checkpoint", "hub", "size")
+        for name in (
+            *("reach", "hostname", "home", "checkpoint", "newest_checkpoints", "hub", "size"),
+        )
     },
 }

@@ -13,6 +13,7 @@ import time
 from safelaunch.runtime import home as safelaunch_home
 from safelaunch.runtime.facts import answers
 from safelaunch.runtime.facts.commands import folders, read
+from safelaunch.runtime.progress import checkpoints
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _MARKS = ("trainer_state.json", "latest", "latest_checkpointed_iteration.txt", "
 # what only a trainer leaves there: a pretrained model has none of it
 _TRAINER = (*_MARKS[:4], "optimizer", "random_states", "rng_state", "scheduler", "training_state",
             "global_step", "mp_rank", "__0_")  # fmt: skip
-_STATES = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".distcp", ".tar", ".npz")
 _STEP = ("checkpoint-", "global_step", "iter_", "step_", "epoch")
 
 
@@ -63,33 +63,40 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
 
     `states` counts the files of weights and states, `trainer` says if any is a trainer's. `latest`
     is the text of DeepSpeed's or Megatron's file of that name, `latest_found` whether the folder
-    that it names is there.
+    that it names is there, `flaw` why it is not whole.
     """
     root = answers.absolute(cwd, word)
     if not os.path.isdir(root):
-        return {"kind": answers.path(cwd, word)["kind"]}
+        kind = answers.path(cwd, word)["kind"]
+        return {"kind": kind, "flaw": checkpoints.flaw(root)} if kind == "file" else {"kind": kind}
     names = os.listdir(root)
     result: dict[str, Any] = {
         "kind": "folder",
         "count": len(names),
         "marks": [name for name in _MARKS if name in names],
         "trainer": any(name.startswith(_TRAINER) for name in names),
-        "states": sum(name.endswith(_STATES) for name in names),
+        "states": sum(name.endswith(checkpoints.STATES) for name in names),
         "steps": sorted(
             name
             for name in names
             if name.startswith(_STEP) and os.path.isdir(os.path.join(root, name))
         )[: answers.SHOWN],
         "latest": None,
+        "flaw": checkpoints.flaw(root),
     }
-    for name in ("latest", "latest_checkpointed_iteration.txt"):
+    for name in checkpoints.TRACKERS:
         text = read(os.path.join(root, name), 256).strip() if name in names else ""
         if text:
-            # Megatron writes a number there, and means iter_0000500
-            folder = "iter_%07d" % int(text) if name != "latest" and text.isdigit() else text
+            folder = checkpoints.tracked_folder(name, text)
             result["latest"] = text
             result["latest_found"] = os.path.isdir(os.path.join(root, folder))
     return result
+
+
+def newest_checkpoints(cwd: str, pattern: str) -> dict[str, Any]:
+    """Return the whole checkpoints that match a glob, the newest first, and a newer one's flaw."""
+    paths, flaw = checkpoints.whole(pattern, os.path.expanduser(cwd))
+    return {"paths": paths, "flaw": flaw}
 
 
 def hub(_: str, kind: str, repo: str, *settings: str) -> dict[str, Any]:

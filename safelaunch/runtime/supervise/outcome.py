@@ -12,6 +12,7 @@ import os
 import time
 
 from safelaunch.runtime.failure import analyse, blame
+from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import Failure, HangReport, Status
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.supervise import recovery
@@ -262,9 +263,7 @@ def _complete(
     record.elapsed = round(time.monotonic() - attempt.began, 3)
     record.state, record.exit_code = outcome.status.state, outcome.status.exit_code
     record.steps = observer.steps() or None
-    record.checkpoint = (
-        recovery.newest_checkpoint(checkpoint, run.cwd or "/") if checkpoint else None
-    )
+    record.checkpoint = checkpoints.newest_time(checkpoint, run.cwd or "/") if checkpoint else None
     record.progressed = observer.pattern.is_found or progress.last_checkpoint_at is not None
     failure = outcome.failure
     if failure is not None:

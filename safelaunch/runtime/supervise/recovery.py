@@ -1,29 +1,26 @@
 """Decides whether a failed attempt is followed by another one, after how long, on which rung.
 
-No clock, no processes; only `newest_checkpoint` reads files. The defaults of failure classes are
-those of classes.py. A rung is how many steps of the profile's NCCL ladder an attempt has more than
-the start; each is tried once, after an illegal memory access.
+No clock, no processes, no files. The defaults of failure classes are those of classes.py. A rung is
+how many steps of the profile's NCCL ladder an attempt has more than the start; each is tried once,
+after an illegal memory access.
 """
 
-# ruff: noqa: PLC0415 - classes has a large table, for failures only; fnmatch imports re
+# ruff: noqa: PLC0415 - classes has a large table, for failures only
 
 from __future__ import annotations
-
-import os
 
 from safelaunch.runtime.records import Record
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from safelaunch.runtime.records import AttemptRecord, Failure, Nullable, RecoveryPolicy
 
 SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 LADDER_CLASS = "cuda-illegal-memory-access"
 UNMET = "no restart: `success` is not met, and a restart would train it all again"
-SCAN_LIMIT = 20000  # directory entries in a search for checkpoints: 0.1 s on a local disk
 DOUBLINGS = 30  # of the delay: 2 ** 30 s are 34 years
 # NVIDIA/nccl 1637 and 2418, vllm 19890: older builds fault on compute capability 12.0
 NCCL_BUILD = (
@@ -40,6 +37,7 @@ class Decision(Record):
     delay: float = 0.0  # seconds before a restart
     rung: int = 0  # steps of the NCCL ladder above the start
     port: Nullable[int] = None  # rendezvous port of the next attempt, where node 0 has chosen one
+    checkpoint: Nullable[str] = None  # whole checkpoint that all nodes resume from
     why: str = ""  # the reason, a sentence
 
 
@@ -56,6 +54,7 @@ class NodeEnd(Record):
     time: Nullable[float] = None  # when it failed, seconds since 1970
     exit_code: Nullable[int] = None  # exit code of the rank or launcher that failed
     unmet: Nullable[Sequence[str]] = None  # conditions of `success` that are not met
+    checkpoints: Nullable[Sequence[str]] = None  # whole ones on the node, the newest first
 
 
 def decide(  # noqa: PLR0917 - all that one decision depends on
@@ -185,68 +184,3 @@ def advice(attempts: Sequence[AttemptRecord], rungs: Sequence[str], succeeded: b
     return (
         f"rung {rung} ({cures}) succeeded: write it into the job's `env:`, or better, {NCCL_BUILD}"
     )
-
-
-# -- checkpoints -----------------------------------------------------------------------------------
-
-
-def newest_checkpoint(pattern: str, cwd: str) -> float | None:
-    """Return the time of the newest file or folder that matches a glob below cwd, in seconds.
-
-    A matching folder counts with what is directly in it: files are written anew in place. On a
-    huge tree it gives up after SCAN_LIMIT entries and returns the newest so far.
-    """
-    path = os.path.join(cwd, pattern)
-    root, parts = ("/", path.strip("/").split("/")) if path[:1] == "/" else ("", path.split("/"))
-    budget = [SCAN_LIMIT]
-    times = []
-    for match in _matches(root, [p for p in parts if p not in ("", ".")], budget):
-        for file in (match, *(entry.path for entry in _entries(match, budget))):
-            try:
-                times.append(os.stat(file).st_mtime)
-            except OSError:
-                continue
-    return max(times, default=None)
-
-
-def _entries(folder: str, budget: list[int]) -> Iterator[os.DirEntry[str]]:
-    if budget[0] <= 0 or not os.path.isdir(folder or "."):
-        return
-    try:
-        with os.scandir(folder or ".") as entries:
-            for entry in entries:
-                budget[0] -= 1
-                if budget[0] < 0:
-                    return
-                yield entry
-    except OSError:
-        return
-
-
-def _matches(folder: str, parts: list[str], budget: list[int]) -> Iterator[str]:
-    """Yield what matches below a folder, as glob does, but within the budget."""
-    if not parts:
-        yield folder
-    elif parts[0] == "**":
-        yield from _below(folder, parts[1:], budget)
-    elif any(letter in parts[0] for letter in "*?["):
-        for path in _named(folder, parts[0], budget):
-            yield from _matches(path, parts[1:], budget)
-    elif os.path.lexists(os.path.join(folder, parts[0])):
-        yield from _matches(os.path.join(folder, parts[0]), parts[1:], budget)
-
-
-def _below(folder: str, rest: list[str], budget: list[int]) -> Iterator[str]:
-    yield from _matches(folder, rest or ["*"], budget)
-    for entry in _entries(folder, budget):
-        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-            yield from _below(entry.path, rest, budget)
-
-
-def _named(folder: str, part: str, budget: list[int]) -> Iterator[str]:
-    import fnmatch
-
-    for entry in _entries(folder, budget):
-        hidden = entry.name.startswith(".") and not part.startswith(".")
-        if not hidden and fnmatch.fnmatchcase(entry.name, part):
-            yield entry.path

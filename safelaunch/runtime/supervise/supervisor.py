@@ -21,6 +21,7 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import claim, json_files, processes
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.records import AttemptRecord, Failure, Process, RunRecord, Waiting
 from safelaunch.runtime.supervise import journal, launch, own_files
 from safelaunch.runtime.supervise.attempt import Attempt
@@ -29,6 +30,8 @@ from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from safelaunch.runtime.supervise.observer import Observer
     from safelaunch.runtime.supervise.outcome import Outcome
     from safelaunch.runtime.supervise.peers import Peers
@@ -72,6 +75,7 @@ class Supervisor:
         self.attempts: list[AttemptRecord] = []
         self.began = time.monotonic()
         self.nodes: Peers | None = None  # the others, where there are several
+        self.flaw = ""  # of a checkpoint that is newer than the whole ones
         self.journal.start_attempt(1)
         self.current = Attempt(1, self.journal, self.control, subreaper=subreaper)
 
@@ -80,7 +84,8 @@ class Supervisor:
     def start(self) -> None:
         """Start launch.sh. Raises OSError, with nothing started."""
         self.journal.open()
-        self._start_current(os.path.join(self.dir, "launch.sh"), AttemptRecord())
+        first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
+        self._start_current(os.path.join(self.dir, "launch.sh"), first)
         hint = f"[safelaunch] {self.run.id}: Ctrl-B D leaves it running, Ctrl-C stops it\r\n"
         self.journal.pane.show(hint.encode())
 
@@ -157,8 +162,11 @@ class Supervisor:
             decision = self._agreed(result, self.nodes, wakeup)
         elif len(self.run.hosts) > 1:
             decision = None  # its ranks would wait for the others
+        elif status.state == "failed":
+            decision = result.decide(failure or Failure())
+            decision.checkpoint = self._newest_checkpoint([self._whole_checkpoints()])
         else:
-            decision = result.decide(failure or Failure()) if status.state == "failed" else None
+            decision = None
         if decision is None:
             return None
         self.attempts[-1].next = decision.why
@@ -177,6 +185,8 @@ class Supervisor:
             end.update(rank=failure.rank, what=failure.what, role=failure.role)
             end.update(class_name=failure.class_name, time=failure.time)
             end.update(exit_code=failure.exit_code, unmet=failure.unmet or None)
+        if status.state != "succeeded":
+            end.update(checkpoints=self._whole_checkpoints())
         if not self._send(self.current.number, **end):
             self.nodes = None
 
@@ -198,6 +208,8 @@ class Supervisor:
         def decide(ends: dict[int, NodeEnd]) -> Decision:
             decision = result.decide_for_all(ends)
             decision.port = _free_port(self.current.number + 1)
+            by_node = [end.checkpoints or () for _, end in sorted(ends.items())]
+            decision.checkpoint = self._newest_checkpoint(by_node)
             return decision
 
         try:
@@ -207,6 +219,26 @@ class Supervisor:
             return None
         is_over = decision is not None and decision.action != "restart"
         return None if is_over and self.journal.status.state == "succeeded" else decision
+
+    def _whole_checkpoints(self) -> Sequence[str]:
+        """Return the whole checkpoints of a job that resumes from one, the newest first."""
+        again, policy = self.run.again, self.run.recovery
+        if again is None or again.checkpoint is None or policy is None or policy.checkpoint is None:
+            return ()
+        from safelaunch.runtime.progress import checkpoints
+
+        try:
+            paths, self.flaw = checkpoints.whole(policy.checkpoint, self.run.cwd or "/")
+        except Exception as e:  # noqa: BLE001 - no fault of ours may hide how the job ended
+            self.journal.broken("search for checkpoints", e)
+            return ()
+        return paths
+
+    def _newest_checkpoint(self, by_node: Sequence[Sequence[str]]) -> str | None:
+        """Return the checkpoint that the nodes resume from, None for the beginning."""
+        from safelaunch.runtime.progress import checkpoints
+
+        return checkpoints.common(by_node)
 
     def _wait(self, decision: Decision, wakeup: int) -> str:
         """Wait before a restart; return why the run was stopped meanwhile, or ""."""
@@ -244,7 +276,10 @@ class Supervisor:
             script, port = self._script(number, decision)
             self.journal.start_attempt(number)
             self.current = Attempt(number, self.journal, self.control, subreaper=self.subreaper)
-            self._start_current(script, AttemptRecord(rung=decision.rung, port=port))
+            record = AttemptRecord(rung=decision.rung, port=port)
+            record.resume_checkpoint = decision.checkpoint
+            self._say_checkpoint(decision.checkpoint)
+            self._start_current(script, record)
         except (OSError, ValueError) as e:
             self.journal.warn(f"attempt {number} cannot be started: {e}")
             self.journal.status.state = "failed"
@@ -265,7 +300,9 @@ class Supervisor:
         again = self.run.again
         if again is None or not again.scripts:
             raise ValueError("run.json has no script for it")
-        name = again.scripts[min(decision.rung, len(again.scripts) - 1)]
+        is_fresh = again.checkpoint is not None and decision.checkpoint is None
+        names = again.fresh if is_fresh else again.scripts
+        name = names[min(decision.rung, len(names) - 1)]
         with open(os.path.join(self.dir, name), "rb") as file:
             text = file.read()
         token, port = again.token.encode(), None
@@ -274,9 +311,27 @@ class Supervisor:
             if port is None:
                 raise ValueError("no free port")
             text = text.replace(token, b"%d" % port)
+        if again.checkpoint is not None and decision.checkpoint is not None:
+            checkpoint = os.path.join(self.run.cwd, decision.checkpoint)
+            word = os.fsencode(checkpoint.replace("'", again.quote))
+            text = text.replace(again.checkpoint.encode(), word)
         path = os.path.join(self.dir, f"launch.{number}.sh")
         json_files.write(path, text, 0o700)
         return path, port
+
+    def _say_checkpoint(self, checkpoint: str | None) -> None:
+        """Write into the log what an attempt resumes from, where the job has a say in it."""
+        again, policy = self.run.again, self.run.recovery
+        if again is None or again.checkpoint is None or policy is None:
+            return
+        newer = f" ({printable(self.flaw)})" if self.flaw else ""
+        if checkpoint is not None:
+            what = f"resumes from {printable(checkpoint)}{newer}"
+        else:
+            what = f"starts from the beginning: no whole checkpoint matches `{policy.checkpoint}`"
+            what += f"{newer}, so `resume_args` are left out"
+        self.journal.notify(f"attempt {self.current.number} {what}")
+        self.journal.event("resumes", attempt=self.current.number, checkpoint=checkpoint)
 
     # -- end -----------------------------------------------------------------------------------
 

@@ -74,6 +74,46 @@ def test_an_argument_that_does_not_count_may_change(place: Place, failed: str) -
     assert run_json(place, place.start("job.yaml", "--resume"))["resumes"] == failed
 
 
+# the option takes a value, as that of transformers' HfArgumentParser does
+TRAINER = """
+import argparse, os, pathlib, signal
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir", type=pathlib.Path)
+parser.add_argument("--resume_from_checkpoint")
+args = parser.parse_args()
+print("resumes from", args.resume_from_checkpoint, flush=True)
+if os.environ["SAFELAUNCH_ATTEMPT"] == "2":
+    for step in (20, 40):
+        folder = args.output_dir / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "training_args.bin").write_bytes(b"x")
+        if step == 20:
+            (folder / "trainer_state.json").write_text("{}")
+if not args.resume_from_checkpoint:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+FROM_CHECKPOINT = {
+    "backoff": "0.1s",
+    "checkpoint": "it's out/checkpoint-*",
+    "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
+}
+
+
+def test_a_restart_and_a_resume_get_the_newest_whole_checkpoint(place: Place) -> None:
+    args = {"output_dir": "it's out"}
+    job = place.job(TRAINER, args=args, recovery=FROM_CHECKPOINT, hang="off")
+    run = place.start(job)
+    shown = place.ended(run)
+    checkpoint = str(place.project / "it's out" / "checkpoint-20")
+    logs = [place.wait_for_text(run, "resumes from", attempt=n) for n in (1, 2, 3)]
+    assert shown["state"] == "succeeded"
+    assert "resumes from None" in logs[0]
+    assert "starts from the beginning: no whole checkpoint" in logs[1]
+    assert f"\nresumes from {checkpoint}\n" in logs[2]
+    assert "(it's out/checkpoint-40 lacks trainer_state.json)" in logs[2]
+    assert f"resumes from {checkpoint}" in place.cli("run", "--resume", "--follow", job).stdout
+
+
 def test_a_run_that_lives_is_not_resumed(place: Place) -> None:
     job = place.job("import time\ntime.sleep(600)\n", recovery=RECOVERY)
     run = place.start(job)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,6 +115,60 @@ def test_a_job_without_resume_args_cannot_be_resumed(project: Project) -> None:
     plan = project.plan(PYTHON + "recovery: {}\n")
     with pytest.raises(ConfigError, match="does not say how it resumes"):
         resume(plan)
+
+
+CHECKPOINT = 'recovery: {checkpoint: "out/c-*", resume_args: {resume: "{checkpoint}", b: 2}}\n'
+
+
+def test_a_resume_shows_where_the_checkpoint_comes(project: Project) -> None:
+    assert words(project, PYTHON + CHECKPOINT) == ["--resume", "<checkpoint>", "--b", "2"]
+
+
+def test_a_checkpoint_may_be_part_of_a_word(project: Project) -> None:
+    text = (
+        'recovery: {checkpoint: o/*, resume_args: ["--load=f://{checkpoint}/x", "${checkpoint}"]}'
+    )
+    expected = ["--load=f://<checkpoint>/x", "${checkpoint}"]
+    assert words(project, PYTHON + "args: []\n" + text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("recovery: {resume_args: {r: '{checkpoint}'}}\n", "without `recovery.checkpoint`"),
+        ("args: {a: '{checkpoint}'}\n" + CHECKPOINT, "`{checkpoint}` in `args`"),
+        (
+            "recovery: {checkpoint: o/*, resume_args: {r: {checkpoint}}}\n",
+            'write "{checkpoint}" in quotes',
+        ),
+    ],
+)
+def test_a_checkpoint_that_nothing_can_replace_is_refused(
+    project: Project, text: str, message: str
+) -> None:
+    refusal = project.refused(PYTHON + text)
+    assert message in f"{refusal.message} {refusal.hint}"
+
+
+@pytest.mark.parametrize("path", ["/p/out/c-20", "/p/it's $HOME/c 20", "/p/`x`; &*\\/c-20"])
+def test_a_later_attempt_gets_the_checkpoint_as_one_word(project: Project, path: str) -> None:
+    plan = project.plan(PYTHON + CHECKPOINT)
+    again = restart_scripts.spec(plan, "run")
+    assert again is not None
+    assert again.checkpoint is not None
+    script = restart_scripts.scripts(plan, FACTS, again)["again.0.sh"].decode()
+    text = script.replace(again.checkpoint, path.replace("'", again.quote))
+    argv = shlex.split(text[text.index("exec ") :].replace("\\\n", ""))
+    assert argv[argv.index("--resume") :] == ["--resume", path, "--b", "2"]
+
+
+def test_an_attempt_without_a_checkpoint_has_no_resume_args(project: Project) -> None:
+    plan = project.plan(PYTHON + "args: {a: 1}\n" + CHECKPOINT)
+    for start in (plan, resume(plan)):
+        again = restart_scripts.spec(start, "run")
+        assert again is not None
+        scripts = restart_scripts.scripts(start, FACTS, again)
+        assert scripts["fresh.0.sh"].decode().split("train.py")[-1].split()[1:] == ["--a", "1"]
 
 
 def names(plan: Plan) -> list[list[str]]:

@@ -308,7 +308,8 @@ RESUME = TORCHRUN + "args: {resume_from_checkpoint: out/checkpoint-500}\n"
 def checkpoint(project: Project, *files: str) -> Any:
     (project.folder / "out" / "checkpoint-500").mkdir(parents=True)
     for name in files:
-        project.write("global_step500", f"out/checkpoint-500/{name}")
+        text = "{}" if name.endswith(".json") else "global_step500"
+        project.write(text, f"out/checkpoint-500/{name}")
     return result_of(local_context(project, RESUME), "resume")
 
 
@@ -322,7 +323,13 @@ def test_whole_checkpoints_are_known(project: Project, files: tuple[str, ...]) -
 
 @pytest.mark.parametrize(
     "files",
-    [(), ("README.md",), ("latest", "trainer_state.json"), ("model.safetensors", "config.json")],
+    [
+        (),
+        ("README.md",),
+        ("latest", "trainer_state.json"),
+        ("model.safetensors", "config.json"),
+        ("training_args.bin", "optimizer.pt", "model.safetensors"),  # still being written
+    ],
 )
 def test_what_is_no_checkpoint_is_a_warning(project: Project, files: tuple[str, ...]) -> None:
     assert checkpoint(project, *files).status == "warn"
@@ -340,6 +347,40 @@ def test_a_folder_of_checkpoints_names_the_newest(project: Project) -> None:
         result_of(local_context(project, job), "resume").hint
         == "name one of them: out/checkpoint-1000"
     )
+
+
+HF_PARSER = (
+    "from transformers import HfArgumentParser, TrainingArguments\n"
+    "HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+)
+OWN_PARSER = (
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--epochs', type=int)\n"
+    "p.add_argument('--resume_from_checkpoint')\np.parse_args()\n"
+)
+SWITCH = "{resume_from_checkpoint: true}"
+PATH = '{checkpoint: out/c*, resume_args: {resume_from_checkpoint: "{checkpoint}"}}'
+
+
+@pytest.mark.parametrize(
+    ("script", "keys", "evidence"),
+    [
+        (HF_PARSER, f"args: {SWITCH}", "is a path in transformers' options"),
+        (HF_PARSER, f"recovery: {{resume_args: {SWITCH}}}", "is a path in transformers' options"),
+        (HF_PARSER, f"recovery: {PATH}", None),
+        (OWN_PARSER, f"recovery: {{resume_args: {SWITCH}}}", "takes a value, got none"),
+        (OWN_PARSER, f"recovery: {PATH}", None),
+        (OWN_PARSER, "smoke: {args: {epochs: 0.1}}", "`--epochs 0.1` is not a whole number"),
+        (OWN_PARSER, "args: {epoch: 1}\nsmoke: {args: {epoch: null, epochs: 1}}", None),
+    ],
+)
+def test_arguments_of_later_and_of_short_runs_are_checked_too(
+    project: Project, script: str, keys: str, evidence: str | None
+) -> None:
+    project.write(script, "train.py")
+    results = results_of(local_context(project, TORCHRUN + keys + "\n"), "flags")
+    warnings = [result.evidence for result in results if result.status == "warn"]
+    assert len(warnings) == (evidence is not None)
+    assert evidence is None or evidence in warnings[0]
 
 
 LAST = TORCHRUN + "args: {resume_from_checkpoint: true, output_dir: out}\n"

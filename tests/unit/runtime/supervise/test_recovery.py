@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from safelaunch.runtime.records import AttemptRecord, Failure, RecoveryPolicy
 from safelaunch.runtime.supervise import recovery
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 POLICY: dict[str, Any] = {
     "max_restarts": 3,
@@ -242,40 +238,3 @@ def test_there_is_no_advice_where_the_ladder_has_taught_nothing(
     last: dict[str, Any], succeeded: bool
 ) -> None:
     assert recovery.advice([attempt(**last)], RUNGS, succeeded) is None
-
-
-# -- checkpoints
-
-
-def aged(path: Path, time: float) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    os.utime(path, (time, time))
-    return path
-
-
-@pytest.mark.parametrize(
-    "pattern", ["out/*.pt", "out/b.pt", "**/*.pt", "o?t/[ab].pt", "./out/../out/b.pt"]
-)
-def test_the_newest_match_counts(tmp_path: Path, pattern: str) -> None:
-    aged(tmp_path / "out" / "a.pt", 100)
-    aged(tmp_path / "out" / "b.pt", 200)
-    aged(tmp_path / "out" / "c.log", 300)
-    assert recovery.newest_checkpoint(pattern, str(tmp_path)) == 200
-
-
-def test_a_checkpoint_folder_counts_with_its_files(tmp_path: Path) -> None:
-    aged(tmp_path / "checkpoint-5" / "optimizer.pt", 700)
-    os.utime(tmp_path / "checkpoint-5", (100, 100))
-    assert recovery.newest_checkpoint("checkpoint-*", str(tmp_path)) == 700
-
-
-def test_no_match_is_no_time(tmp_path: Path) -> None:
-    assert recovery.newest_checkpoint("out/*.pt", str(tmp_path)) is None
-
-
-def test_a_huge_tree_is_not_walked_to_its_end(tmp_path: Path) -> None:
-    for number in range(120):
-        aged(tmp_path / "data" / f"{number}.bin", number)
-    decision = list(recovery._matches(str(tmp_path), ["**", "*.bin"], [50]))
-    assert len(decision) <= 50
