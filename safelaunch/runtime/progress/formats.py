@@ -30,7 +30,7 @@ OTHER = re.compile(
     rb"(?i)load|\bmap\b|filter|fetch|generat|token|convert|sav(?:e|ing)|writ|extract|process|comput"
     rb"|captur|rollout|shard|dataset|cach|pars|num_proc|resolv|checkpoint|quant|collect|encod|build"
     rb"|prepar|warm|reading|render|compil|pack|truncat|apply|format|prompt|calib|import|copy|index"
-    rb"|search|scan|split|merg|^len\b|install|embed|denois|sampl|wait|retry|attempt|connect|bench"
+    rb"|search|scan|split|merg|^len\b|install|embed|denois|sampling|wait|retry|attempt|connect|bench"
     rb"|profil|tun(?:e|ing) kernel|cluster|clean|delet|remov|receiv|send"
 )
 EPOCH_NUMBER = re.compile(

@@ -60,12 +60,12 @@ _PARTS = (
 # a row of a table, `training_step │ 5`
 _STEP = re.compile(
     rb"(?<![\w./])((?:train(?:er|ing)?/)?(?:global|train(?:ing)?|current|optimi[sz]er)[_ ]|train/)?"
-    rb"(steps?|iter(?:ation)?s?|it|num_updates|updates?|batch|episodes?)(?:\(train\))?['\"]?"
+    rb"(steps?|(?:(?:num|total)_)?timesteps?|iter(?:ation)?s?|it|num_updates|updates?|batch|episodes?)(?:\(train\))?['\"]?"
     rb"(?:\s{0,2}[:=#]?\s{0,2}|\s{0,60}(?:\xe2\x94\x82|\|)\s{0,9})['\"\[(]?\s{0,6}"
     + _NUMBER
-    + rb"['\"\])]?(?![.\w])(?:\s{0,6}(?:/|(?:out )?of)\s{0,6}"
+    + rb"['\"\])]?(?!\.?\w)(?:\s{0,6}(?:/|(?:out )?of)\s{0,6}"
     + _NUMBER
-    + rb"(?![.\w]))?"
+    + rb"(?!\.?\w))?"
 )
 _STEPS_BEHIND = re.compile(  # `5/100 steps`, `5 of 100 iterations`
     rb"(?<![\w./])"
@@ -91,7 +91,7 @@ _TEMPLATE_SIZE = 200  # bytes before and behind a step whose words are compared
 # `0.31 s`, `time: 0.31s`, `lr 1e-05`, `2026-01-02 10:11:12,345`, `12.3 tok/s`
 _FIELD = re.compile(
     rb"(?:\b[a-z_][\w./@%-]{0,60}['\")]?(?: in \w{1,3})?\s{0,3}[:=]?\s{0,3}['\"(\[]?)?"
-    rb"[-+]?\d[\d.,:]{0,30}(?:e[-+]?\d{1,3})?\s?(?:(?:[a-z]{1,3}|%)(?![\w%])(?:/[a-z]{1,9})?)?"
+    rb"[-+]?\d[\d.,:]{0,30}(?:e[-+]?\d{1,3})?\s?(?:(?:[a-z]{1,9}/[a-z]{1,9}|[a-z]{1,3}|%)(?![\w%]))?"
 )
 _WORD = re.compile(rb"[a-z]+")
 # a line of Hugging Face's Trainer: its bar counts the whole run
