@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from safelaunch.cli.output import say, terminal_width, wrap
 from safelaunch.cli.runs.failure_block import block, labelled
+from safelaunch.cli.runs.log_output import stdout_writer
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from safelaunch.runs.access import RunAccess
     from safelaunch.runtime.records import HangReport, NodeSummary, Status, StatusSummary
 
-_MAX_PARTS = 64  # of an unfinished line that are not yet written: it may be overwritten
 _MIN_WIDTH = 40  # columns of a sentence in a terminal that is narrower
 
 
@@ -76,50 +76,6 @@ def is_hang_suspected(status: StatusSummary) -> bool:
     """Whether the run seems to hang now."""
     is_live = status.state in ("running", "lost") and not is_waiting(status)
     return is_live and status.hang is not None and not status.hang.over
-
-
-def stdout_writer(raw: bool) -> Callable[[bytes], None]:
-    """Return a function that writes log bytes to stdout; an empty call flushes.
-
-    `raw`, for a terminal, writes bytes unchanged, so that progress bars move. Otherwise (a file,
-    CI) each line is written once, in its last state.
-    """
-    out = sys.stdout.buffer
-    rest: list[bytes] = []  # of an unfinished line
-
-    def write_raw(data: bytes) -> None:
-        out.write(data)
-        out.flush()
-
-    def write_lines(data: bytes) -> None:
-        nonlocal rest
-        if b"\r" not in data and not any(b"\r" in part for part in rest[-1:]):
-            # nothing is overwritten: most logs, and large ones
-            end = data.rfind(b"\n") + 1
-            if end or len(rest) > _MAX_PARTS:
-                out.writelines(rest)
-                out.write(data[:end])
-                rest = [data[end:]]
-            else:
-                rest.append(data)
-        else:
-            *lines, last = b"".join([*rest, data]).split(b"\n")
-            # without what the unfinished line has overwritten: a progress bar never ends
-            overwritten, cr, current = last.rpartition(b"\r")
-            rest = [collapse_carriage_returns(overwritten) + cr + current]
-            out.writelines(collapse_carriage_returns(line) + b"\n" for line in lines)
-        if not data and any(rest):
-            out.write(collapse_carriage_returns(b"".join(rest)) + b"\n")
-            rest = []
-        out.flush()
-
-    return write_raw if raw else write_lines
-
-
-def collapse_carriage_returns(line: bytes) -> bytes:
-    """Return what a terminal shows of a line whose parts overwrite each other (CR)."""
-    parts = [part for part in line.split(b"\r") if part.strip()]
-    return parts[-1] if parts else b""
 
 
 def outcome(run: RunAccess, status: StatusSummary) -> int:

@@ -11,6 +11,7 @@ from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
 from safelaunch.cli.runs import follow
+from safelaunch.cli.runs.log_output import stdout_writer
 from safelaunch.errors import RunError
 from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest, MissingLogError
@@ -51,7 +52,7 @@ def command(run: str | None, **options: Any) -> int:
         node = store.node_of(access.record, rank)
     raw = options["raw"] or (follows and sys.stdout.isatty())
     request = LogRequest(attempt, which, options["tail"], follows, node, final_lines=not raw)
-    write = follow.stdout_writer(raw)
+    write = stdout_writer(raw)
     try:
         for data in follow.follow_log(access, request):
             write(data)

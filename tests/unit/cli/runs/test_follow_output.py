@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.cli.runs.follow import (
-    collapse_carriage_returns,
     describe,
     follow_log,
     headline,
-    stdout_writer,
 )
 from safelaunch.runs.access import LocalRun, LogRequest
 from safelaunch.runs.store import Run
@@ -18,37 +16,6 @@ from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_a_progress_bar_shows_its_last_state() -> None:
-    assert collapse_carriage_returns(b"\r 10%\r 20%\r") == b" 20%"
-
-
-def test_a_line_that_only_overwrites_itself_is_not_buffered_whole(
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
-    write = stdout_writer(raw=False)
-    for percent in range(1000):
-        write(b"\r%d%%" % percent)
-    cells = getattr(write, "__closure__")  # noqa: B009 - its buffer is tested
-    (buffer,) = [cell.cell_contents for cell in cells if isinstance(cell.cell_contents, list)]
-    size = sum(map(len, buffer))
-    write(b"\n")
-    write(b"")
-    assert size < 20
-    assert capfdbinary.readouterr().out == b"999%\n"
-
-
-@pytest.mark.parametrize("step", [1, 5, 1000])
-def test_lines_come_out_the_same_however_they_arrive(
-    capfdbinary: pytest.CaptureFixture[bytes], step: int
-) -> None:
-    written = b"a\nb\n1%\r2%\nc\r\nd\ne"
-    write = stdout_writer(raw=False)
-    for i in range(0, len(written), step):
-        write(written[i : i + step])
-    write(b"")
-    assert capfdbinary.readouterr().out == b"a\nb\n2%\nc\nd\ne\n"
 
 
 def test_following_continues_with_the_next_attempt(tmp_path: Path) -> None:
