@@ -62,6 +62,9 @@ def status(nodes: Sequence[NodeState]) -> Status:
         whole.alive = sum(n.status.alive or 0 for n in nodes)
     if any(n.status.leftovers for n in nodes):
         whole.leftovers = sum(n.status.leftovers or 0 for n in nodes)
+    left = [process for node in nodes for process in node.status.leftover_processes]
+    if left:
+        whole.leftover_processes = left
     whole.nodes = [_summary(node) for node in nodes]
     return whole
 

@@ -290,6 +290,8 @@ def _pids(status: Status, ranks: Mapping[str, int]) -> Pids:
         supervisor=status.supervisor.pid if status.supervisor else None,
         launcher=status.launcher.pid if status.launcher else None,
     )
+    if status.state == "running" and status.leftover_processes:
+        pids.launcher = None  # it has ended
     if ranks:
         pids.ranks = dict(ranks)
     return pids

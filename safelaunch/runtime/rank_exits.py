@@ -127,6 +127,16 @@ class Exits:
                     break
         return alive
 
+    def running(self) -> set[int]:
+        """Return the pids of all starts whose end nobody has seen."""
+        starts = [start for starts in self.by_rank.values() for start in starts]
+        return {start.pid for start in starts if not start.died_ns}
+
+    def has_failed(self) -> bool:
+        """Whether a rank has ended, and not with 0."""
+        starts = [start for starts in self.by_rank.values() for start in starts]
+        return any(start.died_ns and start.code != 0 for start in starts)
+
     def close(self) -> None:
         """Look at each rank a last time and close the descriptors."""
         for fd in list(self.fds):

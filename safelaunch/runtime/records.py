@@ -363,6 +363,14 @@ class ProgressReport(Record):
     last_step_time: float | None = None  # last step, seconds since 1970
 
 
+class LeftoverProcess(Record):
+    """A process that outlived the launcher."""
+
+    pid: int = 0  # process id
+    command: str = ""  # program and script, without arguments
+    waited: float = 0.0  # seconds from the launcher's end
+
+
 class NodeSummary(Record):
     """How one of several nodes is."""
 
@@ -389,7 +397,8 @@ class StatusSummary(Record):
     signal: str | None = None  # signal that ended the launcher
     reason: str | None = None  # why it is in this state
     alive: int | None = None  # processes left of a run without supervisor
-    leftovers: int | None = None  # processes that outlived the launcher
+    leftovers: int | None = None  # processes that outlived the launcher and had to be ended
+    leftover_processes: Sequence[LeftoverProcess] = ()  # those; while it runs: those it waits for
     unkillable: Sequence[int] = ()  # pids that cannot be ended (in the kernel)
     warning: str | None = None  # what the supervisor noticed
     backend: Nullable[str] = None  # tmux or setsid

@@ -12,6 +12,7 @@ from safelaunch.cli.runs.failure_block import block, labelled
 from safelaunch.cli.runs.log_output import stdout_writer
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
+from safelaunch.runtime.monitor import leftovers
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
@@ -169,10 +170,7 @@ def describe(status: StatusSummary) -> str:
         words.append(f"attempt {attempt}")
     if status.state == "lost":
         words.append(f"{quantity(status.alive, 'process')} alive")
-    if status.leftovers:
-        processes = quantity(status.leftovers, "process")
-        verb = "was" if status.leftovers == 1 else "were"
-        words.append(f"{processes} outlived the launcher and {verb} stopped")
+    words += _outliving(status)
     if status.unkillable:
         processes = quantity(len(status.unkillable), "process")
         words.append(f"{processes} cannot be killed (blocked in the kernel)")
@@ -183,6 +181,21 @@ def describe(status: StatusSummary) -> str:
         is_guess = status.last_sign_at is not None
         words.append(f"last sign of life after {span}" if is_guess else f"ran {span}")
     return ", ".join(words)
+
+
+def _outliving(status: StatusSummary) -> list[str]:
+    """Return what is to be said of processes that outlive the launcher, or have outlived it."""
+    names = leftovers.describe(status.leftover_processes)
+    if names and status.state == "running":
+        return [f"the launcher has ended with {status.exit_code}, still running: {names}"]
+    if not status.leftovers:
+        return []
+    verb = "was" if status.leftovers == 1 else "were"
+    waited = max([process.waited for process in status.leftover_processes], default=0.0)
+    after = f" after {duration(waited)}: {names}" if names else ""
+    return [
+        f"{quantity(status.leftovers, 'process')} outlived the launcher and {verb} stopped{after}"
+    ]
 
 
 def short_state(status: StatusSummary | NodeSummary) -> str:

@@ -13,7 +13,7 @@ from safelaunch.cli.output import print_json, say, table, terminal_width
 from safelaunch.cli.runs.follow import is_hang_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
-from safelaunch.runtime.units import duration
+from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
     from safelaunch.runtime.records import Status
@@ -82,6 +82,10 @@ class _RunRow:
             shown = f"failed ({status.signal or status.exit_code})"
         elif is_hang_suspected(status):
             shown += ", hangs?"
+        elif status.leftovers:
+            shown += f", {quantity(status.leftovers, 'leftover')}"
+        elif status.leftover_processes and shown == "running":
+            shown += ", launcher ended"
         attempts = len(status.attempts)
         return shown if brief or attempts <= 1 else f"{shown}, attempt {attempts}"
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import RunRecord
 
 VERSION = 1
-LATE = 2 * 10**9  # ns: leftovers have 10 s to end; two ends noted at once may change places
+LATE = 2 * 10**9  # ns: two ends noted at once may change places
 THREADS = 3  # exceptions in threads of one rank that are shown
 OTHERS = 64  # ranks that are listed beside the first
 STACK = 8  # frames of a fatal signal's stack
@@ -66,6 +66,7 @@ class EndedAttempt:
         self.launcher.code, self.launcher.signal = launcher["exit_code"], launcher["signal"]
         self.launcher.died_ns = launcher.get("time_ns", 0)
         self.launcher.pid = launcher.get("pid", 0)
+        self.leftovers = launcher.get("leftovers", ())  # pids that were ended after it
 
 
 def find(  # noqa: PLR0917 - each is another piece of evidence
@@ -79,8 +80,9 @@ def find(  # noqa: PLR0917 - each is another piece of evidence
 ) -> tuple[Failure | None, list[str]]:
     """Return (failure or None, warnings) of an attempt that is over.
 
-    `exits` and `launcher` are what the supervisor has seen, `logs` the framework's own log files,
-    `kills` what `oom_kills.Snapshot.kills` has returned.
+    `exits` and `launcher` are what the supervisor has seen (`leftovers` in it: pids that were ended
+    after it), `logs` the framework's own log files, `kills` what `oom_kills.Snapshot.kills` has
+    returned.
     """
     attempt = EndedAttempt(node_dir, run, number, launcher)
     if run.single == "shell":
@@ -157,12 +159,14 @@ def _without_ended(
     rest = []
     succeeded = any(end.finished_ns for end in ends)
     for end in ends:
-        # a rank that outlived a launcher that ended well was ended as a leftover
-        is_after = 0 < attempt.launcher.died_ns < end.died_ns - LATE
-        if end.error is None and is_after and end.signal in blame.FROM_AGENT:
+        if end.pid in attempt.leftovers:
             continue
-        logs_itself = attempt.run.rank_logs
-        if not end.failed or logs_itself or not blame.ended_by_job(end, succeeded, kills):
+        # long after the launcher's end no line of a script has ended it
+        is_after = 0 < attempt.launcher.died_ns < end.died_ns - LATE
+        by_job = (succeeded or not is_after) and blame.ended_by_job(
+            end, succeeded and not is_after, kills
+        )
+        if not end.failed or attempt.run.rank_logs or not by_job:
             rest.append(end)
         elif not succeeded:
             how = blame.describe_signal(end.signal) if end.signal else "ended from outside"

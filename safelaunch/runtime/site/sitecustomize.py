@@ -80,8 +80,14 @@ def _rank(above: "list[int]") -> str:
 
 
 def _is_started_by_shell(above: "list[int]") -> bool:
-    """Whether no other Python, and no launcher, stands between the job's shell and this."""
-    is_inside = any("python" in os.path.basename(_words(pid)[0]) for pid in above)
+    """Whether no other Python, and no launcher, stands between the job's shell and this.
+
+    A shell that has ended already (`python train.py &` in its last line) has left it to the
+    supervisor, which is a Python too.
+    """
+    supervisor = os.environ.get("SAFELAUNCH_SUPERVISOR")
+    shells = [pid for pid in above if str(pid) != supervisor]
+    is_inside = any("python" in os.path.basename(_words(pid)[0]) for pid in shells)
     return bool(above) and not is_inside and not _is_launcher()
 
 
@@ -120,15 +126,22 @@ def _words(pid: int) -> "list[str]":
 
 
 def _ancestors() -> "list[int]":
-    """Return the processes above this one up to the launcher; none where it is not above."""
-    main, pids, pid = os.environ.get("SAFELAUNCH_MAIN"), [], os.getpid()
+    """Return the processes above this one up to the launcher; none where it is not above.
+
+    Where the job's shell has ended, those up to the supervisor, which adopts what it leaves behind.
+    With RANK it may also be what a rank has left behind.
+    """
+    tops = [os.environ.get("SAFELAUNCH_MAIN")]
+    if os.environ.get("SAFELAUNCH_SINGLE") == "shell" and not os.environ.get("RANK"):
+        tops.append(os.environ.get("SAFELAUNCH_SUPERVISOR"))
+    pids, pid = [], os.getpid()
     for _ in range(MAX_ANCESTORS):
         try:
             pid = int(_read("/proc/%d/stat" % pid).rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return []
         pids.append(pid)
-        if str(pid) == main:
+        if str(pid) in tops:
             return pids
     return []
 

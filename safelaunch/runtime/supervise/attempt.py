@@ -4,6 +4,8 @@ It handles processes and logs; `Control` knows why an attempt is ended early, an
 decides what follows.
 """
 
+# ruff: noqa: PLC0415 - leftovers: a launcher's start does not need it
+
 from __future__ import annotations
 
 import os
@@ -13,21 +15,22 @@ from safelaunch.runtime import processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.supervise import launch
 from safelaunch.runtime.supervise.control import DEFAULT_GRACE, Control, readable
-from safelaunch.runtime.units import quantity
+from safelaunch.runtime.units import duration, quantity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
+    from safelaunch.runtime.monitor.leftovers import LeftoverEnd, Leftovers
     from safelaunch.runtime.supervise.journal import Journal
     from safelaunch.runtime.supervise.observer import Observer
 
 TICK = 0.05  # seconds between two looks at the logs without inotify
 IDLE = 0.25  # and with inotify: a file system without events is still followed
 COALESCE = 0.01  # seconds in which many small writes become one look
-LEFTOVER_PATIENCE = 10.0  # seconds that processes may outlive the launcher before they are ended
+LEFTOVER_PATIENCE = 10.0  # seconds without work that processes may outlive the launcher
 ORPHAN_PATIENCE = 2.0  # after a signal to the launcher, which cannot collect its ranks then
+NOTICE = 1.0  # seconds after the launcher's end: what ends with it needs no word
 LEFTOVER_GRACE = 5.0
 SCAN_SHARE = 200  # a walk through /proc may cost 1/200 of the time: it is long on big machines
 
@@ -49,10 +52,16 @@ class Attempt:
         self.ended_ns = 0
         self.has_children = False  # before the start there are none
         self.ended_by = ""  # why it was ended early: a signal's name, or the observer's reason
+        self.ended_leftovers: set[int] = set()  # pids of what outlived the launcher and was ended
+        self.leftovers: Leftovers | None = None  # from the launcher's end on
+        self.leftover_ends: list[LeftoverEnd] = []  # of programs, in order
+        self.working: dict[int, str] = {}  # those that work, with their commands
+        self.launcher_end = self.worked_at = 0.0  # monotonic
         self.began = time.monotonic()
         self.living: dict[int, int] = {}  # descendants at the last scan: {pid: start time}
-        self.next_scan = 0.0
+        self.next_scan = self.last_scan = 0.0
         self.scan_every = 0.5
+        self.scan_cost = 0.0
         self.is_blind = False  # whether a scan has failed
         self.last_look = 0.0
         self.exits = rank_exits.Exits(self.dir, number)
@@ -93,7 +102,6 @@ class Attempt:
         self.observer = observer
         if not self.control.signals:
             self.control.kill_at = float("inf")
-        ended_at = 0.0
         while self.has_children:
             self._sleep(wakeup)
             self._turn()
@@ -102,14 +110,11 @@ class Attempt:
             if self.control.signals or reason:
                 self.end(self.control.signals[0] if self.control.signals else reason)
                 break
-            if self.wait_status is not None and self.has_children:
-                observer.cancel()  # our own helpers are no leftovers
-                ended_at = ended_at or time.monotonic()
-                is_orphaned = os.WIFSIGNALED(self.wait_status)
-                patience = ORPHAN_PATIENCE if is_orphaned else LEFTOVER_PATIENCE
-                if time.monotonic() - ended_at > patience:
-                    self._end_leftovers()
-                    break
+            if self.wait_status is not None and self.has_children and self._is_over():
+                self._end_leftovers()
+                break
+        else:
+            self._forget_work()  # all have ended by themselves
         observer.cancel()
         if not self.subreaper:
             self._end_rest(lambda: processes.marked(self.run.id), LEFTOVER_GRACE)
@@ -175,9 +180,16 @@ class Attempt:
             if self.observer.reaped(pid, status):
                 continue
             self.exits.on_reaped(pid, status)
+            if pid in self.working and not self.ended_by:
+                self._add_end(pid, status)
             if pid == self.launcher and self.wait_status is None:
                 self.wait_status = status
                 self.ended_ns = time.time_ns()
+                self.launcher_end = self.worked_at = time.monotonic()
+                self.next_scan = 0.0  # what else is there may work
+            elif self.working:
+                # it may have been the last one that worked
+                self.next_scan = min(self.next_scan, self.last_scan + self.scan_cost * SCAN_SHARE)
 
     def _descendants(self) -> dict[int, int]:
         """Return {pid: start time} of what the run has below us, without our own helpers."""
@@ -213,20 +225,80 @@ class Attempt:
             self.scan_every = 0.5
             self.journal.processes(fresh)
             self.observer.started(fresh)
-        seconds = time.monotonic() - now
-        self.next_scan = now + max(self.scan_every, seconds * SCAN_SHARE)
+        if self.wait_status is not None:
+            self._note_work(now)
+        self.last_scan, self.scan_cost = now, time.monotonic() - now
+        self.next_scan = now + max(self.scan_every, self.scan_cost * SCAN_SHARE)
         self.scan_every = min(self.scan_every * 1.5, 5.0)
         if self.journal.restore(living):
             self._watch_folders()
+
+    # -- what outlives the launcher ------------------------------------------------------------
+
+    def _is_over(self) -> bool:
+        """Whether what outlives the launcher has to end now: it has not worked for a while."""
+        if self.working:
+            return False
+        self.observer.cancel()  # our own helpers are no leftovers
+        is_orphaned = os.WIFSIGNALED(self.wait_status or 0)
+        patience = ORPHAN_PATIENCE if is_orphaned else LEFTOVER_PATIENCE
+        if time.monotonic() - self.worked_at <= patience:
+            return False
+        self.next_scan = 0.0  # since the last one a script may have started its next step
+        self._scan()
+        return not self.working
+
+    def _note_work(self, now: float) -> None:
+        """Record which of the processes that outlive the launcher work."""
+        from safelaunch.runtime.monitor import leftovers
+
+        self.leftovers = self.leftovers or leftovers.Leftovers()
+        pids: list[int] = []
+        if self.living and self._may_outlive():
+            pids = self.leftovers.working(self.living, self.exits.running(), now)
+        self.working = {pid: self.working.get(pid) or leftovers.command(pid) for pid in pids}
+        if pids:
+            self.worked_at = now
+        status = self.journal.status
+        is_same = [process.pid for process in status.leftover_processes] == pids
+        if is_same or now - self.launcher_end < NOTICE:
+            return
+        code, status.exit_code = status.exit_code, self.outcome()["exit_code"]
+        status.leftover_processes = leftovers.records(self.working)
+        if code is None:
+            running = leftovers.describe(status.leftover_processes)
+            self.journal.event("launcher-ended", exit_code=status.exit_code, running=running)
+            self.journal.notify(
+                f"the launcher has ended with {status.exit_code}; still running: {running}"
+            )
+        self.journal.save()
+
+    def _add_end(self, pid: int, status: int) -> None:
+        from safelaunch.runtime.monitor import leftovers
+
+        process = leftovers.records({pid: self.working[pid]})[0]
+        self.leftover_ends.append(leftovers.LeftoverEnd(process, status))
+
+    def _forget_work(self) -> None:
+        if self.journal.status.leftover_processes:
+            self.journal.status.leftover_processes = ()
+
+    def _may_outlive(self) -> bool:
+        """Whether work of the job may go on: a failed rank ends it, and so does a signal."""
+        code = self.outcome()["exit_code"]
+        if code == 0 or os.WIFSIGNALED(self.wait_status or 0):
+            return bool(code == 0)
+        return self.run.single != "main" and not self.exits.has_failed()
 
     # -- ending --------------------------------------------------------------------------------
 
     def end(self, why: str) -> None:
         """TERM the launcher, then what outlives it; KILL after the grace."""
-        if self.wait_status is None:
+        if self.wait_status is None or self.working:
             # an attempt that had ended by itself keeps its own end; only leftovers are stopped
             self.ended_by = why
             self.observer.is_stopping(self.number, why)
+        self._forget_work()
         self.journal.event("stopping", why=why)
         for piece in self.merger.pieces():
             self._pass_on(piece)
@@ -243,11 +315,24 @@ class Attempt:
 
     def _end_leftovers(self) -> None:
         left = self._descendants()
-        if left:
-            self.journal.event("leftovers", processes=len(left), names=_names(left))
-            self.journal.status.leftovers = len(left)
-            self.journal.notify(f"{quantity(len(left), 'process')} outlived the launcher: stopping")
-            self._end_rest(self._descendants, LEFTOVER_GRACE)
+        if not left:
+            return
+        from safelaunch.runtime.monitor import leftovers
+
+        waited = time.monotonic() - self.launcher_end
+        processes_ = leftovers.records({pid: leftovers.command(pid) for pid in left}, waited)
+        ranks = self.exits.running()
+        programs = [p for p in processes_ if leftovers.is_program(p.pid, ranks)]
+        self.leftover_ends += [leftovers.LeftoverEnd(program) for program in programs]
+        names = [f"{process.pid} {process.command}" for process in processes_]
+        self.journal.event("leftovers", processes=len(left), names=names[:20], waited=waited)
+        self.journal.notify(
+            f"{quantity(len(left), 'process')} outlived the launcher by {duration(waited)}, "
+            f"{leftovers.describe(processes_)}: stopping"
+        )
+        self._end_rest(self._descendants, LEFTOVER_GRACE)
+        self.journal.status.leftovers = len(left)
+        self.journal.status.leftover_processes = processes_
 
     def _end_rest(self, find: processes.Find, grace: float | None) -> None:
         if grace is not None:
@@ -255,7 +340,10 @@ class Attempt:
 
         def find_now() -> dict[int, int]:
             self._turn()
-            return find()
+            left = find()
+            if not self.ended_by:
+                self.ended_leftovers.update(left)
+            return left
 
         left = processes.end_all(find_now, self.control.is_late)
         self._reap()
@@ -264,19 +352,17 @@ class Attempt:
             self.journal.event("unkillable", processes=sorted(left))
 
     def outcome(self) -> dict[str, Any]:
-        """Return how the launcher ended: pid, exit_code (None: not seen), signal, time_ns."""
+        """Return how the launcher ended: pid, exit_code (None: not seen), signal, time_ns.
+
+        And `leftovers`, the pids of those that outlived it and were ended.
+        """
         if self.wait_status is None:
             return {"pid": self.launcher, "exit_code": None, "signal": "", "time_ns": 0}
         code, name = rank_exits.decode(self.wait_status)
-        return {"pid": self.launcher, "exit_code": code, "signal": name, "time_ns": self.ended_ns}
-
-
-def _names(pids: Iterable[int]) -> list[str]:
-    names = []
-    for pid in sorted(pids)[:20]:
-        try:
-            with open(f"/proc/{pid}/comm", errors="replace") as file:
-                names.append(f"{pid} {file.read().strip()}")
-        except OSError:
-            pass
-    return names
+        return {
+            "pid": self.launcher,
+            "exit_code": code,
+            "signal": name,
+            "time_ns": self.ended_ns,
+            "leftovers": frozenset(self.ended_leftovers),
+        }

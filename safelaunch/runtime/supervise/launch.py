@@ -33,6 +33,7 @@ def job_environment(run: RunRecord, node_dir: str, attempt: int) -> dict[str, st
             processes.MARK: run.id,
             "SAFELAUNCH_NODE_DIR": node_dir,
             "SAFELAUNCH_ATTEMPT": str(attempt),
+            "SAFELAUNCH_SUPERVISOR": str(os.getpid()),  # it adopts what a script leaves behind
             "SPT_NOENV": "1",  # setproctitle would overwrite the environment, and the mark
         }
     )

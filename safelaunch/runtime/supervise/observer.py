@@ -12,7 +12,7 @@ import time
 from safelaunch.runtime import processes as runtime_processes
 from safelaunch.runtime.hang import evidence
 from safelaunch.runtime.logs import size_cap
-from safelaunch.runtime.monitor import oom_kills, sampler
+from safelaunch.runtime.monitor import leftovers, oom_kills, sampler
 from safelaunch.runtime.progress import checkpoint_line, tracker, watchdog
 from safelaunch.runtime.records import HangReport
 from safelaunch.runtime.supervise import launch, recovery
@@ -254,12 +254,5 @@ class Observer:
 
 def _pythons(processes: dict[int, int]) -> dict[int, tuple[int, int]]:
     """Return the Python processes of a job without ranks, numbered by their pids."""
-    pythons = []
-    for pid in sorted(processes):
-        try:
-            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-        except OSError:
-            continue
-        if name.startswith("python"):
-            pythons.append((pid, processes[pid]))
+    pythons = [(pid, processes[pid]) for pid in sorted(processes) if leftovers.is_python(pid)]
     return dict(enumerate(pythons[:PYTHON_LIMIT]))

@@ -11,17 +11,22 @@ import math
 import os
 import time
 
-from safelaunch.runtime.failure import analyse, blame
+from safelaunch.runtime import rank_exits
+from safelaunch.runtime.failure import analyse, blame, log_tails
+from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
 from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import Failure, HangReport, Status
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.supervise import recovery
-from safelaunch.runtime.units import job_duration
+from safelaunch.runtime.units import duration, job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
+    from safelaunch.runtime.monitor.leftovers import LeftoverEnd
+    from safelaunch.runtime.rank_exits import RankExit
     from safelaunch.runtime.records import AttemptRecord, RunRecord
     from safelaunch.runtime.supervise.attempt import Attempt
     from safelaunch.runtime.supervise.observer import Observer
@@ -38,6 +43,9 @@ NO_FILES = (
 # where another node is lost, and where each node trained alone
 LOST_NODE = "check that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"
 ALONE = "let the launcher start the ranks: no `distributed_type: NO`, no `--standalone`"
+# where a program that a script or a rank has left in the background did not end well
+WAIT = "let the script `wait` for what it starts in the background, or end it there"
+READ = "find its last output in the log; the program that started it has its arguments"
 
 
 class Outcome:
@@ -186,6 +194,8 @@ def _ended_itself(
             else:
                 status.state, status.stopped_by, status.reason = "stopped", "node", nodes.why()
         return
+    if _set_leftover_failure(outcome, attempt):
+        return
     alone = observer.journal.missing_ranks(attempt.number) if nodes is not None else ""
     unmet, advice = ([], [ALONE]) if alone else _unmet(outcome.run, observer)
     if alone:
@@ -200,6 +210,43 @@ def _ended_itself(
     if unmet:
         outcome.failure.unmet = unmet
     status.state, status.reason = "failed", what
+
+
+def leftover_failure(
+    ends: Sequence[LeftoverEnd], ranks: Sequence[RankExit], single: str | None
+) -> Failure | None:
+    """Return how what outlived the launcher failed the run, None where it did not.
+
+    How a rank ended is judged with its record. A program that was idle and had to be ended counts
+    where no rank has ended by itself: it may be a server of the others.
+    """
+    pids = {start.pid for start in ranks}
+    has_finished = single != "shell" or any(start.code == 0 for start in ranks)
+    for end in ends:
+        name, pid = describe([end.process]), end.process.pid
+        if end.wait_status is None and not has_finished:
+            what = f"{name} outlived the launcher, and was ended after {duration(IDLE_AFTER)} "
+            what += "without CPU time and output"
+            return Failure(pid=pid, what=what, advice=WAIT)
+        code, signal = rank_exits.decode(end.wait_status or 0)
+        if pid not in pids and code and signal not in blame.AT_ONCE:
+            how = blame.describe_signal(signal) if signal else f"exited with code {code}"
+            what = f"{name}, which had outlived the launcher, {how}"
+            return Failure(pid=pid, what=what, exit_code=code, signal=signal, advice=READ)
+    return None
+
+
+def _set_leftover_failure(outcome: Outcome, attempt: Attempt) -> bool:
+    """Let the run fail by a program that outlived the launcher; return whether one failed."""
+    ranks = [start for starts in attempt.exits.by_rank.values() for start in starts]
+    end = leftover_failure(attempt.leftover_ends, ranks, outcome.run.single)
+    if end is None:
+        return False
+    failure = outcome.failure = _failure(attempt, None, end.what)
+    failure.update(end)
+    failure.last_lines = log_tails.last_lines(log_tails.read(str(failure.log)))
+    outcome.status.state, outcome.status.reason = "failed", end.what
+    return True
 
 
 def _unmet(run: RunRecord, observer: Observer) -> tuple[list[str], list[str]]:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a disk that is full
 # in small steps: between two of them the markers of ranks that live for milliseconds are read
 OBSERVERS = (
-    *("monitor.oom_kills", "monitor.gpu_load", "monitor.sampler", "logs.size_cap"),
+    *("monitor.oom_kills", "monitor.gpu_load", "monitor.sampler", "monitor.leftovers"),
+    "logs.size_cap",
     *("progress.flood_filter", "progress.tracker", "progress.watchdog", "hang.flight_recorder"),
     *("hang.proc_stack", "hang.stacks", "hang.evidence", "supervise.recovery"),
     *("progress.checkpoint_line", "supervise.observer", "backends", "run_state"),
@@ -289,6 +290,8 @@ class Supervisor:
         status.ended_at = status.elapsed = None
         status.exit_code = status.signal = status.reason = None
         status.leftovers = status.hang = None
+        if status.leftover_processes:
+            status.leftover_processes = ()
         self.journal.save()
         return True
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -127,8 +130,59 @@ def test_leftovers_are_ended_and_told(place: Place) -> None:
     run = place.start(place.shell(f"env -i setsid sleep 12345 & {is_up}; exit 0"))
     status = place.ended(run)
     assert (status["state"], status["leftovers"]) == ("succeeded", 1)
+    (process,) = status["leftover_processes"]
     event = next(e for e in place.events(run) if e["event"] == "leftovers")
-    assert event["names"][0].endswith(" sleep")
+    assert event["names"] == [f"{process['pid']} sleep"]
+    shown = " ".join(place.cli("show", run).stdout.split())
+    assert re.search(r"1 process outlived .* after 1\d\.\d s: sleep \(pid \d+\), ran", shown)
+    assert "succeeded, 1 leftover" in place.cli("ps").stdout
+    assert run_state.remaining(str(place.node(run)), run) == {}
+
+
+WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+
+
+def outlived(place: Place, job: str) -> str:
+    """Start a job and wait until its launcher has ended, and the run goes on."""
+    run = place.start(job)
+    wait_for(lambda: place.events(run, "launcher-ended"), "end of the launcher")
+    return run
+
+
+def test_a_run_goes_on_as_long_as_a_program_in_the_background(place: Place) -> None:
+    place.write("train.py", WAITS + "raise KeyError('late')\n")
+    python = shlex.quote(sys.executable)
+    run = outlived(place, place.shell(f"nohup {python} train.py --token s3cr3t > t.log 2>&1 &"))
+    (process,) = place.status(run)["leftover_processes"]
+    assert process["command"].endswith(" train.py")
+    running = f"still running: {process['command']} (pid {process['pid']})"
+    place.wait_for_text(run, f"[safelaunch] the launcher has ended with 0; {running}")
+    shown = " ".join(place.cli("show", run).stdout.split())
+    assert f"running, the launcher has ended with 0, {running}" in shown
+    assert "running, launcher ended" in place.cli("ps").stdout
+    place.write("go", "")
+    status = place.ended(run)
+    assert (status["state"], status["exit_code"], status.get("leftovers")) == ("failed", 0, None)
+    failure = place.json("show", run)["failure"]
+    assert (failure["what"], failure["rank"]) == ("KeyError: 'late'", 0)
+
+
+def test_a_run_waits_for_what_a_rank_has_left_without_environment(place: Place) -> None:
+    place.write("writer.py", WAITS + "open('checkpoint', 'w').close()\n")
+    left = f"['env', '-i', 'setsid', {sys.executable!r}, '-S', 'writer.py']"
+    run = outlived(place, place.job(f"import subprocess\nsubprocess.Popen({left})\n"))
+    place.write("go", "")
+    status = place.ended(run)
+    assert (status["state"], status.get("leftovers")) == ("succeeded", None)
+    assert (place.project / "checkpoint").exists()
+
+
+def test_what_works_after_a_failed_script_can_be_stopped(place: Place) -> None:
+    place.write("train.py", WAITS)
+    job = place.shell(f"{shlex.quote(sys.executable)} train.py & exit 3")
+    run = outlived(place, job)
+    shown = place.json("stop", run)
+    assert (shown["state"], shown["exit_code"], shown["alive"]) == ("stopped", 3, 0)
     assert run_state.remaining(str(place.node(run)), run) == {}
 
 

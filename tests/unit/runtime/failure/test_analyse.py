@@ -721,7 +721,16 @@ def test_a_launcher_that_swallows_a_ranks_failure_fails(node: Node) -> None:
 
 def test_a_rank_that_outlived_a_good_launcher_and_was_ended_fails_nothing(node: Node) -> None:
     node.ended(1, 12_000, code=143, signal="SIGTERM")
-    assert node.find(ENDED_WELL) == ({}, [])
+    assert node.find({**ENDED_WELL, "leftovers": {1001}}) == ({}, [])
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL"])
+def test_a_rank_that_outlived_a_good_launcher_and_was_ended_by_others_is_a_failure(
+    node: Node, signal: str
+) -> None:
+    node.run["single"] = "shell"
+    node.ended(0, 12_000, code=137, signal=signal)
+    assert node.find(ENDED_WELL)[0]["signal"] == signal
 
 
 def test_a_kill_that_is_noted_just_after_the_launchers_good_end_is_a_failure(node: Node) -> None:
