@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from safelaunch.diagnose import pattern_dialect
+from safelaunch.diagnose.library_options import OPTIONS
 from safelaunch.runtime.signatures import classes
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ _REQUIRED = frozenset(("id", "class", "role", "cause", *_LISTS))
 _KEYS = _REQUIRED | {"restart", "when", "likely", "even_as_warning"}
 _COMPILED = ("id", "class", "role", "patterns", "cause", "remedy", "source", "restart", "likely",
              "even_as_warning", "when")  # fmt: skip
+_OPTION = re.compile(r"\{\{([\w-]+)\}\}")
 _MAX_DEPTH = 16  # levels of YAML: stream, document, list, mapping, `when`, `versions`
 
 
@@ -96,6 +99,7 @@ def parse_record(record: Any, path: str) -> Record:
         if not isinstance(record.get(key, ""), str):
             raise SignatureError(f"{where}: {key} must be a text")
     lists = {key: _texts(record[key], f"{where}: {key}") for key in _LISTS}
+    lists["remedy"] = [_with_options(step, f"{where}: remedy") for step in lists["remedy"]]
     _check_choice(record["class"], classes.TABLE, f"{where}: class")
     _check_choice(record["role"], ROLES, f"{where}: role")
     _check_choice(record.get("restart", RESTARTS[0]), RESTARTS, f"{where}: restart")
@@ -122,6 +126,13 @@ def _texts(value: Any, where: str) -> list[str]:
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         raise SignatureError(f"{where}: must be a text or a list of texts")
     return texts
+
+
+def _with_options(step: str, where: str) -> str:
+    """Return a step with the options of libraries that it names, each with its versions."""
+    for key in _OPTION.findall(step):
+        _check_choice(key, OPTIONS, where)
+    return _OPTION.sub(lambda match: OPTIONS[match[1]].text, step)
 
 
 def _check_choice(value: Any, choices: Iterable[str], where: str) -> None:

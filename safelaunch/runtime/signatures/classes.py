@@ -207,10 +207,14 @@ def findings(
             (exceptional if when.keys() - {"not_near"} else general).append(hit)
     traces = tracebacks.Tracebacks(lines, groups)
     matched: set[int] = set()
+    harmless: set[int] = set()
     moved: list[tuple[int, Match]] = []
     for hit in exceptional + general:
-        if hit.index in traces.code:
+        # a notice that something optional is missing quotes the error that it passes over
+        if hit.index in traces.code or hit.index in harmless:
             continue
+        if hit.role == "warning":
+            harmless.add(hit.index)
         role = "unknown" if hit.role == "late" else hit.role
         index = traces.end_of(hit.index)
         match = Match(hit.signature.name, lines[index].strip(), index + 1, role, hit.signature)

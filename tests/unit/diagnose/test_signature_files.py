@@ -11,6 +11,7 @@ from support import DATA
 
 from safelaunch import runtime
 from safelaunch.diagnose import pattern_dialect, signature_files
+from safelaunch.diagnose.library_options import OPTIONS
 from safelaunch.runtime.signatures import classes, table
 from safelaunch.runtime.signatures import match as signatures_match
 
@@ -83,6 +84,31 @@ def test_no_literal_stands_in_the_lines_of_a_healthy_run() -> None:
     ]
     shown = "\n".join(line for line in lines if "nan" not in line.lower())
     assert [text for text in table.load().by_literal if text in shown] == []
+
+
+def test_every_step_that_names_an_option_says_for_which_versions(records: Records) -> None:
+    steps = [(record["id"], step) for record in records for step in record["remedy"]]
+    assert [
+        (name, step)
+        for name, step in steps
+        for option in OPTIONS.values()
+        if any(word in step for word in option.names) and option.text not in step
+    ] == []
+
+
+def test_an_option_without_versions_is_refused() -> None:
+    with pytest.raises(signature_files.SignatureError, match="is not one of"):
+        signature_files.parse_record({**RECORD, "remedy": "Set {{no-such}}."}, "mine.yaml")
+
+
+def test_a_notice_of_a_fallback_stands_for_the_error_that_it_quotes() -> None:
+    text = (
+        "ERROR 10-02 [fa_utils.py:57] Cannot use FA version 2 is not supported due to FA2 is only"
+    )
+    roles = {
+        match.role for match in matches(f"{text} supported on devices with compute capability >= 8")
+    }
+    assert roles == {"warning"}
 
 
 def test_a_root_has_a_step_to_take_for_every_class(records: Records) -> None:
