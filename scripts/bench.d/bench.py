@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from bad_input import bad_input
 from check import check
 from diagnose import diagnose
+from error_texts import error_texts
 from facts import facts
 from failures import failures
 from flood import flood
@@ -252,6 +253,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "facts": facts,
     "check": check,
     "failures": failures,
+    "error-texts": error_texts,
     "diagnose": diagnose,
     "bad-input": bad_input,
 }
