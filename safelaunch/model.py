@@ -425,6 +425,8 @@ class NodePlan:
     fresh_argv: tuple[Word, ...] | None = None  # of a resumed plan: argv without a checkpoint
     rungs: tuple[tuple[EnvVar, ...], ...] = ()  # of the ladder: what each restart may add to env
     assets: tuple[Placed, ...] = ()
+    # of profile variables in `env` whose need depends on a version that only the start can read
+    open_gates: Mapping[str, tuple[Gate, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,11 +133,13 @@ def _hang(hang: Hang | None) -> list[str]:
     return [f"{text}{job_duration(hang.floor)}; {first} until two steps are known"]
 
 
-def print_warnings(plan: Plan) -> None:
+def print_warnings(plan: Plan, *, is_start: bool = False) -> None:
     """Print the warnings and notes of a plan, each once."""
     for warning in plan.warnings:
-        if warning.id == "undeclared-fact" and plan.notes:
-            continue  # the notes say the same, with the command that resolves it
+        if warning.id == "undeclared-fact":
+            if not is_start:  # which decides, and says what
+                say(f"note: {warning.where}: {warning.message}")
+            continue
         warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
     for note in plan.notes:
         say(f"note: {note}")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Host, Interpreter, Job, Placed, Profile, Word
+    from safelaunch.model import Gate, Host, Interpreter, Job, Placed, Profile, Word
 
 _DEBUG = tuple(
     EnvVar(name, value, Origin("--debug"), why=why, cost=cost)
@@ -244,7 +244,6 @@ def _node(
     notes: list[str] = []
     if selection is not None and profile is not None:
         warnings += plan_warnings.profile_variables(profile, selection, env, host)
-        notes = list(plan_warnings.workarounds(resolved, profile, selection, env))
     warnings += plan_warnings.job_variables(job, profile, selection, env, host)
     rungs = gates.rungs(selection, env, required) if selection and selection.rungs else ()
     if rungs:
@@ -275,6 +274,7 @@ def _node(
         resume_argv=resumed,
         rungs=rungs,
         assets=job.assets,
+        open_gates=_open_gates(selection, env, command.argv[0] == job.interpreter.word),
     )
     if resolved.flags.remote and job.assets:
         # the path of an asset as the job's text has it -> the one on this host
@@ -285,6 +285,23 @@ def _node(
         places = {name: places[name] for name in names}
         node = _map_words(node, lambda word: _place_assets(word, places))
     return node, warnings, notes
+
+
+def _open_gates(
+    selection: gates.SelectedVariables | None, env: Mapping[str, EnvVar], runs_python: bool
+) -> dict[str, tuple[Gate, ...]]:
+    """Return the gates that a start decides: of variables that nothing else sets.
+
+    The interpreter shows no versions of a program that is another one.
+    """
+    if selection is None or not runs_python:
+        return {}
+    origins = {var.name: var.origin for var in selection.env}
+    return {
+        name: open_gates
+        for name, open_gates in selection.open_gates.items()
+        if env[name].origin == origins[name]
+    }
 
 
 def _on_host(resolved: Resolved, host: Host) -> Job:

@@ -1,7 +1,8 @@
 """Which variables of a profile apply: gates, workarounds and the NCCL ladder.
 
-Gates are evaluated on the topology, and on the facts that the host entry declares. An undeclared
-fact counts as "applies", and the plan warns about it.
+Gates are evaluated on the topology, and on the facts that the host entry declares. In a plan an
+undeclared fact counts as "applies", and the plan says so; a start reads the versions of its machine
+and decides (`decide`).
 """
 # ruff: noqa: PLC0415 - packaging takes 15 ms, and few gates compare versions
 
@@ -17,7 +18,7 @@ from safelaunch.model import EnvVar, Origin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from safelaunch.model import Gate, Profile, ProfileVar
+    from safelaunch.model import Gate, NodePlan, Profile, ProfileVar
 
 
 _CLIMBED = Origin("recovery ladder")
@@ -39,6 +40,7 @@ class SelectedVariables(NamedTuple):
     ladder: tuple[EnvVar, ...]  # merged over the job by --nccl-ladder
     rungs: tuple[tuple[EnvVar, ...], ...]  # what `recovery: {ladder: true}` may still add, in order
     undeclared: Mapping[str, list[str]]  # fact -> variables that are set for want of it
+    open_gates: Mapping[str, tuple[Gate, ...]]  # of those variables, on the undeclared facts
     workarounds: tuple[str, ...]
     missing: tuple[ProfileVar, ...]  # site variables that nobody set
 
@@ -66,6 +68,7 @@ def select(
     on_ladder = {name for step in profile.ladder for name, _ in step} if climb else set()
     selected: list[EnvVar] = []
     undeclared: dict[str, list[str]] = {}
+    open_gates: dict[str, tuple[Gate, ...]] = {}
     for entry in profile.env:
         var = entry.var
         if var.workaround and (not workarounds or ladder is not None or var.name in on_ladder):
@@ -75,12 +78,15 @@ def select(
             selected.append(var)
             for fact in facts:
                 undeclared.setdefault(fact, []).append(var.name)
+            if facts:
+                open_gates[var.name] = tuple(g for g in entry.gates if g.key in facts)
     above = profile.ladder[ladder or 0 :] if climb else ()
     return SelectedVariables(
         env=tuple(selected),
         ladder=_ladder(profile, declared, ladder) if ladder is not None else (),
         rungs=tuple(_step(profile, declared, step, _CLIMBED) for step in above),
         undeclared=undeclared,
+        open_gates=open_gates,
         workarounds=tuple(var.name for var in selected if var.workaround),
         missing=tuple(e for e in profile.site if _undeclared_facts(e.gates, declared) == []),
     )
@@ -118,6 +124,51 @@ def _undeclared_facts(gates: tuple[Gate, ...], declared: DeclaredFacts) -> list[
         elif not holds(value, gate.condition, gate.origin):
             return None
     return undeclared
+
+
+def decide(node: NodePlan, versions: Mapping[str, str]) -> tuple[NodePlan, tuple[str, ...]]:
+    """Return a node with its open gates decided by the versions of its machine, and why.
+
+    A variable stays where a version is not known, or its gate holds.
+    """
+    env, reasons = dict(node.env), []
+    by_gate: dict[tuple[str, str], list[str]] = {}
+    for name, open_gates in node.open_gates.items():
+        for gate in open_gates:
+            by_gate.setdefault((gate.key, gate.condition), []).append(name)
+            value = versions.get(gate.key)
+            if value is not None and not holds(value, gate.condition, gate.origin):
+                beaten = env[name].beats[:1] if name in env else ()
+                env.pop(name, None)
+                env.update({var.name: var for var in beaten})
+    for (key, condition), names in by_gate.items():
+        label, value, needed = LABELS.get(key, key), versions.get(key), describe(condition)
+        is_set = [name for name in names if name in env]
+        cost = "; slower: GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in is_set else ""
+        if value is None:
+            reasons.append(
+                f"{label} version not found: {', '.join(names)} set to be safe (needed {needed})"
+                f"{cost}; --no-workarounds lifts them"
+            )
+        elif is_set:
+            reasons.append(f"{label} {value} found: {', '.join(names)} set (needed {needed}){cost}")
+        else:
+            reasons.append(f"{label} {value} found: {', '.join(names)} not set (needed {needed})")
+    return replace(node, env=env, open_gates={}), tuple(reasons)
+
+
+LABELS = {"nccl": "NCCL", "driver": "NVIDIA driver", "torch": "PyTorch", "cuda": "CUDA"}
+_WORDS = {"<": "below", ">=": "from", "<=": "up to", ">": "above", "!=": "except", "==": "for"}
+
+
+def describe(condition: str) -> str:
+    """Return a gate's condition in words: `below 2.26.5, except 2.26.2.post1`."""
+    parts = []
+    for part in condition.split(","):
+        bound = part.strip().lstrip("<>=!").strip()
+        sign = part.strip().removesuffix(bound).strip()
+        parts.append(f"{_WORDS.get(sign, 'for')} {bound}")
+    return ", ".join(parts)
 
 
 def holds(value: str, condition: str, where: Origin) -> bool:

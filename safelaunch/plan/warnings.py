@@ -7,12 +7,11 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.model import PlanWarning, Template
-from safelaunch.script import quote
+from safelaunch.plan.gates import LABELS, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.config.resolve import Resolved
     from safelaunch.model import EnvVar, Host, Job, NodePlan, Profile
     from safelaunch.plan.gates import SelectedVariables
 
@@ -79,9 +78,13 @@ def profile_variables(
     profile: Profile, selection: SelectedVariables, env: Mapping[str, EnvVar], host: Host
 ) -> Iterator[PlanWarning]:
     """Warn about variables set for want of a fact, and missing ones that only a site knows."""
-    where = f"profile {profile.name}"
+    where, open_gates = f"profile {profile.name}", selection.open_gates
     for fact, names in _set_for_undeclared(selection, env).items():
-        message = f"{', '.join(names)} set because `{fact}` of {host.name} is not declared"
+        needed = {describe(g.condition) for n in names for g in open_gates[n] if g.key == fact}
+        message = (
+            f"{', '.join(names)}: needed for {LABELS.get(fact, fact)} {' or '.join(sorted(needed))}"
+            f"; a start on {host.name} reads its version and decides, here they are set"
+        )
         yield PlanWarning("undeclared-fact", message, where)
     missing = ", ".join(
         f"{entry.var.name} (such as {entry.example})" if entry.example else entry.var.name
@@ -151,22 +154,6 @@ def _has_nvlink(profile: Profile | None) -> bool | None:
     return True if "NVSwitch" in nvlink and "bridge" not in nvlink else None
 
 
-def workarounds(
-    resolved: Resolved, profile: Profile, selection: SelectedVariables, env: Mapping[str, EnvVar]
-) -> Iterator[str]:
-    """Yield notes on workarounds set for want of a fact, with the command that turns them off."""
-    for fact, names in _set_for_undeclared(selection, env).items():
-        on = [name for name in names if name in selection.workarounds]
-        if not on:
-            continue
-        what = "NCCL version" if fact == "nccl" else f"`{fact}`"
-        cost = ": slower, GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in on else ""
-        yield (
-            f"workarounds of {profile.name} are on ({', '.join(on)}{cost}) because the {what} is "
-            f"not declared; to lift them: {_without_workarounds(resolved)}"
-        )
-
-
 def _set_for_undeclared(
     selection: SelectedVariables, env: Mapping[str, EnvVar]
 ) -> dict[str, list[str]]:
@@ -177,15 +164,3 @@ def _set_for_undeclared(
         for fact, names in selection.undeclared.items()
     }
     return {fact: names for fact, names in by_fact.items() if names}
-
-
-def _without_workarounds(resolved: Resolved) -> str:
-    """Return the command that starts the same job without workarounds."""
-    flags = resolved.flags
-    words = ["safelaunch", "run", "--no-workarounds"]
-    words += ["--smoke"] if flags.smoke else []
-    words += ["--profile", flags.profile] if flags.profile else []
-    words += ["--hosts", flags.hosts_file] if flags.hosts_file else []
-    words += [word for setting in flags.sets for word in ("--set", setting)]
-    words += [resolved.job_file] if resolved.job_file else ["--", *resolved.line]
-    return " ".join(quote(word) for word in words)

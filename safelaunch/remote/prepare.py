@@ -62,19 +62,22 @@ def prepare(
     machines = [Machine(host, pool) for host in hosts]
     quick_checks = None if checks is None else _QuickChecks(checks)
 
-    def ask(rank: int) -> PendingReply:
+    def ask(rank: int) -> tuple[PendingReply, PendingReply | None]:
         path, agent = plan.nodes[rank].interpreter.path, machines[rank].agent
         python = None if path is None else str(bind_word(path, {Slot.HOME: "~"}))
         if quick_checks is not None:
             quick_checks.ask(rank, agent, python)
-        return request_report(machines[rank], python, run_id)
+        report = request_report(machines[rank], python, run_id)
+        request = preflight.version_request(plan.nodes[rank], python)
+        return report, None if request is None else agent.ask("facts.probe", **request)
 
     replies = together(ask, range(len(machines)))
     transfer = None
     if sync is not None:
         transfer = Transfer(sync, machines, os.path.join(caller.home, "cache"))
     answers = [machine.agent.ask_first("facts.end") for machine in machines if quick_checks]
-    reports = together(machine_report, replies)
+    reports = together(machine_report, [report for report, _ in replies])
+    versions = together(_versions, [reply for _, reply in replies])
     if quick_checks is not None:
         quick_checks.report(answers)
     routes = None
@@ -84,7 +87,12 @@ def prepare(
     if transfer is not None:
         transfer.finish(plan, [{Slot.HOME: report.home} for report in reports])
     choice = _choose_checkpoint(plan, machines)
-    return PreparedStart(choice.plan, caller, run_id, machines, reports, routes, choice)
+    return PreparedStart(choice.plan, caller, run_id, machines, reports, versions, routes, choice)
+
+
+def _versions(reply: PendingReply | None) -> dict[str, str]:
+    """Return the versions that a host has reported for open gates. Raises HostError."""
+    return {} if reply is None else preflight.versions(_probe_answer(reply), {})
 
 
 def _choose_checkpoint(plan: Plan, machines: Sequence[Machine]) -> CheckpointChoice:

@@ -72,6 +72,7 @@ class PreparedStart(NamedTuple):
     run_id: str
     machines: Sequence[Machine]  # of each node
     reports: Sequence[MachineReport]  # of each node
+    versions: Sequence[Mapping[str, str]]  # of each node, for open gates
     routes: Routes | None  # between several nodes
     choice: CheckpointChoice  # what they resume from
 
@@ -87,7 +88,13 @@ class PreparedStart(NamedTuple):
             peers = PeersAddress(address=address, port=port, token=token)
             files[PeersAddress.FILE] = json.dumps(peers.to_json()).encode()
         request = start_request(
-            self.plan, facts, self.caller, report.environ, rank=rank, more=files
+            self.plan,
+            facts,
+            self.caller,
+            report.environ,
+            rank=rank,
+            versions=self.versions[rank],
+            more=files,
         )
         host = self.machines[rank].name
         return NodePlace(host=host, node=rank, run_dir=facts[Slot.RUN_DIR]), request
@@ -109,6 +116,7 @@ def start(prepared: PreparedStart, *, follow: bool = False) -> Started:
             notes.append(f"{machine.name}: {record.backend_note}")
         where = f"the environment of {machine.name}"
         notes += [note.replace("your environment", where) for note in request.notes]
+        notes += [f"{machine.name}: {decision}" for decision in record.decisions]
     commands = [backend.attach(handle) for backend, handle in map(backends.from_record, records)]
     network: list[str] = []
     if routes is not None:

@@ -275,6 +275,7 @@ class RunRecord(Record):
     fingerprint: Mapping[str, object] = {}  # what a resumed run must have too
     resumes: Nullable[str] = None  # id of the run that this one goes on from
     resume_checkpoint: Nullable[str] = None  # checkpoint that the first attempt resumes from
+    decisions: Sequence[str] = ()  # which variables of the profile the start has set, and why
     log: Nullable[str] = None  # the combined log in the project
     terminal: Mapping[str, str] = {}  # the caller's terminal variables
     job_file: Nullable[str] = None  # path of the job file

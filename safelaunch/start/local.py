@@ -1,5 +1,7 @@
 """Starts a plan on this machine: calls runtime/start in this process."""
 
+# ruff: noqa: PLC0415 - the probe: only where a profile asks for versions
+
 from __future__ import annotations
 
 import os
@@ -30,11 +32,11 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     preflight.check_secrets(node, caller.environ)
     preflight.check_assets(node.assets)
     run_id = caller.run_id(plan.name)
-    report = _report(node, caller, run_id)
+    report, versions = _report(node, caller, run_id)
     facts = preflight.facts(node, report, run_id)
     choice = _choose_checkpoint(plan, caller)
     facts |= choice.facts(0, report.home)
-    request = start_request(choice.plan, facts, caller, caller.environ)
+    request = start_request(choice.plan, facts, caller, caller.environ, versions=versions)
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
     words = {"run": request.run.to_json(), **request.words}
@@ -54,22 +56,31 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     return Started(
         run=run,
         places=[NodePlace(host="localhost", node=0, run_dir=run.node_dir)],
-        notes=tuple(note for note in (note, choice.note, *request.notes) if note),
+        notes=tuple(n for n in (note, choice.note, *record.decisions, *request.notes) if n),
         attach=backend.attach(handle),
         supervisor=answer.supervisor,
         recorder=answer.recorder,
     )
 
 
-def _report(node: NodePlan, caller: Caller, run_id: str) -> MachineReport:
-    """Return what this machine reports of itself, and what the job's interpreter prints."""
+def _report(node: NodePlan, caller: Caller, run_id: str) -> tuple[MachineReport, dict[str, str]]:
+    """Return what this machine and the job's interpreter report, and versions for open gates."""
     python = preflight.find_interpreter(node, caller.environ)
+    request, versions = preflight.version_request(node, python), None
+    if request is not None:
+        from safelaunch.runtime.facts.probe import Probe
+
+        versions = Probe(request)
     probe = commands.run([python, *preflight.probe_command(run_id)], environ=caller.environ)
     works = probe.code == 0
     version = "" if works else commands.run([python, "-V"], environ=caller.environ).last_line
     bash = shutil.which("bash", path=caller.environ.get("PATH"))
     home = caller.environ.get("HOME", "")
-    return MachineReport(home, caller.home, caller.environ, python, bash, probe, version)
+    report = MachineReport(home, caller.home, caller.environ, python, bash, probe, version)
+    if versions is None:
+        return report, {}
+    saved = preflight.saved_versions(caller.home)
+    return report, preflight.versions(versions.answer(), saved)
 
 
 def _choose_checkpoint(plan: Plan, caller: Caller) -> CheckpointChoice:

@@ -1,5 +1,7 @@
 """What a start needs of a machine: secrets, assets, interpreter, free port; and its facts."""
 
+# ruff: noqa: PLC0415 - the readers of versions, 20 ms: only where a profile asks for one
+
 from __future__ import annotations
 
 import errno
@@ -9,7 +11,7 @@ import re
 import shutil
 import stat
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import environ
 from safelaunch.errors import ConfigError, StartError
@@ -134,6 +136,29 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         Slot.GPUS: str(gpus),
         Slot.THREADS: str(threads),
     }
+
+
+def version_request(node: NodePlan, python: str | None) -> dict[str, Any] | None:
+    """Return the request of a probe for the versions that open gates need; None without any."""
+    return {"python": python, "versions": True} if node.open_gates else None
+
+
+def versions(answer: Mapping[str, Any], saved: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions in the answer of a probe, and saved ones where it has none."""
+    from safelaunch.hostfacts import assemble, profile_detection
+
+    return {**saved, **profile_detection.gate_facts(assemble.from_probe("", answer))}
+
+
+def saved_versions(home: str) -> Mapping[str, str]:
+    """Return what `check --save` has written for this machine into the hosts file of a folder."""
+    from safelaunch.config.hosts_file import reader
+
+    try:
+        entry = reader.load_default(home).machines.get(reader.LOCAL)
+    except ConfigError:  # its own commands report that; a start here does not need it
+        return {}
+    return {} if entry is None else entry.facts
 
 
 def visible_gpus(node: NodePlan, environ_: Mapping[str, str]) -> list[str] | None:

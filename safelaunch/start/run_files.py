@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import __version__
 from safelaunch.errors import ConfigError
 from safelaunch.model import Slot
+from safelaunch.plan import gates
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
 from safelaunch.runtime.records import PlanRecord, RunRecord
@@ -43,16 +45,20 @@ def start_request(
     environ: Mapping[str, str],
     *,
     rank: int = 0,
+    versions: Mapping[str, str] = MappingProxyType({}),
     more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> StartRequest:
     """Return the request for a node of an unbound plan on a machine with these facts and `environ`.
 
-    `more` are further files of the run directory.
+    `versions` decide open gates; `more` are further files of the run directory.
     """
-    bound = bind(plan, facts)
+    node, decisions = gates.decide(plan.nodes[rank], versions)
+    decided = replace(plan, nodes=(*plan.nodes[:rank], node, *plan.nodes[rank + 1 :]))
+    bound = bind(decided, facts)
     resume.check(bound)
     node = bound.nodes[rank]
     record = _run_record(bound, rank, facts, caller, environ)
+    record.decisions = decisions
     plan_record = PlanRecord.from_json({**plan_json(bound), "unbound": freeze(plan)})
     texts = {
         "launch.sh": script_of(bound, node),
@@ -63,7 +69,7 @@ def start_request(
         files = {name: body.encode() for name, body in texts.items()}
     except UnicodeEncodeError:
         raise ConfigError("a word of the command is not UTF-8") from None
-    files |= {**more, **restart_scripts.scripts(plan, facts, record.again, rank)}
+    files |= {**more, **restart_scripts.scripts(decided, facts, record.again, rank)}
     words = {
         "files": [[name, len(body)] for name, body in files.items()],
         "env": {name: caller.environ[name] for name in node.secrets if name in caller.environ},

@@ -23,7 +23,6 @@ from safelaunch.plan.build import make_plan
 from safelaunch.remote.hosts import ask_checks
 from safelaunch.runs import store
 from safelaunch.runtime.units import quantity
-from safelaunch.script import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,7 +149,7 @@ def _save(
     for name, facts in versions.items():
         say(f"{name}: {', '.join(f'{key} {value}' for key, value in facts.items())} -> {file}")
     if context.is_local:
-        say(f"`safelaunch run` reads it with --hosts {quote(file)}")
+        say("`safelaunch run` uses it where it cannot read a version itself")
 
 
 def _show(results: Sequence[CheckResult], context: CheckContext, *, show_all: bool) -> None:

@@ -108,6 +108,8 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     record = RunRecord.read(run.node_dir)
     yield "job", (record is not None and record.job_file) or "a pasted line", 0
     yield "launcher", f"{plan.launcher or 'unknown'}, profile {plan.profile or 'none'}", 0
+    for decision in () if record is None else record.decisions:
+        yield "settings", decision, 3
     if status.started_at is not None:
         ago = duration(max(0.0, time.time() - status.started_at))
         yield "started", f"{_local_time(status.started_at)}, {ago} ago", 0

@@ -34,7 +34,7 @@ def start(plan: Plan, options: dict[str, Any]) -> int:
     if options["follow"] and options["foreground"]:
         raise ConfigError("`--follow` and `--foreground` together", hint="give one")
     check_output(options, "run")
-    print_warnings(plan)
+    print_warnings(plan, is_start=True)
     if options["foreground"]:
         return _foreground(plan)
     by = caller(os.environ)

@@ -43,7 +43,7 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     by = caller(os.environ)
     if shared.wants_resume(options):
         plan = resume_run(plan, by.home, options["resume_from"])
-    print_warnings(plan)
+    print_warnings(plan, is_start=True)
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
     names = [host.name for host in resolved.hosts]
     with Bar() as bar:

@@ -62,7 +62,11 @@ def _parse_words(words: list[str]) -> Parts:
         finder = questions.Finder(python, cwd, options["--path"])
         works.update(questions.parts(cwd, map(json.loads, options["--ask"]), finder))
     parts = host.parts(cwd)
-    if options["--quick"]:  # no command, and no walk of folders
+    if options["--versions"]:
+        from safelaunch.runtime.facts import interpreter
+
+        works.update(cards=gpus.without_driver, torch=interpreter.versions)
+    elif options["--quick"]:  # no command, and no walk of folders
         names = ["system", "cgroup", *(name for name in parts if name.startswith("disk."))]
         works.update({name: parts[name] for name in names}, cards=gpus.without_driver)
     else:

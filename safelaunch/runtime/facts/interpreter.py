@@ -78,25 +78,29 @@ def packages(folders: Iterable[str]) -> dict[str, str]:
 
 def torch() -> dict[str, Any]:
     """Return torch's version, its CUDA, architectures, cuDNN and NCCL. Raises Skip."""
+    facts, archs = versions(), None
+    folder = facts["path"]
+    if facts["cuda"] or facts["hip"]:
+        until = time.monotonic() + _LIBRARY_SECONDS
+        with contextlib.suppress(OSError, ValueError, elf_strings.Late):
+            archs = elf_strings.arches(os.path.join(folder, "lib/libtorch_python.so"), until)
+    return dict(facts, archs=archs, cudnn=_cudnn(folder, packages(sys.path)))
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions of torch, its CUDA and NCCL: what a start needs. Raises Skip."""
     until = time.monotonic() + _LIBRARY_SECONDS
     folder = _torch_folder()
     if folder is None:
         raise commands.Skip("torch is not installed there")
     text = commands.read(os.path.join(folder, "version.py"), 1 << 14)
     installed = packages(sys.path)
-    cuda, hip, archs = _constant(text, "cuda"), _constant(text, "hip"), None
-    nccl = _nccl(folder, installed, until)
-    if cuda or hip:
-        with contextlib.suppress(OSError, ValueError, elf_strings.Late):
-            archs = elf_strings.arches(os.path.join(folder, "lib/libtorch_python.so"), until)
     return {
         "path": folder,
         "version": _constant(text, "__version__") or installed.get("torch"),
-        "cuda": cuda,
-        "hip": hip,
-        "archs": archs,
-        "cudnn": _cudnn(folder, installed),
-        "nccl": nccl,
+        "cuda": _constant(text, "cuda"),
+        "hip": _constant(text, "hip"),
+        "nccl": _nccl(folder, installed, until),
     }
 
 

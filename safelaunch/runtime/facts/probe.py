@@ -63,6 +63,7 @@ def probe(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
     `python` is the job's interpreter (by default the agent's own), `cwd` its folder, `deep` imports
     torch, `limit` is what a part may take (default 10 s). `quick` leaves out what needs a command
     or a walk; a child of this process answers, which takes less than an interpreter's start.
+    `versions`: only those of torch, NCCL and the driver.
     `asks` are questions of checks (questions.py), answered in the parts `ask.0` ..., `pythonpath`
     the folders of the job's modules. Where the interpreter does not run, the agent's own answers
     all else.
@@ -82,6 +83,7 @@ class Probe:
         words = [os.path.expanduser(str(request.get("cwd") or os.getcwd())), f"--limit={each!r}"]
         words += ["--deep"] if deep else []
         words += ["--quick=" + self._python] if request.get("quick") else []
+        words += ["--versions=1"] if request.get("versions") else []
         words += ["--ask=" + json.dumps(question) for question in self._asks]
         words += ["--path=" + os.path.expanduser(path) for path in request.get("pythonpath") or []]
         self._words = words

@@ -112,6 +112,8 @@ def flaw(path: str) -> str:
     if _UNFINISHED.search(os.path.basename(path)):
         return "is not written to its end, by its name"
     try:
+        if not os.path.isdir(path) and not os.path.isfile(path):
+            return "is no file"
         if not os.path.isdir(path):
             return _file_flaw(path) or _tracker_flaw(path)
         names = sorted(os.listdir(path))
@@ -137,7 +139,7 @@ def _folder_flaw(path: str, names: list[str]) -> str:
             return f"has {name}, which {why}"
     for name in TRACKERS:
         file = os.path.join(path, name)
-        target = tracked_folder(name, _text(file)) if os.path.isfile(file) else ""
+        target = tracked_folder(name, _text(file))
         if target and not os.path.isdir(os.path.join(path, target)):
             return f"has {name}, which names the missing {target}"
     return ""
@@ -157,7 +159,7 @@ def _tracker_flaw(path: str) -> str:
     folder, name = os.path.split(path)
     for tracker in TRACKERS:
         file = os.path.join(folder, tracker)
-        step, last = _numbers(name), _numbers(_text(file)) if os.path.isfile(file) else []
+        step, last = _numbers(name), _numbers(_text(file))
         if step and last and step[-1] != last[-1]:
             changed, complete = _changed(path, [SCAN_LIMIT]), os.stat(file).st_mtime
             if changed is not None and changed > complete:
@@ -236,6 +238,8 @@ def _safetensors_flaw(head: bytes, size: int, rest: bytes) -> str:
 
 
 def _text(path: str) -> str:
+    if not os.path.isfile(path):  # to open a pipe would block
+        return ""
     try:
         with open(path, "rb") as file:
             return file.read(_LARGEST_JSON).decode("utf-8", "replace")

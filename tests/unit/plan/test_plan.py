@@ -7,6 +7,7 @@ from support.project import PYTHON, TORCHRUN, Project, script, shown
 
 from safelaunch.config.resolve import Flags
 from safelaunch.model import Slot
+from safelaunch.plan import gates
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, thaw
 
@@ -133,19 +134,73 @@ def test_debug_says_what_it_costs(project: Project) -> None:
     }
 
 
-def test_undeclared_facts_are_noted_with_the_flag_that_lifts_them(project: Project) -> None:
-    notes = project.plan(TORCHRUN + "profile: rtx5090\n").notes
-    assert (len(notes), "--no-workarounds" in notes[0]) == (1, True)
+def test_a_plan_says_what_a_start_will_decide(project: Project) -> None:
+    plan = project.plan(TORCHRUN + "profile: rtx5090\n")
+    expected = f"{SWITCHES}: needed for NCCL {NEEDED}; a start on localhost reads its version"
+    assert [w.message for w in plan.warnings] == [f"{expected} and decides, here they are set"]
 
 
-def test_without_workarounds_nothing_is_noted(project: Project) -> None:
+def test_without_workarounds_nothing_is_left_to_decide(project: Project) -> None:
     plan = project.plan(TORCHRUN + "profile: rtx5090\n", Flags(workarounds=False))
-    assert (plan.notes, plan.warnings) == ((), ())
+    assert (plan.notes, plan.warnings, plan.nodes[0].open_gates) == ((), (), {})
 
 
-def test_a_declared_fact_leaves_nothing_to_note(project: Project) -> None:
+def test_a_declared_fact_leaves_nothing_to_decide(project: Project) -> None:
     flags = hosts(project, "{profile: rtx5090, facts: {nccl: 2.27.3}}")
-    assert project.plan(TORCHRUN, flags).notes == ()
+    plan = project.plan(TORCHRUN, flags)
+    assert (plan.warnings, plan.nodes[0].open_gates) == ((), {})
+
+
+SWITCHES = "NCCL_SHM_DISABLE, NCCL_P2P_DISABLE, NCCL_IB_DISABLE"
+NEEDED = "below 2.26.5, except 2.26.2.post1"
+LIFTED = "; --no-workarounds lifts them"
+SLOWER = "; slower: GPU traffic goes over TCP"
+
+
+@pytest.mark.parametrize(
+    ("versions", "count", "reason"),
+    [
+        ({"nccl": "2.27.5"}, 0, f"NCCL 2.27.5 found: {SWITCHES} not set (needed {NEEDED})"),
+        (
+            {"nccl": "2.26.2.post1"},
+            0,
+            f"NCCL 2.26.2.post1 found: {SWITCHES} not set (needed {NEEDED})",
+        ),
+        ({"nccl": "2.26.2"}, 3, f"NCCL 2.26.2 found: {SWITCHES} set (needed {NEEDED}){SLOWER}"),
+        (
+            {"torch": "2.8.0"},
+            3,
+            f"NCCL version not found: {SWITCHES} set to be safe (needed {NEEDED}){SLOWER}{LIFTED}",
+        ),
+    ],
+)
+def test_a_start_sets_the_switches_where_its_nccl_needs_them(
+    project: Project, versions: dict[str, str], count: int, reason: str
+) -> None:
+    node = project.node(TORCHRUN + "profile: rtx5090\n")
+    decided, reasons = gates.decide(node, versions)
+    assert sum(name.startswith("NCCL_") for name in decided.env) == count
+    assert reasons == (reason,)
+
+
+@pytest.mark.parametrize(("driver", "count"), [("550.54.14", 0), ("535.183.01", 2)])
+def test_a_start_decides_by_the_driver_of_the_machine(
+    project: Project, driver: str, count: int
+) -> None:
+    node = project.node(TORCHRUN + "profile: rtx4090\n")
+    decided, _ = gates.decide(node, {"driver": driver})
+    assert sum(name.startswith("NCCL_") for name in decided.env) == count
+
+
+def test_what_the_job_sets_itself_is_not_decided(project: Project) -> None:
+    job = TORCHRUN + "profile: rtx5090\nenv: {NCCL_SHM_DISABLE: 1}\n"
+    decided, _ = gates.decide(project.node(job), {"nccl": "2.27.5"})
+    assert [name for name in decided.env if name.startswith("NCCL_")] == ["NCCL_SHM_DISABLE"]
+
+
+def test_a_program_that_is_another_one_shows_no_versions(project: Project) -> None:
+    node = project.node("launcher: command\ncommand: [./run.sh]\nprofile: rtx5090\ngpus: 2\n")
+    assert node.open_gates == {}
 
 
 def test_a_workaround_that_the_job_sets_itself_is_not_noted(project: Project) -> None:
@@ -312,10 +367,3 @@ def test_a_variable_taken_from_the_callers_environment_beats_the_profile(project
     project.write("env: {A: profile}\n", "p.yaml")
     text = script(project.plan(PYTHON + "profile: ./p.yaml\nenv_from: [A]\n"))
     assert "export A=profile" not in text
-
-
-def test_the_command_that_lifts_workarounds_is_the_users_own(project: Project) -> None:
-    flags = Flags(profile="rtx5090", sets=("args.q=a b",))
-    [note] = project.plan(TORCHRUN, flags).notes
-    command = "safelaunch run --no-workarounds --profile rtx5090 --set 'args.q=a b' job.yaml"
-    assert note.endswith(command)

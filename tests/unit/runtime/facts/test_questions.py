@@ -208,7 +208,7 @@ def test_what_latest_names_is_looked_for(
 def test_no_checkpoint_is_an_answer(tmp_path: Path) -> None:
     assert ask("checkpoint", str(tmp_path / "none")) == {"kind": None}
     (tmp_path / "last.pt").touch()
-    assert ask("checkpoint", str(tmp_path / "last.pt")) == {"kind": "file"}
+    assert ask("checkpoint", str(tmp_path / "last.pt")) == {"kind": "file", "flaw": "is empty"}
 
 
 @pytest.mark.parametrize(("kind", "name"), [
