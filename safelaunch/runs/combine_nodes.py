@@ -65,6 +65,7 @@ def status(nodes: Sequence[NodeState]) -> Status:
     left = [process for node in nodes for process in node.status.leftover_processes]
     if left:
         whole.leftover_processes = left
+    whole.proof = worst.status.proof if all(node.status.proof for node in nodes) else None
     whole.nodes = [_summary(node) for node in nodes]
     return whole
 

@@ -401,6 +401,7 @@ class StatusSummary(Record):
     leftovers: int | None = None  # processes that outlived the launcher and had to be ended
     leftover_processes: Sequence[LeftoverProcess] = ()  # those; while it runs: those it waits for
     unkillable: Sequence[int] = ()  # pids that cannot be ended (in the kernel)
+    proof: str | None = None  # why no process can be left: wait (ECHILD), cgroup, reboot or claim
     warning: str | None = None  # what the supervisor noticed
     backend: Nullable[str] = None  # tmux or setsid
     socket: Nullable[str] = None  # socket of the run's tmux server
@@ -426,6 +427,7 @@ class Status(StatusSummary):
     hostname: str | None = None  # host name of the machine
     supervisor: Process | None = None  # the supervisor
     launcher: Process | None = None  # the launcher of the current attempt
+    cgroup: str | None = None  # control group of its processes, where it has one of its own
     last_state: str | None = None  # state before its host stopped answering
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import time
 
-from safelaunch.runtime import claim, processes
+from safelaunch.runtime import cgroup, claim, processes
 from safelaunch.runtime.records import Process, RunRecord, Status, StopRequest
 
 ENDED = ("succeeded", "failed", "stopped")
@@ -141,8 +141,19 @@ def _exists(node_dir: str, name: str) -> bool:
 
 
 def remaining(node_dir: str, run_id: str) -> dict[int, int]:
-    """Return {pid: start time} of what is left of a run: recorded processes and marked ones."""
-    return {**(processes.marked(run_id) if run_id else {}), **recorded(node_dir)}
+    """Return {pid: start time} of what is left of a run: marked, recorded, or in its cgroup."""
+    marked = processes.marked(run_id) if run_id else {}
+    return {**marked, **recorded(node_dir), **(_grouped(node_dir, run_id) or {})}
+
+
+def _grouped(node_dir: str, run_id: str) -> dict[int, int] | None:
+    """Return {pid: start time} of the processes in the run's cgroup; None without one."""
+    status = _recorded_status(node_dir)
+    pids = cgroup.pids(status.cgroup, run_id) if status is not None and status.cgroup else None
+    if pids is None:
+        return None
+    starts = {pid: processes.start_time(pid) for pid in pids if pid != os.getpid()}
+    return {pid: start for pid, start in starts.items() if start is not None}
 
 
 def recorded(node_dir: str) -> dict[int, int]:
@@ -205,6 +216,7 @@ def _after_start(node_dir: str) -> Status:
     status = current_status(node_dir)
     if status.state == "pending" and status.supervisor is None and claim.acquire(node_dir):
         status.state, status.reason = "stopped", "cancelled before it started"
+        status.proof = "claim"
         status.ended_at = time.time()
         _write(node_dir, status)
         return status
@@ -238,6 +250,11 @@ def _record_end(
     if left or not status.id:
         return
     status.reason = f"{status.reason or 'the supervisor is gone'}; stopped afterwards"
+    if status.supervisor and status.supervisor.boot_id != processes.machine()["boot_id"]:
+        status.proof = "reboot"
+    elif _grouped(node_dir, status.id) == {}:
+        status.proof = "cgroup"
+        cgroup.remove(status.cgroup or "")
     status.state, status.ended_at, status.alive = "stopped", time.time(), None
     last_sign = None if had_processes else _last_sign(node_dir, status.as_of)
     if last_sign is not None:

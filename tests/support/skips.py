@@ -16,6 +16,7 @@ ALLOWED = {
     r"google-re2 has no wheel": "nor has it a use but to compare two engines",
     r"came with (Python )?3\.11|3\.11 brought": "the oldest Python of the client has nothing there",
     r"no memory cgroup|no memory limit|no such memory groups": "of a container's kernel",
+    r"no cgroup of its own here": "of a container's kernel, or without root",
     r"no IPv6 here": "many containers have none",
     r"cannot cut holes|second file system": "depends on the file systems of the machine",
 }

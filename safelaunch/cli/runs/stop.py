@@ -11,6 +11,10 @@ from safelaunch.cli.runs.follow import headline
 from safelaunch.errors import RunError
 from safelaunch.runs import store
 
+_LEFT = "no process is left"
+# the supervisor was killed, and the run had no cgroup of its own
+_UNPROVED = "no process that can be recognised is left (its supervisor was not there to prove more)"
+
 
 @click.command("stop")
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -40,5 +44,5 @@ def command(run: str | None, grace: float, as_json: bool) -> int:
         )
     if not as_json:
         before = "had already ended: " if had_ended else ""
-        click.echo(headline(access, status, before, "; no process is left"))
+        click.echo(headline(access, status, before, f"; {_LEFT if status.proof else _UNPROVED}"))
     return 0

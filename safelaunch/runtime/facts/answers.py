@@ -87,7 +87,7 @@ def port(_: str, number: int) -> dict[str, Any]:
         if start_probe.can_bind(number):
             return {"free": True}
         time.sleep(pause)
-    from safelaunch.runtime import port_holders
+    from safelaunch.runtime.facts import port_holders
 
     holders = port_holders.holders_of(number)
     return dict(holders, free=False, instead=start_probe.free_port(number))

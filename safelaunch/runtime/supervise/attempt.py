@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch.runtime import processes, rank_exits
+from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.supervise import launch
 from safelaunch.runtime.supervise.control import DEFAULT_GRACE, Control, readable
@@ -82,12 +82,17 @@ class Attempt:
         """
         path = os.path.join(self.journal.logs, "launcher.log")
         out = os.open(path, self.journal.flags, 0o600)
+        group = self.journal.status.cgroup
+        if group and not cgroup.enter(group):
+            group = self.journal.status.cgroup = None
         try:
             self._watch_folders()
             environment = launch.job_environment(self.run, self.dir, self.number)
             self.launcher = launch.fork(script, out, environment, umask, limits)
             self.has_children = True
         finally:
+            if group:
+                cgroup.leave(group)  # the launcher was born in it
             os.close(out)
         self.launcher_start = (processes.stat_of(self.launcher) or ("", 0, 0))[2]
 
@@ -218,6 +223,7 @@ class Attempt:
                 self.journal.broken("scan of the processes", e)
 
     def _scan_descendants(self, now: float) -> None:
+        began = time.process_time()  # on a busy machine the time on the clock is that of others
         living = self._descendants()
         fresh = {p: s for p, s in living.items() if self.living.get(p) != s}
         self.living = living
@@ -227,8 +233,11 @@ class Attempt:
             self.observer.started(fresh)
         if self.wait_status is not None:
             self._note_work(now)
-        self.last_scan, self.scan_cost = now, time.monotonic() - now
+        self.last_scan, self.scan_cost = now, time.process_time() - began
         self.next_scan = now + max(self.scan_every, self.scan_cost * SCAN_SHARE)
+        notice = self.launcher_end + NOTICE
+        if self.working and now < notice:
+            self.next_scan = min(self.next_scan, notice)
         self.scan_every = min(self.scan_every * 1.5, 5.0)
         if self.journal.restore(living):
             self._watch_folders()

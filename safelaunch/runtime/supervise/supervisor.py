@@ -20,7 +20,7 @@ import time
 # the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from safelaunch.runtime import claim, json_files, processes
+from safelaunch.runtime import cgroup, claim, json_files, processes
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.records import AttemptRecord, Failure, Process, RunRecord, Waiting
 from safelaunch.runtime.supervise import journal, launch, own_files
@@ -85,8 +85,15 @@ class Supervisor:
     def start(self) -> None:
         """Start launch.sh. Raises OSError, with nothing started."""
         self.journal.open()
+        group = cgroup.create(self.run.id, self.run.node)
+        if group:
+            self.journal.status.cgroup = group
         first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
-        self._start_current(os.path.join(self.dir, "launch.sh"), first)
+        try:
+            self._start_current(os.path.join(self.dir, "launch.sh"), first)
+        except OSError:
+            cgroup.remove(group)
+            raise
         hint = f"[safelaunch] {self.run.id}: Ctrl-B D leaves it running, Ctrl-C stops it\r\n"
         self.journal.pane.show(hint.encode())
 
@@ -362,6 +369,8 @@ class Supervisor:
         if self.current.has_children and not status.unkillable:
             # another user's, under hidepid: wait() shows that there is one, /proc does not
             self.journal.warn("a process is left that this user cannot see")
+        if self.subreaper and not self.current.has_children and not status.unkillable:
+            status.proof = "wait"
         if status.state == "succeeded":  # any other end has a cause of its own
             missing = self.journal.missing_ranks(self.current.number)
             if missing:
@@ -379,13 +388,19 @@ class Supervisor:
             if self.journal.save_end() or len(self.control.signals) > before_save:
                 break
             time.sleep(1.0)
-        _clean_up(self.run)
+        self.clean_up()
         if self.nodes is not None:
             self.nodes.close(
                 lambda: len(self.control.signals) > signals,
                 is_bad=status.state != "succeeded",
                 attempt=self.current.number,
             )
+
+    def clean_up(self) -> None:
+        """Remove the control group, and what the backend leaves behind."""
+        if self.journal.status.cgroup:
+            cgroup.remove(self.journal.status.cgroup)
+        _clean_up(self.run)
 
 
 def _clean_up(run: RunRecord) -> None:

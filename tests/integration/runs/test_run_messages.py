@@ -86,7 +86,8 @@ def test_the_end_of_a_smoke_run_is_announced(place: Place) -> None:
 
 def test_what_outlives_the_launcher_is_ended_with_a_word(place: Place) -> None:
     place.cli("run", "-f", place.shell("setsid sleep 12345 & kill -9 $$"), code=1)
-    assert "1 process outlived the launcher: stopping" in place.cli("logs").stdout
+    log = place.cli("logs").stdout
+    assert re.fullmatch(r"\[safelaunch\] 1 process outlived .* s, .+ \(pid \d+\): stopping\n", log)
 
 
 def test_a_training_whose_loss_was_nan_to_the_end_does_not_just_succeed(place: Place) -> None:

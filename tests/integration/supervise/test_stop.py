@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.workspace import DEADLINE, wait_for
 
-from safelaunch.runtime import claim, processes, run_state
+from safelaunch.runtime import cgroup, claim, processes, run_state
 from safelaunch.runtime.backends import tmux
 from safelaunch.runtime.records import Process, RunRecord
 from safelaunch.runtime.supervise import journal
@@ -200,6 +200,27 @@ def test_a_lost_run_is_told_and_can_be_stopped(place: Place) -> None:
     assert place.json("show", run)["state"] == "stopped"
 
 
+def test_what_starts_after_the_supervisors_death_is_found_and_ended(place: Place) -> None:
+    program = (
+        "import os, sys, time\nprint('up', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
+        "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        open('pid', 'w').write(str(os.getpid()))\n"
+        "        os.execve('/bin/sleep', ['kworker/0:1', '12345'], {})\n    os._exit(0)\n"
+    )
+    run = up(place, place.job(program + FOREVER))
+    if place.status(run).get("cgroup") is None:
+        pytest.skip("no cgroup of its own here")
+    end_supervisor(place, run)
+    place.write("go", "")
+    pid = place.project / "pid"
+    number = int(wait_for(lambda: pid.exists() and pid.read_text(), "detached process"))
+    wait_for(lambda: processes.marked(run).keys() ^ {number}, "end of its mark")
+    assert "no process is left" in " ".join(place.cli("stop", run).stdout.split())
+    assert processes.start_time(number) is None
+    assert not os.path.exists(place.status(run)["cgroup"])
+
+
 def test_of_a_lost_run_all_commands_tell_the_same(place: Place) -> None:
     steps = "for n in range(1, 4): print(f'step {n}/9 loss 0.5', flush=True)\n"
     run = both_up(place, place.ranks(steps + FOREVER))
@@ -245,12 +266,15 @@ def test_a_run_that_was_found_dead_is_not_said_to_have_run_until_then(place: Pla
     processes.end_all(lambda: processes.marked(run), lambda: True)
     hour_ago = time.time() - 3600
     status = json.loads((place.node(run) / "status.json").read_text())
+    group = status.pop("cgroup", "")  # as on most machines
     (place.node(run) / "status.json").write_text(json.dumps({**status, "started_at": hour_ago}))
     for log in place.logs(run).iterdir():
         os.utime(log, (hour_ago + 60, hour_ago + 60))
     os.utime(place.node(run) / "status.json", (hour_ago + 30, hour_ago + 30))
     output = " ".join(place.cli("stop", run).stdout.split())
     assert "last sign of life after 1 min 0 s" in output
+    assert "no process that can be recognised is left" in output
+    cgroup.remove(group)
     assert "ran" not in output
     assert "ran 1 min 0 s+" in place.cli("ps").stdout
     assert "the combined log ends" in " ".join(place.cli("logs", run).stderr.split())
@@ -354,12 +378,14 @@ def test_while_its_directory_is_gone_a_run_is_not_called_lost(no_tmux: Place) ->
 
 def test_of_a_lost_run_without_a_directory_what_is_left_is_counted_and_ended(place: Place) -> None:
     run = both_up(place, place.ranks(FOREVER))
+    group = place.status(run).get("cgroup", "")
     end_supervisor(place, run)
     place.remove(run)
     status = run_state.current_status(str(place.node(run)))
     assert (status.state, status.alive) == ("lost", 3)
     assert run_state.stop(str(place.node(run)), 5.0).alive == 0
     assert run_state.current_status(str(place.node(run))).alive == 0
+    cgroup.remove(group)
 
 
 def test_the_record_of_processes_stays_short(place: Place) -> None:

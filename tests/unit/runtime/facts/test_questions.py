@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime import port_holders, processes
-from safelaunch.runtime.facts import answers, commands, questions
+from safelaunch.runtime import processes
+from safelaunch.runtime.facts import answers, commands, port_holders, questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
