@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from safelaunch.lint.env.model import Facts, VariableProblem
     from safelaunch.lint.file_text import TextFile
-    from safelaunch.lint.shell.lexer import Script
     from safelaunch.lint.shell.rules import Assignment
     from safelaunch.lint.yaml_files.rules import Document, Scalar
+    from safelaunch.runtime.shell.lexer import Script
 
 
 class VariableLocation(NamedTuple):

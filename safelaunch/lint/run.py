@@ -57,7 +57,8 @@ def _check(
 
 def _shell(text: TextFile, facts: Facts | None) -> list[LintFinding]:
     from safelaunch.lint import secrets
-    from safelaunch.lint.shell import lexer, rules
+    from safelaunch.lint.shell import rules
+    from safelaunch.runtime.shell import lexer
 
     script = lexer.split(text.text)
     findings = secrets.with_tokens(text, rules.check(text, script))

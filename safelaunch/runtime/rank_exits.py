@@ -1,9 +1,10 @@
 """Records the end of each rank: when, with which code or signal, though it is no child of ours.
 
-A rank writes its pid into `ranks/rank-<r>.<attempt>.<number>`: torchrun's restarts are counted from
-0, and each further step of the job from the next 1000. A pidfd of it becomes readable at its death;
-the code is then in /proc/PID/stat while it is a zombie, and where the launcher was faster in
-PIDFD_GET_INFO (Linux 6.15). Without pidfds the code stays None; torchrun's error block has it.
+A rank writes its pid, and below a shell its program, into `ranks/rank-<r>.<attempt>.<number>`:
+torchrun's restarts are counted from 0, and each further step of the job from the next 1000. A pidfd
+of it becomes readable at its death; the code is then in /proc/PID/stat while it is a zombie, and
+where the launcher was faster in PIDFD_GET_INFO (Linux 6.15). Without pidfds the code stays None;
+torchrun's error block has it.
 """
 
 # ruff: noqa: PLC0415 - fcntl: the supervisor imports it beside the job
@@ -74,7 +75,7 @@ class Exits:
         now = time.time_ns()
         try:
             with open(os.path.join(self.folder, name), "rb") as file:
-                words = file.read().decode("ascii", "replace").split()
+                words = file.readline().decode("ascii", "replace").split()
                 written = os.fstat(file.fileno()).st_mtime_ns
         except OSError:
             return None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 START = 1_700_000_000_000_000_000  # ns: a whole second, so that some ms later it is still the same
 MS = 1_000_000
 FAILED = {"exit_code": 1, "signal": "", "time_ns": START + 2000 * MS}
+ENDED_WELL = {"exit_code": 0, "signal": "", "time_ns": START + 2000 * MS}
 NO_KILLS = oom_kills.Kills()
 
 
@@ -30,7 +31,7 @@ class Node:
         self.logs.mkdir(parents=True)
         (path / "records").mkdir()
         self.exits: dict[int, list[rank_exits.RankExit]] = {}
-        self.run = {"roots": ["/home/me/proj"], "cwd": "/home/me/proj"}
+        self.run: dict[str, Any] = {"roots": ["/home/me/proj"], "cwd": "/home/me/proj"}
         self.log("launcher", "")
 
     def log(self, name: str, text: str) -> None:
@@ -41,11 +42,13 @@ class Node:
         path = self.path / "records" / f"rank-{rank}.1.{restart}.json"
         path.write_bytes(text.ljust(16384, b"\x00"))
 
-    def marked(self, rank: int, number: int, seconds: float, pid: int = 0) -> None:
+    def marked(
+        self, rank: int, number: int, seconds: float, pid: int = 0, program: str = ""
+    ) -> None:
         """Write a marker, made so long after the start."""
         (self.path / "ranks").mkdir(exist_ok=True)
         marker = self.path / "ranks" / f"rank-{rank}.1.{number}"
-        marker.write_text(f"{pid or 1000 + rank}\n")
+        marker.write_text(f"{pid or 1000 + rank}\n{program}\n")
         started_at = START + int(seconds * 1e9)
         os.utime(marker, ns=(started_at, started_at))
 

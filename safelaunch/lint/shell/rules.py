@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.lint.file_text import TextFile
-    from safelaunch.lint.shell.lexer import Script, ShellCommand, Word
+    from safelaunch.runtime.shell.lexer import Script, ShellCommand, Word
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\+?=")
 _DECLARATIONS = ("export", "declare", "typeset", "readonly", "local", "env")

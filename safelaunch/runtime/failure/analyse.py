@@ -16,6 +16,7 @@ from safelaunch.runtime.failure import (
     log_tails,
     rank_ends,
 )
+from safelaunch.runtime.failure.shell_verdict import WAY_OUT, ShellVerdict
 from safelaunch.runtime.failure.surroundings import Surroundings
 from safelaunch.runtime.monitor import oom_kills
 from safelaunch.runtime.records import (
@@ -105,12 +106,19 @@ def _find(
     logs: Sequence[str],
     kills: Kills,
 ) -> tuple[Failure | None, list[str]]:
-    launcher, (ends, is_only_rank) = attempt.launcher, _ends(attempt, exits)
+    launcher, (ends, starts) = attempt.launcher, _ends(attempt, exits)
     if attempt.alone and launcher.failed:
         _take_over_status(ends, launcher)
     warnings: list[str] = []
     failed = ends if launcher.failed else _without_ended(ends, attempt, kills, warnings)
-    failures = blame.rank_failures(failed, kills, is_only_rank)
+    if not launcher.failed and attempt.run.single == "shell":
+        earlier = [
+            end
+            for end in starts
+            if end.failed and end not in ends and not blame.ended_by_job(end, True, kills)
+        ]
+        failed = _without_handled(failed, earlier, attempt, warnings)
+    failures = blame.rank_failures(failed, kills, len(starts) == 1)
     if not blame.launcher_signal(launcher):  # otherwise they were asked to end
         failures = blame.left_early(ends, failures) + failures
     if not failures and launcher.failed:
@@ -119,7 +127,8 @@ def _find(
     if not failures and not launcher.failed:
         return None, warnings
     if launcher.code == 0 and not launcher.failed:
-        warnings.append("the launcher ended with 0, although a rank failed")
+        hint = f": {WAY_OUT}" if attempt.run.single == "shell" else ""
+        warnings.append(f"the launcher ended with 0, although a rank failed{hint}")
     first = _first(failures, attempt, kills)
     others = [failure for failure in failures if failure is not first]
     if not first.left_early and (first.role != "root" or first.name in classes.CASCADES):
@@ -129,8 +138,8 @@ def _find(
 
 def _ends(
     attempt: EndedAttempt, exits: Mapping[int, Sequence[RankExit]]
-) -> tuple[list[ProcessEnd], bool]:
-    """Return the ends of the last step, and whether one rank only has started."""
+) -> tuple[list[ProcessEnd], list[ProcessEnd]]:
+    """Return the ends of the last step, and those of all steps."""
     starts = rank_ends.starts(attempt.node_dir, attempt.number, exits)
     launcher = attempt.launcher
     text = log_tails.read(launcher.log)
@@ -145,7 +154,7 @@ def _ends(
     rank_ends.add_block(ends, starts, block, attempt.logs, failed=launcher.failed)
     signalled = elastic_report.signalled_pids(text)
     rank_ends.mark_signals(ends, block, signalled, launcher.died_ns)
-    return ends, len(starts) == 1
+    return ends, starts
 
 
 def _without_ended(
@@ -172,6 +181,39 @@ def _without_ended(
             how = blame.describe_signal(end.signal) if end.signal else "ended from outside"
             warnings.append(f"rank {end.rank} was {how}; the job itself ended with 0")
     return rest
+
+
+def _without_handled(
+    ends: list[ProcessEnd],
+    earlier: list[ProcessEnd],
+    attempt: EndedAttempt,
+    warnings: list[str],
+) -> list[ProcessEnd]:
+    """Return the ends without those whose failure the shell has handled.
+
+    Adds a warning for these, and for those of earlier steps that nothing in the command looks at.
+    """
+    verdict = ShellVerdict(attempt.node_dir, attempt.run, attempt.number)
+    rest = []
+    for end in ends:
+        if not end.failed or not verdict.handles(end.program):
+            rest.append(end)
+        else:
+            warnings.append(f"the shell handled a failure: {_describe(end)}")
+    warnings += [
+        f"an earlier step failed: {_describe(end)}; `set -e` or `&&` would end there"
+        for end in earlier
+        if verdict.handles(end.program) is False
+    ]
+    return rest
+
+
+def _describe(end: ProcessEnd) -> str:
+    """Return how a process failed, in a few words."""
+    if end.error is not None:
+        return f"{end.program}: {blame.describe_exception(log_tails.unwrapped(end.error), 160)}"
+    how = blame.describe_signal(end.signal) if end.signal else f"exited with code {end.code}"
+    return f"{end.program}: {how}"
 
 
 def _first(failures: list[ProcessFailure], attempt: EndedAttempt, kills: Kills) -> ProcessFailure:

@@ -46,6 +46,7 @@ class ProcessEnd:
         self.log = log
         self.number = number  # of this start of the rank, as rank_exits.py has it
         self.started_ns = 0  # 0: unknown
+        self.program = ""  # script or module, where a shell may have started it
         self.host = ""
         self.pid = 0
         self.code: int | None = None
@@ -123,8 +124,9 @@ def starts(
         return ends[rank, number]
 
     for key, path in _files(os.path.join(node_dir, "ranks"), attempt).items():
-        with contextlib.suppress(OSError):
-            end(*key).started_ns = os.stat(path).st_mtime_ns
+        with contextlib.suppress(OSError), open(path, errors="replace") as marker:
+            end(*key).started_ns = os.fstat(marker.fileno()).st_mtime_ns
+            end(*key).program = marker.read().partition("\n")[2].strip()
     for key, path in sorted(_files(os.path.join(node_dir, "records"), attempt).items()):
         _read_record(end(*key), path)
     for rank, rank_exits in exits.items():

@@ -3,7 +3,7 @@
 Python imports it through PYTHONPATH. A rank has RANK. A job without ranks has one process that
 counts, called rank 0 (SAFELAUNCH_SINGLE): the launcher's own ("main"), its child ("child"), or what
 a shell runs as Python ("shell"). A rank is the first such process that creates the marker of its
-number with O_EXCL. What a rank itself starts is none (dataloaders, servers, a torchrun of its own):
+number. What a rank itself starts is none (dataloaders, servers, a torchrun of its own):
 it keeps writing to the rank's file. A later step of the same job, or one beside it (a second
 torchrun, a server), gets a number of its own. A rank that replaces itself by exec goes on with its
 number. Only what would go to launcher.log moves: output that a launcher sends elsewhere (torchrun
@@ -185,16 +185,37 @@ def _claim(stem: str, above: "list[int]") -> "str | None":
 
 
 def _mark(path: str, above: "list[int]") -> None:
-    """Write a marker: our pid, and the pid namespace where that may be another one."""
+    """Write a marker: our pid, and the pid namespace where that may be another one.
+
+    Below a shell a second line names the program: the shell may handle its failure.
+    """
     text = str(os.getpid())
     if not above and text != os.environ.get("SAFELAUNCH_MAIN"):
         try:
             text += " " + os.readlink("/proc/self/ns/pid")
         except OSError:
             pass  # no /proc of our own
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    if os.environ.get("SAFELAUNCH_SINGLE") == "shell":
+        words = _words(os.getpid())[1:]
+        text += "\n" + (_program(words) or ("-c" if "-c" in words else "-"))
+    data = text.encode("utf-8", "replace") + b"\n"
+    # written, then linked: who finds the marker taken reads at once whose it is
+    part = os.path.join(os.path.dirname(path), "new-%d" % os.getpid())
+    _write(part, data, os.O_TRUNC)
     try:
-        os.write(fd, text.encode("ascii", "replace") + b"\n")
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        _write(path, data, os.O_EXCL)
+    finally:
+        os.unlink(part)
+
+
+def _write(path: str, data: bytes, flag: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
+    try:
+        os.write(fd, data)
     except OSError:
         pass  # a full disk: the marker counts, `show` just lacks a pid
     finally:

@@ -178,11 +178,16 @@ def test_a_shell_that_ends_with_0_does_not_hide_it(place: Place, end: str) -> No
 
 def test_a_shell_that_handles_a_failure_itself_is_no_failure(place: Place) -> None:
     place.write("bad.py", BAD)
+    place.write("worse.py", BAD)
+    place.write("inner.sh", f"#!/bin/bash\n{sys.executable} worse.py\n")
     script = (
-        f"for n in 1 2; do {sys.executable} bad.py && break; done; {sys.executable} -c 'print(1)'"
+        f"for n in 1 2; do {sys.executable} bad.py && break; done; {sys.executable} -c 'print(1)'\n"
+        f"if ! {sys.executable} -c 1/0; then bash inner.sh || echo skipped; fi; echo done"
     )
     place.cli("run", "--follow", place.shell(script))
-    assert place.json("show")["state"] == "succeeded"
+    shown = place.json("show")
+    assert shown["state"] == "succeeded"
+    assert "the shell handled a failure: worse.py: ValueError: bad batch" in shown["warning"]
 
 
 # -- ranks that the job itself starts and ends -----------------------------------------------------
@@ -352,7 +357,7 @@ def test_a_rank_of_another_pid_namespace_is_told_from_our_process_of_that_number
     command = ["unshare", "-pf", "--mount-proc", "bash", "-c", script]
     run = place.start(place.job("", launcher="command", script=None, command=command))
     inner = int(place.wait_for_text(run, "up").split("i am ")[1].split()[0])
-    pid, namespace = (place.node(run) / "ranks" / "rank-0.1.0").read_text().split()
+    pid, namespace, _ = (place.node(run) / "ranks" / "rank-0.1.0").read_text().split()
     assert (int(pid), namespace == os.readlink("/proc/self/ns/pid")) == (inner, False)
     [outer] = [pid for pid in runtime_processes.marked(run) if numbers(pid)[-1] == inner]
     assert runtime_processes.send(outer, runtime_processes.start_time(outer) or 0, signal.SIGKILL)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from safelaunch.lint.file_kinds import FileKind, kind_by_name
 from safelaunch.lint.fix import apply_edits
 from safelaunch.lint.run import check
-from safelaunch.lint.shell import lexer, rules
+from safelaunch.lint.shell import rules
+from safelaunch.runtime.shell import lexer
 
 if TYPE_CHECKING:
     from safelaunch.lint.finding import LintFinding

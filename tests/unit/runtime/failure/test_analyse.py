@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import DATA
-from support.ended_node import MS, NO_KILLS, START, Node, error
+from support.ended_node import ENDED_WELL, MS, NO_KILLS, START, Node, error
 
 from safelaunch.cli.runs.failure_block import block
 from safelaunch.runtime import rank_exits
@@ -22,7 +22,6 @@ from safelaunch.runtime.signatures import table
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENDED_WELL = {"exit_code": 0, "signal": "", "time_ns": START + 2000 * MS}
 CLOSED = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"
 
 
@@ -199,7 +198,7 @@ def test_a_signal_that_the_job_survives_is_a_warning(node: Node, signal: str) ->
     failure, (warning,) = node.find(ENDED_WELL)
     assert not failure
     assert warning.endswith("; the job itself ended with 0")
-    node.run["rank_logs"] = True  # type: ignore[assignment]
+    node.run["rank_logs"] = True
     assert node.find(ENDED_WELL)[0]["signal"] == signal
 
 

@@ -6,8 +6,13 @@ Nothing is expanded: words with `$` or a backtick are marked. Bodies of here-doc
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Union
+
+    Token = Union["Word", str]
 
 _OPERATORS = ("&&", "||", "|&", ";;", "|", "&", ";", "(", ")")
 _REDIRECTION = re.compile(r"\d*(<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)|&>>|&>")
@@ -17,21 +22,25 @@ _CLOSES = {"(": ")", "{": "}", "`": "`"}
 
 
 class Word(NamedTuple):
-    """A word: its raw text, its value without quotes, and whether bash expands something in it."""
+    """A word: its raw text, its value without quotes, and whether bash expands something in it.
+
+    `substitutions` are the scripts in its `$(...)` and backticks.
+    """
 
     raw: str
     value: str
     expands: bool
     line: int
     column: int
+    substitutions: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
 class ShellCommand:
     """A simple command; `operator` is what follows it, also a line end."""
 
-    words: list[Word] = field(default_factory=list)
-    operator: str = "\n"
+    def __init__(self) -> None:
+        self.words: list[Word] = []
+        self.operator = "\n"
 
     @property
     def values(self) -> list[str]:
@@ -48,12 +57,16 @@ class BrokenContinuation(NamedTuple):
     blanks: str = ""
 
 
-@dataclass(slots=True)
 class Script:
-    """The commands of a script, and its broken line continuations."""
+    """The commands of a script, and its broken line continuations.
 
-    commands: list[ShellCommand]
-    breaks: list[BrokenContinuation]
+    `tokens` are its words and operators in order, without redirections.
+    """
+
+    def __init__(self) -> None:
+        self.commands = [ShellCommand()]
+        self.breaks: list[BrokenContinuation] = []
+        self.tokens: list[Token] = []
 
 
 def split(text: str) -> Script:
@@ -68,9 +81,10 @@ class _Splitter:
         self.line = 1
         self.line_start = 0
         self.lines = text.split("\n")
-        self.script = Script([ShellCommand()], [])
+        self.script = Script()
         self.delimiters: list[str] = []  # of here-documents that begin after this line
         self.redirection = ""  # the redirection operator whose target is the next word
+        self.substitutions: list[str] = []  # of the word that is being read
 
     def split(self) -> Script:
         while self.pos < len(self.text):
@@ -116,6 +130,7 @@ class _Splitter:
 
     def _end(self, operator: str) -> None:
         self.redirection = ""
+        self.script.tokens.append(operator)
         last = self.script.commands[-1]
         if last.words:
             last.operator = operator
@@ -167,16 +182,18 @@ class _Splitter:
 
     def _word(self) -> None:
         start, line, column = self.pos, self.line, self.pos - self.line_start + 1
-        value, expands = [], False
+        value, expands, self.substitutions = [], False, []
         while self.pos < len(self.text) and not self._ends_word(start):
             part, more = self._part()
             value.append(part)
             expands = expands or more
-        word = Word(self.text[start : self.pos], "".join(value), expands, line, column)
+        raw, substitutions = self.text[start : self.pos], tuple(self.substitutions)
+        word = Word(raw, "".join(value), expands, line, column, substitutions)
         if self.redirection.startswith("<<") and self.redirection != "<<<":
             self.delimiters.append(word.value)
         elif not self.redirection:
             self.script.commands[-1].words.append(word)
+            self.script.tokens.append(word)
         self.redirection = ""
 
     def _ends_word(self, start: int) -> bool:
@@ -231,9 +248,12 @@ class _Splitter:
         self.pos += 1
         opening = "`" if self.text[start] == "`" else self.text[self.pos : self.pos + 1]
         if opening == "`":
-            self._until("`")
+            self.substitutions.append(self._until("`"))
         elif opening in ("(", "{"):
             self._balanced(opening)
+            inside = self.text[start + 2 : self.pos - 1]
+            if opening == "(" and not inside.startswith("("):
+                self.substitutions.append(inside)
         return self.text[start : self.pos]
 
     def _balanced(self, opening: str) -> None:

@@ -1,0 +1,1 @@
+"""Shell scripts as far as their text shows what they do."""

@@ -1,0 +1,137 @@
+"""Which failures a shell script handles, by its text."""
+
+from __future__ import annotations
+
+import pytest
+
+from safelaunch.runtime.shell import failures
+
+A, B = "python a.py", "python b.py"
+HANDLED = [
+    f"{A} || true",
+    f"{A} || echo skipped; echo done",
+    f"if ! {A}; then echo skipped; fi",
+    f"if {A}; then {B}; fi",
+    f"if {A}; then\n  {B}\nelse\n  echo no\nfi",
+    f"{A} && {B} || echo c",
+    f"{A} || {B} || echo c",
+    f"! {A}",
+    f"while {A}; do sleep 1; done",
+    f"until {A}; do sleep 1; done",
+    f"for i in 1 2 3; do {A} --n $i || break; done",
+    f"for ((i=0; i<3; i++)); do {A} || continue; done",
+    f"set -e\n{A} || true\necho done",
+    f"set +e; {A} || :",
+    f"trap 'kill $(jobs -p)' EXIT\n{A} || true",
+    f"( {A} || true )",
+    f"{{ {A} || true; }} | tee log",
+    f"{A} 2>&1 | tee log || true",
+    f"({A}) || echo skipped",
+    f"time {A} || true",
+    f"timeout 5 {A} || true",
+    f"X=1 nohup {A} > log 2>&1 || true",
+    f"x=$({A}) || x=1",
+    f"cat <<EOF\n{A}\nEOF\n{A} || true",
+    f"run() {{ {A} || true; }}\nrun",
+    f'bash -c "{A} || true"; echo done',
+    f'bash -euo pipefail -c "{A}" || true',
+    "bash inner.sh || true",
+    "./handled.sh; echo done",
+    f"case $1 in\n  train) {A} || true;;\n  *) echo no;;\nesac",
+    f"[[ -f a.py && -f b.py ]] && {A} || echo skipped",
+    f"if [ -f a.py ]; then {A} || echo skipped; fi",
+    f"{A} || {{ echo failed; }}",
+    f"{A} || exit 0",
+    "torchrun --nproc_per_node 2 a.py || true",
+    f"{A} \\\n  --x 1 \\\n  || true  # not {A}",
+    f"if {A}; then exit 1; fi",
+]
+LOST = [
+    A,
+    f"{A} | tee log",
+    f"{A}; echo done",
+    f"{A} & wait",
+    f"{A} && echo ok; echo done",
+    f"{A} || {{ echo x; exit 1; }} | cat",
+    f"({A} || exit 1); echo done",
+    f"{A} | tee log || exit 1",
+    f"{A} || false; echo done",
+    f"if ! {A}; then exit 1; fi | cat",
+    f"if {A}; then echo ok; else exit 1; fi | cat",
+    f"echo x || true; {A} | tee log",
+    f"true || {A}; echo done",
+    f"{{ {A}; }} | tee log",
+    f"bash -c '{A}'; echo done",
+    "bash inner.sh; echo done",
+    f"echo $({A}); echo done",
+    f"{A} & echo ok || true; wait",
+    f"echo '{A} || true'; {A}; echo done",
+]
+UNKNOWN = [
+    f"eval '{A} || true'",
+    f"run() {{ {A}; }}\nrun || true",
+    f"for i in 1 2; do {A}; done; echo done",
+    "bash gone.sh || true",
+    f"{A} || true; )",
+    f"{A} || true\n{A} | tee log",  # which of them failed?
+    f"if {A}; then",
+    "echo a.txt",
+    'python "$script" | tee log; $CMD || true; for x in 1; do python $y; done',
+]
+FILES = {
+    "inner.sh": f"#!/bin/bash\n{A}\n",
+    "./handled.sh": f"#!/usr/bin/env bash\n{A} || echo skipped\n",
+}
+
+
+def handles(script: str, program: str = "/home/me/proj/a.py") -> bool | None:
+    return failures.handles("", ["bash", "-c", script], program, FILES.get)
+
+
+@pytest.mark.parametrize("script", HANDLED)
+def test_a_failure_that_the_script_looks_at_is_handled(script: str) -> None:
+    assert handles(script) is True
+
+
+@pytest.mark.parametrize("script", LOST)
+def test_a_failure_that_nothing_looks_at_is_lost(script: str) -> None:
+    assert handles(script) is False
+
+
+@pytest.mark.parametrize("script", UNKNOWN)
+def test_what_the_text_does_not_show_is_unknown(script: str) -> None:
+    assert handles(script) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "program", "result"),
+    [
+        ("python -c 1/0 || true", failures.CODE, True),
+        ("python -c 1/0 | tee log", failures.CODE, False),
+        ("bash -c 'python3.11 -c 1/0' || true", failures.CODE, True),
+        ("python - <<EOF || true\n1/0\nEOF", failures.STDIN, True),
+        ("echo 1/0 | python; echo done", failures.STDIN, False),
+        ("python -m pkg.train --x || true", "pkg.train", True),
+        ("trl sft --x || true", "/opt/venv/bin/trl", True),
+        ("$PY a.py || true", "a.py", True),
+        ("grep x a.py; python a.py || true", "a.py", True),
+        ("cp a.py b.py || true; python a.py | cat", "a.py", False),
+        ("./a.py || true", "./a.py", True),
+        ("python $SCRIPT || true", "a.py", True),
+        ("python $SCRIPT | tee log", "a.py", False),
+        ("python $SCRIPT | tee log; python a.py || true", "a.py", None),
+        ("python b.py || true; python a.py | cat", "a.py", False),
+    ],
+)
+def test_a_program_is_found_by_its_name(script: str, program: str, result: bool | None) -> None:
+    assert handles(script, program) is result
+
+
+def test_lines_of_setup_are_read_too() -> None:
+    assert failures.handles("python a.py || true", ["b"], "a.py", FILES.get) is True
+    assert failures.handles("cd x", ["bash", "inner.sh"], "a.py", FILES.get) is False
+
+
+@pytest.mark.parametrize("text", ["((" * 5000, "{ " * 5000, "$(" * 5000, "if " * 3000, "'", "\\"])
+def test_any_text_has_an_answer(text: str) -> None:
+    assert handles(text) is None
