@@ -454,6 +454,7 @@ class RankEvent(Record):
     traceback: str = ""  # the traceback as Python prints it, shortened
     frames: Sequence[StackFrame] = ()  # its innermost frames, the innermost last
     dropped: int = 0  # bytes of output that a full disk has swallowed
+    memory_limit: Nullable[int] = None  # bytes of memory that `ulimit -v` or `-d` allows it
 
 
 # -- failure.json ----------------------------------------------------------------------------------

@@ -17,6 +17,9 @@ from safelaunch.runtime.records import Process, RunRecord, Status, StopRequest
 
 ENDED = ("succeeded", "failed", "stopped")
 START_LIMIT = 60.0  # seconds from the claim to the first status; then the run counts as lost
+# line of supervisor.log above the traceback of what ended it
+OWN_ERROR = "the supervisor ends by an error of its own"
+ERROR_LIMIT = 64 << 10  # bytes: a traceback
 SETTLING = 3.0  # seconds in which a supervisor may not be visible in tmux yet
 
 
@@ -43,8 +46,23 @@ def current_status(node_dir: str) -> Status:
         status.alive, status.reason = 0, "the machine was rebooted"
         return status
     status.alive = len(remaining(node_dir, status.id))
-    status.reason = "the supervisor is gone"
+    status.reason = _last_error(node_dir) or "the supervisor is gone"
     return status
+
+
+def _last_error(node_dir: str) -> str:
+    """Return the error by which a supervisor itself has ended, and where its traceback is, or ""."""
+    path = os.path.join(node_dir, "supervisor.log")
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - ERROR_LIMIT))
+            lines = file.read(ERROR_LIMIT).decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    if OWN_ERROR not in lines:
+        return ""
+    last = next(line for line in reversed(lines) if line)
+    return f"the supervisor ended by an error of its own: {last[:200]} ({path})"
 
 
 def _modified(path: str) -> float | None:

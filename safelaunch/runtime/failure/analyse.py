@@ -296,7 +296,7 @@ def _to_failure(
         version=VERSION,
         attempt=attempt.number,
         class_name=first.name,
-        meaning=classes.meaning(first.name, first.signal) or None,
+        meaning=first.memory_limit or classes.meaning(first.name, first.signal) or None,
         role=first.role,
         rank=first.rank,
         host=first.end.host or os.uname().nodename,
@@ -353,7 +353,8 @@ def _add_remedy(failure: Failure, first: ProcessFailure, specific: str) -> None:
     remedy = [specific] if specific else list(signature.remedy)
     failure.advice, failure.remedy = remedy[0], remedy
     failure.signature = signature.id
-    failure.why = ("likely: " if signature.likely or first.is_likely else "") + signature.cause
+    cause = first.memory_limit or signature.cause
+    failure.why = ("likely: " if signature.likely or first.is_likely else "") + cause
     failure.restart = signature.restart
     failure.source = list(signature.source)
 
@@ -368,6 +369,8 @@ def _advice(
     """Return what to do where more is known than class and signature, else ""."""
     if first.left_early:
         return advice.LEFT_EARLY
+    if first.memory_limit:
+        return advice.memory_limit(first.memory_limit)
     if first.name == "killed":
         return advice.killed(kills.source(None if first.rank is None else first.end.pid))
     if first.name == "port-in-use":

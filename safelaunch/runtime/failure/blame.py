@@ -6,9 +6,12 @@ launcher's agent) is a cascade, whenever it was noted. Reads tails of logs; neve
 
 from __future__ import annotations
 
+import os
+
 from safelaunch.runtime.failure import dataloader, elastic_report, last_words, log_tails
 from safelaunch.runtime.monitor import oom_kills
-from safelaunch.runtime.signatures import classes
+from safelaunch.runtime.signatures import advice, classes
+from safelaunch.runtime.units import size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ INTERRUPTS = ("KeyboardInterrupt", "SignalException")
 # failures that another rank's absence alone may cause
 PEER_MISSING = ("peer-lost", "nccl-timeout", "nccl-unhandled-error")
 STARTED = ("CalledProcessError", "ChildFailedError", "ProcessExitedException")
+ULIMIT = "`ulimit` allows the process"
 STARTED_BY = "in a process that it had started"
 LEFT = "had ended with code 0"
 _SIGNALS = {
@@ -78,6 +82,15 @@ class ProcessFailure:
     def recognised(self) -> Signature | None:
         """The signature by which the class is known, None where something else shows it."""
         return self.signature if self.signature and self.signature.name == self.name else None
+
+    @property
+    def memory_limit(self) -> str:
+        """What was exhausted, where that was not the memory of the machine, or ""."""
+        if self.name != "host-oom" or not self.proof:
+            return ""
+        if self.proof.startswith(ULIMIT):
+            return advice.MEMORY_LIMIT
+        return advice.GROUP_LIMIT if oom_kills.is_of_group(self.proof) else ""
 
     @property
     def order(self) -> tuple[int, int, bool, int]:
@@ -188,8 +201,17 @@ def _from_exception(
         failure.name, failure.role = "killed-by-signal", "root" if first else "cascade"
     if failure.name == "dataloader-worker-killed":
         _find_worker_kill(failure, error.message, kills)
+    if failure.name == "host-oom" and not failure.proof:
+        _find_memory_limit(failure, error)
     if failure.role not in ORDER:
         failure.role = "unknown"
+
+
+def _find_memory_limit(failure: ProcessFailure, error: RaisedException) -> None:
+    """Look whether a limit of the process itself, not the machine, refused it memory."""
+    limit = error.memory_limit
+    if limit is not None and limit < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        failure.proof = f"{ULIMIT} {size(limit)} of memory"
 
 
 def _find_worker_kill(failure: ProcessFailure, message: str, kills: Kills) -> None:
@@ -296,6 +318,7 @@ def _from_exit(failure: ProcessFailure, end: ProcessEnd, first: bool) -> None:
     failure.what = f"exited with code {end.code}{how}"
     failure.role = "root" if first else "unknown"
     lines = _end_lines(failure)[-LAST_LINES:]
+    shown = [line.strip() for line in lines if line.strip()]
     error = log_tails.last_exception("\n".join(lines)) if failure.owns_log else None
     match = last_words.cause(lines)
     if error is not None:  # the program caught it, showed it, and gave up
@@ -307,10 +330,12 @@ def _from_exit(failure: ProcessFailure, end: ProcessEnd, first: bool) -> None:
         match.role == "root" or (failure.owns_log and match.role == "unknown")
     ):
         failure.add_match(match)
-        shown = [line.strip() for line in lines if line.strip()]
         failure.is_likely = match.line not in shown[-1:]
         failure.role = match.role if not first else failure.role
         failure.what = one_line(f"{failure.what}: {match.line}")
+    elif shown and end.is_orderly and end.code == 1 and failure.owns_log:
+        # sys.exit("text") prints its text last
+        failure.what = one_line(f"{failure.what}; its last line: {shown[-1]}")
 
 
 def _refine(failure: ProcessFailure) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 
 from safelaunch.runtime.records import Record
+from safelaunch.runtime.units import size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ ROOT = "/sys/fs/cgroup"
 LOCAL_EVENTS = "memory.events.local"
 EVENTS = "memory.events"
 OOM_CONTROL = "memory.oom_control"
+LIMITS = ("memory.max", "memory.limit_in_bytes")  # of cgroup v2 and v1
+IN_GROUP = "Memory cgroup out of memory"  # how the kernel log begins where a group's limit was it
 KMSG = "/dev/kmsg"
+LIMITED = ", a memory limit of"
 KMSG_RECORD = 8192  # bytes: the kernel's own limit of one record (CONSOLE_EXT_LOG_MAX)
 KMSG_LIMIT = 20000  # records that are read: a full 1 MiB ring holds fewer
 PIDS = 20000  # processes that are recorded: the ranks come first, and memory is bounded
@@ -73,6 +77,7 @@ class Snapshot:
     def __init__(self, root: str = ROOT, kmsg: str = KMSG) -> None:
         self.root = root
         self.counts: dict[str, int] = {}
+        self.limits: dict[str, str] = {}  # of the groups of these counters, in words
         self.members: dict[str, set[int]] = {}
         self.pids: set[int] = set()
         self.log = _open(kmsg)
@@ -90,10 +95,15 @@ class Snapshot:
                     members.add(pid)
                 if path not in self.counts:
                     self.counts[path] = _oom_kills(path)
+                    self.limits[path] = _limit(os.path.dirname(path))
 
     def kills(self) -> Kills:
         """Return the kills since the last call: the kernel log first, it names the process."""
         kills = list(_log_kills(self.log))
+        for kill in kills:
+            if IN_GROUP in kill.text:
+                groups = [path for path, members in self.members.items() if kill.pid in members]
+                kill.text += next((self.limits[path] for path in groups), "")
         counted: set[int] = set()
         for path, before in self.counts.items():
             now = _oom_kills(path)
@@ -103,7 +113,7 @@ class Snapshot:
             if before >= 0:
                 counted |= self.members[path]
             if now > before >= 0:
-                text = f"oom_kill rose from {before} to {now} in {path}"
+                text = f"oom_kill rose from {before} to {now} in {path}{self.limits[path]}"
                 kills.append(OomKill(text=text, pids=sorted(self.members[path])))
         return Kills(kills, self.log is not None, counted, self.pids)
 
@@ -147,6 +157,11 @@ def proof(kills: Kills, pids: Iterable[int], parent: int | None = None) -> str |
     return None
 
 
+def is_of_group(text: str) -> bool:
+    """Whether a proof says that a group had reached its own limit, not the machine."""
+    return IN_GROUP in text or LIMITED in text
+
+
 def _nearest(base: str, group: str, names: Sequence[str]) -> str | None:
     """Return the first of some files in a group, else in the nearest group above that has one.
 
@@ -160,6 +175,20 @@ def _nearest(base: str, group: str, names: Sequence[str]) -> str | None:
             if os.path.exists(path):
                 return path
     return None
+
+
+def _limit(group: str) -> str:
+    """Return `, a memory limit of 64.0 MiB` of a group; "" where it has none of its own."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in LIMITS:
+        try:
+            with open(os.path.join(group, name), "rb") as file:
+                text = file.read(64).strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < total:
+            return f"{LIMITED} {size(int(text))}"
+    return ""
 
 
 def _oom_kills(path: str) -> int:

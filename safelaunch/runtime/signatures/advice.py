@@ -165,6 +165,23 @@ def killed(source: str) -> str:
     )
 
 
+MEMORY_LIMIT = "the memory that `ulimit -v` or `ulimit -d` allows the process is exhausted"
+GROUP_LIMIT = "the memory limit of its cgroup is reached, not that of the machine"
+
+
+def memory_limit(limit: str) -> str:
+    """Return what to do where a limit was reached, and not the memory of the machine."""
+    if limit == GROUP_LIMIT:
+        return (
+            "raise the limit (container: `--memory`, Slurm: `--mem`, systemd: MemoryMax), or use"
+            " fewer DataLoader workers and ranks per machine"
+        )
+    return (
+        "raise the limit: `setup: [ulimit -v unlimited]`, or where the hard limit forbids that"
+        " (`ulimit -Hv`), in /etc/security/limits.conf or the service that starts the job"
+    )
+
+
 def port(number: int, fixed: bool, own: bool) -> str:
     """Return what to do about a port in use: one that the job fixes, or the user's `own` line."""
     who = f"`ss -ltnp 'sport = :{number}'`" if number else "`ss -ltnp`"

@@ -181,11 +181,17 @@ class _Rank:
                 space["write_torchelastic_file"](record)  # type: ignore[operator]
 
     def write(self, data: bytes) -> None:
-        """Append, in place. Raises OSError."""
-        if self.record.is_ours():
+        """Append, in place; by the name where user code closed the descriptor. Raises OSError."""
+        own = self.record.is_ours()
+        fd = self.record.fd if own else os.open(self.path + ".json", os.O_WRONLY)
+        try:
+            os.lseek(fd, self.used, os.SEEK_SET)
             self.used += len(data)
             while data:
-                data = data[os.write(self.record.fd, data) :]
+                data = data[os.write(fd, data) :]
+        finally:
+            if not own:
+                os.close(fd)
 
     def count_dropped(self, size: int) -> None:
         """Count output that was dropped, and record that there is some. Never raises."""

@@ -54,8 +54,26 @@ def make(
         "message": _fit(message, MESSAGE, MESSAGE // 2, MESSAGE_ROOM),
         "traceback": _fit(text, TRACEBACK, TRACEBACK // 2, TRACEBACK_ROOM),
         "frames": frames,
+        "memory_limit": _memory_limit(),
     }
     return record, (_json(record) + "\n").encode("ascii")
+
+
+def _memory_limit() -> "int | None":
+    """Return the bytes that `ulimit -v` or `-d` allows the process; None for no limit."""
+    limits = []
+    try:
+        fd = os.open("/proc/self/limits", os.O_RDONLY)
+        try:
+            lines = os.read(fd, 4096).decode("ascii", "replace").split("\n")
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(("Max address space", "Max data size")):
+            limits += [int(word) for word in line.split()[3:4] if word.isdigit()]
+    return min(limits) if limits else None
 
 
 def _thread_name(rank: "_Rank", thread: object) -> "str | None":

@@ -465,8 +465,14 @@ def main(node_dir: str, umask: int) -> int:
         sys.stderr.write(f"the job cannot be started: {e}\n")
         _clean_up(run)
         return 1
-    supervisor.run_attempts(wakeup)
-    supervisor.finish()
+    try:
+        supervisor.run_attempts(wakeup)
+        supervisor.finish()
+    except BaseException:
+        from safelaunch.runtime import run_state
+
+        sys.stderr.write(f"{run_state.OWN_ERROR}\n")  # and the traceback below it
+        raise
     return 0
 
 

@@ -294,6 +294,17 @@ def test_a_descriptor_that_user_code_took_is_left_alone(rank: Rank) -> None:
     assert (rank.root / "precious").read_bytes() == b""
 
 
+def test_a_record_whose_descriptor_was_closed_is_written_by_its_name(rank: Rank) -> None:
+    rank.run("import os\nos.closerange(0, 1024)\n1/0\n")
+    assert [record.get("message") for record in rank.read()] == ["division by zero", None]
+
+
+def test_a_limit_of_memory_is_recorded(rank: Rank) -> None:
+    limit = 1 << 42
+    rank.run("1/0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    assert rank.failures()[0]["memory_limit"] == limit
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"

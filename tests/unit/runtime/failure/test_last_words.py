@@ -255,3 +255,36 @@ def test_another_lost_connection_is_no_killed_worker(node: Node, files: tuple[st
     node.record(0, lost_connection(*files))
     node.ended(0, 5, code=1)
     assert node.find()[0]["class"] == "peer-lost"
+
+
+# -- limits of memory, texts of sys.exit -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "is_limit"), [(1 << 28, True), (1 << 62, False), (None, False)])
+def test_memory_that_a_limit_refused_is_told_from_a_machine_without_memory(
+    node: Node, limit: int | None, is_limit: bool
+) -> None:
+    node.record(0, {**error(0, "MemoryError", ""), "memory_limit": limit})
+    node.ended(0, 5, code=1)
+    failure, _ = node.find()
+    proof = "`ulimit` allows the process 256 MiB of memory"
+    assert (failure["class"], failure["proof"]) == ("host-oom", proof if is_limit else None)
+    assert ("`ulimit -v`" in failure["meaning"]) is is_limit
+    assert ("`ulimit -Hv`" in failure["advice"]) is is_limit
+
+
+def test_a_kill_by_the_limit_of_a_group_is_told_from_a_machine_without_memory(node: Node) -> None:
+    node.ended(0, 0, code=137, signal="SIGKILL")
+    text = "kernel log: Memory cgroup out of memory: Killed process 1000 (python)"
+    kills = oom_kills.Kills([oom_kills.OomKill(text=text, pid=1000)])
+    failure, _ = node.find(kills=kills)
+    assert "cgroup" in failure["meaning"]
+    assert "MemoryMax" in failure["advice"]
+
+
+@pytest.mark.parametrize(("code", "ending"), [(1, "; its last line: no data at /x"), (3, "")])
+def test_the_text_of_sys_exit_is_told(node: Node, code: int, ending: str) -> None:
+    node.log("rank-0", "step 5\nno data at /x\n")
+    node.record(0, {"kind": "exit", "time_ns": 1, "pid": 1000})
+    node.ended(0, 0, code=code)
+    assert node.find()[0]["what"] == f"exited with code {code} (sys.exit){ending}"

@@ -57,6 +57,26 @@ def test_a_counter_that_rose_is_reported_with_how_much_and_where(
     assert snapshot.kills().kills == []  # reported once: the next attempt has its own
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(str(64 << 20), ", a memory limit of 64 MiB"), ("max", ""), (str(1 << 62), "")],
+)
+def test_the_limit_of_a_group_stands_beside_its_counter(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    group = tmp_path / own_group("0")
+    group.mkdir(parents=True, exist_ok=True)
+    counter = group / "memory.events.local"
+    counter.write_text("oom_kill 0\n")
+    (group / "memory.max").write_text(f"{text}\n")
+    snapshot = oom_kills.Snapshot(str(tmp_path), kmsg=str(tmp_path / "none"))
+    snapshot.add_processes([os.getpid()])
+    counter.write_text("oom_kill 1\n")
+    [kill] = snapshot.kills().kills
+    assert kill.text == f"oom_kill rose from 0 to 1 in {counter}{words}"
+    assert oom_kills.is_of_group(kill.text) is bool(words)
+
+
 def test_a_kill_in_a_group_beside_its_own_proves_nothing(tmp_path: Path) -> None:
     """In cgroup v2 the events of a group are those of all groups below it."""
     own = tmp_path / own_group("0") / "memory.events.local"
