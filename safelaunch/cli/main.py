@@ -15,7 +15,7 @@ import sys
 import click
 
 from safelaunch import __version__
-from safelaunch.cli.output import report, style
+from safelaunch.cli.output import report, style, terminal_text
 from safelaunch.errors import ConfigError, SafelaunchError, did_you_mean
 
 # name: (module, help); a module is imported only when its command is used
@@ -106,6 +106,12 @@ def _unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
     return codecs.backslashreplace_errors(error)
 
 
+def _write_without_controls(stream: io.TextIOWrapper) -> None:
+    """Let no text on this stream change the terminal, whichever command writes it."""
+    write = stream.write
+    stream.write = lambda text: write(terminal_text(text))  # type: ignore[method-assign]
+
+
 _ERRORS = "safelaunch"
 codecs.register_error(_ERRORS, _unencodable)
 
@@ -118,6 +124,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ERRORS)
+            _write_without_controls(stream)
     code = _run()
     try:
         if sys.stdout is not None:  # `>&-`

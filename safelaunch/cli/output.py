@@ -63,7 +63,9 @@ def print_json(data: Any) -> None:
     """Print data as JSON on stdout; what is no text, such as half an emoji, as JSON's escape."""
     import json
 
-    text = json.dumps(data, indent=2, ensure_ascii=False)
+    from safelaunch.runtime.plain_text import json_without_controls
+
+    text = json_without_controls(json.dumps(data, indent=2, ensure_ascii=False))
     click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
@@ -116,8 +118,27 @@ def escape(text: str) -> str:
     return printable(text, keep=_WIDE_SPACES)
 
 
+def terminal_text(text: str) -> str:
+    """Return what may be written to a terminal: no control character but line ends and our styles.
+
+    The last gate of all text output: a message of a host, a path or an error cannot set a title,
+    fill the clipboard or hide lines. Data, such as a log or a script, is written as bytes.
+    """
+    if text.isprintable() or (text[-1:] == "\n" and text[:-1].isprintable()):
+        return text
+    import re
+
+    from safelaunch.runtime.plain_text import without_controls
+
+    if "\x1b" not in text:
+        return without_controls(text)
+    pieces = re.split(r"(\x1b\[(?:[01]|3[1-6])m)", text)  # those of `style`
+    return "".join(p if i % 2 else without_controls(p) for i, p in enumerate(pieces))
+
+
 def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Return the lines of a table, its columns as wide as their longest cells."""
+    rows = [[escape(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pad = [[cell.ljust(w) for cell, w in zip(row, widths, strict=True)] for row in rows]
     return [gap.join(cells).rstrip() for cells in pad]

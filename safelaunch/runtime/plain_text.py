@@ -16,3 +16,23 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
     )
+
+
+# C0 without tab and line feed, DEL, C1 (xterm takes U+009B for CSI), and marks that turn the
+# direction of text: what is read would not be what is there
+_CONTROLS = {
+    *range(9), *range(11, 32), *range(127, 160),
+    0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A),
+}  # fmt: skip
+_VISIBLE = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROLS}
+_JSON = {code: f"\\u{code:04x}" for code in _CONTROLS}
+
+
+def without_controls(text: str) -> str:
+    r"""Return text of any number of lines with each control character visible, as in `\x1b`."""
+    return text.translate(_VISIBLE)
+
+
+def json_without_controls(text: str) -> str:
+    """Return a JSON text with each control character in its strings escaped as JSON does."""
+    return text.translate(_JSON)

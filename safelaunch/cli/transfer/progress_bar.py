@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import click
+
 from safelaunch.cli.output import say
 from safelaunch.runtime.units import transfer_size
 
@@ -43,6 +45,6 @@ class Bar:
 
     def _write(self, text: str) -> None:
         if self._is_shown and (text or self._width):
-            sys.stderr.write(f"\r{text:<{self._width}}" + ("" if text else "\r"))
-            sys.stderr.flush()
+            line = f"\r{text:<{self._width}}" + ("" if text else "\r")
+            click.echo(line.encode(errors="backslashreplace"), nl=False, err=True)
             self._width = len(text)

@@ -14,6 +14,7 @@ import time
 
 from safelaunch.runtime import json_files
 from safelaunch.runtime import processes as runtime_processes
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.records import Failure, PeersAddress, RunRecord, Status
 from safelaunch.runtime.supervise import pane
 
@@ -216,7 +217,7 @@ class Journal:
         line_break = (
             "" if self.last == b"\n" else "\n"
         )  # a line of the job, or its bar, stays whole
-        self.log(f"{line_break}[safelaunch] {message}\n".encode())
+        self.log(f"{line_break}[safelaunch] {printable(message)}\n".encode())
 
     def _open_combined(self) -> None:
         if self.combined >= 0:
