@@ -173,8 +173,10 @@ def _shown_frames(candidate: Candidate) -> list[int]:
 
 
 def whole_message(candidate: Candidate) -> str:
-    """Return the whole message of an exception, its middle left out where it is very long."""
+    """Return the whole message of an exception, "" for any other line; see `shorten`."""
     lines = candidate.excerpt.lines
+    if not tracebacks.is_exception(lines[candidate.index]):
+        return ""
     text = "\n".join(lines[index].rstrip() for index in (candidate.index, *_message(candidate)))
     return tracebacks.shorten(text.strip())
 

@@ -39,7 +39,6 @@ def put_first(diagnosis: Diagnosis, failure: Failure, log: str) -> None:
 def _finding(failure: Failure, log: str) -> Finding:
     name = failure.class_name or classes.USER
     kind = classes.TABLE.get(name, classes.TABLE[classes.USER])
-    message = failure.unrecognised_message
     confidence = HIGH if failure.role == "root" else MEDIUM
     return Finding(
         id=failure.signature or name,
@@ -53,10 +52,10 @@ def _finding(failure: Failure, log: str) -> Finding:
         cause=failure.why or failure.meaning or classes.meaning(name),
         remedy=tuple(failure.remedy or [failure.advice or kind.advice]),
         restart=failure.restart or ("may-help" if kind.restart else "useless"),
-        confidence=LOW if message else confidence,
+        confidence=LOW if failure.is_unrecognised else confidence,
         source=tuple(failure.source),
         frame=_frame(failure.frame),
-        message=message,
+        message=failure.whole_message,
         library=failure.library,
     )
 

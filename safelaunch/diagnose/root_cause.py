@@ -62,7 +62,7 @@ class Finding:
     likely: bool = False
     frame: diagnose_evidence.Frame | None = None
     evidence: tuple[diagnose_evidence.EvidenceLine, ...] = ()
-    message: str = ""  # whole, of an exception that no signature recognises
+    message: str = ""  # whole, of an exception whose cause is not sure
     library: LibraryFrame | None = None  # that raised it
 
 
@@ -301,9 +301,11 @@ def _finding(
     cause = (signature.cause if signature else "") or kind.meaning
     remedy = tuple(signature.remedy if signature else ()) or (kind.advice,)
     message, library = "", None
-    if signature is None and ordered:
+    if ordered and (signature is None or signature.likely):
         message = diagnose_evidence.whole_message(candidate)
+    if ordered and signature is None:
         library = diagnose_evidence.find_library(candidate)
+        remedy = remedy if frame is not None else (advice.NO_TRACEBACK,)
     if library is not None:
         call = f"{frame.file}:{frame.line}" if frame and frame.own else ""
         cause, step = advice.library_error(library, call)

@@ -534,16 +534,23 @@ class Failure(Record):
     advice: str = ""  # what to do, in one line
     signature: str | None = None  # id of the signature that recognised it
     why: str | None = None  # cause, as the signature knows it
+    likely: bool = False  # whether that is only likely
     remedy: Sequence[str] = ()  # what to do, in steps
     restart: str | None = None  # whether a restart helps: may-help or useless
     source: Sequence[str] = ()  # where the signature comes from
     unmet: Sequence[str] = ()  # conditions of `success` that are not met
 
     @property
-    def unrecognised_message(self) -> str:
-        """The whole message of an exception that no signature recognises, else ""."""
+    def is_unrecognised(self) -> bool:
+        """Whether an exception ended it that no signature recognises."""
+        is_plain = self.class_name == "user-code-exception" and not self.signature
+        return is_plain and self.exception is not None
+
+    @property
+    def whole_message(self) -> str:
+        """The whole message of an exception whose cause is not sure, else ""."""
         error = self.exception
-        if error is None or self.signature or self.class_name != "user-code-exception":
+        if error is None or not (self.is_unrecognised or self.likely):
             return ""
         return f"{error.type}: {error.message}" if error.message else error.type
 

@@ -34,7 +34,7 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
     With `run`, the id of the run, also the command that shows its log.
     """
     width = max(width, _MIN_WIDTH)
-    lines = headline("failure", _headline(failure), failure.unrecognised_message, width)
+    lines = headline("failure", _headline(failure), failure.whole_message, width)
     if failure.meaning:  # of the class, which is named as in `recovery.classes`
         lines += labelled("class", f"{failure.class_name} ({failure.meaning})", width, 3)
     if failure.why and failure.why != failure.meaning:

@@ -323,7 +323,7 @@ def _to_failure(
         others=[_other(failure, first) for failure in others[:OTHERS]],
     )
     _add_remedy(failure, first, _advice(first, frame, around, kills, disk))
-    if failure.unrecognised_message:
+    if failure.is_unrecognised:
         _add_library(failure, frames, around)
     return failure
 
@@ -354,7 +354,8 @@ def _add_remedy(failure: Failure, first: ProcessFailure, specific: str) -> None:
     failure.advice, failure.remedy = remedy[0], remedy
     failure.signature = signature.id
     cause = first.memory_limit or signature.cause
-    failure.why = ("likely: " if signature.likely or first.is_likely else "") + cause
+    failure.likely = signature.likely or first.is_likely
+    failure.why = ("likely: " if failure.likely else "") + cause
     failure.restart = signature.restart
     failure.source = list(signature.source)
 

@@ -22,6 +22,9 @@ SHOWN = 20  # lines
 WIDTH = 500  # characters of a shown line
 _BEGIN = "Traceback (most recent call last):"
 _FRAME = r'^\s*File "(.+)", line (\d+)(?:,)? in (.+?)\s*$'
+# rich.traceback draws a box: `│ /a/b.py:14 in f   │`, and the lines of code with `❱` at the one
+_BOX_FRAME = r"^│ (\S.*?):(\d+) in ?(\S*)\s*│?$"
+_BOX_CODE = r"^│ ❱ +\d+ [│ ]*(.*?)\s*│?$"
 _CHAIN = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -254,14 +257,30 @@ def _cause(lines: list[str]) -> RaisedException | None:
 
 def frames(text: str) -> list[StackFrame]:
     """Return the frames of a traceback's or faulthandler's text, in its order."""
-    stack = []
+    stack: list[StackFrame] = []
     lines = text.split("\n")
+    if "│ ❱" in text:
+        return _box_frames(lines)
     for line, below in zip(lines, [*lines[1:], ""]):  # noqa: B905 - Python 3.8
         hit = match.compiled(_FRAME).match(line)
         if hit is not None:
             file, number, function = hit.groups()
             code = below.strip() if below.startswith("    ") else ""
             stack.append(StackFrame(file=file, line=int(number[:9]), function=function, code=code))
+    return stack
+
+
+def _box_frames(lines: list[str]) -> list[StackFrame]:
+    """Return the frames of a traceback that rich has drawn."""
+    stack: list[StackFrame] = []
+    for line in lines:
+        hit = match.compiled(_BOX_FRAME).match(line)
+        code = match.compiled(_BOX_CODE).match(line)
+        if hit is not None:
+            file, number, function = hit.groups()
+            stack.append(StackFrame(file=file, line=int(number[:9]), function=function, code=""))
+        elif code is not None and stack:
+            stack[-1].code = code.group(1)
     return stack
 
 

@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import LibraryFrame
 
 OTHER = "read the lines above in the log of the rank that failed first"
+NO_TRACEBACK = (
+    "the message is all that this log shows: the traceback, with the line that raised it, may stand"
+    " in the log of that rank"
+)
 ADVICE = {
     "cuda-oom": "lower the batch size per GPU or the sequence length, or turn on gradient"
     " checkpointing; if another process fills the GPU, `nvidia-smi` shows it",

@@ -174,6 +174,11 @@ def ungrouped(line: str) -> str:
     return compiled(_GROUP).sub("", line)
 
 
+def is_exception(line: str) -> bool:
+    """Whether a line reads like the one that ends a traceback."""
+    return (compiled(EXCEPTION).match(line) or compiled(_RAISED).match(line)) is not None
+
+
 def is_frame(line: str) -> bool:
     """Whether a line is a frame of a Python traceback."""
     return "File " in line and compiled(_FRAME).match(line) is not None

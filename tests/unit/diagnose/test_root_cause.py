@@ -123,6 +123,38 @@ def test_an_exception_of_the_users_own_line_names_no_library() -> None:
     assert finding.cause == "an error in the program, settings or data"
 
 
+BOX = """╭─────────── Traceback (most recent call last) ───────────╮
+│ /home/me/train.py:14 in main                            │
+│ ❱ 14     trainer = SFTTrainer(x)                        │
+│ /env/lib/python3.11/site-packages/trl/trainer/x.py:81 in │
+│ __init__                                                │
+│ ❱ 81 │   │   raise ValueError("no")                     │
+╰─────────────────────────────────────────────────────────╯
+ValueError: packing needs position ids
+"""
+
+
+def test_a_traceback_that_rich_has_drawn_is_read() -> None:
+    finding = cause(BOX)
+    assert finding.frame
+    assert (finding.frame.file, finding.frame.line) == ("/home/me/train.py", 14)
+    assert finding.cause.startswith("raised in trl (trl/trainer/x.py:81): a setting or an argument")
+
+
+def test_a_message_without_a_traceback_points_at_no_line() -> None:
+    assert cause("ValueError: bad batch 17\n").remedy[0].startswith("the message is all that")
+
+
+def test_the_message_is_whole_where_the_cause_is_only_likely() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/env/vllm/config/model.py", line 3, in check\n'
+        "    raise ValueError(\nValueError: this pair of settings\nneeds --enforce-eager\n"
+    )
+    finding = cause(text)
+    assert (finding.id, finding.likely) == ("vllm-engine-start-frame", True)
+    assert finding.message == "ValueError: this pair of settings\nneeds --enforce-eager"
+
+
 def test_an_exception_need_not_be_called_an_error() -> None:
     finding = cause(TRACE.format("zipfile.BadZipFile: File is not a zip file"))
     assert finding.line == "zipfile.BadZipFile: File is not a zip file"
