@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.runtime.failure import library_frames, log_tails
-from safelaunch.runtime.signatures import classes, conditions, tracebacks
+from safelaunch.runtime.signatures import activity, classes, conditions, tracebacks
 from safelaunch.runtime.signatures import match as signatures_match
 
 if TYPE_CHECKING:
@@ -230,6 +230,7 @@ class ParsedExcerpt:
     def __init__(self, source: LogSource, excerpt: Excerpt) -> None:
         self.source = source
         self.number = excerpt.number  # of the first line
+        self.last_number = excerpt.number + excerpt.text.count(b"\n")
         self.size = len(excerpt.text)
         text = excerpt.text.decode("utf-8", "replace").removesuffix("\n")
         self.raw = signatures_match.plain(text)
@@ -245,11 +246,9 @@ class ParsedExcerpt:
         """Whether a stream ("": all streams) shows much progress below a line."""
         if stream not in self._long_progress_limits:
             indexes = self.by_stream[stream] if stream else range(len(self.lines))
-            shown = (
-                i for i in reversed(indexes) if signatures_match.last_progress([self.lines[i]])
-            )
-            limit = next(islice(shown, LONG_PROGRESS_LINES - 1, None), -1)
-            self._long_progress_limits[stream] = limit
+            shown = activity.steps([self.lines[i] for i in indexes])
+            first = next(islice(shown, LONG_PROGRESS_LINES - 1, None), 0)
+            self._long_progress_limits[stream] = indexes[first - 1] if first else -1
         return index < self._long_progress_limits[stream]
 
 
@@ -264,11 +263,17 @@ class Candidate:
     has_later_progress: bool = False
     is_long_past: bool = False  # much progress came after it: it has no consequences any more
     log: int = 0  # index of its log among the logs
+    block_rank: int | None = None  # the rank in the launcher's block, of a line that names none
 
     @property
     def number(self) -> int:
         """The number of the line in its log, from 1."""
         return self.excerpt.number + self.index
+
+    @property
+    def stream(self) -> str:
+        """Who wrote the line: `3` (a rank), `pid=9` or ""."""
+        return self.excerpt.streams[self.index]
 
     @property
     def stream_indexes(self) -> list[int]:
@@ -279,9 +284,15 @@ class Candidate:
     def score(self) -> int:
         """The weight, reduced by later progress, as another rank may print on after a failure.
 
-        After much progress it counts less than an exception that ended the job.
+        After much progress it counts less than an exception that ended the job. Of two roots a
+        traceback counts more than a line of a program that went on to the other one.
         """
-        return 2 * self.weight - (5 if self.is_long_past else 3 if self.has_later_progress else 0)
+        raised = self.match.form == classes.RAISED
+        return (
+            2 * self.weight
+            + raised
+            - (5 if self.is_long_past else 3 if self.has_later_progress else 0)
+        )
 
     @property
     def time(self) -> str:
@@ -309,4 +320,5 @@ class Candidate:
         if stream.isdigit():
             return int(stream)
         match = _RANK.search(self.excerpt.raw[self.index])
-        return int(match[1]) if match else self.excerpt.source.rank
+        rank = int(match[1]) if match else self.excerpt.source.rank
+        return self.block_rank if rank is None else rank

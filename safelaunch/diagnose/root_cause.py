@@ -9,6 +9,7 @@ that waited for it.
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,14 +17,17 @@ from typing import TYPE_CHECKING
 
 from safelaunch.diagnose import evidence as diagnose_evidence
 from safelaunch.diagnose.evidence import Candidate, ParsedExcerpt
+from safelaunch.diagnose.launcher_block import LauncherBlock
 from safelaunch.diagnose.literal_search import LiteralFinder
+from safelaunch.diagnose.log_progress import LogProgress, last_run
 from safelaunch.diagnose.scan import Scan
 from safelaunch.runtime.signatures import advice, classes, table
-from safelaunch.runtime.signatures import match as signatures_match
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from safelaunch.diagnose.log_progress import LastRun
     from safelaunch.diagnose.log_sources import LogReader
     from safelaunch.runtime.records import LibraryFrame
     from safelaunch.runtime.signatures.table import SignatureTable
@@ -36,6 +40,13 @@ MAX_LOGS, MAX_EXCERPT_BYTES = 64, 8 << 20
 # lines that a rank may still print below its last exception: the rest of a message
 MAX_TRAILING_LINES = 3
 WAITING_CLASSES = ("nccl-timeout", "rendezvous-timeout")  # a rank waited for another one
+MAX_NOTE_LENGTH = 120  # characters of a line in a note
+MAX_LINE = sys.maxsize
+INTERRUPTION = "signal-interrupt"  # a signature: somebody stopped the job
+# of a shell, which runs on behind the program
+_SHELL_MESSAGE = re.compile(
+    r"\S{1,200}: line \d+: |(?:\S*/)?(?:ba|da|z|k)?sh: (?:(?:line )?\d+: )?\S|\S+\.sh: \d+: "
+)
 # what native threads print, of a process that is dying or alive
 _NATIVE_OUTPUT = re.compile(
     r"\[(?:[EWIF]\d|rank)|frame #|Exception raised from|terminate called|  what"
@@ -97,10 +108,15 @@ def diagnose(
     for reader in readers:
         scan = Scan(reader, finder)
         excerpts = [ParsedExcerpt(reader.source, excerpt) for excerpt in scan.run()]
-        added = _candidates(excerpts, scan.last_progress_line, finder)
+        added = _candidates(excerpts, finder)
+        progress = LogProgress(excerpts, scan.activity)
         for candidate in added:
             candidate.log = diagnosis.logs
-        candidates = _likely_logs(candidates + added)
+            candidate.has_later_progress = progress.disproves(candidate)
+        run = last_run(added, progress.any_process.step)
+        _lower_aftermath(run.candidates)
+        diagnosis.notes += _earlier_runs(run)
+        candidates = _likely_logs(candidates + run.candidates)
         diagnosis.notes += reader.notes
         diagnosis.lines += reader.lines
         diagnosis.logs += 1
@@ -110,6 +126,48 @@ def diagnose(
             break
     _fill_diagnosis(diagnosis, candidates, roots or [])
     return diagnosis
+
+
+def _earlier_runs(run: LastRun) -> list[str]:
+    """Return a note where runs above the last one failed in the same log."""
+    if not run.earlier:
+        return []
+    cause = run.earlier[-1]
+    line = " ".join(cause.match.line.split())[:MAX_NOTE_LENGTH]
+    count = quantity(len(run.earlier), "earlier run")
+    last = "" if len(run.earlier) == 1 else "the last one "
+    text = (
+        f"{cause.excerpt.source.display_name}: {count} in this log failed, {last}in line"
+        f" {cause.number:,} (`{line}`); the diagnosis is of the run from line {run.start:,}"
+    )
+    return [text]
+
+
+def _lower_aftermath(candidates: list[Candidate]) -> None:
+    """Lower what stands below the end of the program: the shell's next command, its shutdown."""
+    ends = [c for c in candidates if c.weight > 0 and not c.has_later_progress]
+    raised = min((c.number for c in ends if c.match.form == classes.RAISED), default=MAX_LINE)
+    stopped = min((c.number for c in ends if _is_interruption(c)), default=MAX_LINE)
+    blocks = {id(c.excerpt): LauncherBlock(c.excerpt) for c in candidates}
+    for candidate in candidates:
+        block = blocks[id(candidate.excerpt)]
+        candidate.block_rank = block.rank_of(candidate)
+        number, form = candidate.number, candidate.match.form
+        is_behind = form != classes.RAISED and (
+            (number > raised and _SHELL_MESSAGE.match(candidate.match.line) is not None)
+            or (0 < block.end < number)
+            or block.is_consequence(candidate)
+        )
+        is_shutdown = stopped < min(number, raised) or (
+            raised > stopped and number > stopped and form == classes.RAISED
+        )
+        if (is_behind or is_shutdown) and not _is_interruption(candidate):
+            candidate.weight = min(candidate.weight, classes.WEIGHT["cascade"])
+
+
+def _is_interruption(candidate: Candidate) -> bool:
+    signature = candidate.match.signature
+    return signature is not None and signature.id == INTERRUPTION
 
 
 def _likely_logs(candidates: list[Candidate]) -> list[Candidate]:
@@ -137,37 +195,17 @@ def _log_sort_key(candidates: list[Candidate]) -> tuple[int, str, bool, int]:
     return -best.score, best.time, best.excerpt.source.rank is None, best.log
 
 
-def _candidates(
-    excerpts: list[ParsedExcerpt],
-    last_progress_line: int,
-    finder: LiteralFinder,
-) -> list[Candidate]:
+def _candidates(excerpts: list[ParsedExcerpt], finder: LiteralFinder) -> list[Candidate]:
     candidates: list[Candidate] = []
-    progress: dict[str, int] = {"": last_progress_line}
-    finite = 0
     for excerpt in excerpts:
-        for stream, indexes in excerpt.by_stream.items():
-            last = signatures_match.last_progress([excerpt.lines[index] for index in indexes])
-            if last:
-                progress[stream] = excerpt.number + indexes[last - 1]
-        last = signatures_match.last_loss(excerpt.lines)
-        finite = excerpt.number + last - 1 if last else finite
         groups = list(excerpt.by_stream.values())
         rank, table = excerpt.source.rank, finder.table
         for weight, match in classes.findings(
             excerpt.lines, rank, finder, groups, signatures=table
         ):
             candidates.append(Candidate(weight, match, excerpt, match.number - 1))
-    latest = max(progress.values())
     if not any(candidate.weight > 0 for candidate in candidates):
         candidates += _truncated_traceback(excerpts)
-    for candidate in candidates:
-        stream = candidate.excerpt.streams[candidate.index]
-        progress_line = progress.get(stream, 0) if stream else latest
-        # a progress bar continues with a loss of NaN
-        candidate.has_later_progress = candidate.number <= (
-            finite if candidate.match.name == classes.NAN else progress_line
-        )
     return candidates
 
 
@@ -278,7 +316,7 @@ def _confidence(best: Candidate, rivals: list[Candidate]) -> str:
     if signature.likely:
         return MEDIUM
     if best.weight == classes.WEIGHT["root"]:
-        return MEDIUM if any(candidate.score == best.score for candidate in rivals) else HIGH
+        return MEDIUM if any(best.score - rival.score <= 1 for rival in rivals) else HIGH
     return MEDIUM
 
 

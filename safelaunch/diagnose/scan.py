@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.diagnose.literal_search import NO_LITERALS, BlockSearch, LiteralFinder
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
-from safelaunch.runtime.signatures import match
+from safelaunch.runtime.signatures import activity, match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ class Excerpt(NamedTuple):
 
 
 class Scan:
-    """Reads the excerpts of one log; `last_progress_line` is 0 where no line shows progress.
+    """Reads the excerpts of one log, and `activity` at the ends of the blocks between them.
 
     The first page is kept too: it shows versions and GPUs.
     """
@@ -54,7 +54,7 @@ class Scan:
     def __init__(self, reader: LogReader, finder: LiteralFinder) -> None:
         self.reader = reader
         self.finder = finder
-        self.last_progress_line = 0
+        self.activity = activity.Activity([])
         self._head: list[LineBlock] | None = []
         self._search_state = BlockSearch(finder)
         self._excerpts = _ExcerptStore()
@@ -104,8 +104,8 @@ class Scan:
 
     def _sample(self, block: LineBlock) -> None:
         lines = match.clean(block.data[-SAMPLE_BYTES:].decode("utf-8", "replace"))
-        if shown := match.last_progress(lines):
-            self.last_progress_line = block.number + block.lines - (len(lines) - shown)
+        first = block.number + block.lines - len(lines)
+        self.activity.update(activity.Activity(lines), range(first + 1, first + len(lines) + 1))
 
 
 def _strip_escapes(data: bytes) -> bytes:

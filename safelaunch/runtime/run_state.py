@@ -51,7 +51,7 @@ def current_status(node_dir: str) -> Status:
 
 
 def _last_error(node_dir: str) -> str:
-    """Return the error by which a supervisor itself has ended, and where its traceback is, or ""."""
+    """Return the error by which a supervisor itself ended, and where its traceback is; or ""."""
     path = os.path.join(node_dir, "supervisor.log")
     try:
         with open(path, "rb") as file:

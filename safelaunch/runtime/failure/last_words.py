@@ -7,7 +7,7 @@ C++ runtime ends a process. Text in, text out.
 
 from __future__ import annotations
 
-from safelaunch.runtime.signatures import classes, match
+from safelaunch.runtime.signatures import activity, classes, match
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ _ABORTS = (
 )
 _WHAT = r"^ *what\(\): "
 _FRAMES = r"^Exception raised from|^ *frame #|^\s*$"
-_TRAINING = (
-    r"'loss': |\b(?:loss|ppl)[ =:]+-?\d|\d+%\||\b(?:step|epoch|iter(?:ation)?|global_step)[ =:#]+\d"
-)
 _BARE_STEP = r"^\W{0,9}(?:global[_ ])?(?:step|iter(?:ation)?|epoch|batch)s?[ :=#\[]{1,3}\d+\b"
 _ERROR = r"(?i)error|exception|fail|abort|warn|out of memory|timeout"
 _LIBRARY = (
@@ -58,10 +55,8 @@ def lines_of(text: str, rank: int | None) -> list[str]:
 
 def since_last_step(lines: list[str]) -> list[str]:
     """Return the lines after the last step of training; words like `Done` are none."""
-    training, error, raised = map(match.compiled, (f"(?i){_TRAINING}", _ERROR, match.EXCEPTION))
-    bare = match.compiled(f"(?i){_BARE_STEP}")
-    shown = [line if training.search(line) or raised.match(line) else "" for line in lines]
-    last = match.last_progress(shown)
+    error, bare = match.compiled(_ERROR), match.compiled(f"(?i){_BARE_STEP}")
+    last = activity.last_step(lines)
     for index in range(len(lines) - 1, last - 1, -1):
         if bare.match(lines[index]) and not error.search(lines[index]):
             last = index + 1

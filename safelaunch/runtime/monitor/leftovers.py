@@ -36,7 +36,7 @@ COMMAND = 100  # characters of a command that is shown
 SHOWN = 3  # processes of a description
 
 
-class Activity:
+class WorkSample:
     """What a process had used and written when it last worked."""
 
     def __init__(self, start: int, now: float, cpu: float, written: int) -> None:
@@ -58,7 +58,7 @@ class Leftovers:
     """The processes that have outlived the launcher, observed at each scan."""
 
     def __init__(self) -> None:
-        self.activities: dict[int, Activity] = {}
+        self.activities: dict[int, WorkSample] = {}
 
     def working(self, living: Mapping[int, int], ranks: Collection[int], now: float) -> list[int]:
         """Return the ranks and Python programs that work, of {pid: start time}, by pid.
@@ -89,7 +89,7 @@ class Leftovers:
         last = self.activities.get(pid)
         is_stopped = fields[0].decode() in STOPPED
         if last is None or is_stopped or written != last.written or cpu - last.cpu >= IDLE_CPU:
-            last = self.activities[pid] = Activity(start, now, cpu, written)
+            last = self.activities[pid] = WorkSample(start, now, cpu, written)
         elif now - last.since >= IDLE_AFTER:
             return False
         return True

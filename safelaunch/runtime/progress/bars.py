@@ -39,7 +39,7 @@ _KERAS = re.compile(
 # Rich: `Epoch 0/1  ━━━━━╸━━━ 50/125 0:00:01 • 0:00:02 52.1it/s v_num: 0 train_loss: 0.06`; a
 # download has `━━━ 10.5/20.0 MB`
 _RICH = re.compile(
-    rb"(?<![\x81\xb8\xba])(?:\xe2(?:\x94\x81|\x95\xb8|\x95\xba)){4,400}\s{1,3}(?:\d{1,3}%\s{1,3})?"
+    rb"(?<![\x81\xb8\xba])(?:\xe2(?:\x94\x81|\x95\xb8|\x95\xba)){4,400}\s{1,200}(?:\d{1,3}%\s{1,3})?"
     rb"(\d{1,12})/(\d{1,12})(?![.\d])\s{0,3}([^\s\d]\S{0,12})?"
 )
 _LIGHTNING = re.compile(rb"[\d:]{4,9} \xe2\x80\xa2 ([\d:-]{4,9})\s{1,3}[\d.]{1,12}it/s")

@@ -128,6 +128,21 @@ def step_line(line: bytes) -> LogRecord | None:
     return None if is_other else dict(out, metrics=values, sure=None, template=template)
 
 
+def loss_line(line: bytes) -> LogRecord | None:
+    """Read a line with a loss, of an evaluation too, and its step or epoch; None for any other.
+
+    It shows that the program is at work; of a training only `step_line` reads how far it is.
+    """
+    values = metrics(line, loose=True)
+    epoch = values.pop("epoch", None)
+    if not any("loss" in name for name in values):
+        return None
+    counter = None if epoch is not None else _loop_line(line.lower())
+    if epoch is None and counter is None:
+        return None
+    return dict(counter[0] if counter else {"kind": EPOCH}, metrics=values)
+
+
 @lru_cache(maxsize=64)  # the same words in each line of a loop
 def _is_other(words: bytes) -> bool:
     return CHECKING.search(words) is not None or OTHER.search(words) is not None

@@ -6,7 +6,7 @@ signatures.json how it is recognised. No file of a run is opened, and nothing is
 
 from __future__ import annotations
 
-from safelaunch.runtime.signatures import advice, conditions, tracebacks
+from safelaunch.runtime.signatures import activity, advice, conditions, tracebacks
 from safelaunch.runtime.signatures import match as signatures_match
 
 TYPE_CHECKING = False
@@ -20,7 +20,10 @@ NAN = "nan-loss"
 # role -> how much a match counts; an uncaught exception that no signature matches counts 3
 WEIGHT = {"root": 5, "unknown": 4, "late": 2, "cascade": 1, "warning": 0, "confirmation": -1}
 PLAIN = 3
+ENDS = ("late", "cascade")  # roles of lines by which a process, or its peer, has ended
 PROBED = 2  # of an exception that was expected: the program went on to another one
+# how a line shows a failure: it ends a traceback, tells the end of a process, or logs or warns
+RAISED, ENDED, LOGGED, WARNED = "raised", "ended", "logged", "warned"
 
 
 class FailureClass:
@@ -37,17 +40,35 @@ class Match:
     """A class found in text: the line that shows it, its number (from 1), and its role.
 
     `role` is root, unknown (it may be a consequence), cascade, or warning (harmless by itself).
-    `signature` is None for an exception that none matches.
+    `signature` is None for an exception that none matches. `form` is how the line shows it.
     """
 
     def __init__(
-        self, name: str, line: str, number: int, role: str, signature: Signature | None = None
+        self,
+        name: str,
+        line: str,
+        number: int,
+        role: str,
+        signature: Signature | None = None,
+        *,
+        form: str = LOGGED,
     ) -> None:
         self.name = name
         self.line = line
         self.number = number
         self.role = role
         self.signature = signature
+        self.form = form
+
+    def last_disproof(self, shown: activity.Activity) -> int:
+        """Return the number of the last line that shows that the process continued or ended well.
+
+        A further step disproves that an exception ended it; words disprove only what was logged.
+        """
+        if self.name == NAN:  # a progress bar continues with a loss of NaN
+            return shown.finite_loss
+        words = {LOGGED: shown.good_end, WARNED: max(shown.good_end, shown.goodbye)}
+        return max(shown.step, words.get(self.form, 0))
 
 
 CASCADES = ("peer-lost", "ray-node-dead")
@@ -163,11 +184,10 @@ def classify(text: str, failed: bool = True) -> Match | None:
     shows progress, and a mere warning, count for nothing.
     """
     lines = signatures_match.clean(text)
-    progress, finite = signatures_match.last_progress(lines), signatures_match.last_loss(lines)
+    shown = activity.Activity(lines)
     matches: list[tuple[int, int, Match]] = []
     for weight, match in findings(lines):
-        # bars go on with a loss that is no number
-        overtaken = match.number <= (finite if match.name == NAN else progress)
+        overtaken = match.number <= match.last_disproof(shown)
         if weight >= 0 and (failed or (weight and not overtaken)):
             # another rank may print progress after the failure of this one: it only counts less
             matches.append((2 * weight - (3 if overtaken else 0), -match.number, match))
@@ -177,8 +197,11 @@ def classify(text: str, failed: bool = True) -> Match | None:
 
 
 def cut_traceback(lines: list[str]) -> Match | None:
-    """Return the last line of a text that holds a traceback, though no exception can be read."""
-    if not any(tracebacks.is_frame(line) for line in lines):
+    """Return the last line of a text whose last traceback has no end that can be read."""
+    frames = [index for index, line in enumerate(lines) if tracebacks.is_frame(line)]
+    if not frames or tracebacks.has_end(lines[frames[-1] :]):
+        return None
+    if tracebacks.is_call_stack(lines, frames[-1]):
         return None
     index = max(index for index, line in enumerate(lines) if line.strip())
     return Match(USER, lines[index].strip(), index + 1, "unknown")
@@ -206,20 +229,27 @@ def findings(
             # what only must not stand nearby makes nothing more particular
             (exceptional if when.keys() - {"not_near"} else general).append(hit)
     traces = tracebacks.Tracebacks(lines, groups)
+    framed = traces.framed
     matched: set[int] = set()
     harmless: set[int] = set()
     moved: list[tuple[int, Match]] = []
     for hit in exceptional + general:
         # a notice that something optional is missing quotes the error that it passes over
-        if hit.index in traces.code or hit.index in harmless:
+        is_quoted = hit.index in traces.code or hit.index in harmless
+        if is_quoted or tracebacks.is_printed_source(lines, hit.index):
             continue
         if hit.role == "warning":
             harmless.add(hit.index)
         role = "unknown" if hit.role == "late" else hit.role
         index = traces.end_of(hit.index)
-        match = Match(hit.signature.name, lines[index].strip(), index + 1, role, hit.signature)
+        form = _form(hit, is_raised=index in framed)
+        match = Match(
+            hit.signature.name, lines[index].strip(), index + 1, role, hit.signature, form=form
+        )
         weight = WEIGHT[hit.role]
         weight = min(weight, PROBED) if index in traces.passed else weight
+        if index in traces.ignored:
+            match.role, weight = "warning", min(weight, WEIGHT["warning"])
         if index != hit.index:  # what the exception's own line shows comes before it
             moved.append((weight, match))
             continue
@@ -228,9 +258,19 @@ def findings(
     yield from moved
     matched.update(match.number - 1 for weight, match in moved if weight > PLAIN)
     for index in traces.ends:
-        if index not in matched:
+        if index not in matched and index not in traces.ignored:
             weight = PROBED if index in traces.passed else PLAIN
-            yield weight, Match(USER, lines[index].strip(), index + 1, "unknown")
+            form = RAISED if index in framed else LOGGED
+            yield weight, Match(USER, lines[index].strip(), index + 1, "unknown", form=form)
+
+
+def _form(hit: signatures_match.Hit, *, is_raised: bool) -> str:
+    """Return in which form a line shows a signature."""
+    if is_raised:
+        return RAISED
+    if hit.is_warning:
+        return WARNED
+    return ENDED if hit.signature.role in ENDS else LOGGED
 
 
 def classify_exception(kind: str, message: str, traceback: str = "") -> Match:

@@ -1,4 +1,4 @@
-"""How a failure is recognised in output: the signatures of the table, exceptions, progress.
+"""How a failure is recognised in output: the signatures of the table, exceptions, warnings.
 
 Ranks write into each other's lines, so a signature is a fragment of one line, never a whole one.
 """
@@ -43,23 +43,13 @@ _RANK = (
     r"rank(\d+)|default(\d+)|^\s*(\d{1,4}): |\[(\d{1,5})\] |\[\d+,(\d+)\]<"
     r"|[ ,(]((?:pid|rank)=\d+)"
 )
-_LOSS = (r"'loss': '?-?\d", r"\b(?:loss|ppl)[ =:]+-?\d+\.\d")
-_PROGRESS = (
-    *_LOSS,
-    r"\d+%\|.*\d+/\d+ \[",
-    r"\b(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?|global_step)[ =:]+\d+.*\b(?:loss|lr|ppl)\b",
-    r"\bexit ?code:? 0\b",
-    r"\" 200 OK$",
-    r"^ *\*{3,} .* metrics \*{3,}",
-    r"^ *(?:Success|SUCCESS|Done|Finished)\b",
-    r"(?:[Tt]raining|shutdown) (?:is )?complete",
-)
-_HINTS = (
-    *("%|", "loss", "ppl", " lr", "xit", " 200 OK", "***", "uccess", "SUCCESS", "Done"),
-    *("Finished", "complete"),
-)
-_BAR = r"\d+%\|.*?(\d+)/(\d+) \["
 WARNING = r"Warning: |\bWARN(?:ING)?\b[ \]:|-]|\[W\d* ?|\[W \w+\.cpp|\b(?:INFO|DEBUG)\b[ \]:|-]"
+# a program says that it does without something
+_FALLBACK = (
+    r"(?i)\bignor(?:e|es|ed|ing)\b|\bf[ae]ll(?:s|ing)? ?back\b|\bfallback\b|\bcontinu(?:e|es|ing)\b"
+    r"|\busing \S.{0,80} instead\b|\bskipp(?:ed|ing)\b|\bretry(?:ing)?\b|\bwill (?:use|be) "
+)
+_RETRY = r"(?i)\bretrying\b"  # in the line below
 _COMMUNICATION = (
     r"torch/distributed/(?!elastic|launcher|run)|torch/nn/parallel/distributed|deepspeed/comm/"
     r"|multiprocessing/(?:connection|managers)|/ray/|accelerate/utils/operations"
@@ -103,10 +93,11 @@ def split_prefix(line: str) -> tuple[str, str]:
 class Hit:
     """A signature on a line; `role` is the signature's, or `late` where the line only warns."""
 
-    def __init__(self, signature: Signature, index: int, role: str) -> None:
+    def __init__(self, signature: Signature, index: int, is_warning: bool) -> None:
         self.signature = signature
         self.index = index
-        self.role = role
+        self.is_warning = is_warning
+        self.role = "late" if is_warning and signature.role == "root" else signature.role
 
 
 def search(
@@ -129,13 +120,19 @@ def search(
             matching = matches.setdefault(signature, set())
             matcher = compiled(pattern)
             matching.update(i for i in ordered if i in matching or matcher.search(lines[i]))
-    warning = compiled(WARNING)
     for signature in sorted(matches, key=lambda signature: signature.order):
-        can_be_late = signature.role == "root" and not signature.even_as_warning
         for index in sorted(matches[signature]):
-            is_warning = can_be_late and warning.search(lines[index]) is not None
-            is_late = is_warning and "NCCL WARN" not in lines[index]
-            yield Hit(signature, index, "late" if is_late else signature.role)
+            is_warning = not signature.even_as_warning and _is_warning(*lines[index : index + 2])
+            yield Hit(signature, index, is_warning)
+
+
+def _is_warning(line: str, below: str = "") -> bool:
+    """Whether a line only warns: by its level, or as the program says how it does without."""
+    if compiled(WARNING).search(line) is not None:
+        return "NCCL WARN" not in line
+    if compiled(_RETRY).search(below) is not None:
+        return True
+    return compiled(_FALLBACK).search(line) is not None and not compiled(EXCEPTION).match(line)
 
 
 def _finder(signatures: SignatureTable) -> Find:
@@ -153,39 +150,6 @@ def _finder(signatures: SignatureTable) -> Find:
                 at = text.find(literal, end) if end >= 0 else -1
 
     return find
-
-
-def last_progress(lines: list[str]) -> int:
-    """Return the number (from 1) of the last line that shows the job going on; 0 if none does.
-
-    A bar that is drawn once more where it stood, as when an exception closes it, is no progress.
-    """
-    pattern, bar, raised = compiled("|".join(_PROGRESS)), compiled(_BAR), compiled(EXCEPTION)
-    counts: dict[str, str] = {}  # total of a bar -> its last count
-    last = 0
-    for index, line in enumerate(lines):
-        # the hints first, they are fast: most lines show no progress
-        if not any(hint in line for hint in _HINTS) or not pattern.search(line) or "nan" in line:
-            continue
-        state = bar.search(line)
-        if state is not None:
-            count, total = state.groups()
-            before = counts.get(total)
-            counts[total] = count
-            closed = before is None and index > 0 and raised.match(lines[index - 1])
-            if closed or (before or "0") == count or not line.rstrip().endswith("]"):
-                continue  # not ending with "]": an error has run into it
-        last = index + 1
-    return last
-
-
-def last_loss(lines: list[str]) -> int:
-    """Return the number (from 1) of the last line with a loss that is a number; 0 if none is."""
-    pattern = compiled("|".join(_LOSS))
-    for index in range(len(lines) - 1, -1, -1):
-        if "loss" in lines[index] and "nan" not in lines[index] and pattern.search(lines[index]):
-            return index + 1
-    return 0
 
 
 def communicates(kind: str, traceback: str) -> bool:

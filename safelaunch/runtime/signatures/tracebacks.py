@@ -47,6 +47,21 @@ _UNRELATED = (
 )
 # what a message goes on with below a blank line: indented text, a list, a sentence
 _PARAGRAPH = r"^(?:\s+\S|[-*\u2022] |.*\S \S.*[.:!?)]\s*$)"
+# what Python prints above a traceback that ends nothing
+_IGNORED = r"^Exception ignored (?:in|on|while)|^--- Logging error ---"
+_CALL_STACKS = ("Call stack:", "Stack (most recent")  # logging shows where it was called
+IGNORED_LINES = 40  # between that line and the end of the traceback
+# statements of Python, of which printed source consists
+_KEYWORD = (
+    r"^\s*(?:(?:raise|assert|return|import|from|def|class|elif|else|try|except|finally|with|yield"
+    r"|pass|break|if|for|while)\b(?!.*[.!]$)|@\w)"
+)
+_CODE = (
+    r"^\s*(?:#|[\w.\[\], ]{1,80}(?:: [\w.\[\]]{1,40})? ?[-+*/|]?= ?\S|[\w.]{1,60}\("
+    r"|[)\]}]|[frb]?[\"'])"
+)
+SOURCE_WINDOW = 8  # lines above and below that show whether a line is source
+MIN_KEYWORDS, MIN_SOURCE_SHARE = 3, 0.75
 FRAMES = 120  # lines that a traceback may go on for below a line of code in it
 
 
@@ -61,29 +76,46 @@ class Tracebacks:
         self.ends: list[int] = []
         self.passed: set[int] = set()
         self.code: set[int] = set()
+        self.ignored: set[int] = set()
         self._frame_end: dict[int, int] = {}
         for group in groups if groups is not None else [range(len(lines))]:
             self._read(group, [lines[index] for index in group])
         self.ends.sort()
+
+    @property
+    def framed(self) -> set[int]:
+        """The lines that end a traceback of which a frame is there."""
+        return set(self._frame_end.values())
 
     def end_of(self, index: int) -> int:
         """Return the line that ends the traceback in which a line is a frame, else the line."""
         return self._frame_end.get(index, index)
 
     def _read(self, group: Sequence[int], lines: list[str]) -> None:
-        own = list(raised(lines))
+        every = list(_all_raised(lines))
+        own = [index for index, is_launchers in every if not is_launchers]
         ends = list(exceptions(lines, own))
         self.ends += [group[at] for at in ends]
         self.passed.update(group[at] for at in own if at not in ends or _is_probe(lines, at))
         self.code.update(group[at] for at in code_lines(lines))
-        next_end = 0
         for at, line in enumerate(lines):
-            while next_end < len(ends) and ends[next_end] <= at:
-                next_end += 1
-            if next_end == len(ends):
+            if line.startswith(("Exception ignored", "---")) and compiled(_IGNORED).match(line):
+                end = next((end for end in ends if end > at), at + IGNORED_LINES)
+                self.ignored.update([group[end]] if end - at < IGNORED_LINES else [])
+        shown = set(ends)
+        stops = [(at, at in shown) for at, is_launchers in every if at in shown or is_launchers]
+        next_stop = 0
+        for at, line in enumerate(lines):
+            while next_stop < len(stops) and stops[next_stop][0] <= at:
+                next_stop += 1
+            if next_stop == len(stops):
                 return
-            if ends[next_end] - at <= FRAMES and is_frame(line):
-                self._frame_end[group[at]] = group[ends[next_end]]
+            end, is_cause = stops[next_stop]
+            if end - at <= FRAMES and is_frame(line):
+                if is_cause:
+                    self._frame_end[group[at]] = group[end]
+                else:  # where a launcher stood, or what was interrupted, is no cause
+                    self.code.add(group[at])
 
 
 def code_lines(lines: Iterable[str]) -> Iterator[int]:
@@ -99,6 +131,17 @@ def code_lines(lines: Iterable[str]) -> Iterator[int]:
             yield index
         else:
             below_frame = is_frame(line) or line == CUT
+
+
+def is_printed_source(lines: list[str], index: int) -> bool:
+    """Whether a line stands in source that a program printed: training scripts log themselves."""
+    window = lines[max(0, index - SOURCE_WINDOW) : index + SOURCE_WINDOW + 1]
+    filled = [line for line in window if line.strip()]
+    keywords = sum(compiled(_KEYWORD).match(line) is not None for line in filled)
+    if keywords < MIN_KEYWORDS or any(map(is_frame, window)):
+        return False
+    code = sum(compiled(_KEYWORD + "|" + _CODE).match(line) is not None for line in filled)
+    return code >= MIN_SOURCE_SHARE * len(filled)
 
 
 def exceptions(lines: list[str], own: list[int] | None = None) -> Iterator[int]:
@@ -120,16 +163,22 @@ def exceptions(lines: list[str], own: list[int] | None = None) -> Iterator[int]:
 
 def raised(lines: list[str]) -> Iterator[int]:
     """Yield the index of each line that ends a traceback, launchers' own left out."""
+    return (index for index, is_launchers in _all_raised(lines) if not is_launchers)
+
+
+def _all_raised(lines: list[str]) -> Iterator[tuple[int, bool]]:
+    """Yield the index of each line that ends a traceback, and whether a launcher raised it."""
     pattern, frame, named = compiled(EXCEPTION), compiled(_FRAME), compiled(_RAISED)
-    below_frame = False
+    below_frame = in_call_stack = False
     for index, line in enumerate(lines):
+        if line and not line[0].isspace():
+            in_call_stack = line.startswith(_CALL_STACKS)
         hit = pattern.match(line) or (named.match(line) if below_frame else None)
         if hit is not None:
             below_frame = False
-            if hit.group(1).rpartition(".")[2] not in LAUNCHERS:
-                yield index
+            yield index, hit.group(1).rpartition(".")[2] in LAUNCHERS
         elif frame.match(line):
-            below_frame = True
+            below_frame = not in_call_stack
         elif below_frame and line and not line[0].isspace():
             below_frame = line[0] == "["  # another rank's line, or the end of what was cut
 
@@ -161,6 +210,17 @@ def shorten(message: str) -> str:
     if len(message) <= MESSAGE:
         return message
     return f"{message[: MESSAGE // 2]}\n{CUT}\n{message[-(MESSAGE // 2 - 20) :]}"
+
+
+def is_call_stack(lines: list[str], frame: int) -> bool:
+    """Whether a frame stands in a stack that logging shows, and not in a traceback."""
+    above = (line for line in reversed(lines[:frame]) if line[:1].strip())
+    return next(above, "").startswith(_CALL_STACKS)
+
+
+def has_end(lines: list[str]) -> bool:
+    """Whether a line ends a traceback, a launcher's too."""
+    return next(_all_raised(lines), None) is not None
 
 
 def _is_probe(lines: list[str], index: int) -> bool:

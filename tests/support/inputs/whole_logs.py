@@ -1,7 +1,8 @@
 """Whole logs of real programs, with labels that were written before `diagnose` read them.
 
 `PYTHONPATH=tests LOG_PYTHON=/path/to/python python -m support.inputs.whole_logs [ID ...]` records
-them anew; that interpreter needs transformers, trl, peft, lightning, wandb, fastapi, uvicorn, httpx.
+them anew; that interpreter needs transformers, trl, peft, lightning, wandb, fastapi, uvicorn, httpx
+and pytest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import yaml
+
 from support import DATA
 
 FOLDER = DATA / "whole-logs"
@@ -105,6 +108,7 @@ def _path(python: str) -> list[str]:
 def main() -> None:
     """Record the logs that are named, by default all."""
     python = os.environ.get("LOG_PYTHON", sys.executable)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell in the background ignores it
     for log in whole_logs():
         if len(sys.argv) == 1 or log.id in sys.argv[1:]:
             text = record(log, python)

@@ -154,8 +154,8 @@ def test_the_first_page_is_kept(finder: LiteralFinder) -> None:
 
 
 def test_progress_at_the_end_of_a_large_log_is_seen(finder: LiteralFinder) -> None:
-    text = quiet(100_000) + b"'loss': 0.5\n" + b"saved\n"
-    assert scanned(text, finder)[1].last_progress_line == 100_001
+    text = quiet(100_000) + b"step 7 loss 0.5\n" + b"saved\n"
+    assert scanned(text, finder)[1].activity.step == 100_001
 
 
 # -- odd logs --------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def aborted(node: Node, log: str) -> dict[str, Any]:
         f"caught {OOM}\n{ASSERTION}",
         f"{OOM}\nstep 1\n",
         f"{OOM}\nEpoch 1, step 7/100\n",
-        f"{OOM}\n 10%|#         | 3/30 [00:10<01:30,  3.3s/it]\n 13%|#   | 4/30 [00:13<01:27]\n",
+        f"{OOM}\n 10%|#  | 3/30 [00:10<01:30, 3.3s/it]\n 13%|#  | 4/30 [00:13<01:27, 3.3s/it]\n",
         f"{OOM}\n{QUIET}",
         f"retrying after {OOM}\n",
         f"retrying: {TIMEOUT}\n{QUIET}{ASSERTION}",
