@@ -57,4 +57,19 @@ OPTIONS = {
         ("evaluation_strategy",),
         "https://github.com/huggingface/transformers/pull/30190",
     ),
+    "sequence-length": LibraryOption(
+        "`max_length` (TRL before 0.20: `max_seq_length`)",
+        ("max_seq_length",),
+        "https://github.com/huggingface/trl/pull/3912",
+    ),
+    "length-sampler": LibraryOption(
+        '`train_sampling_strategy="group_by_length"` (transformers before 5.2: `group_by_length`)',
+        ("group_by_length",),
+        "https://github.com/huggingface/transformers/pull/43138",
+    ),
+    "fsdp-1": LibraryOption(
+        "`fsdp_version: 1` (deprecated in transformers 5, which plans to remove it)",
+        ("fsdp_version",),
+        "https://github.com/huggingface/transformers/blob/main/src/transformers/training_args.py",
+    ),
 }
