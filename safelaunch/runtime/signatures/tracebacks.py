@@ -39,8 +39,9 @@ SAME_PREFIX_LENGTH = 24  # characters by which the same message of another threa
 # not a further line of a message: a traceback, a C++ frame, a progress bar, a log record, a
 # warning, what launchers, schedulers and shells print behind it
 _UNRELATED = (
-    r"^(?:(?:Original )?Traceback |  File |frame #|terminate called|.*\d%\||\{'|\[|[EWIF]\d{4} "
-    r"|={3}|-{3}|\d{4}-\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|wandb: |Exception raised"
+    r"^(?:(?:Original )?Traceback |  File |frame #|terminate called|.*\d%\||\{'|\[\w|[EWIF]\d{4} "
+    r"|={3}|-{3}|[*#]{3}|\d{4}-\d\d|\d\d/\d\d/\d{4}|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b"
+    r"|(?:wandb|swanlab): |(?:Done|Finished|Killed|Aborted|Terminated|real)\b|Exception raised"
     r'|Set the environment|"""|Process \w|(?:srun|slurmstepd|make|bash|sh|sys)\b.{0,12}: '
     r"|\S+: line \d+: |\+ \w|\S+\.py:\d+: \w*Warning: |Exception ignored |During handling"
     r"|The above exception)"
