@@ -345,8 +345,8 @@ def _finding(
         library = diagnose_evidence.find_library(candidate)
         remedy = remedy if frame is not None else (advice.NO_TRACEBACK,)
     if library is not None:
-        call = f"{frame.file}:{frame.line}" if frame and frame.own else ""
-        cause, step = advice.library_error(library, call)
+        file, line = (frame.file, frame.line) if frame and frame.own else ("", 0)
+        cause, step = advice.library_error(library, file, line)
         remedy = (step,)
     return Finding(
         id=signature.id if signature else name,

@@ -336,9 +336,9 @@ def _add_library(failure: Failure, frames: list[StackFrame], around: Surrounding
     library, frame = library_frames.library_frame(raising), failure.frame
     installed = library_frames.installed_version(raising.file, library.library)
     library.version = installed or around.recorded_version(library.library)
-    call = f"{frame.file}:{frame.line}" if frame and frame.own else ""
+    own = frame if frame is not None and frame.own else StackFrame()
     failure.library = library
-    failure.why, failure.advice = advice.library_error(library, call)
+    failure.why, failure.advice = advice.library_error(library, own.file, own.line)
 
 
 def _add_remedy(failure: Failure, first: ProcessFailure, specific: str) -> None:

@@ -136,11 +136,13 @@ def advice_for(name: str, signal: str = "", has_frame: bool = True, cuda: bool =
     return _SIGNALS.get(signal, ADVICE[name]) + (late if cuda and signal in _CRASHES else "")
 
 
-def library_error(frame: LibraryFrame, call: str) -> tuple[str, str]:
+def library_error(frame: LibraryFrame, file: str, line: int) -> tuple[str, str]:
     """Return the cause and what to do, for an exception in a library that no signature recognises.
 
-    `call` is the user's own line from which it was reached, if there is one.
+    `file` and `line` are the user's own from which it was reached; "" if there is none. In a clone
+    of the library that is the same line.
     """
+    is_call = bool(file) and not (line == frame.line and file.endswith(frame.path))
     place = (
         f"in {frame.library}{' ' * bool(frame.version)}{frame.version} ({frame.path}:{frame.line})"
     )
@@ -156,7 +158,7 @@ def library_error(frame: LibraryFrame, call: str) -> tuple[str, str]:
             "look for what its message names in the settings and arguments, then in the packages:"
             " which versions fit each other changes with each release"
         )
-    return cause, f"{step}{f'; it was called from {call}' if call else ''}"
+    return cause, step + (f"; it was called from {file}:{line}" if is_call else "")
 
 
 def killed(source: str) -> str:

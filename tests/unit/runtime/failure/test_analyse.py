@@ -952,6 +952,17 @@ def test_the_library_that_raised_it_is_named_with_the_call(node: Node) -> None:
     assert failure["advice"].endswith("it was called from /home/me/proj/train.py:17")
 
 
+def test_who_works_in_a_clone_of_the_library_is_not_sent_to_the_same_line(node: Node) -> None:
+    record = error(0, "ValueError", "bad argument")
+    clone = "/home/me/proj/verl/verl/trainer/main.py"
+    record["frames"] = [{"file": clone, "line": 7, "function": "f", "code": "raise ValueError("}]
+    node.record(0, record)
+    node.ended(0, 5, code=1)
+    failure, _ = node.find()
+    assert failure["library"]["path"] == "verl/trainer/main.py"
+    assert "called from" not in failure["advice"]
+
+
 def test_an_exception_of_the_users_own_line_names_no_library(node: Node) -> None:
     record = error(0, "ValueError", "bad batch 17")
     record["frames"] = record["frames"][:1]
