@@ -318,3 +318,13 @@ def terminate(pid: int, start: int) -> bool:
     is_sent = send(pid, start, signal.SIGTERM)
     send(pid, start, signal.SIGCONT)
     return is_sent
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, `uid 1000` where there is none."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return f"uid {uid}"

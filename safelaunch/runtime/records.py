@@ -382,6 +382,7 @@ class NodeSummary(Record):
     signal: str | None = None  # signal that ended its launcher
     reason: str | None = None  # why it is in this state
     stopped_by: str | None = None  # what stopped it
+    stop_origin: str | None = None  # who sent the signal that stopped it
     alive: int | None = None  # processes that are left
 
 
@@ -406,6 +407,7 @@ class StatusSummary(Record):
     backend: Nullable[str] = None  # tmux or setsid
     socket: Nullable[str] = None  # socket of the run's tmux server
     stopped_by: str | None = None  # a signal, max_duration, or node
+    stop_origin: str | None = None  # who sent the signal: a command, Ctrl-C, a process
     progress: ProgressReport | None = None  # how far it is
     hang: HangReport | None = None  # a suspected hang
     waiting: Waiting | None = None  # the pause before a restart
@@ -598,6 +600,7 @@ class StopRequest(Record):
     FILE = "stop.json"
 
     grace: float | None = None  # seconds between TERM and KILL
+    origin: str | None = None  # user, and the client that he came from over SSH
 
 
 # -- remote.json -----------------------------------------------------------------------------------

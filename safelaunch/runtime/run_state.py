@@ -51,7 +51,7 @@ def current_status(node_dir: str) -> Status:
 
 
 def _last_error(node_dir: str) -> str:
-    """Return the error by which a supervisor itself ended, and where its traceback is; or ""."""
+    """Return the error by which a supervisor has ended, and where its traceback is, or ""."""
     path = os.path.join(node_dir, "supervisor.log")
     try:
         with open(path, "rb") as file:
@@ -250,7 +250,7 @@ def _after_start(node_dir: str) -> Status:
 def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
     """Ask the supervisor to stop, and wait until it has."""
     try:
-        StopRequest(grace=grace).write(node_dir)
+        StopRequest(grace=grace, origin=_caller()).write(node_dir)
     except OSError:
         pass  # a full disk: it stops with the default grace
     is_sent = processes.terminate(supervisor.pid, supervisor.start)
@@ -259,6 +259,13 @@ def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
         if time.monotonic() > deadline:
             break
         time.sleep(0.02)
+
+
+def _caller() -> str:
+    """Return the user of this process, and where that user came from over SSH."""
+    user = processes.user_name(os.getuid())
+    client = os.environ.get("SSH_CONNECTION", "").split()
+    return f"{user}, over SSH from {client[0]}" if client else user
 
 
 def _record_end(

@@ -18,18 +18,19 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog, resolver
 from safelaunch.cli.output import say
-from safelaunch.cli.runs.follow import rank_log_command, short_state
+from safelaunch.cli.runs.follow import outcome, rank_log_command, short_state
 from safelaunch.errors import HostError, RunError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
-from safelaunch.runtime import backends
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.units import quantity
 from safelaunch.ssh.config.address import parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.model import Host
+    from safelaunch.runs.access import RunAccess
     from safelaunch.ssh.connection import Channel
 
 
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Node of a run on several hosts.")
 def command(run: str | None, node: int | None) -> int:
-    """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job."""
+    """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job.
+
+    If the job ends meanwhile, print how, as `run --follow` does; exit 0 if it succeeded, else 1.
+    """
     access = catalog().find_live(run)
     status = access.status()
     number = store.node_number(access.record, node)
@@ -66,15 +70,37 @@ def command(run: str | None, node: int | None) -> int:
         raise RunError("attach needs a terminal", hint=logs)
     if isinstance(access, RemoteRun):
         return _attach_remote(access, shlex.join(command), number)
+    return _attach_local(access, command)
+
+
+def _attach_local(run: RunAccess, command: Sequence[str]) -> int:
+    """Run a command that attaches to a run of this machine; return the exit code."""
+    import subprocess
+
     environment = {k: v for k, v in os.environ.items() if k not in ("TMUX", "TMUX_PANE")}
+    # Ctrl-C reaches the job as a key; what comes as a signal is for tmux
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        os.execvpe(command[0], command, environment)  # noqa: S606 - this process becomes tmux
+        subprocess.call(command, env=environment)
     except OSError as e:
-        raise RunError(f"cannot run {command[0]}: {e.strerror}", hint=logs) from e
+        hint = f"safelaunch logs -f {run.id}"
+        raise RunError(f"cannot run {command[0]}: {e.strerror}", hint=hint) from e
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    return _verdict(run)
+
+
+def _verdict(run: RunAccess) -> int:
+    """Print how a run ended, or that it goes on without this terminal; return the exit code."""
+    status = run.status()
+    if status.state in run_state.ENDED:
+        return outcome(run, status)
+    say(f"detached from {run.id}; for its state: safelaunch show {run.id}")
+    return 0
 
 
 def _attach_remote(run: RemoteRun, command: str, node: int) -> int:
-    """Run a command that attaches to a node of a run over SSH; return 0 when it ends."""
+    """Run a command that attaches to a node of a run over SSH; return the exit code."""
     if sys.platform == "win32":
         hosts = resolver(run.pointer.hosts_file, may_prompt=False)
         line = plain_ssh(hosts.host(run.place(node).host), command)
@@ -87,8 +113,7 @@ def _attach_remote(run: RemoteRun, command: str, node: int) -> int:
     )
     with channel, _raw():
         _pump(channel)
-    say(f"detached from {run.id}; for its state: safelaunch show {run.id}")
-    return 0
+    return _verdict(run)
 
 
 def plain_ssh(host: Host, command: str) -> str:

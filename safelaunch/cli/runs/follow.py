@@ -201,6 +201,9 @@ def _outliving(status: StatusSummary) -> list[str]:
 def short_state(status: StatusSummary | NodeSummary) -> str:
     """Return a run's state with its exit code or signal: `failed, exit code 1`."""
     shown, code = status.state, status.exit_code
+    if shown == "stopped" and status.stop_origin:
+        after = ", SIGKILL after the grace" if status.signal == "SIGKILL" else ""
+        return f"stopped by {status.stop_origin}{after}"
     if shown == "stopped" and status.stopped_by:
         return f"stopped ({status.signal or status.stopped_by})"
     if shown in ("succeeded", "running", "pending"):

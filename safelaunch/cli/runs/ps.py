@@ -76,10 +76,13 @@ class _RunRow:
         """Return `running, hangs?` or `failed (SIGKILL), attempt 3`; without attempt if `brief`."""
         status = self.status
         shown = status.state
+        by_command = (status.stop_origin or "").startswith("`safelaunch stop`")
         if shown == "lost":
             shown = f"lost, {status.alive or 0} alive"
         elif shown == "failed" and status.exit_code is not None:
             shown = f"failed ({status.signal or status.exit_code})"
+        elif shown == "stopped" and status.stopped_by and not by_command:
+            shown = f"stopped ({'Ctrl-C' if status.stopped_by == 'SIGINT' else status.stopped_by})"
         elif is_hang_suspected(status):
             shown += ", hangs?"
         elif status.leftovers:

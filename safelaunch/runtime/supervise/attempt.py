@@ -143,10 +143,7 @@ class Attempt:
         self.exits.update()  # at once: a rank may live for some milliseconds only
         self._record_ends(ready)
         if wakeup in ready:
-            try:
-                os.read(wakeup, 4096)
-            except OSError:
-                pass
+            self.control.clear()
         if self.watch.fd in ready:
             if not behind:
                 time.sleep(max(0.0, min(COALESCE, self.last_look + COALESCE - time.monotonic())))

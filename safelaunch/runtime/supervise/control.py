@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.runtime.records import RunRecord
+    from safelaunch.runtime.supervise.stop_signals import StopSignals
 
 DEFAULT_GRACE = 15.0
 
@@ -34,9 +35,34 @@ class Control:
 
     def __init__(self, node_dir: str) -> None:
         self.dir = node_dir
-        self.signals: list[str] = []
+        self.received: list[str] = []  # names of signals
+        self.origin = ""  # of the first: who sent it, where that is known
+        self.source: StopSignals | None = None  # None: handlers fill `received`
+        self.pipe = -1  # what set_wakeup_fd writes into
         self.handled = 0  # how many of the signals have set `kill_at`
         self.kill_at = float("inf")
+
+    @property
+    def signals(self) -> list[str]:
+        """The names of the signals that have come to stop the run."""
+        for name, origin in self.source.read() if self.source else ():
+            self.origin = self.origin or origin
+            self.received.append(name)
+        return self.received
+
+    def clear(self) -> None:
+        """Read what has made the descriptor for waiting readable, but signals."""
+        try:
+            os.read(self.pipe, 4096)
+        except OSError:
+            pass
+
+    def stop_origin(self) -> str:
+        """Return who or what has stopped the run by a signal, as people say it; "" if unknown."""
+        request = StopRequest.read(self.dir)
+        if request is None:
+            return self.origin
+        return "`safelaunch stop`" + (f" ({request.origin})" if request.origin else "")
 
     def arm(self, grace: float) -> None:
         """Let KILL come after the grace, or earlier if it was armed before."""
@@ -51,9 +77,7 @@ class Control:
             return f"smoke run, min_steps of {steps} reached"
         if why == "hang":
             return f"it hangs (hang.action is {run.hang.action if run.hang else None})"
-        if os.path.exists(os.path.join(self.dir, StopRequest.FILE)):
-            return "stopped by `safelaunch stop`"
-        return f"stopped by {why}"
+        return f"stopped by {self.stop_origin() or why}"
 
     def is_late(self) -> bool:
         """Whether it is time to KILL; each signal may bring a `stop` with less grace."""

@@ -113,6 +113,7 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
     cause, status = attempt.ended_by, outcome.status
     if cause in SIGNALS:
         status.state, status.stopped_by = "stopped", cause
+        status.stop_origin = attempt.control.stop_origin() or None
         return
     status.signal = None  # that signal was our own
     if cause == "min_steps":

@@ -252,19 +252,16 @@ class Peers:
                 return Decision(why=f"no restart: {self.name(0)} does not answer")
             if attempt in self.next:
                 return self.next[attempt]
-            self.rest(wakeup, 0.25)
+            if self.rest(wakeup, 0.25):
+                control.clear()
         return None
 
-    def rest(self, wakeup: int, seconds: float) -> None:
-        """Wait for a message or a signal, at most so long."""
+    def rest(self, wakeup: int, seconds: float) -> bool:
+        """Wait for a message or a signal, at most so long; return whether `wakeup` is readable."""
         sockets = [c.link.fileno() for c in self.connections]
         if self.listener is not None:
             sockets.append(self.listener.fileno())
-        if wakeup in readable([wakeup, *sockets], seconds):
-            try:
-                os.read(wakeup, 4096)
-            except OSError:
-                pass
+        return wakeup in readable([wakeup, *sockets], seconds)
 
     # -- connections ---------------------------------------------------------------------------
 

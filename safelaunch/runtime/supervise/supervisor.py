@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 from safelaunch.runtime import cgroup, claim, json_files, processes
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.records import AttemptRecord, Failure, Process, RunRecord, Waiting
-from safelaunch.runtime.supervise import journal, launch, own_files
+from safelaunch.runtime.supervise import journal, launch, own_files, stop_signals
 from safelaunch.runtime.supervise.attempt import Attempt
 from safelaunch.runtime.supervise.control import Control, readable
 from safelaunch.runtime.units import job_duration
@@ -272,7 +272,7 @@ class Supervisor:
                     return "node"
                 pause = min(pause, 1.0)
             if readable([wakeup], pause):
-                os.read(wakeup, 4096)
+                self.control.clear()
             self.journal.restore({})
         return self.control.signals[0]
 
@@ -354,6 +354,8 @@ class Supervisor:
         self.journal.notify(f"{why} {where}")
         status = self.journal.status
         status.state, status.stopped_by = "stopped", name
+        if self.control.signals:
+            status.stop_origin = self.control.stop_origin() or None
         status.reason = where if nodes is None else f"{why} {where}"
         if name == "max_duration":
             limit = job_duration(self.run.max_duration or 0.0)
@@ -417,7 +419,7 @@ def _free_port(number: int) -> int | None:
     return start_probe.free_port(os.getpid() * 31 + number * 997)
 
 
-def _install_handlers(control: Control) -> int:
+def _install_handlers(control: Control, run: RunRecord) -> int:
     """Handle signals from now on; return a descriptor that becomes readable with each."""
     reader, writer = os.pipe()
     for fd in (reader, writer):
@@ -426,17 +428,20 @@ def _install_handlers(control: Control) -> int:
 
     def stop(signum: int, frame: object) -> None:
         del frame
-        control.signals.append(signal.Signals(signum).name)
+        control.received.append(signal.Signals(signum).name)
 
     def ignore(signum: int, frame: object) -> None:
         """Do nothing."""
 
+    # for where there is no signalfd
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     # TSTP: Ctrl-Z in the pane would stop the supervisor, and nothing could continue it
     for name in ("SIGHUP", "SIGPIPE", "SIGQUIT", "SIGCHLD", "SIGTSTP"):
         signal.signal(getattr(signal, name), ignore)
-    return reader
+    control.pipe = reader
+    control.source = stop_signals.StopSignals(run.foreground)
+    return stop_signals.joined(reader, control.source.fd) if control.source.fd >= 0 else reader
 
 
 def main(node_dir: str, umask: int) -> int:
@@ -459,7 +464,7 @@ def main(node_dir: str, umask: int) -> int:
     limits = processes.more_descriptors()
     try:
         supervisor = Supervisor(node_dir, run, umask, limits, subreaper=subreaper)
-        wakeup = _install_handlers(supervisor.control)
+        wakeup = _install_handlers(supervisor.control, run)
         supervisor.start()
     except OSError as e:
         sys.stderr.write(f"the job cannot be started: {e}\n")

@@ -192,7 +192,7 @@ def terminal(place: Place) -> Iterator[Any]:
 
 
 @pytest.mark.tmux
-def test_attach_in_a_terminal_shows_the_job_and_detach_leaves_it(
+def test_attach_in_a_terminal_shows_the_job_and_at_its_end_the_verdict(
     place: Place, terminal: Any
 ) -> None:
     """Also inside tmux: the user's terminal here is a tmux pane."""
@@ -205,8 +205,13 @@ def test_attach_in_a_terminal_shows_the_job_and_detach_leaves_it(
     wait_for(lambda: f"[{run[:9]}" in terminal("capture-pane", "-p"), "the run's pane")
     wait_for(lambda: "\nup" in "\n" + terminal("capture-pane", "-p"), "its log in the pane")
     terminal("send-keys", "C-b", "d")
-    wait_for(lambda: "[detached" in terminal("capture-pane", "-p"), "detaching")
+    wait_for(lambda: f"detached from {run}" in terminal("capture-pane", "-p", "-J"), "detaching")
     assert place.json("show")["state"] == "running"
+    terminal("send-keys", "clear", "C-m", f"{sys.executable} -m safelaunch attach", "C-m")
+    wait_for(lambda: f"[{run[:9]}" in terminal("capture-pane", "-p"), "the run's pane again")
+    terminal("send-keys", "C-c")
+    verdict = f"{run}: stopped by Ctrl-C"
+    wait_for(lambda: verdict in terminal("capture-pane", "-p", "-J"), "the verdict")
 
 
 @pytest.mark.tmux
@@ -216,7 +221,8 @@ def test_interrupt_in_the_pane_stops_the_job(place: Place) -> None:
     socket = place.status(run)["socket"]
     subprocess.run(["tmux", "-S", socket, "send-keys", "C-c"], check=True)
     status = place.ended(run)
-    assert (status["state"], status["stopped_by"]) == ("stopped", "SIGINT")
+    origin = "Ctrl-C in its terminal"
+    assert (status["stopped_by"], status["stop_origin"]) == ("SIGINT", origin)
 
 
 @pytest.mark.tmux

@@ -176,9 +176,10 @@ def test_a_run_that_waits_for_its_next_attempt_is_told_and_can_be_stopped(place:
     assert re.findall(r"processes (.*)", output) == [f"supervisor {alive}"]
     shown = place.json("stop", run)
     assert (shown["state"], shown["alive"], len(shown["attempts"])) == ("stopped", 0, 1)
-    assert "stopped (SIGTERM), while waiting for attempt 2" in place.cli("show", run).stdout
+    screen = " ".join(place.cli("show", run).stdout.split())
+    assert re.search(r"stopped by `safelaunch stop` \(.+\), while waiting for attempt 2", screen)
     log = place.wait_for_text(run, "while waiting")
-    assert "`safelaunch stop` while waiting for attempt 2" in log
+    assert re.search(r"`safelaunch stop` \(.+\) while waiting for attempt 2", log)
 
 
 def test_max_duration_also_ends_the_wait_for_the_next_attempt(place: Place) -> None:

@@ -58,12 +58,10 @@ def test_stop_gives_the_program_time_to_save(place: Place) -> None:
     run = up(place, place.job(POLITE))
     shown = place.json("stop", run)
     assert (shown["state"], shown["alive"]) == ("stopped", 0)
+    origin = f"`safelaunch stop` ({processes.user_name(os.getuid())})"
+    assert shown["stop_origin"] == origin
     log = place.wait_for_text(run, "saved")
-    assert log.splitlines() == [
-        "up",
-        "[safelaunch] stopped by `safelaunch stop`: stopping",
-        "saved",
-    ]
+    assert log.splitlines() == ["up", f"[safelaunch] stopped by {origin}: stopping", "saved"]
 
 
 def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
@@ -73,12 +71,14 @@ def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
     processes.send(who["pid"], who["start"], signal.SIGTERM)
     place.ended(run)
     log = place.wait_for_text(run, "stopping").splitlines()
-    assert log[-1] == "[safelaunch] stopped by SIGTERM: stopping"
+    by = f"SIGTERM from pid {os.getpid()} "
+    assert log[-1].startswith(f"[safelaunch] stopped by {by}(")
+    assert place.status(run)["stop_origin"].startswith(by)
 
 
 def test_stop_kills_after_the_grace(place: Place) -> None:
     run = both_up(place, place.ranks(STUBBORN))
-    output = place.cli("stop", "--grace", "0.5", run).stdout
+    output = " ".join(place.cli("stop", "--grace", "0.5", run).stdout.split())
     assert "no process is left" in output
     assert place.status(run)["signal"] == "SIGKILL" or place.status(run)["exit_code"] is not None
     assert processes.marked(run) == {}

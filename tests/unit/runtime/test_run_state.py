@@ -30,8 +30,8 @@ def test_a_supervisor_that_ended_by_its_own_error_is_told_from_one_that_was_kill
     tmp_path: Path, log: str, reason: str
 ) -> None:
     machine = processes.machine()
-    supervisor = Process(pid=1 << 30, start=1, boot_id=machine["boot_id"], pidns=machine["pidns"])
-    Status(id="a", state="running", supervisor=supervisor).write(str(tmp_path))
+    process = Process(pid=1 << 30, start=1, boot_id=machine["boot_id"], pidns=machine["pidns"])
+    Status(id="a", state="running", supervisor=process).write(str(tmp_path))
     (tmp_path / "supervisor.log").write_text(log)
     status = run_state.current_status(str(tmp_path))
     assert (status.state, status.reason) == ("lost", reason.format(tmp_path))

@@ -36,6 +36,13 @@ def test_a_stopped_run_names_the_signal() -> None:
     assert describe(Status.from_json(status)) == "stopped (SIGKILL)"
 
 
+def test_a_stopped_run_names_who_stopped_it() -> None:
+    status = {"state": "stopped", "stopped_by": "SIGTERM", "stop_origin": "Ctrl-C", "signal": "x"}
+    assert describe(Status.from_json(status)) == "stopped by Ctrl-C"
+    killed = describe(Status.from_json({**status, "signal": "SIGKILL"}))
+    assert killed == "stopped by Ctrl-C, SIGKILL after the grace"
+
+
 HEADLINES = {
     "a killed launcher": {
         "state": "failed", "exit_code": 137, "signal": "SIGKILL", "leftovers": 4, "elapsed": 9.0,

@@ -34,6 +34,22 @@ def test_a_row_stays_within_80_columns(run_row: _RunRow) -> None:
         assert line.startswith(("RUN", run_row.id))
 
 
+@pytest.mark.parametrize(
+    ("stopped_by", "origin", "shown"),
+    [
+        ("SIGTERM", "`safelaunch stop` (me)", "stopped"),
+        ("SIGTERM", "SIGTERM from pid 7 (init, root)", "stopped (SIGTERM)"),
+        ("SIGINT", "Ctrl-C in its terminal", "stopped (Ctrl-C)"),
+        ("max_duration", None, "stopped (max_duration)"),
+    ],
+)
+def test_a_stopped_run_shows_what_stopped_it(
+    stopped_by: str, origin: str | None, shown: str
+) -> None:
+    stopped = row(state="stopped", stopped_by=stopped_by, stop_origin=origin)
+    assert stopped.state(brief=True) == shown
+
+
 def test_progress_is_shortened_before_the_state() -> None:
     line = _table([row(attempts=ATTEMPTS)], 90)[1]
     assert "running, attempt 3  for 1 h 6 min  12000/80000" in line
