@@ -7,6 +7,7 @@ What is expected here is what was seen of the real launchers; see `Case`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.backends import tmux
 from safelaunch.runtime.records import Process
+from support.faults import process_search
+from support.faults.process_search import LifePipe, processes_in, programs_of
 from support.workspace import Place, wait_for
 
 if TYPE_CHECKING:
@@ -27,11 +30,12 @@ if TYPE_CHECKING:
 SIGNALS = ("INT", "TERM", "HUP", "KILL")
 LAUNCHERS = ("accelerate", "torchrun")
 LIMIT = 20.0  # seconds from the signal until the end is known, and proved
+WITH_DETACHED = 5  # processes: the launcher, two ranks, and what each of them has detached
 START_LIMIT = 90.0  # two launchers that import torch beside others, on two cores
 
 # Nothing heavy: the launchers' own start is long enough. A line in 50 ms shows that it goes on.
 RANK = (
-    "import os, time\nn = 0\nwhile True:\n"
+    process_search.HOLD_PIPE + "import time\nn = 0\nwhile True:\n"
     "    print('rank', os.environ['RANK'], 'line', n, flush=True)\n"
     "    n += 1\n    time.sleep(0.05)\n"
 )
@@ -55,6 +59,17 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         return f"{self.signal} to the {self.target} ({self.launcher})"
 
+    @property
+    def detaches(self) -> bool:
+        """Whether the ranks detach a process each.
+
+        After a failure what is left has 10 s to end by itself, which would double the time of the
+        matrix; after KILL to the launcher 2 s, as its ranks have.
+        """
+        return self.target in ("client", "tmux", "supervisor") or (
+            self.target == "launcher" and self.signal == "KILL"
+        )
+
 
 TARGETS = ("client", "tmux", "supervisor", "launcher", "rank")
 CASES = tuple(Case(s, t, x) for t in TARGETS for s in SIGNALS for x in LAUNCHERS)
@@ -64,10 +79,16 @@ def run_case(case: Case, root: str | None = None) -> str | None:
     """Run one case in a folder of its own; return None, or what was not as expected."""
 
     def act(place: Place) -> None:
-        run = _start(place, case)
-        began = time.monotonic()
-        EXPECT[case.target](place, case, run)
-        none_left(place, run)
+        with contextlib.closing(LifePipe(place.project)) as pipe:
+            run = _start(place, case)
+            if case.detaches:
+                wait_for(lambda: programs_of(place.project), "what rank 1 has detached")
+            check(pipe.is_held(), True, "whether a rank holds the pipe")
+            began = time.monotonic()
+            EXPECT[case.target](place, case, run)
+            check(pipe.is_held(), False, "whether a process that inherited the pipe is left")
+            check(programs_of(place.project), {}, "programs of the case's folder that are left")
+            none_left(place, run)
         taken = time.monotonic() - began
         if taken > LIMIT:
             raise AssertionError(f"it took {taken:.1f} s, {LIMIT:g} are allowed")
@@ -83,6 +104,7 @@ def what_is_wrong(act: Callable[[Place], None], root: str | None = None) -> str 
         act(place)
     except (AssertionError, LookupError, OSError, subprocess.SubprocessError, ValueError) as e:
         wrong = f"{type(e).__name__}: {e}"
+        process_search.kill(place.root)
     try:
         place.close()
     except AssertionError as e:
@@ -94,7 +116,8 @@ def what_is_wrong(act: Callable[[Place], None], root: str | None = None) -> str 
 
 def _start(place: Place, case: Case) -> str:
     """Start the job and wait until both ranks are up; return the run's id."""
-    job = place.job(RANK, launcher=case.launcher, processes=2, profile="cpu")
+    args = ["detach"] if case.detaches else []
+    job = place.job(RANK, launcher=case.launcher, processes=2, profile="cpu", args=args)
     if case.target == "client":
         place.popen("run", "--follow", job, stdout=subprocess.DEVNULL)
         runs = place.home / "runs"
@@ -139,6 +162,13 @@ def _tmux(place: Place, case: Case, run: str) -> None:
 
 def _supervisor(place: Place, case: Case, run: str) -> None:
     who = place.status(run)["supervisor"]
+    if case.signal == "KILL":
+        # without a control group what is detached is not found before it was recorded
+        wait_for(
+            lambda: len(run_state.recorded(str(place.node(run)))) == WITH_DETACHED,
+            "record of the launcher, the ranks and what they have detached",
+            LIMIT,
+        )
     processes.send(who["pid"], who["start"], _number(case))
     if case.signal == "HUP":
         _goes_on(place, run)
@@ -149,7 +179,7 @@ def _supervisor(place: Place, case: Case, run: str) -> None:
         )
         _goes_on(place, run, "lost")
         alive = place.json("show", run)["alive"]
-        check(alive, 3, "processes alive of a lost run")
+        check(alive, WITH_DETACHED, "processes alive of a lost run")
         holds(f"lost, {alive} alive", place.cli("ps").stdout, "ps")
         _stop(place, run)
     else:
@@ -209,9 +239,13 @@ def _stop(place: Place, run: str) -> None:
 
 
 def none_left(place: Place, run: str) -> None:
-    """Raise AssertionError where processes of a run are left."""
+    """Raise AssertionError where processes of a run are left, or of safelaunch itself."""
     left = run_state.remaining(str(place.node(run)), run)
     check(len(left), 0, "processes that are left")
+    try:
+        wait_for(lambda: not processes_in(place.root), "end of all that uses the folder", LIMIT)
+    except AssertionError as e:
+        raise AssertionError(f"{e}: {processes_in(place.root)}") from None
 
 
 def _size(place: Place, run: str, rank: int) -> int:
