@@ -175,7 +175,9 @@ class Attempt:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.has_children = False
+                # without a subreaper what was left behind is not our child: the next scan shows it
+                is_unknown = self.next_scan == 0.0 or bool(self.living)
+                self.has_children = not self.subreaper and is_unknown
                 return
             if pid == 0:
                 return
@@ -198,6 +200,8 @@ class Attempt:
         if not self.has_children:
             return {}
         below: dict[int, int] = processes.descendants(os.getpid())
+        if not self.subreaper:
+            below.update(processes.marked(self.run.id))
         helpers = self.observer.pids()
         for pid in helpers:
             for helper in (pid, *processes.descendants(pid)):

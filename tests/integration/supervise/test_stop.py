@@ -134,7 +134,7 @@ def test_leftovers_are_ended_and_told(place: Place) -> None:
     event = next(e for e in place.events(run) if e["event"] == "leftovers")
     assert event["names"] == [f"{process['pid']} sleep"]
     shown = " ".join(place.cli("show", run).stdout.split())
-    assert re.search(r"1 process outlived .* after 1\d\.\d s: sleep \(pid \d+\), ran", shown)
+    assert re.search(r"1 process outlived .* after .* s: sleep \(pid \d+\), ran", shown)
     assert "succeeded, 1 leftover" in place.cli("ps").stdout
     assert run_state.remaining(str(place.node(run)), run) == {}
 
