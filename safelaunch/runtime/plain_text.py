@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # CSI, OSC, character sets and the two-character sequences of ECMA-48 and xterm; no group, so that
 # it can stand in a larger pattern, and ASCII, so that it can be encoded for bytes
 ESCAPE_SEQUENCE = (
@@ -36,3 +40,9 @@ def without_controls(text: str) -> str:
 def json_without_controls(text: str) -> str:
     """Return a JSON text with each control character in its strings escaped as JSON does."""
     return text.translate(_JSON)
+
+
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """Return names as a list of a few: `a.py, b.py and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

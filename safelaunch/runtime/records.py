@@ -297,6 +297,7 @@ class AttemptRecord(Record):
     rung: int = 0  # steps of the NCCL ladder above the start
     port: Nullable[int] = None  # fresh rendezvous port
     resume_checkpoint: Nullable[str] = None  # checkpoint that it resumes from
+    changed_files: Sequence[str] | None = None  # of the code, since the run's start
     ended_at: float | None = None  # seconds since 1970
     elapsed: float | None = None  # seconds that it ran
     state: str | None = None  # how it ended; missing while it runs
@@ -578,6 +579,8 @@ class Provenance(Record):
     interpreter: str | None = None  # path of the job's Python
     python: str | None = None  # version of the job's Python
     git: Nullable[Checkout] = None  # the checkout; null: none
+    files: Mapping[str, str] | None = None  # hashes of script, settings and Python files
+    more_files: int = 0  # such files that are not in `files`: too many
     packages: Mapping[str, str] | None = None  # package -> version
 
 

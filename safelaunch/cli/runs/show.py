@@ -15,8 +15,9 @@ from safelaunch.cli.runs import follow, progress
 from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.runs import store
 from safelaunch.runtime import backends
+from safelaunch.runtime.plain_text import shortened
 from safelaunch.runtime.records import PlanRecord, Provenance, RunRecord
-from safelaunch.runtime.units import duration
+from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +87,9 @@ def _attempts(status: Status) -> Iterator[Row]:
             text += f" after {duration(attempt.elapsed)}"
         why = [part for part in (attempt.class_name, attempt.what) if part]
         text += f", {': '.join(why)}" if why else ""
-        yield f"attempt {attempt.attempt}", text, 2
+        if attempt.changed_files:
+            text += f"; code changed since the start: {shortened(attempt.changed_files)}"
+        yield f"attempt {attempt.attempt}", text, 3
 
 
 def _progress(run: RunAccess, status: Status) -> Iterator[Row]:
@@ -143,6 +146,8 @@ def _provenance(run: store.Run) -> Iterator[Row]:
         changed = len(git.changed or ()) + git.more_changed
         more = f", changed files: {changed}" if changed else ""
         yield "commit", f"{git.commit[:12]}{more}", 0
+    elif record.files is not None:
+        yield "code", f"{quantity(len(record.files), 'file')} by hash (no commit)", 0
     if record.packages is not None:
         versions = [f"{name} {version}" for name, version in record.packages.items()]
         yield "versions", ", ".join([f"Python {record.python}", *versions[:6]]), 2

@@ -75,10 +75,18 @@ def command(was: PlanNodes, now: PlanNodes) -> list[Change]:
             node_changes += _line_changes(*texts, head + name)
         # the rest of the script differs only if safelaunch itself changed
         if a.env == b.env and not node_changes:
-            node_changes += _line_changes(a.script, b.script, head + "launch.sh")
+            scripts = _without_title(a.script), _without_title(b.script)
+            node_changes += _line_changes(*scripts, head + "launch.sh")
         changes += [change for change in node_changes if change._replace(what="") not in
                   [before._replace(what="") for before in changes]]  # fmt: skip
     return changes
+
+
+def _without_title(script: str) -> str:
+    """Return launch.sh without its second line, which names the run for people."""
+    first, _, rest = script.partition("\n")
+    title, _, body = rest.partition("\n")
+    return f"{first}\n{body}" if title.startswith("# ") else script
 
 
 def _word_changes(a: Sequence[str], b: Sequence[str], what: str) -> list[Change]:

@@ -1,4 +1,4 @@
-"""Records what a run was made of: commit, changed files, package versions by metadata, no import.
+"""Records what a run was made of: commit, hashes of files, package versions by metadata, no import.
 
     python provenance.py NODE_DIR CWD
 
@@ -16,7 +16,8 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 
 from safelaunch.runtime import SITE
 from safelaunch.runtime.packages import RECORDED
-from safelaunch.runtime.records import Checkout, Provenance
+from safelaunch.runtime.records import Checkout, PlanRecord, Provenance, RunRecord
+from safelaunch.runtime.start import code_files
 
 LIMIT = 30.0  # seconds for one git command
 FILE_LIMIT = 200
@@ -90,12 +91,18 @@ def main(node_dir: str, cwd: str) -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):
         os.nice(19)
+    run, plan = RunRecord.read(node_dir) or RunRecord(), PlanRecord.read(node_dir) or PlanRecord()
+    argv = next((node.argv for node in plan.nodes if node.node_rank == run.node), ())
+    # first: while the job reads them, they are as it gets them
+    files, more_files = code_files.recorded(run, argv)
     record = Provenance(
         version=1,
         cwd=cwd,
         interpreter=sys.executable,
         python=sys.version.split()[0],
         git=checkout(cwd),
+        files=files,
+        more_files=more_files,
         packages=versions(),
     )
     record.write(node_dir)

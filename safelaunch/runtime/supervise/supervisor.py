@@ -21,8 +21,15 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import cgroup, claim, json_files, processes
-from safelaunch.runtime.plain_text import printable
-from safelaunch.runtime.records import AttemptRecord, Failure, Process, RunRecord, Waiting
+from safelaunch.runtime.plain_text import printable, shortened
+from safelaunch.runtime.records import (
+    AttemptRecord,
+    Failure,
+    Process,
+    Provenance,
+    RunRecord,
+    Waiting,
+)
 from safelaunch.runtime.supervise import journal, launch, own_files, stop_signals
 from safelaunch.runtime.supervise.attempt import Attempt
 from safelaunch.runtime.supervise.control import Control, readable
@@ -287,6 +294,7 @@ class Supervisor:
             record = AttemptRecord(rung=decision.rung, port=port)
             record.resume_checkpoint = decision.checkpoint
             self._say_checkpoint(decision.checkpoint)
+            self._say_changes(record)
             self._start_current(script, record)
         except (OSError, ValueError) as e:
             self.journal.warn(f"attempt {number} cannot be started: {e}")
@@ -342,6 +350,23 @@ class Supervisor:
             what += f"{newer}, so `resume_args` are left out"
         self.journal.notify(f"attempt {self.current.number} {what}")
         self.journal.event("resumes", attempt=self.current.number, checkpoint=checkpoint)
+
+    def _say_changes(self, record: AttemptRecord) -> None:
+        """Record which files of the code have changed since the start, and say so in the log."""
+        from safelaunch.runtime.start import code_files
+
+        try:
+            files = (Provenance.read(self.dir) or Provenance()).files or {}
+            names = code_files.changed(files, self.run.cwd)
+        except Exception as e:  # noqa: BLE001 - no fault of ours may keep an attempt from starting
+            self.journal.broken("comparison of the code", e)
+            return
+        if names:
+            record.changed_files = names
+            number = self.current.number
+            self.journal.event("code-changed", attempt=number, files=names)
+            text = f"attempt {number}: the code has changed since the start: {shortened(names)}"
+            self.journal.notify(printable(text))
 
     # -- end -----------------------------------------------------------------------------------
 

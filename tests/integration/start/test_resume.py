@@ -76,12 +76,18 @@ def test_an_argument_that_does_not_count_may_change(place: Place, failed: str) -
 
 # the option takes a value, as that of transformers' HfArgumentParser does
 TRAINER = """
-import argparse, os, pathlib, signal
+import argparse, os, pathlib, signal, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--output_dir", type=pathlib.Path)
 parser.add_argument("--resume_from_checkpoint")
 args = parser.parse_args()
 print("resumes from", args.resume_from_checkpoint, flush=True)
+record = pathlib.Path(os.environ["SAFELAUNCH_NODE_DIR"], "record.json")
+while not record.exists():  # an edit during the first attempt
+    time.sleep(0.01)
+if os.environ["SAFELAUNCH_ATTEMPT"] == "1":
+    with open(__file__, "a") as file:
+        file.write("# edited\\n")
 if os.environ["SAFELAUNCH_ATTEMPT"] == "2":
     for step in (20, 40):
         folder = args.output_dir / f"checkpoint-{step}"
@@ -108,6 +114,9 @@ def test_a_restart_and_a_resume_get_the_newest_whole_checkpoint(place: Place) ->
     logs = [place.wait_for_text(run, "resumes from", attempt=n) for n in (1, 2, 3)]
     assert shown["state"] == "succeeded"
     assert "resumes from None" in logs[0]
+    assert "attempt 2: the code has changed since the start: job.py" in logs[1]
+    screen = " ".join(place.cli("show", run).stdout.split())
+    assert "code changed since the start: job.py" in screen
     assert "starts from the beginning: no whole checkpoint" in logs[1]
     assert f"\nresumes from {checkpoint}\n" in logs[2]
     assert "(it's out/checkpoint-40 lacks trainer_state.json)" in logs[2]

@@ -34,6 +34,7 @@ RECORD = {
     "python": "3.11.7",
     "packages": {"torch": "2.6.0"},
     "git": {"commit": "a" * 40, "changed": [], "more_changed": 0},
+    "files": {"train.py": "11", "job.yaml": "22"},
 }
 ORDER = ("outcome", "code", "command", "topology", "variables", "versions", "host", "settings")
 
@@ -176,3 +177,41 @@ def test_damaged_files_make_no_traceback() -> None:
     broken = RunSnapshot("b", status, Failure.from_json({"what": 7}), (node,))
     assert compare(side(), broken)
     assert compare(broken, broken)
+
+
+def code(first: dict[str, Any], second: dict[str, Any]) -> Group:
+    """Return the group of the code for two records."""
+    both = side("a", record=first), side("b", record=second)
+    return next(group for group in compare(*both) if group.name == "code")
+
+
+def test_an_edit_is_seen_by_its_content_with_and_without_a_commit() -> None:
+    dirty = {"commit": "a" * 40, "changed": [" M train.py"], "more_changed": 0}
+    for git in (None, dirty):
+        first = {"git": git, "files": {"train.py": "11"}}
+        group = code(first, {"git": git, "files": {"train.py": "33", "new.py": "4"}})
+        assert (group.changes, group.unknown) == (
+            (("train.py", "content 11", "content 33"), ("new.py", None, "content 4")),
+            "",
+        )
+
+
+def test_code_that_is_not_recorded_is_not_said_to_be_the_same() -> None:
+    old = {"git": None, "files": None}
+    dirty = {"commit": "a" * 40, "changed": [" M train.py"], "more_changed": 0}
+    assert code(old, old).unknown == (
+        "no git, and no file is recorded for a; no git, and no file is recorded for b"
+    )
+    assert "contents of changed files are not recorded for a" in (
+        code({"git": dirty, "files": None}, {"git": dirty}).unknown
+    )
+    assert code({"git": None, "more_files": 9}, {}).unknown == "9 more files are not recorded for a"
+
+
+def test_a_record_with_a_clean_commit_is_enough() -> None:
+    assert code({"files": None}, {"files": None}) == Group("code")
+
+
+def test_a_script_that_differs_by_the_name_of_the_run_is_the_same() -> None:
+    scripts = [f"#!/usr/bin/env bash\n# {name}: python, node 0 of 1\nexec x\n" for name in "ab"]
+    assert changed(*(side(node={"script": script}) for script in scripts)) == {}

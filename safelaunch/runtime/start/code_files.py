@@ -1,0 +1,103 @@
+"""Hashes of the files that a run is made of: what a commit does not show, or where there is none.
+
+The script, the job file, the configuration files that the arguments name, and the Python files
+below the folders of the user's own code. Environments and hidden folders are none of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from safelaunch.runtime.records import RunRecord
+
+MAX_FILES = 2000
+MAX_BYTES = 1 << 25  # of all files: 0.1 s of a core
+MAX_SIZE = 1 << 20  # of one file: a larger one is data
+_CONFIG = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".conf")
+# a program may also write the .json that an option names: these options name one that it reads
+_READS_JSON = re.compile(r"conf|cfg|deepspeed|ds_|recipe|template|param|setting", re.IGNORECASE)
+_NOT_OWN = frozenset(
+    {"site-packages", "dist-packages", "node_modules", "__pycache__", "venv", "env", "wandb"}
+)
+_DIGITS = 16  # of a hash: two contents differ in them
+
+
+def recorded(run: RunRecord, argv: Iterable[str]) -> tuple[dict[str, str], int]:
+    """Return {path: hash} of a run's files, from its working directory on, and how many more."""
+    hashes: dict[str, str] = {}
+    size, more = 0, 0
+    for path in _paths(run, argv):
+        name = _below(path, run.cwd)
+        if name in hashes:
+            continue
+        if len(hashes) >= MAX_FILES or size >= MAX_BYTES:
+            more += 1
+            continue
+        data = _read(path)
+        if data is not None:
+            size += len(data)
+            hashes[name] = digest(data)
+    return hashes, more
+
+
+def changed(files: Mapping[str, str], cwd: str) -> list[str]:
+    """Return which of the recorded files have another content now, or are gone."""
+    names = []
+    for name, before in files.items():
+        data = _read(os.path.join(cwd, name))
+        if data is None or digest(data) != before:
+            names.append(name)
+    return names
+
+
+def digest(data: bytes) -> str:
+    """Return the hash of a file's content."""
+    return hashlib.sha256(data).hexdigest()[:_DIGITS]
+
+
+def _paths(run: RunRecord, argv: Iterable[str]) -> Iterator[str]:
+    if run.job_file:
+        yield run.job_file
+    option = ""
+    for word in argv:
+        name, equals, value = word.partition("=")
+        path, role = (value, name) if equals else (word, option)
+        if path.endswith(_CONFIG) or (path.endswith(".json") and _READS_JSON.search(role)):
+            yield os.path.normpath(os.path.join(run.cwd, path))
+        option = word if word.startswith("-") else ""
+    for root in run.roots:
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(f for f in folders if not _is_foreign(folder, f))
+            yield from (os.path.join(folder, n) for n in sorted(names) if n.endswith(".py"))
+
+
+def _is_foreign(parent: str, name: str) -> bool:
+    path = os.path.join(parent, name)
+    return (
+        name.startswith(".")
+        or name in _NOT_OWN
+        or os.path.isfile(os.path.join(path, "pyvenv.cfg"))
+        or os.path.isdir(os.path.join(path, "conda-meta"))
+    )
+
+
+def _read(path: str) -> bytes | None:
+    """Return the content of a file; None where it is none, or too large to be code."""
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > MAX_SIZE:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _below(path: str, cwd: str) -> str:
+    below = os.path.relpath(path, cwd or "/")
+    return path if below.startswith("..") else below

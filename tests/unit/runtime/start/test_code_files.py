@@ -1,0 +1,59 @@
+"""Which files a run is made of, and which of them have changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.start import code_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ARGV = ["python", "train.py", "conf/base.yaml", "--deepspeed", "ds.json", "--out", "results.json",
+        "model=conf/big.yaml"]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunRecord:
+    project = tmp_path / "project"
+    for name in ("train.py", "src/data.py", "conf/base.yaml", "conf/big.yaml", "conf/other.yaml",
+                 "ds.json", "results.json", ".venv/x.py", "env2/pyvenv.cfg", "env2/y.py",
+                 "data/rows.csv"):  # fmt: skip
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "job.yaml").write_text("launcher: python")
+    job_file = str(tmp_path / "job.yaml")
+    return RunRecord(cwd=str(project), roots=[str(project)], job_file=job_file)
+
+
+def test_script_settings_and_python_files_are_recorded(run: RunRecord) -> None:
+    files, more = code_files.recorded(run, ARGV)
+    names = {"train.py", "src/data.py", "conf/base.yaml", "conf/big.yaml", "ds.json"}
+    assert (set(files), more) == ({run.job_file, *names}, 0)
+
+
+def test_what_is_beyond_the_limits_is_counted(
+    run: RunRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_files, "MAX_FILES", 2)
+    files, more = code_files.recorded(run, ARGV)
+    assert (len(files), more) == (2, 4)
+
+
+def test_files_with_another_content_and_those_that_are_gone_have_changed(run: RunRecord) -> None:
+    files, _ = code_files.recorded(run, ARGV)
+    for name, text in (("train.py", "new"), ("src/data.py", "src/data.py")):
+        with open(f"{run.cwd}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
+    assert run.job_file
+    with open(run.job_file, "w", encoding="utf-8") as file:
+        file.write("launcher: torchrun")
+    assert code_files.changed({**files, "gone.py": "0"}, run.cwd) == [
+        run.job_file,
+        "train.py",
+        "gone.py",
+    ]
