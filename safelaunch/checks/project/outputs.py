@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
+from safelaunch.analysis import option_roles
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.registry import check
@@ -174,46 +175,107 @@ def leftovers(host: HostContext) -> Iterator[Answer]:
             yield ok(f"nothing matches {pattern}")
 
 
-_NAMES = ("experiment_name", "trial_name", "trainer.experiment_name", "trainer.project_name")
+# the folder of the checkpoints has both names: AReaL's, verl's
+_NAMES = (
+    ("experiment_name", "trial_name"),
+    ("trainer.experiment_name", "trainer.project_name"),
+)
 
 
 @check("live-runs", asks=lambda _: [("runs",)], quick=True)
 def live_runs(host: HostContext) -> Iterator[Answer]:
-    """Whether no run in progress writes to the same folder, or has the same experiment names."""
+    """Whether no run in progress writes to the same folder or checkpoints, or is the same job."""
     clashes: dict[str, Answer] = {}
     for run in host.answer("runs"):
         run_id = str(run.get("id"))
-        clash = "" if run_id in clashes else _clash(host, run)
-        if clash:
-            clashes[run_id] = warn(
-                f"run {run_id} is still running, and {clash}",
-                f"safelaunch stop {run_id}, or change that name in this job",
-            )
+        if run_id in clashes:
+            continue
+        shared, doubtful = _shared_result(host, run), ""
+        if not shared:
+            doubtful = "is the same job with the same arguments" if _is_same_job(host, run) else ""
+        if shared or doubtful:
+            # results of one would overwrite those of the other
+            answer = fail if shared else warn
+            hint = f"safelaunch stop {run_id}, or change that name in this job"
+            what = f"run {run_id} is still running, and {shared or doubtful}"
+            clashes[run_id] = answer(what, hint)
     yield from clashes.values() or [ok("no other run uses its folders or names")]
 
 
-def _clash(host: HostContext, run: Mapping[str, Any]) -> str:
-    """Return what a run has in common with this job; nothing where they do not clash."""
+def _shared_result(host: HostContext, run: Mapping[str, Any]) -> str:
+    """Return which results a run has in common with this job; nothing where there are none."""
+    node, cwd, argv = _planned(run)
+    own, theirs = _result_folders(host), _folders_of(host, node, cwd, argv)
+    both = [path for path in theirs if path in own]
+    if both:
+        return f"writes to {both[0]} as well"
+    recovery = host.job.supervision.recovery
+    glob, other = recovery and recovery.checkpoint, (run.get("plan") or {}).get("checkpoint")
+    if glob and other and job_paths.host_path(host, glob) == _join(host, cwd, str(other)):
+        return f"has its checkpoints in {glob} as well"
+    options, other_options = job_options.options(host.job), job_options.parse(Args(words=argv))
+    for names in _NAMES:
+        values = {name: job_options.first_value(options, name) for name in names}
+        if all(
+            value and value == job_options.first_value(other_options, name)
+            for name, value in values.items()
+        ):
+            shown = ", ".join(f"{name} {value}" for name, value in values.items())
+            return f"has the same {shown}"
+    return ""
+
+
+def _planned(run: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
+    """Return the plan of a run's first node, its working directory, and its command."""
     nodes = (run.get("plan") or {}).get("nodes") or [{}]
     node: Mapping[str, Any] = nodes[0] if isinstance(nodes[0], dict) else {}
-    argv = tuple(str(word) for word in node.get("argv") or ())
-    cwd, home = str(node.get("cwd") or "/"), str(host.get("system", "home") or "~")
-    own_folders = job_paths.result_folders(job_options.program_args(host.job))
-    own = {job_paths.host_path(host, path) for path in own_folders}
-    for path in job_paths.result_folders([Args(words=argv)]):
-        folder = posixpath.normpath(posixpath.join(cwd, path.replace("~", home, 1)))
-        if folder in own:
-            return f"writes to {folder} as well"
-    options, theirs = job_options.options(host.job), job_options.parse(Args(words=argv))
-    values = [(name, job_options.first_value(options, name)) for name in _NAMES]
-    names = {name: value for name, value in values if value}
-    if names and all(job_options.first_value(theirs, name) == names[name] for name in names):
-        return "has the same " + ", ".join(f"{name} {value}" for name, value in names.items())
+    return node, str(node.get("cwd") or "/"), tuple(str(word) for word in node.get("argv") or ())
+
+
+def _result_folders(host: HostContext) -> set[str]:
+    """Return the folders of this job's results: of its arguments, configs and OUTPUT_DIR."""
+    arguments = [*job_options.program_args(host.job), *_config_args(host)]
+    folders = job_paths.result_folders(arguments)
+    own = {job_paths.host_path(host, path) for path in folders}
+    output = job_options.variable(host, "OUTPUT_DIR")
+    return own | ({job_paths.host_path(host, output)} if output else set())
+
+
+def _folders_of(
+    host: HostContext, node: Mapping[str, Any], cwd: str, argv: tuple[str, ...]
+) -> list[str]:
+    """Return the folders of another run's results, as far as its plan shows them."""
+    arguments = [Args(words=argv)]
+    if cwd == job_paths.host_path(host, "."):
+        arguments += _config_args(host, argv)
+    output = ((node.get("env") or {}).get("OUTPUT_DIR") or {}).get("value")
+    folders = [*job_paths.result_folders(arguments), *([str(output)] if output else [])]
+    return [_join(host, cwd, path) for path in folders]
+
+
+def _config_args(host: HostContext, argv: tuple[str, ...] = ()) -> list[Args]:
+    """Return the settings files that arguments name, as arguments: `output_dir` may be there."""
+    sources = [Args(words=argv)] if argv else job_options.program_args(host.job)
+    files = [named.value for args in sources for named in option_roles.config_files(args)]
+    settings = map(host.context.project_files.settings, files)
+    return [
+        Args(words=tuple(f"--{key}={value}" for key, value in values.items()))
+        for values in settings
+        if isinstance(values, dict)
+    ]
+
+
+def _join(host: HostContext, cwd: str, path: str) -> str:
+    home = str(host.get("system", "home") or "~")
+    return posixpath.normpath(posixpath.join(cwd, path.replace("~", home, 1)))
+
+
+def _is_same_job(host: HostContext, run: Mapping[str, Any]) -> bool:
+    _, cwd, argv = _planned(run)
     program = tuple(str(word) for word in host.plan.argv[host.plan.program :])
     is_same = bool(program) and argv[-len(program) :] == program
-    if run.get("name") == host.job.name and is_same and cwd == host.cwd:
-        return "is the same job with the same arguments"
-    return ""
+    is_here = cwd == job_paths.host_path(host, ".")
+    return run.get("name") == host.job.name and is_same and is_here
 
 
 def shared_folders(context: CheckContext) -> list[str]:

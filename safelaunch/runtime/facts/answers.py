@@ -20,7 +20,7 @@ SHOWN = 50  # matches of a pattern that are listed
 _MODEL_FILES = 2000  # files of a folder of weights that are read
 _PAUSES = (0.02, 0.05, 0.0)  # seconds between tries: another start may probe the port meanwhile
 _POINTER = b"version https://git-lfs.github.com/spec/v1"  # first line of a pointer file of Git LFS
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_SHARED = ("CUDA_VISIBLE_DEVICES", "OUTPUT_DIR")  # variables that two runs may both use
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
               "sentencepiece.bpe.model", "tekken.json", "tokenizer_config.json")  # fmt: skip
@@ -143,13 +143,13 @@ def name(_: str, host: str) -> dict[str, Any]:
 
 
 def runs(_: str) -> list[dict[str, Any]]:
-    """Return the live runs of this machine: id, name, and of their plans argv and GPUs.
+    """Return the live runs of this machine: id, name, and of their plans argv, GPUs, folders.
 
-    The values of other variables are private.
+    The values of other variables are private. A run whose supervisor is gone lives on in its ranks.
     """
     from safelaunch.runtime import run_state
     from safelaunch.runtime.home import home
-    from safelaunch.runtime.records import PlanRecord, Status
+    from safelaunch.runtime.records import PlanRecord, RunRecord, Status
 
     folder, live = os.path.join(home(), "runs"), []
     for run_id in commands.folders(folder):
@@ -158,18 +158,22 @@ def runs(_: str) -> list[dict[str, Any]]:
             status = Status.read(node_dir)
             if status is not None and status.state in run_state.ENDED:
                 continue  # only for runs that have not ended are processes looked up
-            if run_state.current_status(node_dir).state not in ("running", "pending"):
+            now = run_state.current_status(node_dir)
+            if now.state not in ("running", "pending") and not now.alive:
                 continue
             plan = PlanRecord.read(node_dir) or PlanRecord()
             plans = [_brief(node_plan) for node_plan in plan.nodes]
+            record = RunRecord.read(node_dir) or RunRecord()
+            checkpoint = record.recovery.checkpoint if record.recovery else None
             name = None if status is None else status.name
-            live.append({"id": run_id, "node": node, "name": name, "plan": {"nodes": plans}})
+            brief = {"nodes": plans, "checkpoint": checkpoint}
+            live.append({"id": run_id, "node": node, "name": name, "plan": brief})
     return live
 
 
 def _brief(node: PlannedNode) -> dict[str, Any]:
     """Return the fields of a node's plan that other jobs need."""
-    env = {name: node.env[name].to_json() for name in (_VISIBLE,) if name in node.env}
+    env = {name: node.env[name].to_json() for name in _SHARED if name in node.env}
     return {"argv": node.argv, "cwd": node.cwd, "node_rank": node.node_rank, "env": env}
 
 

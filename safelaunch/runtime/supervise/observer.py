@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from safelaunch.runtime.logs.merger import Merger
+    from safelaunch.runtime.progress.artifacts import EarlierFiles
     from safelaunch.runtime.rank_exits import Exits
     from safelaunch.runtime.records import ProgressReport
     from safelaunch.runtime.supervise.journal import Journal
@@ -49,11 +50,12 @@ HEARTBEAT = 60.0  # seconds, without progress: a status that was damaged is writ
 class Observer:
     """The progress and health of the attempt that runs."""
 
-    def __init__(self, journal: Journal, nodes: Peers | None) -> None:
+    def __init__(self, journal: Journal, nodes: Peers | None, artifacts: EarlierFiles) -> None:
         self.journal, self.run = journal, journal.run
         self.nodes = nodes
         self.next_serve = 0.0
         self.began = time.monotonic()
+        self.artifacts = artifacts  # what `success.artifacts` matched before the start
         self.memory = oom_kills.Snapshot()
         self.samples = sampler.Samples(journal.dir, self.run)
         self.cap = size_cap.LogSizeCap(launch.libc(), self.run.log_cap or size_cap.LIMIT)

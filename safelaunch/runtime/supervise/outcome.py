@@ -6,7 +6,6 @@ The launcher's exit status alone is wrong in both directions: `| tee`, `wait`, F
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 import time
@@ -14,7 +13,7 @@ import time
 from safelaunch.runtime import rank_exits
 from safelaunch.runtime.failure import analyse, blame, log_tails
 from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
-from safelaunch.runtime.progress import checkpoints
+from safelaunch.runtime.progress import artifacts, checkpoints
 from safelaunch.runtime.records import Failure, HangReport, Status
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.supervise import recovery
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from safelaunch.runtime.supervise.attempt import Attempt
     from safelaunch.runtime.supervise.observer import Observer
 
-SLACK = 2.0  # seconds: file systems round times down to whole seconds, FAT to even ones
 SIGNALS = ("SIGTERM", "SIGINT")
 LOSSES = ("loss", "actor_loss", "vf_loss")
 # what to do where `success` is not met
@@ -264,25 +262,14 @@ def _unmet(run: RunRecord, observer: Observer) -> tuple[list[str], list[str]]:
         missing.append(f"{min_steps} steps, {count} seen in the log")
         advice.append(FEW_STEPS if steps else NO_STEPS)
     cwd = run.cwd or "/"
-    since = time.time() - (time.monotonic() - observer.began) - SLACK
     for pattern in run.success.artifacts:
-        files = glob.glob(os.path.join(cwd, pattern), recursive=True)
-        if not files:
-            missing.append(f"a file `{pattern}`, there is none")
-        elif not any(_is_new(file, since) for file in files):
-            missing.append(f"a file `{pattern}`, but that is older than this run")
-        else:
+        why = artifacts.missing(pattern, cwd, observer.artifacts)
+        if not why:
             continue
+        missing.append(f"a file `{pattern}`, {why}")
         if advice[-1:] != [NO_FILES % cwd]:
             advice.append(NO_FILES % cwd)
     return missing, advice
-
-
-def _is_new(path: str, since: float) -> bool:
-    try:
-        return os.stat(path).st_mtime >= since
-    except OSError:
-        return False
 
 
 def _not_finite(outcome: Outcome, observer: Observer) -> str:

@@ -39,6 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from safelaunch.runtime.progress.artifacts import EarlierFiles
     from safelaunch.runtime.supervise.observer import Observer
     from safelaunch.runtime.supervise.outcome import Outcome
     from safelaunch.runtime.supervise.peers import Peers
@@ -83,6 +84,7 @@ class Supervisor:
         self.attempts: list[AttemptRecord] = []
         self.began = time.monotonic()
         self.nodes: Peers | None = None  # the others, where there are several
+        self.artifacts: EarlierFiles | None = None
         self.flaw = ""  # of a checkpoint that is newer than the whole ones
         self.journal.start_attempt(1)
         self.current = Attempt(1, self.journal, self.control, subreaper=subreaper)
@@ -92,6 +94,10 @@ class Supervisor:
     def start(self) -> None:
         """Start launch.sh. Raises OSError, with nothing started."""
         self.journal.open()
+        success = self.run.success
+        # without any it is made beside the job
+        if success is not None and success.artifacts and not self.run.node:
+            self._note_artifacts()
         group = cgroup.create(self.run.id, self.run.node)
         if group:
             self.journal.status.cgroup = group
@@ -103,6 +109,14 @@ class Supervisor:
             raise
         hint = f"[safelaunch] {self.run.id}: Ctrl-B D leaves it running, Ctrl-C stops it\r\n"
         self.journal.pane.show(hint.encode())
+
+    def _note_artifacts(self) -> EarlierFiles:
+        """Record which files of `success.artifacts` are there before the job."""
+        from safelaunch.runtime.progress import artifacts
+
+        patterns = self.run.success.artifacts if self.run.success else ()
+        self.artifacts = artifacts.EarlierFiles(patterns, self.run.cwd or "/")
+        return self.artifacts
 
     def _start_current(self, script: str, record: AttemptRecord) -> None:
         """Start the script of the current attempt, and complete its record. Raises OSError."""
@@ -136,7 +150,7 @@ class Supervisor:
             from safelaunch.runtime.supervise import peers
 
             self.nodes = peers.open_peers(self.dir, self.run, self.journal)
-        observer = Observer(self.journal, self.nodes)
+        observer = Observer(self.journal, self.nodes, self.artifacts or self._note_artifacts())
         while True:
             observer.start_attempt(self.current)
             self.current.follow(wakeup, observer)

@@ -214,3 +214,13 @@ def test_a_run_on_a_full_disk_can_be_stopped(small: Place) -> None:
     fill(small)
     assert small.json("stop", run)["state"] == "stopped"
     assert small.json("show", run)["state"] == "stopped"
+
+
+def test_a_start_into_the_output_folder_of_a_run_that_lives_is_refused(place: Place) -> None:
+    job = place.job(FOREVER, args={"output_dir": "out"})
+    run = place.start(job)
+    stderr = " ".join(place.cli("run", job, code=3).stderr.split())
+    assert f"run {run} is still running, and writes to {place.project}/out as well" in stderr
+    assert f"safelaunch stop {run}" in stderr
+    assert len(list((place.home / "runs").iterdir())) == 1
+    assert place.start(job) != run  # with --no-check

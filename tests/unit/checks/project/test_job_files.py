@@ -522,24 +522,24 @@ def live_runs(argv: Sequence[str], cwd: str, name: str = "other") -> dict[tuple[
 
 
 @pytest.mark.parametrize(("argv", "cwd", "status"), [
-    (["python", "x.py", "--output_dir", "/d/out"], "/x", "warn"),
-    (["python", "x.py", "--output-dir=out"], "/d", "warn"),
+    (["python", "x.py", "--output_dir", "/d/out"], "/x", "fail"),
+    (["python", "x.py", "--output-dir=out"], "/d", "fail"),
     (["python", "x.py", "--output_dir", "/d/out2"], "/x", "ok"),
     (["python", "x.py"], "/x", "ok"),
 ])  # fmt: skip
-def test_a_run_that_writes_to_the_same_folder_is_named(
+def test_a_start_into_the_folder_of_a_run_that_lives_is_refused(
     project: Project, argv: list[str], cwd: str, status: str
 ) -> None:
     result = result_of(remote_context(project, OUT, live_runs(argv, cwd)), "live-runs")
     assert result.status == status
-    if status == "warn":
+    if status == "fail":
         assert result.hint.startswith("safelaunch stop r-1")
 
 
 def test_a_run_with_the_same_experiment_names_is_named(project: Project) -> None:
     job = AREAL + "args: [experiment_name=e, trial_name=t]\n"
     same = live_runs(["python", "x.py", "experiment_name=e", "trial_name=t"], "/x")
-    assert result_of(remote_context(project, job, same), "live-runs").status == "warn"
+    assert result_of(remote_context(project, job, same), "live-runs").status == "fail"
     other = live_runs(["python", "x.py", "experiment_name=e", "trial_name=u"], "/x")
     assert result_of(remote_context(project, job, other), "live-runs").status == "ok"
 
@@ -560,7 +560,33 @@ def test_a_run_is_looked_for_before_each_start(project: Project) -> None:
     case = remote_context(
         project, OUT, live_runs(["x.py", "--output_dir", "/d/out"], "/x"), is_quick=True
     )
-    assert result_of(case, "live-runs").status == "warn"
+    assert result_of(case, "live-runs").status == "fail"
+
+
+def test_a_folder_in_a_settings_file_counts(project: Project) -> None:
+    project.write("output_dir: out/sft\n", "conf.yaml")
+    case = local_context(
+        project, TORCHRUN + "args: {config: conf.yaml}\n", answers=live_runs([], "")
+    )
+    cwd = case.hosts[0].cwd
+    for argv, status in (
+        (["x.py", "--config", "conf.yaml"], "fail"),
+        (["x.py", "--save_path", "out/sft"], "fail"),
+        (["x.py", "--config", "other.yaml"], "ok"),
+    ):
+        answers = live_runs(argv, cwd)
+        case = local_context(project, TORCHRUN + "args: {config: conf.yaml}\n", answers=answers)
+        assert result_of(case, "live-runs").status == status
+
+
+def test_the_folder_of_a_variable_and_the_glob_of_the_checkpoints_count(project: Project) -> None:
+    answers = live_runs(["x.py"], "/x")
+    run = answers[("runs",)][0]["plan"]
+    run["nodes"][0]["env"] = {"OUTPUT_DIR": {"value": "/d/out"}}
+    run["checkpoint"] = "/d/c/checkpoint-*"
+    for keys in ("env: {OUTPUT_DIR: /d/out}", "recovery: {checkpoint: /d/c/checkpoint-*}"):
+        case = local_context(project, TORCHRUN + keys + "\n", answers=answers)
+        assert result_of(case, "live-runs").status == "fail"
 
 
 def test_runs_may_share_a_folder_of_logs(project: Project) -> None:
