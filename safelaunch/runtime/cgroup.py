@@ -32,11 +32,11 @@ def create(run_id: str, node: int, root: str = ROOT, own: str = OWN) -> str:
         path = os.path.join(parent, f"{PREFIX}{run_id}-{node}")
         try:
             os.mkdir(path, 0o755)
+            if _write(path) and _write(parent):  # in and out again
+                return path
+            os.rmdir(path)
         except OSError:
             continue
-        if _write(path) and _write(parent):  # in and out again: it is allowed, of both
-            return path
-        remove(path)
     return ""
 
 
@@ -70,6 +70,8 @@ def pids(path: str, run_id: str) -> list[int] | None:
 
 def remove(path: str) -> None:
     """Remove a group and those that the job has made below; one with processes stays."""
+    if not os.path.basename(path).startswith(PREFIX) or _read(os.path.join(path, PROCS)) is None:
+        return  # a record that is not ours
     for folder, _, _ in os.walk(path, topdown=False):
         try:
             os.rmdir(folder)
@@ -78,7 +80,7 @@ def remove(path: str) -> None:
 
 
 def candidates(root: str, own: str) -> Iterator[str]:
-    """Yield the folders of our own groups in which another one changes nothing, v2 first."""
+    """Yield our own groups, v2 first: those that we may leave and come back to unchanged."""
     places = {}
     for line in (_read(own) or "").split("\n"):
         number, _, fields = line.partition(":")
@@ -93,8 +95,9 @@ def candidates(root: str, own: str) -> Iterator[str]:
             numbers = (_read(os.path.join(folder, PROCS)) or "").split()
             controls = _read(os.path.join(folder, CONTROL))
             is_plain = not controls if name else controls is not None and not controls.strip()
-            if str(os.getpid()) in numbers and is_plain:
-                yield folder
+            if str(os.getpid()) in numbers:
+                if is_plain and os.access(os.path.join(folder, PROCS), os.W_OK):
+                    yield folder
                 break
 
 

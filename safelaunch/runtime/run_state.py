@@ -46,6 +46,8 @@ def current_status(node_dir: str) -> Status:
         status.alive, status.reason = 0, "the machine was rebooted"
         return status
     status.alive = len(remaining(node_dir, status.id))
+    if status.cgroup and not status.alive:
+        cgroup.remove(status.cgroup)  # nobody else will
     status.reason = _last_error(node_dir) or "the supervisor is gone"
     return status
 

@@ -91,6 +91,13 @@ def test_a_group_of_another_name_is_not_the_runs(tmp_path: Path, name: str) -> N
     assert cgroup.pids(str(tmp_path / name), RUN) is None
 
 
+@pytest.mark.parametrize("name", [f"safelaunch-{RUN}-0", "project"])
+def test_a_folder_that_is_no_group_is_never_removed(tmp_path: Path, name: str) -> None:
+    (tmp_path / name / "empty").mkdir(parents=True)
+    cgroup.remove(str(tmp_path / name))
+    assert (tmp_path / name / "empty").exists()
+
+
 def test_a_process_without_any_mark_is_in_the_group_until_its_end() -> None:
     group = cgroup.create(RUN, os.getpid())
     if not group:
