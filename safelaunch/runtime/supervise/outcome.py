@@ -243,7 +243,8 @@ def _set_leftover_failure(outcome: Outcome, attempt: Attempt) -> bool:
         return False
     failure = outcome.failure = _failure(attempt, None, end.what)
     failure.update(end)
-    failure.last_lines = log_tails.last_lines(log_tails.read(str(failure.log)))
+    failure.log = os.path.join(attempt.journal.logs, "launcher.log")
+    failure.last_lines = log_tails.last_lines(log_tails.read(failure.log))
     outcome.status.state, outcome.status.reason = "failed", end.what
     return True
 
