@@ -246,7 +246,7 @@ def _from_end(failure: ProcessFailure, others: list[ProcessEnd], kills: Kills) -
 
 def _from_abort(failure: ProcessFailure) -> Match | None:
     """Take the class from what the process wrote as it aborted; return what shows it."""
-    lines = _end_lines(failure, log_tails.CLASSIFIED)
+    lines = _end_lines(failure)
     message = last_words.abort_message(lines)
     text = "\n".join(message)
     match = classes.classify(text) if message else last_words.cause(lines[-last_words.LAST :])
@@ -267,9 +267,9 @@ def _own_lines(failure: ProcessFailure, size: int) -> list[str]:
     return last_words.lines_of(text, None if failure.owns_log else failure.rank)
 
 
-def _end_lines(failure: ProcessFailure, size: int = log_tails.TAIL) -> list[str]:
-    """Return what a rank has written since its last step."""
-    return last_words.since_last_step(_own_lines(failure, size))
+def _end_lines(failure: ProcessFailure) -> list[str]:
+    """Return what a rank has written since its last step, at the end of its log."""
+    return last_words.since_last_step(_own_lines(failure, log_tails.CLASSIFIED))
 
 
 def _exception_in_log(failure: ProcessFailure) -> RaisedException | None:
@@ -340,7 +340,7 @@ def _from_exit(failure: ProcessFailure, end: ProcessEnd, first: bool) -> None:
 
 def _refine(failure: ProcessFailure) -> None:
     """Take the class from what libraries have logged of a cause; the exception stays what it is."""
-    lines = last_words.library_lines(_end_lines(failure, log_tails.CLASSIFIED))
+    lines = last_words.library_lines(_end_lines(failure))
     match = classes.classify("\n".join(lines))
     if match is not None and match.role == "root":
         failure.add_match(match)

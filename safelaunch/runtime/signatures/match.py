@@ -52,7 +52,7 @@ _FALLBACK = (
 _RETRY = r"(?i)\bretrying\b"  # in the line below
 _COMMUNICATION = (
     r"torch/distributed/(?!elastic|launcher|run)|torch/nn/parallel/distributed|deepspeed/comm/"
-    r"|multiprocessing/(?:connection|managers)|/ray/|accelerate/utils/operations"
+    r"|multiprocessing/(?:connection|managers)|-packages/ray/|accelerate/utils/operations"
 )
 _PEER_ERRORS = (
     "ConnectionError",

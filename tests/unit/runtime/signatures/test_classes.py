@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+import yaml
+from support import DATA
 
 from safelaunch.runtime.signatures import advice, classes
 
@@ -133,6 +135,28 @@ def test_words_in_source_lines_are_no_cause(code: str) -> None:
     assert (match_in_log.name, match_in_log.line) == (classes.USER, "KeyError: 'port'")
 
 
+SOURCE = (
+    "    d[1]  # {}\n",
+    "    raise KeyError('{}')\n    ~~~~~^^^^\n",
+    "    f(\n        '{}',\n\n        '{}')\n",
+    "    f(\n  [...]\n        '{}')\n",
+    "    {}\n    {}\n",
+    "    f()  # {}\n  [Previous line repeated 9 more times]\n",
+)
+
+
+def test_no_known_text_in_a_source_line_is_a_cause() -> None:
+    """Each text of the corpus in one of the forms in which a traceback shows source."""
+    path = DATA / "failures" / "known-texts.yaml"
+    texts = yaml.safe_load(path.read_text(encoding="utf-8")).values()
+    lines = [line for text in texts for line in str(text).split("\n")]
+    for index, line in enumerate(lines):
+        code = SOURCE[index % len(SOURCE)].replace("{}", line)
+        trace = TRACE.format(code="@", last="KeyError: 1").replace("@\n", code)
+        match = classes.classify_exception("KeyError", "1", trace)
+        assert (match.name, match.role) == (classes.USER, "root"), (line, code)
+
+
 def test_words_in_source_lines_of_a_group_are_no_cause() -> None:
     trace = (
         "  + Exception Group Traceback (most recent call last):\n"
@@ -164,6 +188,15 @@ def test_an_unknown_exception_out_of_communication_may_be_a_consequence() -> Non
         'Traceback (most recent call last):\n  File "/x/torch/distributed/c10d.py", line 3, in a\n'
     )
     assert classes.classify_exception("RuntimeError", "odd", trace).role == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("folder", "role"),
+    [("/home/ray/proj", "root"), ("/x/site-packages/ray", "unknown")],
+)
+def test_only_a_package_communicates_and_not_a_users_folder(folder: str, role: str) -> None:
+    trace = TRACE.replace("/home/me", folder).format(code="    d['x']", last="KeyError: 'x'")
+    assert classes.classify_exception("KeyError", "'x'", trace).role == role
 
 
 def test_the_cause_of_a_chained_exception_counts() -> None:
