@@ -7,6 +7,7 @@ shows nothing. Never raises.
 from __future__ import annotations
 
 import os
+import stat
 
 from safelaunch.runtime.records import PlannedNode, PlanRecord
 from safelaunch.runtime.shell import failures
@@ -39,10 +40,11 @@ class ShellVerdict:
     def _read(self, name: str) -> str | None:
         path = os.path.join(self.cwd, name)
         try:
+            info = os.stat(path)
+            is_newer = self.created_at is not None and info.st_mtime > self.created_at
+            if is_newer or not stat.S_ISREG(info.st_mode):  # a pipe would block
+                return None
             with open(path, "rb") as file:
-                info = os.fstat(file.fileno())
-                if self.created_at is not None and info.st_mtime > self.created_at:
-                    return None
                 return file.read(SCRIPT_LIMIT).decode("utf-8", "replace")
         except (OSError, ValueError):
             return None

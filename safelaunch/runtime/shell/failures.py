@@ -3,7 +3,7 @@
 Handled is a failure after which the script itself decides what follows: `a || b`, `if a`, `! a`,
 `while a`. Lost is one that nothing looks at: `a; b`, `a & wait`, `a | tee log`. A pipe counts as
 with `pipefail`: what the script would do if it saw the failure. Nothing is run or expanded; what
-the text does not show (eval, functions, iterations, a file that cannot be read) is unknown.
+the text does not show (eval, iterations, a file that cannot be read) is unknown.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ class _Reader:
     def __init__(self, read: ReadFile) -> None:
         self.read = read
         self.leaves: list[_Leaf] = []
+        self.functions: dict[str, Sequence[Token]] = {}
 
     def script(self, text: str, depth: int) -> _Part:
         """Return the part that a whole script is. Raises _UnreadableError."""
@@ -244,7 +245,7 @@ class _Reader:
         if tokens.first == "(":  # `name () ...`
             tokens.expect("(")
             tokens.expect(")")
-            return self._body(tokens, depth)
+            return self._define(words[0].value, tokens, depth)
         while tokens.is_word:
             words.append(tokens.word())
         return self.simple(words, depth)
@@ -320,15 +321,23 @@ class _Reader:
             tokens.skip(";;", "&")
 
     def _function(self, tokens: _Tokens, depth: int) -> _Part:
-        tokens.word()
+        name = tokens.word().value
         tokens.skip("(", ")")
-        return self._body(tokens, depth)
+        return self._define(name, tokens, depth)
 
-    def _body(self, tokens: _Tokens, depth: int) -> _Part:
-        """Read the body of a function: what its calls make of a failure is not known."""
+    def _define(self, name: str, tokens: _Tokens, depth: int) -> _Part:
+        """Read the body of a function; each call reads it again."""
         tokens.skip("\n")
-        self._command(tokens, depth).end(is_handled=None)
+        start, count = tokens.at, len(self.leaves)
+        self._command(tokens, depth)
+        self.functions[name] = tokens.tokens[start : tokens.at]
+        del self.leaves[count:]
         return _Part()
+
+    def _call(self, name: str, depth: int) -> _Part:
+        if depth > DEPTH:
+            raise _UnreadableError
+        return self._command(_Tokens(self.functions[name]), depth)
 
     # -- simple commands ---------------------------------------------------------------------------
 
@@ -347,6 +356,8 @@ class _Reader:
                     part.end()
         if not own:
             return _Part(failing)
+        if own[0].value in self.functions:
+            return self._call(own[0].value, depth + 1)
         inner = self._script_text(own)
         if inner is not None:
             return self.script(inner, depth + 1)

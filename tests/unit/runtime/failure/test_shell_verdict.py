@@ -81,6 +81,13 @@ def test_a_script_that_was_changed_after_the_start_shows_nothing(
     assert bool(node.find(ENDED_WELL)[0]) is is_failure
 
 
+def test_a_pipe_in_place_of_a_script_is_not_opened(node: Node) -> None:
+    os.mkfifo(node.path / "run.sh")
+    command(node, "bash", "run.sh")
+    step(node, "a.py")
+    assert node.find(ENDED_WELL)[0]["what"] == "ValueError: in a.py"
+
+
 def test_a_shell_that_ended_badly_has_handled_nothing(node: Node) -> None:
     command(node, "bash", "-c", "python a.py || true; exit 3")
     step(node, "a.py")
