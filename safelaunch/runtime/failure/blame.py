@@ -6,8 +6,6 @@ launcher's agent) is a cascade, whenever it was noted. Reads tails of logs; neve
 
 from __future__ import annotations
 
-import os
-
 from safelaunch.runtime.failure import dataloader, elastic_report, last_words, log_tails
 from safelaunch.runtime.monitor import oom_kills
 from safelaunch.runtime.signatures import advice, classes
@@ -210,7 +208,7 @@ def _from_exception(
 def _find_memory_limit(failure: ProcessFailure, error: RaisedException) -> None:
     """Look whether a limit of the process itself, not the machine, refused it memory."""
     limit = error.memory_limit
-    if limit is not None and limit < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+    if limit is not None and limit < oom_kills.machine_memory():
         failure.proof = f"{ULIMIT} {size(limit)} of memory"
 
 

@@ -177,16 +177,20 @@ def _nearest(base: str, group: str, names: Sequence[str]) -> str | None:
     return None
 
 
+def machine_memory() -> int:
+    """Return the bytes of memory that the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _limit(group: str) -> str:
     """Return `, a memory limit of 64.0 MiB` of a group; "" where it has none of its own."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for name in LIMITS:
         try:
             with open(os.path.join(group, name), "rb") as file:
                 text = file.read(64).strip()
         except OSError:
             continue
-        if text.isdigit() and int(text) < total:
+        if text.isdigit() and int(text) < machine_memory():
             return f"{LIMITED} {size(int(text))}"
     return ""
 
