@@ -165,8 +165,8 @@ def _output(failure: Failure, width: int) -> list[str]:
     if failure.exception or failure.frame:
         return []
     shown = [line.rstrip() for line in failure.last_lines if line.strip()]
-    if shown and " ".join(shown[-1].split()) == failure.what:
-        shown.pop()  # the headline is that line
+    if shown and failure.what.endswith(" ".join(shown[-1].split())):
+        shown.pop()  # the headline has that line
     lines = [
         part
         for line in shown[-4:]

@@ -209,8 +209,8 @@ def test_attach_in_a_terminal_shows_the_job_and_at_its_end_the_verdict(
     assert place.json("show")["state"] == "running"
     terminal("send-keys", "clear", "C-m", f"{sys.executable} -m safelaunch attach", "C-m")
     wait_for(lambda: f"[{run[:9]}" in terminal("capture-pane", "-p"), "the run's pane again")
-    terminal("send-keys", "C-c")
-    verdict = f"{run}: stopped by Ctrl-C"
+    place.cli("stop", run)
+    verdict = f"{run}: stopped by `safelaunch stop`"
     wait_for(lambda: verdict in terminal("capture-pane", "-p", "-J"), "the verdict")
 
 

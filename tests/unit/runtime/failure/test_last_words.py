@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.ended_node import Node, error
 
+from safelaunch.cli.runs.failure_block import block
 from safelaunch.runtime.failure import log_tails
 from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.records import Failure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -288,3 +290,11 @@ def test_the_text_of_sys_exit_is_told(node: Node, code: int, ending: str) -> Non
     node.record(0, {"kind": "exit", "time_ns": 1, "pid": 1000})
     node.ended(0, 0, code=code)
     assert node.find()[0]["what"] == f"exited with code {code} (sys.exit){ending}"
+
+
+def test_a_line_that_the_headline_has_is_not_shown_again(node: Node) -> None:
+    node.log("rank-0", "reading\nno data at /x\n")
+    node.record(0, {"kind": "exit", "time_ns": 1, "pid": 1000})
+    node.ended(0, 0, code=1)
+    shown = "\n".join(block(Failure.from_json(node.find()[0]), 80))
+    assert (shown.count("no data at /x"), shown.count("reading")) == (1, 1)
