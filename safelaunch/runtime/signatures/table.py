@@ -35,7 +35,7 @@ class Signature:
 
 
 class SignatureTable:
-    """The signatures, and the patterns to try for each literal text."""
+    """The signatures, the patterns to try for each literal text, the literals by their start."""
 
     def __init__(self, records: Iterable[dict[str, Any]]) -> None:
         self.signatures = [Signature(record, order) for order, record in enumerate(records)]
@@ -45,6 +45,10 @@ class SignatureTable:
             for pattern, literals in signature.patterns:
                 for literal in literals:
                     self.by_literal.setdefault(literal, []).append((signature, pattern))
+        self.start_size = min(map(len, self.by_literal), default=1)
+        self.literals_by_start: dict[str, list[str]] = {}
+        for literal in self.by_literal:
+            self.literals_by_start.setdefault(literal[: self.start_size], []).append(literal)
 
 
 def records() -> list[dict[str, Any]]:

@@ -137,9 +137,9 @@ def one_line(text: str) -> str:
 
 
 @pytest.mark.train
-def test_digits_trains_over_two_hosts(tmp_path: Path) -> None:
-    case = two_machines.Case("accelerate", dies=False)  # `scripts/bench matrix` has the others
-    assert two_machines.run_case(case, str(tmp_path)) is None
+def test_the_ranks_of_a_real_launcher_meet_over_two_hosts(tmp_path: Path) -> None:
+    # `scripts/bench matrix` trains over them, with each launcher
+    assert two_machines.meet("accelerate", str(tmp_path)) is None
 
 
 def test_two_hosts_meet_over_the_card_between_them(trained: Ended) -> None:

@@ -1,7 +1,7 @@
-"""Real training over two machines: digits to its end, and a machine that dies in the middle.
+"""Real launchers over two machines: digits to its end, and a machine that dies in the middle.
 
-Used by tests/integration/remote/test_multi_node.py with one case and by `scripts/bench matrix`
-with all.
+`scripts/bench matrix` tries all cases; tests/integration/remote/test_multi_node.py only adds up a
+number of each rank: training takes half a minute of a core.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from support.ssh.network_namespaces import Lan
 from support.workspace import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from support.workspace import Place
 
 DIGITS = REPOSITORY / "examples" / "digits"
@@ -34,6 +36,13 @@ class Case(NamedTuple):
         return f"{self.launcher}, {'the second machine dies' if self.dies else 'to the end'}"
 
 
+# torch's own ranks, without an optimizer, which would import its compiler
+SUM = (
+    "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    "total = torch.ones(1)\ndist.all_reduce(total)\n"
+    "print('sum', int(total), 'of', dist.get_world_size(), flush=True)\n"
+    "dist.destroy_process_group()\n"
+)
 CASES = [Case(launcher, dies) for launcher in ("accelerate", "torchrun") for dies in (False, True)]
 
 
@@ -45,12 +54,33 @@ def why_not() -> str | None:
 def run_case(case: Case, root: str | None = None) -> str | None:
     """Try it; return None, or what was wrong."""
 
-    def act(place: Place) -> None:
+    act = _dies if case.dies else _trains
+    return _over_two_machines(act, case.launcher, root)
+
+
+def meet(launcher: str, root: str) -> str | None:
+    """Let the ranks of a real launcher add their numbers; return None, or what was wrong."""
+    return _over_two_machines(_adds, launcher, root)
+
+
+def _over_two_machines(
+    act: Callable[[Place, Lan, str], None], launcher: str, root: str | None
+) -> str | None:
+    def act_at(place: Place) -> None:
         with Lan(2, user="root") as net:
             place.ssh_config(net.ssh_config())
-            (_dies if case.dies else _trains)(place, net, case.launcher)
+            act(place, net, launcher)
 
-    return what_is_wrong(act, root)
+    return what_is_wrong(act_at, root)
+
+
+def _adds(place: Place, net: Lan, launcher: str) -> None:
+    del net
+    job = place.job(SUM, launcher=launcher, nodes=2, processes=1, profile="cpu")
+    done = place.cli("remote", *BOTH, "--follow", job, timeout=LIMIT)
+    holds("gpu1 | [0] sum 2 of 2", done.stdout, "log of the first")
+    holds("gpu2 | [1] sum 2 of 2", done.stdout, "log of the second")
+    check([node["state"] for node in place.json("show")["nodes"]], ["succeeded"] * 2, "states")
 
 
 def _words(place: Place, launcher: str, *more: str) -> list[str]:
