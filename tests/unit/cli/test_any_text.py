@@ -111,6 +111,8 @@ def output_of(arguments: list[str]) -> tuple[int, str, str]:
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @settings(
     max_examples=10,
+    derandomize=True,
+    database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safelaunch.cli.runs.log_output import MAX_WAITING, LineWriter, collapse_carriage_returns
@@ -43,6 +43,7 @@ def test_a_progress_bar_shows_its_last_state() -> None:
     assert collapse_carriage_returns(b"\r 10%\r 20%\r") == b" 20%"
 
 
+@settings(max_examples=200, derandomize=True, database=None, deadline=None)
 @given(st.lists(st.text("ab \r\n", max_size=9).map(str.encode), max_size=9))
 def test_lines_are_the_same_in_whatever_pieces_they_arrive(pieces: list[bytes]) -> None:
     *lines, rest = map(collapse_carriage_returns, b"".join(pieces).split(b"\n"))
