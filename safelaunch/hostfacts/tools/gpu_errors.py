@@ -30,6 +30,8 @@ _PATTERNS = tuple(
         ("topo-unsupported", r"Option \W?topo\W? is not recogni[sz]ed"),
     )
 )
+# each match contains one of these: to search for them is fast, and most lines are cells of a table
+_HINTS = ("nvidia", "nvml", "mismatch", "handle", "lost", "fallen", "devices were", "topo")
 KINDS = tuple(dict.fromkeys(kind for kind, _ in _PATTERNS))
 # a legend line such as "P2P topology not supported" is not an error
 _LEGEND = re.compile(r"^\s*`?(?:[A-Z][A-Z0-9#+]*)\s*=\s")
@@ -46,6 +48,9 @@ def read_errors(text: str) -> tuple[GpuError, ...]:
 
 
 def _error_in_line(line: str) -> GpuError | None:
+    low = line.lower()
+    if not any(hint in low for hint in _HINTS):
+        return None
     for kind, sign in _PATTERNS:
         match = sign.search(line)
         if match is not None:

@@ -276,7 +276,7 @@ def test_other_encodings_are_read(tmp_path: Path) -> None:
 
 def test_the_outline_of_a_file_has_its_imports() -> None:
     library = os.path.dirname(os.__file__)
-    paths = [f"{library}/{name}" for name in sorted(os.listdir(library))[:120]]
+    paths = [f"{library}/{name}" for name in sorted(os.listdir(library))[:120:3]]
     for path in (path for path in paths if path.endswith(".py")):
         whole, outline = Trees().tree(path), Trees().outline(path)
         assert whole is not None
