@@ -6,18 +6,17 @@ Several runs are in one log after `>> log`, in sweeps, and where a script starts
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from itertools import islice
+from bisect import bisect_left, bisect_right
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.runtime.signatures import activity, classes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from safelaunch.diagnose.evidence import Candidate, ParsedExcerpt
 
-MAX_FAILURES = 64  # in a log, below which a new start is searched for
 MAX_LINES = 3000  # below a failure
 MIN_FIRST_STEPS = 3  # below a failure above which there is none
 MAX_LINES_ABOVE = 400  # in which the last step before a failure is searched for
@@ -106,8 +105,11 @@ def last_run(candidates: list[Candidate], last_step: int) -> LastRun:
     """Return the last run of a log, of which `last_step` is the last line with a step."""
     failures = sorted(filter(_ends_run, candidates), key=lambda candidate: candidate.number)
     starts: list[Boundary] = []
-    for failure in failures[-MAX_FAILURES:]:
-        for boundary in _below(failure):
+    for failure, following in zip_longest(failures, failures[1:]):
+        end = failure.index + MAX_LINES
+        if following is not None and following.excerpt is failure.excerpt:
+            end = min(end, following.index)  # what stands below that is found from there
+        for boundary in _below(failure, end, last_step):
             proof = last_step if boundary.needs_step else max(last_step, failures[-1].number)
             starts += [boundary] if proof >= boundary.number else []
     start = max((boundary.number for boundary in starts), default=0)
@@ -128,11 +130,12 @@ def _ends_run(candidate: Candidate) -> bool:
     return candidate.weight > 0 and candidate.match.form != classes.WARNED
 
 
-def _below(failure: Candidate) -> Iterator[Boundary]:
+def _below(failure: Candidate, end: int, last_step: int) -> Iterator[Boundary]:
+    """Yield the boundaries between a failure and the index of a line."""
     excerpt, index = failure.excerpt, failure.index
     has_tracker_end = has_launcher_end = False
     is_launchers = _LAUNCHER_END in excerpt.lines[index]
-    for at in range(index + 1, min(len(excerpt.lines), index + MAX_LINES)):
+    for at in range(index + 1, min(len(excerpt.lines), end)):
         line, number = excerpt.lines[at], excerpt.number + at
         if excerpt.streams[at]:
             continue
@@ -144,19 +147,18 @@ def _below(failure: Candidate) -> Iterator[Boundary]:
         if (has_launcher_end or is_launchers) and _LAUNCHER_START in line:
             yield Boundary(number)
             break
-    yield from _steps_begin_again(excerpt, index, failure.stream_indexes)
+    if last_step > failure.number:
+        yield from _steps_begin_again(excerpt, index, end)
 
 
-def _steps_begin_again(
-    excerpt: ParsedExcerpt, index: int, stream: Sequence[int]
-) -> Iterator[Boundary]:
+def _steps_begin_again(excerpt: ParsedExcerpt, index: int, end: int) -> Iterator[Boundary]:
     """Yield the line below a failure if the steps below it are lower than those above it."""
     lines = excerpt.lines
     unprefixed = excerpt.by_stream.get("", [])
-    numbers = stream if excerpt.streams[index] == "" else unprefixed
-    above = [at for at in numbers if index - MAX_LINES_ABOVE <= at < index]
-    below = [at for at in numbers if index < at <= index + MAX_LINES]
-    before = next(filter(None, (activity.step_count(lines[at]) for at in reversed(above))), None)
+    split = bisect_right(unprefixed, index)
+    above = reversed(unprefixed[max(0, split - MAX_LINES_ABOVE) : split])
+    below = unprefixed[split : bisect_left(unprefixed, end)]
+    before = next(filter(None, (activity.step_count(lines[at]) for at in above)), None)
     counts = filter(None, (activity.step_count(lines[at]) for at in below))
     # without a step above, several below: a rank may print one more after another has failed
     after = list(islice(counts, 1 if before else MIN_FIRST_STEPS))

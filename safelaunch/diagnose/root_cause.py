@@ -148,7 +148,8 @@ def _lower_aftermath(candidates: list[Candidate]) -> None:
     ends = [c for c in candidates if c.weight > 0 and not c.has_later_progress]
     raised = min((c.number for c in ends if c.match.form == classes.RAISED), default=MAX_LINE)
     stopped = min((c.number for c in ends if _is_interruption(c)), default=MAX_LINE)
-    blocks = {id(c.excerpt): LauncherBlock(c.excerpt) for c in candidates}
+    excerpts = {id(c.excerpt): c.excerpt for c in candidates}
+    blocks = {key: LauncherBlock(excerpt) for key, excerpt in excerpts.items()}
     for candidate in candidates:
         block = blocks[id(candidate.excerpt)]
         candidate.block_rank = block.rank_of(candidate)

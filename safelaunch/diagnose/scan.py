@@ -12,12 +12,13 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.diagnose.byte_streams import BLOCK_BYTES
 from safelaunch.diagnose.literal_search import NO_LITERALS, BlockSearch, LiteralFinder
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import activity, match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from safelaunch.diagnose.literal_search import Hits
     from safelaunch.diagnose.log_sources import LineBlock, LogReader
@@ -27,7 +28,7 @@ MIN_WHOLE_LOG_BYTES = 64 << 10
 PAGE_BYTES = 16 << 10  # about; an excerpt has pages with hits, the one before and the one after
 MAX_PAGES = 32  # in one excerpt
 MAX_PAGES_WHEN_FULL = 4  # in one excerpt, once only rare texts are still added
-MAX_FIRST_BYTES, MAX_LAST_BYTES = 2 << 20, 4 << 20  # excerpts of each log
+MAX_FIRST_BYTES, MAX_LAST_BYTES = 1 << 20, 2 << 20  # excerpts of each log
 MAX_RARE_BYTES = 4 << 20  # beyond MAX_FIRST_BYTES, for excerpts with a rare text
 MAX_RARE_PAGES = 2  # a text on more pages than this is not rare
 MAX_LINE_BYTES = 16 << 10  # of a line in an excerpt: far more than patterns need
@@ -56,6 +57,7 @@ class Scan:
         self.finder = finder
         self.activity = activity.Activity([])
         self._head: list[LineBlock] | None = []
+        self._waiting: deque[LineBlock] = deque()  # the last ones, of which all hits count
         self._search_state = BlockSearch(finder)
         self._excerpts = _ExcerptStore()
         self._open_excerpt = _OpenExcerpt(self._excerpts)
@@ -75,6 +77,8 @@ class Scan:
             text = b"".join(block.data for block in self._head)
             self.finder.whole_log_budget -= len(text)
             return [Excerpt(1, _shorten_lines(text))] if text else []
+        while self._waiting:
+            self._search(self._waiting.popleft(), is_middle=False)
         self._open_excerpt.close()
         return self._excerpts.excerpts()
 
@@ -82,19 +86,25 @@ class Scan:
         whole = min(WHOLE_LOG_BYTES, max(self.finder.whole_log_budget, MIN_WHOLE_LOG_BYTES))
         for block in blocks:
             if self._head is None:
-                self._search(block)
+                self._wait(block)
                 continue
             self._head.append(block)
             if sum(len(head_block.data) for head_block in self._head) > whole:
                 head, self._head = self._head, None
                 for head_block in head:
-                    self._search(head_block)
+                    self._wait(head_block)
 
-    def _search(self, raw: LineBlock) -> None:
+    def _wait(self, block: LineBlock) -> None:
+        """Search a block as soon as it cannot be among the last ones of the log."""
+        self._waiting.append(block)
+        while sum(len(waiting.data) for waiting in self._waiting) > MAX_LAST_BYTES + BLOCK_BYTES:
+            self._search(self._waiting.popleft(), is_middle=True)
+
+    def _search(self, raw: LineBlock, *, is_middle: bool) -> None:
         block = raw._replace(data=_strip_escapes(raw.data)) if b"\x1b" in raw.data else raw
         self._sample(block)
-        hits = self._search_state.hits(block.data)
-        if not hits and self._open_excerpt.is_idle and block.number > 1:
+        hits = self._search_state.hits(block.data, is_middle=is_middle)
+        if not hits.ends and self._open_excerpt.is_idle and block.number > 1:
             size = len(block.data)
             start = block.data.rfind(b"\n", 0, max(0, size - PAGE_BYTES)) + 1
             self._open_excerpt.previous_page = _Page(block, start, size, NO_LITERALS)
@@ -136,18 +146,13 @@ class _Page(NamedTuple):
         return _shorten_lines(self.block.data[self.start : self.end])
 
 
-def _pages(block: LineBlock, hit_lists: Sequence[Hits]) -> Iterator[_Page]:
-    data, start = block.data, 0
-    indexes = [0] * len(hit_lists)
+def _pages(block: LineBlock, hits: Hits) -> Iterator[_Page]:
+    data, start, first = block.data, 0, 0
     while start < len(data):
         end = data.find(b"\n", min(start + PAGE_BYTES, len(data) - 1)) + 1 or len(data)
-        literals = NO_LITERALS
-        for list_index, hits in enumerate(hit_lists):
-            index = bisect_right(hits.ends, end, indexes[list_index])
-            literals |= hits.within(indexes[list_index], index)
-            indexes[list_index] = index
-        yield _Page(block, start, end, literals)
-        start = end
+        last = bisect_right(hits.ends, end, first)
+        yield _Page(block, start, end, hits.within(first, last))
+        start, first = end, last
 
 
 class _OpenExcerpt:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # each line with a step has one of these
 _HINTS = (
-    *("%", "loss", "ppl", "tep", "iter", "poch", "/s", "reward", "update", "Update", "] "),
-    *("POST", "exitcode", "━"),
+    *("%|", "% ", "it/s", "s/it", "/s]", "/s,", "loss", "ppl", "tep", "iter", "poch", "reward"),
+    *("pdate", "POST", "exitcode", "━"),
 )
 # a server has answered: its step; W&B's hook at the exit tells how its own process ended
 _ALIVE = r"\"POST [^\"]{1,500}\" 200 OK\s*$|_atexit_cleanup\(\):\d+\] got exitcode: 0$"
@@ -88,17 +88,17 @@ def steps(lines: list[str]) -> Iterator[int]:
 
     A state of a bar is a step if it stood elsewhere before, so it comes after lines above it.
     """
-    bars: dict[Any, _Bar] = {}
+    hints = _present(lines, _HINTS)
+    bars: dict[int | None, _Bar] = {}
     bare: list[int] = []
-    tracker, alive = compiled(_TRACKER), compiled(_ALIVE)
-    for index in range(len(lines) - 1, -1, -1):
+    for index in range(len(lines) - 1 if hints else -1, -1, -1):
         line = lines[index]
         if "%" not in line and _stops(line):
             for below in bars.values():
                 below.is_below_exception = True
-        if not any(hint in line for hint in _HINTS) or tracker.match(line):
+        if not any(hint in line for hint in hints) or compiled(_TRACKER).match(line):
             continue
-        step, bar = _read(line)
+        is_step, bar = _read(line)
         if bar is not None:
             later = bars.get(bar.total)
             bars[bar.total] = bar
@@ -106,7 +106,7 @@ def steps(lines: list[str]) -> Iterator[int]:
             bar.is_first_below_exception = index > 0 and _stops(lines[index - 1])
             if later is not None and later.has_moved_since(bar):
                 yield later.number
-        elif step or alive.search(line):
+        elif is_step:
             yield index + 1
         elif compiled(_BARE_LOSS).search(line) and not compiled(_SUMMARY).search(line):
             bare.append(index + 1)
@@ -150,6 +150,8 @@ class _Bar:
 
 def _read(line: str) -> tuple[bool, _Bar | None]:
     """Return whether a line shows a step, and the state of a bar in it."""
+    if compiled(_ALIVE).search(line):
+        return True, None
     record, is_bar = _record(line)
     if not is_bar:
         is_step = bool(record) and compiled(_SUMMARY).search(line) is None
@@ -184,6 +186,12 @@ def _record(line: str) -> tuple[dict[str, Any], bool]:
     return record or {}, False
 
 
+def _present(lines: list[str], hints: Sequence[str]) -> list[str]:
+    """Return the hints that stand in any line: one search of all text is fast."""
+    text = "\n".join(lines)
+    return [hint for hint in hints if hint in text]
+
+
 def last_finite_loss(lines: list[str]) -> int:
     """Return the number (from 1) of the last line with a loss that is a number; 0 if none is."""
     return _last(lines, _LOSSES, ("loss", "ppl"), unless="nan")
@@ -192,7 +200,9 @@ def last_finite_loss(lines: list[str]) -> int:
 def _last(
     lines: list[str], patterns: Sequence[str], hints: Sequence[str], unless: str = "\n"
 ) -> int:
-    pattern = compiled("|".join(patterns))
+    pattern, hints = compiled("|".join(patterns)), _present(lines, hints)
+    if not hints:
+        return 0
     for index in range(len(lines) - 1, -1, -1):
         line = lines[index]
         if any(hint in line for hint in hints) and unless not in line and pattern.search(line):

@@ -257,7 +257,7 @@ def findings(
         yield weight, match
     yield from moved
     matched.update(match.number - 1 for weight, match in moved if weight > PLAIN)
-    for index in traces.ends:
+    for index in _limit_repeats(lines, traces.ends):
         if index not in matched and index not in traces.ignored:
             weight = PROBED if index in traces.passed else PLAIN
             form = RAISED if index in framed else LOGGED
@@ -271,6 +271,18 @@ def _form(hit: signatures_match.Hit, *, is_raised: bool) -> str:
     if hit.is_warning:
         return WARNED
     return ENDED if hit.signature.role in ENDS else LOGGED
+
+
+def _limit_repeats(lines: list[str], indexes: list[int]) -> list[int]:
+    """Return indexes without most of those whose lines are equal: a log may repeat one line."""
+    if len(indexes) <= signatures_match.REPEATS:
+        return indexes
+    equal: dict[str, list[int]] = {}
+    for index in indexes:
+        equal.setdefault(lines[index], []).append(index)
+    return sorted(
+        index for group in equal.values() for index in signatures_match.first_and_last(group)
+    )
 
 
 def classify_exception(kind: str, message: str, traceback: str = "") -> Match:

@@ -24,8 +24,9 @@ LINE_LIMIT = 4000  # characters of one line that are searched: a line of 1 GiB s
 REPEATS = 64  # lines with one literal text that are searched
 _compiled: dict[str, re.Pattern[str]] = {}
 
-# and colours whose escape character got lost where somebody copied them
-_CODES = ESCAPE_SEQUENCE + r"|(?:\^\[)?\[\d{1,2}(?:;\d{1,3}){0,4}m"
+# of colours whose escape character got lost where somebody copied them
+_BARE_CODE = r"\[\d{1,2}(?:;\d{1,3}){0,4}m"
+_CODES = ESCAPE_SEQUENCE + r"|\^\[" + _BARE_CODE
 # torchrun, our own merged log, mpirun, srun -l, pdsh, Ray, compose, docker, vLLM, quotes
 _PREFIX = (
     r"^(?:\[rank\d+\]: ?|\[[a-z]+\d+\]:|\[\d{1,5}\] |\[\d+,\d+\]<std(?:out|err)>: ?"
@@ -66,7 +67,10 @@ _PEER_ERRORS = (
 
 def plain(text: str) -> list[str]:
     """Return the lines as a terminal shows them: no control codes, bars in their last state."""
-    text = compiled(_CODES).sub("", text.replace("\x00", "")).replace("\r\n", "\n")
+    text = text.replace("\x00", "").replace("\r\n", "\n")
+    if "\x1b" in text or "^[" in text:
+        text = compiled(_CODES).sub("", text)
+    text = compiled(_BARE_CODE).sub("", text)  # begins with a literal: fast on most text
     lines = []
     for line in text.split("\n"):
         states = [part for part in line.split("\r") if part.strip()] if "\r" in line else [line]
@@ -112,9 +116,7 @@ def search(
         lines_by_literal.setdefault(literal, set()).add(index)
     matches: dict[Signature, set[int]] = {}
     for literal, indexes in lines_by_literal.items():
-        ordered = sorted(indexes)
-        if len(ordered) > REPEATS:  # the first ones and the last
-            ordered = ordered[: REPEATS - 8] + ordered[-8:]
+        ordered = first_and_last(sorted(indexes))
         for signature, pattern in signatures.by_literal[literal]:
             matching = matches.setdefault(signature, set())
             matcher = compiled(pattern)
@@ -123,6 +125,11 @@ def search(
         for index in sorted(matches[signature]):
             is_warning = not signature.even_as_warning and _is_warning(*lines[index : index + 2])
             yield Hit(signature, index, is_warning)
+
+
+def first_and_last(indexes: list[int]) -> list[int]:
+    """Return at most `REPEATS` of some indexes: the first ones, and the last."""
+    return indexes if len(indexes) <= REPEATS else indexes[: REPEATS - 8] + indexes[-8:]
 
 
 def _is_warning(line: str, below: str = "") -> bool:

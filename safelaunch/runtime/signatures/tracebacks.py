@@ -96,14 +96,14 @@ class Tracebacks:
         every = list(_all_raised(lines))
         own = [index for index, is_launchers in every if not is_launchers]
         ends = list(exceptions(lines, own))
+        shown = set(ends)
         self.ends += [group[at] for at in ends]
-        self.passed.update(group[at] for at in own if at not in ends or _is_probe(lines, at))
+        self.passed.update(group[at] for at in own if at not in shown or _is_probe(lines, at))
         self.code.update(group[at] for at in code_lines(lines))
         for at, line in enumerate(lines):
             if line.startswith(("Exception ignored", "---")) and compiled(_IGNORED).match(line):
                 end = next((end for end in ends if end > at), at + IGNORED_LINES)
                 self.ignored.update([group[end]] if end - at < IGNORED_LINES else [])
-        shown = set(ends)
         stops = [(at, at in shown) for at, is_launchers in every if at in shown or is_launchers]
         next_stop = 0
         for at, line in enumerate(lines):
