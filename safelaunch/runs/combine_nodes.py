@@ -11,7 +11,7 @@ from safelaunch.runtime.signatures import classes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.runtime.records import Status
+    from safelaunch.runtime.records import DroppedOutput, Status
 
 LIVE = ("pending", "running")
 # of a run whose nodes have ended, or may have: where one has failed, the run has
@@ -58,6 +58,8 @@ def status(nodes: Sequence[NodeState]) -> Status:
     warnings = [f"{n.name}: {n.status.warning}" for n in nodes if n.status.warning]
     if warnings:
         whole.warning = "; ".join(warnings)
+    if any(n.status.dropped for n in nodes):
+        whole.dropped = [_with_host(log, n.host) for n in nodes for log in n.status.dropped]
     if any(n.status.alive for n in nodes):
         whole.alive = sum(n.status.alive or 0 for n in nodes)
     if any(n.status.leftovers for n in nodes):
@@ -68,6 +70,12 @@ def status(nodes: Sequence[NodeState]) -> Status:
     whole.proof = worst.status.proof if all(node.status.proof for node in nodes) else None
     whole.nodes = [_summary(node) for node in nodes]
     return whole
+
+
+def _with_host(log: DroppedOutput, host: str) -> DroppedOutput:
+    log = log.copy()
+    log.host = host
+    return log
 
 
 def _worst(nodes: Sequence[NodeState]) -> NodeState:

@@ -373,6 +373,23 @@ class LeftoverProcess(Record):
     waited: float = 0.0  # seconds from the launcher's end
 
 
+class DroppedOutput(Record):
+    """A log that lacks output, since its disk was full or refused it."""
+
+    file: str = ""  # path of the log
+    bytes: int = 0  # bytes that it lacks
+    why: str = ""  # error of the disk
+    host: str | None = None  # host, of a run of several nodes
+
+
+class AttemptDropped(Record):
+    """dropped.json beside the logs of an attempt: only there where output was dropped."""
+
+    FILE = "dropped.json"
+
+    logs: Sequence[DroppedOutput] = ()  # those that lack output
+
+
 class NodeSummary(Record):
     """How one of several nodes is."""
 
@@ -405,6 +422,7 @@ class StatusSummary(Record):
     unkillable: Sequence[int] = ()  # pids that cannot be ended (in the kernel)
     proof: str | None = None  # why no process can be left: wait (ECHILD), cgroup, reboot or claim
     warning: str | None = None  # what the supervisor noticed
+    dropped: Sequence[DroppedOutput] = ()  # logs that lack output, and how much
     backend: Nullable[str] = None  # tmux or setsid
     socket: Nullable[str] = None  # socket of the run's tmux server
     stopped_by: str | None = None  # a signal, max_duration, or node
@@ -431,6 +449,7 @@ class Status(StatusSummary):
     supervisor: Process | None = None  # the supervisor
     launcher: Process | None = None  # the launcher of the current attempt
     cgroup: str | None = None  # control group of its processes, where it has one of its own
+    log_copier: Process | None = None  # what writes the logs of the current attempt
     last_state: str | None = None  # state before its host stopped answering
 
 
@@ -440,7 +459,7 @@ class Status(StatusSummary):
 class RankEvent(Record):
     """A line of records/rank-*.json, which the rank itself writes (runtime/site)."""
 
-    kind: str = ""  # exception, gap (a full disk swallowed output) or exit (interpreter shutdown)
+    kind: str = ""  # exception, or exit (interpreter shutdown)
     uncaught: bool = True  # whether the interpreter ends the program with the exception
     thread: Nullable[str] = None  # thread that raised it; null: the main thread
     rank: int = 0  # rank
@@ -456,7 +475,6 @@ class RankEvent(Record):
     message: str = ""  # its text, shortened
     traceback: str = ""  # the traceback as Python prints it, shortened
     frames: Sequence[StackFrame] = ()  # its innermost frames, the innermost last
-    dropped: int = 0  # bytes of output that a full disk has swallowed
     memory_limit: Nullable[int] = None  # bytes of memory that `ulimit -v` or `-d` allows it
 
 

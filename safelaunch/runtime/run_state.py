@@ -13,13 +13,14 @@ import os
 import time
 
 from safelaunch.runtime import cgroup, claim, processes
-from safelaunch.runtime.records import Process, RunRecord, Status, StopRequest
+from safelaunch.runtime.records import AttemptDropped, Process, RunRecord, Status, StopRequest
 
 ENDED = ("succeeded", "failed", "stopped")
 START_LIMIT = 60.0  # seconds from the claim to the first status; then the run counts as lost
 # line of supervisor.log above the traceback of what ended it
 OWN_ERROR = "the supervisor ends by an error of its own"
 ERROR_LIMIT = 64 << 10  # bytes: a traceback
+COPY_PATIENCE = 5.0  # seconds for the logs of a run without supervisor to be complete
 SETTLING = 3.0  # seconds in which a supervisor may not be visible in tmux yet
 
 
@@ -32,6 +33,8 @@ def current_status(node_dir: str) -> Status:
     if status is None:
         return _status_without_record(node_dir)
     supervisor = status.supervisor or Process()
+    if status.state not in ENDED:
+        _add_dropped(status, node_dir)  # a full disk keeps the supervisor from writing it
     if status.state in ENDED or processes.is_alive(supervisor):
         return status
     if _is_elsewhere(status.hostname, supervisor):
@@ -65,6 +68,16 @@ def _last_error(node_dir: str) -> str:
         return ""
     last = next(line for line in reversed(lines) if line)
     return f"the supervisor ended by an error of its own: {last[:200]} ({path})"
+
+
+def _add_dropped(status: Status, node_dir: str) -> None:
+    """Add what the logs of the current attempt lack, as their copier has counted it."""
+    logs = os.path.join(node_dir, "logs", f"attempt-{max(1, len(status.attempts))}")
+    newer = (AttemptDropped.read(logs) or AttemptDropped()).logs
+    files = [log.file for log in newer]
+    if newer:
+        older = [log for log in status.dropped if log.file not in files]
+        status.dropped = [*older, *newer]
 
 
 def _modified(path: str) -> float | None:
@@ -221,7 +234,9 @@ def stop(node_dir: str, grace: float) -> Status:
             lambda: remaining(node_dir, run_id), lambda: time.monotonic() >= late
         )
     status = current_status(node_dir)
-    if status.state == "lost":
+    if status.state == "lost" and not left:
+        left = _end_copier(status)
+        _add_dropped(status, node_dir)  # until its end
         _record_end(node_dir, status, left, had_processes=bool(before))
     if status.state in ENDED:
         from safelaunch.runtime import backends
@@ -268,6 +283,17 @@ def _caller() -> str:
     user = processes.user_name(os.getuid())
     client = os.environ.get("SSH_CONNECTION", "").split()
     return f"{user}, over SSH from {client[0]}" if client else user
+
+
+def _end_copier(status: Status) -> dict[int, int]:
+    """Wait until the process that writes the logs has ended; return {} or, unkillable, itself."""
+    copier, late = status.log_copier, time.monotonic() + COPY_PATIENCE
+    if copier is None or not processes.is_alive(copier):
+        return {}
+    own = {copier.pid: copier.start}
+    return processes.end_all(
+        lambda: own if processes.is_alive(copier) else {}, lambda: time.monotonic() > late
+    )
 
 
 def _record_end(

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from safelaunch.cli.output import say, terminal_width, wrap
-from safelaunch.cli.runs.failure_block import block, labelled
+from safelaunch.cli.runs.failure_block import block, labelled, with_label
 from safelaunch.cli.runs.log_output import stdout_writer
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
@@ -117,6 +117,10 @@ def reasons(run: RunAccess, status: StatusSummary) -> list[str]:
     for label, text in (("advice", advice), ("warning", status.warning or "")):
         if text:
             lines += labelled(label, text, width, 6)
+    for log in status.dropped:
+        path = shlex.quote(log.file) if log.host is None else f"{log.host}:{shlex.quote(log.file)}"
+        text = f"{log.bytes:,} bytes of output are missing ({log.why}) in"
+        lines += with_label("warning", [text, path])
     return lines
 
 

@@ -123,7 +123,7 @@ def _find(
         failures = blame.left_early(ends, failures) + failures
     if not failures and launcher.failed:
         failures = blame.unseen_end(ends)
-    warnings += _thread_warnings(ends, bool(failures) or launcher.failed) + _gap_warnings(ends)
+    warnings += _thread_warnings(ends, bool(failures) or launcher.failed)
     if not failures and not launcher.failed:
         return None, warnings
     if launcher.code == 0 and not launcher.failed:
@@ -254,16 +254,6 @@ def _thread_warnings(ends: Iterable[ProcessEnd], failed: bool) -> list[str]:
             rest = "" if failed else "; the rank went on and ended with 0"
             warnings.append(f"rank {end.rank}: exception {where}: {what}{rest}")
     return warnings
-
-
-def _gap_warnings(ends: Iterable[ProcessEnd]) -> list[str]:
-    """Return a warning for each rank of whose output a full disk has swallowed some."""
-    return [
-        f"the log of rank {end.rank} has gaps{f' ({end.dropped} bytes)' if end.dropped else ''}:"
-        " the disk of the run directory was full"
-        for end in ends
-        if end.has_gaps
-    ]
 
 
 def _classify_by_framework_logs(first: ProcessFailure, logs: Sequence[str]) -> None:

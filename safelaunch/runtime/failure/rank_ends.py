@@ -61,8 +61,6 @@ class ProcessEnd:
         self.error: RaisedException | None = None
         self.threads: list[RaisedException] = []  # exceptions of other threads than the main one
         self.fatal = ""  # text of faulthandler
-        self.has_gaps = False  # a full disk has swallowed some of its output
-        self.dropped = 0  # bytes of it, where the rank could still record them
         self.job_succeeded = False  # the launcher ended with 0
 
     @property
@@ -225,9 +223,7 @@ def _read_record(end: ProcessEnd, stem: str) -> None:
         end.pid = event.pid or end.pid
         end.host = event.host or end.host
         if event.kind == "exit":
-            end.is_orderly, end.shutdown_ns, end.dropped = True, event.time_ns, event.dropped
-        elif event.kind == "gap":
-            end.has_gaps = True
+            end.is_orderly, end.shutdown_ns = True, event.time_ns
         elif event.kind == "exception" and event.thread is not None:
             end.threads.append(event)
         elif event.kind == "exception":

@@ -1,7 +1,7 @@
 """Follows the log files of the ranks and the launcher, and merges them by whole lines.
 
-The processes write straight into their files; this only reads the files. CR ends a line too, so
-that progress bars move.
+The copier (copier.py) writes the files; this only reads them. CR ends a line too, so that progress
+bars move.
 """
 
 # ruff: noqa: PLC0415 - framework_logs is imported late: most jobs have no `logs:`

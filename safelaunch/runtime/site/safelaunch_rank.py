@@ -5,10 +5,9 @@
 disk or by too many open files can still be written down:
 
 `.json`    one JSON object a line (RankEvent in runtime/records.py): `{"kind": "exception", ...}`
-           as safelaunch_record.py makes it, `{"kind": "gap", ...}` once a full disk has swallowed
-           output (safelaunch_log.py), and `{"kind": "exit", ...}` from atexit. Space is reserved
-           and the unused rest is NUL. Where a file system copies on write that helps, but is no
-           guarantee.
+           as safelaunch_record.py makes it, and `{"kind": "exit", ...}` from atexit. Space is
+           reserved and the unused rest is NUL. Where a file system copies on write that helps, but
+           is no guarantee.
 `.fatal`   what faulthandler writes at SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL. Missing or empty
            where the user has faulthandler too (`-X faulthandler`, a later `faulthandler.enable()`,
            `@record` of torchelastic): the text is then in the rank's log, as ever.
@@ -50,8 +49,7 @@ RESERVED = 2 * ROOM  # the second half is for the exception that ends the progra
 HIGH_FD = 240  # the first of our descriptors: the user's own begin at 3 as ever, and code that
 # closes and opens low ones does not get ours; 256 is the least limit in common use (macOS)
 
-EXIT = '{"kind": "exit", "time_ns": %d, "monotonic_ns": %d, "pid": %d, "dropped": %d}\n'
-GAP = '{"kind": "gap", "time_ns": %d, "monotonic_ns": %d, "pid": %d}\n'
+EXIT = '{"kind": "exit", "time_ns": %d, "monotonic_ns": %d, "pid": %d}\n'
 # the record where making a whole one failed
 LEAST = (
     '{"kind": "exception", "uncaught": %s, "thread": %s, "time_ns": %d, "monotonic_ns": %d, '
@@ -118,7 +116,6 @@ class _Rank:
         self.recorded = 0  # id() of the exception in sys.last_value; a reference would keep frames
         self.busy = set()  # type: set[int]
         self.is_over = False
-        self.dropped = 0  # bytes of output for which the log had no room
         self.record = _OwnFile(self.path + ".json", os.O_RDWR | os.O_CREAT, 0)
         # before an exec this process may have written to it: append
         self.used = len(os.read(self.record.fd, RESERVED).rstrip(b"\0"))
@@ -193,17 +190,6 @@ class _Rank:
             if not own:
                 os.close(fd)
 
-    def count_dropped(self, size: int) -> None:
-        """Count output that was dropped, and record that there is some. Never raises."""
-        first = not self.dropped
-        self.dropped += size
-        if first and os.getpid() == self.pid:
-            try:
-                wall, monotonic = _now()
-                self.write((GAP % (wall, monotonic, self.pid)).encode())
-            except BaseException:  # noqa: BLE001,S110 - nothing may be seen of it
-                pass
-
     def end(self) -> None:
         """Record that the interpreter shuts down in order. Never raises."""
         self.is_over = True
@@ -211,7 +197,7 @@ class _Rank:
             return
         try:
             wall, monotonic = _now()
-            self.write((EXIT % (wall, monotonic, self.pid, self.dropped)).encode())
+            self.write((EXIT % (wall, monotonic, self.pid)).encode())
         except BaseException:  # noqa: BLE001,S110 - nothing may be seen of it
             pass
 

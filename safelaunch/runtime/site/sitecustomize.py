@@ -10,17 +10,20 @@ number. Only what would go to launcher.log moves: output that a launcher sends e
 --redirects, a pipe) stays there. User code is not changed. Another sitecustomize on the path is run
 as if this one were not there, and before safelaunch_rank.py: its hooks are chained.
 
-In any process of the job, output into a log of the run is dropped where the disk is full
-(safelaunch_log.py). Any Python 3 of the job may import it: no syntax newer than 3.5.
+Any Python 3 of the job may import it: no syntax newer than 3.5.
 """
 
 # ruff: noqa: PLC0415 - each process of the job imports only what it needs
 
 import os
 import sys
+import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 STEP = 1000  # between the numbers of two steps; torchrun's restarts are counted within one
+PIPE_PATIENCE = (
+    5.0  # seconds until the copier of the logs has to open a pipe; it takes a millisecond
+)
 MAX_ANCESTORS = 64  # processes between a rank and the launcher: wrappers, shells, agents
 # Python programs, and modules run with -m, that start ranks and are none
 LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun", "swift", "deepspeed", "ray", "areal")
@@ -56,11 +59,10 @@ def _mark_rank() -> "tuple[str, str, str, str] | None":
         return None  # the run directory is gone
     if restart is None:
         return None
-    if os.environ.get("SAFELAUNCH_RANK_LOGS"):
-        try:
-            _redirect(os.path.join(node, "logs", "attempt-%s" % attempt), rank)
-        except OSError:
-            pass  # it keeps what it has
+    try:
+        _redirect(os.path.join(node, "pipes"), rank, attempt, restart)
+    except OSError:
+        pass  # it keeps what it has
     return node, rank, attempt, restart
 
 
@@ -222,49 +224,63 @@ def _write(path: str, data: bytes, flag: int) -> None:
         os.close(fd)
 
 
-def _redirect(logs: str, rank: str) -> None:
-    ours = os.stat(os.path.join(logs, "launcher.log"))
-    mine = [fd for fd in (1, 2) if os.path.samestat(os.fstat(fd), ours)]
-    if mine:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        log = os.open(os.path.join(logs, "rank-%s.log" % rank), flags, 0o600)
-        for fd in mine:
-            os.dup2(log, fd)
-        os.close(log)
+def _redirect(pipes: str, rank: str, attempt: str, restart: str) -> None:
+    """Give the rank a pipe of its own, which the copier reads (runtime/logs/copier.py)."""
+    launcher = os.environ.get("SAFELAUNCH_LAUNCHER_PIPE")
+    mine = [fd for fd in (1, 2) if launcher and _file(fd) == launcher]
+    if not mine:
+        return
+    control = os.open(os.path.join(pipes, "control-%s" % attempt), os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        path = os.path.join(pipes, "rank-%s.%s.%s" % (rank, attempt, restart))
+        os.mkfifo(path, 0o600)
+        pipe = _open_pipe(path, control)
+    finally:
+        os.close(control)
+    for fd in mine:
+        os.dup2(pipe, fd)
+    os.close(pipe)
 
 
-def _logs() -> "list[int]":
-    """Return which of the descriptors 1 and 2 are log files of the run."""
-    attempt = "attempt-%s" % os.environ.get("SAFELAUNCH_ATTEMPT", "1")
-    folder = os.path.join(os.environ.get("SAFELAUNCH_NODE_DIR", ""), "logs", attempt)
-    logs = []
-    for fd in (1, 2):
-        try:
-            name = os.path.basename(os.readlink("/proc/self/fd/%d" % fd))
-            if os.path.samestat(os.fstat(fd), os.stat(os.path.join(folder, name))):
-                logs.append(fd)
-        except OSError:
-            pass
-    return logs
+def _file(fd: int) -> str:
+    try:
+        stat = os.fstat(fd)
+    except OSError:
+        return ""
+    return "%d:%d" % (stat.st_dev, stat.st_ino)
 
 
-def _capture(who: "tuple[str, str, str, str] | None") -> None:
-    """Let a full disk of the logs end no process, and record the failure of a rank."""
+def _open_pipe(path: str, control: int) -> int:
+    """Return a new FIFO, open, once it has a reader. Raises OSError, with the FIFO removed."""
+    deadline, pause = time.monotonic() + PIPE_PATIENCE, 0.0001
+    try:
+        os.write(control, b"+")
+        while True:
+            try:
+                pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:  # ENXIO: it has no reader yet
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                os.set_blocking(pipe, True)
+                return pipe
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
+    except OSError:
+        os.unlink(path)
+        raise
+
+
+def _capture(who: "tuple[str, str, str, str]") -> None:
+    """Record the failure of a rank."""
     sys.path.insert(0, FOLDER)
     try:
-        rank = None
-        if who:
-            import safelaunch_rank  # type: ignore[import-not-found,unused-ignore]
+        import safelaunch_rank  # type: ignore[import-not-found,unused-ignore]
 
-            rank = safelaunch_rank.install(*who)
-            error = _world_error(who)
-            if error:
-                _exit(error, rank)
-        logs = _logs()
-        if logs:
-            import safelaunch_log  # type: ignore[import-not-found,unused-ignore]
-
-            safelaunch_log.install(logs, rank)
+        rank = safelaunch_rank.install(*who)
+        error = _world_error(who)
+        if error:
+            _exit(error, rank)
     except Exception:  # noqa: BLE001,S110 - the job matters more than the record of its failure
         pass
     finally:
@@ -319,7 +335,7 @@ def _start() -> None:
         try:
             _chain()
         finally:
-            if os.environ.get("SAFELAUNCH_CAPTURE"):
+            if who and os.environ.get("SAFELAUNCH_CAPTURE"):
                 _capture(who)
             elif who and _world_error(who):
                 _exit(_world_error(who), None)

@@ -13,7 +13,7 @@ import time
 
 from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
-from safelaunch.runtime.supervise import launch
+from safelaunch.runtime.supervise import launch, log_pipes
 from safelaunch.runtime.supervise.control import DEFAULT_GRACE, Control, readable
 from safelaunch.runtime.units import duration, quantity
 
@@ -32,6 +32,7 @@ LEFTOVER_PATIENCE = 10.0  # seconds without work that processes may outlive the 
 ORPHAN_PATIENCE = 2.0  # after a signal to the launcher, which cannot collect its ranks then
 NOTICE = 1.0  # seconds after the launcher's end: what ends with it needs no word
 LEFTOVER_GRACE = 5.0
+COPY_PATIENCE = 5.0  # seconds for the last output to be copied, and to end its copier
 SCAN_SHARE = 200  # a walk through /proc may cost 1/200 of the time: it is long on big machines
 
 
@@ -65,6 +66,7 @@ class Attempt:
         self.is_blind = False  # whether a scan has failed
         self.last_look = 0.0
         self.exits = rank_exits.Exits(self.dir, number)
+        self.pipes = log_pipes.LogPipes(journal, number)
         self.merger = merger.Merger(
             journal.logs,
             self.run.rank_logs,
@@ -80,14 +82,14 @@ class Attempt:
 
         Raises OSError, with nothing started.
         """
-        path = os.path.join(self.journal.logs, "launcher.log")
-        out = os.open(path, self.journal.flags, 0o600)
+        out = self.pipes.open()
         group = self.journal.status.cgroup
-        if group and not cgroup.enter(group):
-            group = self.journal.status.cgroup = None
         try:
+            self.pipes.start()  # first: a job must have a reader also if we are killed now
+            if group and not cgroup.enter(group):
+                group = self.journal.status.cgroup = None
             self._watch_folders()
-            environment = launch.job_environment(self.run, self.dir, self.number)
+            environment = launch.job_environment(self.run, self.dir, self.number, out)
             self.launcher = launch.fork(script, out, environment, umask, limits)
             self.has_children = True
         finally:
@@ -99,6 +101,7 @@ class Attempt:
     def _watch_folders(self) -> None:
         self.watch.add(self.journal.logs)
         self.watch.add(os.path.join(self.dir, "ranks"))
+        self.watch.add(self.pipes.folder)
 
     # -- loop ----------------------------------------------------------------------------------
 
@@ -123,6 +126,7 @@ class Attempt:
         observer.cancel()
         if not self.subreaper:
             self._end_rest(lambda: processes.marked(self.run.id), LEFTOVER_GRACE)
+        self._copy_rest(wakeup)
         self._record_ends(readable(self.exits.fds, 0.0))  # those that died since the last look
         self.exits.close()
         for piece in self.merger.remaining():
@@ -130,6 +134,17 @@ class Attempt:
         observer.close(self)
         self.merger.close()
         self.watch.close()
+
+    def _copy_rest(self, wakeup: int) -> None:
+        """Wait until all output is in the logs; at the latest end the copier."""
+        for is_late in (False, True):
+            if is_late:
+                self.pipes.kill()
+            deadline = time.monotonic() + COPY_PATIENCE
+            while self.pipes.is_open and time.monotonic() < deadline:
+                self._sleep(wakeup)
+                self._turn()
+        self.pipes.close()
 
     def _sleep(self, wakeup: int) -> None:
         """Wait until something happens: a signal, a child's or a rank's end, more in a log.
@@ -160,6 +175,7 @@ class Attempt:
         self.exits.update()
         self._record_ends(readable(self.exits.fds, 0.0))  # also while an attempt is being ended
         self._reap()
+        self.pipes.tick()
         for piece in self.merger.pieces():
             self._pass_on(piece)
         self.journal.pane.tick()
@@ -177,11 +193,12 @@ class Attempt:
             except ChildProcessError:
                 # without a subreaper what was left behind is not our child: the next scan shows it
                 is_unknown = self.next_scan == 0.0 or bool(self.living)
-                self.has_children = not self.subreaper and is_unknown
+                is_left = not self.subreaper and is_unknown
+                self.has_children = is_left or self.pipes.is_waiting
                 return
             if pid == 0:
                 return
-            if self.observer.reaped(pid, status):
+            if self.observer.reaped(pid, status) or self.pipes.reaped(pid, status):
                 continue
             self.exits.on_reaped(pid, status)
             if pid in self.working and not self.ended_by:
@@ -202,6 +219,7 @@ class Attempt:
         below: dict[int, int] = processes.descendants(os.getpid())
         if not self.subreaper:
             below.update(processes.marked(self.run.id))
+        below.pop(self.pipes.pid, None)
         helpers = self.observer.pids()
         for pid in helpers:
             for helper in (pid, *processes.descendants(pid)):

@@ -15,10 +15,10 @@ import time
 from safelaunch.runtime import json_files
 from safelaunch.runtime import processes as runtime_processes
 from safelaunch.runtime.plain_text import printable
-from safelaunch.runtime.records import Failure, PeersAddress, RunRecord, Status
+from safelaunch.runtime.records import DroppedOutput, Failure, PeersAddress, RunRecord, Status
 from safelaunch.runtime.supervise import pane
 
-FOLDERS = ("ranks", "records", "logs")
+FOLDERS = ("ranks", "records", "pipes", "logs")
 PROCESSES = "processes.jsonl"
 PROCESSES_LIMIT = 1 << 20  # bytes, some 7000 processes: beyond that only the living ones stay
 MEMORY_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
@@ -36,11 +36,10 @@ class Journal:
         self.dir = node_dir
         self.run = run
         self.logs = ""
-        self.flags = LOG_FLAGS
         self.pane = pane.Pane(pane.own_terminal())
         self.combined = -1
         self.copy = -1
-        self.has_gaps = False
+        self.dropped: dict[str, DroppedOutput] = {}  # by path of the log
         self.last = b"\n"  # byte of the merged log
         self.start_files: dict[str, tuple[bytes, int]] = {}  # name -> bytes and mode
         self.processes_limit = PROCESSES_LIMIT
@@ -66,10 +65,7 @@ class Journal:
         self._reserve()
         self.status.write(self.dir)
         if self.run.log:
-            try:
-                self.copy = os.open(self.run.log, LOG_FLAGS, 0o644)
-            except OSError as e:
-                self._log_failed(e)
+            self.copy = self._open_log(self.run.log, 0o644)
 
     def remember(self, files: dict[str, bytes]) -> None:
         """Read the files of the start into memory, beside the given ones. Raises OSError.
@@ -192,6 +188,8 @@ class Journal:
     def warn(self, message: str) -> None:
         """Add a warning to those of the status."""
         earlier = self.status.warning
+        if message in (earlier or ""):
+            return
         self.status.warning = f"{earlier}; {message}" if earlier else message
 
     def broken(self, part: str, error: Exception) -> None:
@@ -207,9 +205,9 @@ class Journal:
         if not data:
             return
         self.last = data[-1:]
-        for fd in (self.combined, self.copy):
-            if fd >= 0:
-                self._write_all(fd, data)
+        self._write_all(self.combined, os.path.join(self.logs, "combined.log"), data)
+        if self.run.log:
+            self._write_all(self.copy, self.run.log, data)
         self.pane.show(data)
 
     def notify(self, message: str) -> None:
@@ -223,10 +221,15 @@ class Journal:
         if self.combined >= 0:
             os.close(self.combined)
             self.combined = -1
+        self.combined = self._open_log(os.path.join(self.logs, "combined.log"), 0o600)
+
+    def _open_log(self, path: str, mode: int) -> int:
+        """Return a descriptor of a log; -1 where it cannot be opened."""
         try:
-            self.combined = os.open(os.path.join(self.logs, "combined.log"), LOG_FLAGS, 0o600)
+            return os.open(path, LOG_FLAGS, mode)
         except OSError as e:
-            self._log_failed(e)
+            self.drop(path, 0, e.strerror or str(e))
+            return -1
 
     def _append(self, name: str, records: list[dict[str, object]]) -> int:
         """Append to a file of lines; return its size then, 0 where it is not known."""
@@ -240,19 +243,28 @@ class Journal:
         except OSError:
             return 0  # a full disk must not end the job
 
-    def _write_all(self, fd: int, data: bytes) -> None:
+    def _write_all(self, fd: int, path: str, data: bytes) -> None:
+        view = memoryview(data)
+        if fd < 0:
+            self.drop(path, len(view), "")
+            return
         try:
-            view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
         except OSError as e:
-            self._log_failed(e)
+            self.drop(path, len(view), e.strerror or str(e))
 
-    def _log_failed(self, error: OSError) -> None:
-        if not self.has_gaps:
-            self.has_gaps = True
-            self.warn(f"the combined log has gaps: {error.strerror}")
-            self.event("log-failed", error=str(error))
+    def drop(self, path: str, count: int, why: str) -> None:
+        """Count bytes that a log lacks."""
+        entry = self.dropped.get(path) or DroppedOutput(file=path)
+        self.set_dropped(path, entry.bytes + count, why or entry.why)
+
+    def set_dropped(self, path: str, total: int, why: str) -> None:
+        """Record how many bytes a log lacks, and why."""
+        if path not in self.dropped:
+            self.event("output-dropped", file=path, why=why)
+        self.dropped[path] = DroppedOutput(file=path, bytes=total, why=why)
+        self.status.dropped = [entry for entry in self.dropped.values() if entry.bytes]
 
 
 def _identities(processes: dict[int, int]) -> list[dict[str, object]]:

@@ -22,8 +22,11 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 TERMINAL = ("TMUX", "TMUX_PANE", "TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "SHELL", "PWD")
 
 
-def job_environment(run: RunRecord, node_dir: str, attempt: int) -> dict[str, str]:
-    """Return the environment of launch.sh: the supervisor's own, the mark, the hooks' settings."""
+def job_environment(run: RunRecord, node_dir: str, attempt: int, out: int) -> dict[str, str]:
+    """Return the environment of launch.sh: the supervisor's own, the mark, the hooks' settings.
+
+    `out` is the pipe that the job writes to.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
     for name in TERMINAL:
         environment.pop(name, None)
@@ -38,7 +41,8 @@ def job_environment(run: RunRecord, node_dir: str, attempt: int) -> dict[str, st
         }
     )
     if run.rank_logs:
-        environment["SAFELAUNCH_RANK_LOGS"] = "1"
+        info = os.fstat(out)
+        environment["SAFELAUNCH_LAUNCHER_PIPE"] = f"{info.st_dev}:{info.st_ino}"
     if run.capture:
         environment["SAFELAUNCH_CAPTURE"] = "1"
         if run.single:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from support.mounts import tmpfs
@@ -326,80 +326,31 @@ def test_a_full_disk(small_disk: Path) -> None:
     assert [record["kind"] for record in rank.read()] == ["exception", "exit"]
 
 
-FILL = "with open('rest', 'wb', 0) as file:\n    while file.write(b'x' * 512) == 512: pass\n"
-PRINTS = (
-    "import logging, os, sys\nprint('before', flush=True)\n"
-    "try:\n    " + FILL.replace("\n", "\n    ") + "\nexcept OSError: pass\n"
-    "for n in range(20):\n"
-    "    print('x' * 400, flush=True)\n"
-    "    print('y' * 400, file=sys.stderr)\n"
-    "    sys.stdout.buffer.write(b'z' * 400)\n"
-    "    logging.warning('w' * 400)\n"
-    "sys.stdout.flush()\nos.unlink('rest')\nprint('after', flush=True)\n"
-)
-
-
-def run_on_a_log(rank: Rank, program: str, *words: str, **options: Any) -> tuple[int, str]:
-    """Run a program whose output goes to launcher.log; return its exit code and the log."""
-    path = rank.node / "logs" / "attempt-1" / "launcher.log"
-    path.unlink(missing_ok=True)
-    with path.open("ab") as log:
-        code, _ = rank.run(program, *words, stdout=log, stderr=log, **options)
-    return code, path.read_text()
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("is_rank", [True, False])
-@pytest.mark.parametrize("version", ["3.6", "3.8", "3.11", "3.13"])
-def test_a_full_disk_of_the_logs_ends_nothing(
-    small_disk: Path, unbuffered: str, is_rank: bool, version: str
-) -> None:
-    rank = Rank(small_disk)
-    rank.env["PYTHONUNBUFFERED"] = unbuffered
-    if not is_rank:
-        del rank.env["RANK"]
-    code, text = run_on_a_log(rank, PRINTS, python=interpreter(version))
-    assert code == 0, text
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    if is_rank:
-        gap, end = rank.read()
-        assert (gap["kind"], end["kind"]) == ("gap", "exit")
-        assert 10_000 < end["dropped"] < 20 * 4 * 450
-
-
-STREAMS = (
-    "import sys\nfor s in (sys.stdout, sys.stderr):\n"
-    "    b, r = s.buffer, getattr(s.buffer, 'raw', None)\n"
-    "    print(s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.fileno(), s.isatty(),"
-    " getattr(s, 'write_through', None), repr(s.newlines), isinstance(b, __import__('io').FileIO),"
-    " r is None, b.fileno(), b.name, b.mode, b.closed, s is getattr(sys,"
-    " '__std%s__' % s.name[4:7]))\n"
-)
-
-
-@pytest.mark.parametrize("words", [(), ("-u",)])
-@pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.11", "3.13"])
-def test_the_streams_are_as_python_makes_them(
-    rank: Rank, words: tuple[str, ...], version: str
-) -> None:
-    rank.env["PYTHONIOENCODING"] = "latin-1:replace"
-    ours = run_on_a_log(rank, STREAMS, *words, python=interpreter(version))
-    del rank.env["SAFELAUNCH_CAPTURE"]
-    assert ours == run_on_a_log(rank, STREAMS, *words, python=interpreter(version))
-    assert "<stderr> w" in ours[1]
-
-
-def test_other_errors_of_a_stream_are_raised_as_ever(rank: Rank) -> None:
-    program = (
-        "import os, sys\nos.close(1)\ntry: print('x', flush=True)\n"
-        "except OSError as e: print(e.errno, file=sys.stderr)\n"
-    )
-    assert run_on_a_log(rank, program)[1].startswith("9\n")
-
-
-def test_output_that_goes_elsewhere_keeps_its_streams(rank: Rank) -> None:
-    assert rank.run("import sys\nprint(type(sys.stdout.buffer.raw).__name__)") == (0, "FileIO\n")
+@pytest.mark.parametrize("version", ["3.6", "3.8", "3.13"])
+def test_a_rank_gets_a_pipe_of_its_own_instead_of_the_launchers(rank: Rank, version: str) -> None:
+    pipes = rank.node / "pipes"
+    pipes.mkdir()
+    os.mkfifo(pipes / "control-1")
+    control = os.open(pipes / "control-1", os.O_RDWR)
+    reader, writer = os.pipe()
+    info = os.fstat(writer)
+    rank.env["SAFELAUNCH_LAUNCHER_PIPE"] = f"{info.st_dev}:{info.st_ino}"
+    program = "import os\nprint('own'); os.write(2, b'too\\n')"
+    streams = {"stdout": writer, "stderr": writer, "python": interpreter(version)}
+    with rank.popen(program, **streams) as process:
+        assert os.read(control, 1) == b"+"
+        with (pipes / "rank-1.1.0").open("rb") as fifo:
+            assert fifo.read() == b"too\nown\n"
+        assert process.wait(DEADLINE) == 0
+    os.close(control)
+    # with nobody who reads the control pipe it keeps the launcher's
+    (rank.node / "ranks" / "rank-1.1.0").unlink()
+    (pipes / "rank-1.1.0").unlink()
+    rank.run(program, **streams)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        assert pipe.read() == b"too\nown\n"
+    assert [path.name for path in pipes.iterdir()] == ["control-1"]
 
 
 def test_a_program_that_replaces_itself_is_still_recorded(rank: Rank) -> None:

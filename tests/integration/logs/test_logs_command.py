@@ -249,3 +249,42 @@ def test_the_pane_shows_the_log(place: Place) -> None:
         return "hello pane" in shown.stdout
 
     wait_for(is_shown, "line in the pane")
+
+
+TRICKS = """
+import fcntl, os, subprocess, sys
+for n in range(500): print("before", n)
+sys.stdout.flush()
+with open("/dev/stdout", "w") as again: again.write("opened\\n")
+os.system("echo shell > /dev/stderr; echo tee | tee /dev/stderr")
+subprocess.run(["setsid", "bash", "-c", "exec > /dev/stderr; echo session"])
+os.set_blocking(1, False)
+os.write(2, b"\\0\\xff\\r\\n")
+os.set_blocking(1, True)
+for n in range(500): print("after", n)
+"""
+
+
+def test_output_is_whole_whatever_ranks_do_to_their_descriptors(place: Place) -> None:
+    run = place.start(place.ranks(TRICKS, capture=False))
+    assert place.ended(run)["state"] == "succeeded"
+    before, after = (
+        b"".join(b"%s %d\n" % (word, n) for n in range(500)) for word in (b"before", b"after")
+    )
+    whole = before + b"opened\nshell\ntee\ntee\nsession\n\0\xff\r\n" + after
+    for rank in (0, 1):
+        assert (place.logs(run) / f"rank-{rank}.log").read_bytes() == whole
+
+
+def test_output_of_a_command_is_whole_whatever_it_does_to_its_descriptors(place: Place) -> None:
+    """As in a pipe: also beyond a limit of the size of files."""
+    script = (
+        "seq 500; echo x > /dev/stderr; seq 500 | tee /dev/stderr > /dev/null; ulimit -f 16; "
+        "seq 50000; echo y > /dev/stdout; exec > /dev/stderr; echo z; exec >&- 2>&-; sleep .01"
+    )
+    run = place.start(place.shell(script))
+    assert place.ended(run)["state"] == "succeeded"
+    some, many = ("".join(f"{n}\n" for n in range(1, count + 1)) for count in (500, 50000))
+    for name in ("launcher.log", "combined.log"):
+        assert (place.logs(run) / name).read_text() == f"{some}x\n{some}{many}y\nz\n"
+    assert "dropped" not in place.json("show", run)

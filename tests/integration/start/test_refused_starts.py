@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.mounts import tmpfs
 from support.python_versions import interpreter
-from support.workspace import Place, need_root
+from support.workspace import Place, need_root, wait_for
 
 from safelaunch import runtime
 
@@ -196,16 +196,36 @@ def test_a_start_on_a_full_disk_leaves_nothing(small: Place, leave: int) -> None
     assert small.records.keys() == set()
 
 
-def test_a_job_goes_on_while_the_disk_is_full_and_its_end_is_recorded(small: Place) -> None:
-    program = (
-        "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)"
+def test_a_job_prints_on_while_the_disk_is_full_and_what_is_missing_is_counted(
+    small: Place,
+) -> None:
+    """Neither a program that is no Python nor `capture: false` gets an error."""
+    script = (
+        "echo up; until [ -e go ]; do sleep .01; done; seq 2000 || echo failed > seq-failed; "
+        "until [ -e end ]; do sleep .01; done; echo last"
     )
-    run = small.start(small.job(program))
+    run = small.start(small.shell(script, capture=False))
     small.wait_for_text(run, "up")
     fill(small)
-    assert small.json("show", run)["state"] == "running"
     small.write("go", "")
+    file = str(small.logs(run) / "launcher.log")
+
+    def dropped() -> dict[str, Any] | None:
+        entries = small.json("show", run).get("dropped", ())
+        return next((entry for entry in entries if entry["file"] == file), None)
+
+    wait_for(dropped, "bytes that were dropped")
+    (small.home / "ballast").unlink()
+    small.write("end", "")
     assert small.ended(run)["state"] == "succeeded"
+    assert not (small.project / "seq-failed").exists()
+    log = (small.logs(run) / "launcher.log").read_bytes()
+    assert log.endswith(b"last\n")
+    total = sum(len(f"{number}\n") for number in range(1, 2001)) + len("up\nlast\n")
+    count = total - len(log)
+    assert dropped() == {"file": file, "bytes": count, "why": "No space left on device"}
+    text = " ".join(small.cli("show", run).stdout.split())
+    assert f"{count:,} bytes of output are missing (No space left on device) in {file}" in text
 
 
 def test_a_run_on_a_full_disk_can_be_stopped(small: Place) -> None:

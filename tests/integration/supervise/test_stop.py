@@ -280,16 +280,25 @@ def test_a_run_that_was_found_dead_is_not_said_to_have_run_until_then(place: Pla
     assert "the combined log ends" in " ".join(place.cli("logs", run).stderr.split())
 
 
-def test_output_goes_on_when_the_supervisor_is_gone(place: Place) -> None:
+def test_all_output_is_in_the_logs_when_the_supervisor_is_gone(place: Place) -> None:
     program = (
-        "import os, time\nprint('up', flush=True)\n"
-        "while not os.path.exists('go'): time.sleep(.01)\nprint('after')\n" + FOREVER
+        "import os, subprocess, time\nprint('up', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(.01)\n"
+        "for n in range(5000): print(n)\nprint('last', flush=True)\n"
+        "subprocess.run('echo x | tee /dev/stderr', shell=True)\n" + FOREVER
     )
-    run = up(place, place.job(program))
+    run = both_up(place, place.ranks(program))
+    copier = place.status(run)["log_copier"]
     end_supervisor(place, run)
     place.write("go", "")
-    place.wait_for_text(run, "after", "launcher.log")
+    whole = "up\n" + "".join(f"{n}\n" for n in range(5000)) + "last\nx\nx\n"
+    for rank in (0, 1):
+        place.wait_for_text(run, "x\nx\n", f"rank-{rank}.log")
+        assert (place.logs(run) / f"rank-{rank}.log").read_text().startswith(whole)
     assert place.status(run)["state"] == "lost"
+    place.cli("stop", run)
+    assert not processes.is_alive(Process.from_json(copier))
+    assert list((place.node(run) / "pipes").iterdir()) == []
 
 
 @pytest.mark.tmux

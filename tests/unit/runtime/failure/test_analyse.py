@@ -210,13 +210,6 @@ def test_a_memory_kill_that_the_shell_loses_is_a_failure(node: Node) -> None:
     assert node.find(ENDED_WELL, kills=oom_kills.Kills([kill]))[0]["class"] == "host-oom"
 
 
-def test_gaps_in_a_log_are_told(node: Node) -> None:
-    gap = {"kind": "gap", "time_ns": START, "pid": 1000}
-    node.record(0, gap, {"kind": "exit", "time_ns": START, "pid": 1000, "dropped": 77})
-    expected = "the log of rank 0 has gaps (77 bytes): the disk of the run directory was full"
-    assert node.find(ENDED_WELL) == ({}, [expected])
-
-
 def test_the_others_are_told_with_the_time_between(node: Node) -> None:
     node.raised(0, "ValueError", "x")
     node.ended(1, 25, code=143, signal="SIGTERM")

@@ -79,3 +79,16 @@ def test_a_directory_that_comes_back_has_what_the_start_had_written(
     assert not (node / "supervisor.log").exists()
     assert json_files.read_json(str(node / "run.json")) == RUN
     assert {folder.name for folder in node.iterdir()} >= {*FOLDERS, "failure.json.reserve"}
+
+
+def test_bytes_that_the_copy_of_a_log_lacks_are_counted_for_its_path(tmp_path: Path) -> None:
+    node = tmp_path / "node-0"
+    node.mkdir()
+    journal = Journal(str(node), RunRecord.from_json({**RUN, "log": "/dev/full"}))
+    journal.open()
+    journal.start_attempt(1)
+    journal.log(b"12345\n")
+    journal.log(b"678\n")
+    (entry,) = journal.status.dropped
+    assert (entry.file, entry.bytes, entry.why) == ("/dev/full", 10, "No space left on device")
+    assert (node / "logs" / "attempt-1" / "combined.log").read_bytes() == b"12345\n678\n"
