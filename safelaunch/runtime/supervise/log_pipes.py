@@ -66,7 +66,7 @@ class LogPipes:
             )
 
     def start(self) -> None:
-        """Start a copier, beside the job; where that fails, `tick` tries again."""
+        """Start a copier; where that fails, `tick` tries again."""
         descriptors = (self.reader, self.control, self.count)
         argv = [sys.executable, *map(os.fsdecode, processes.SUPERVISOR), PROGRAM]
         argv += [self.journal.dir, str(self.attempt), *map(str, descriptors)]

@@ -72,6 +72,12 @@ def test_warnings_have_the_names_of_their_hosts() -> None:
     assert whole.warning == "gpu2 (node 1): the disk is full"
 
 
+def test_logs_that_lack_output_have_the_names_of_their_hosts() -> None:
+    dropped = [{"file": "/runs/x/rank-8.log", "bytes": 5, "why": "full"}]
+    whole = combine_nodes.status([node(0, "running"), node(1, "running", dropped=dropped)])
+    assert [log.to_json() for log in whole.dropped] == [{**dropped[0], "host": "gpu2"}]
+
+
 def failed(number: int, role: str, at: float, ahead: float = 0.0, **more: Any) -> NodeFailure:
     data = {"role": role, "time": at, "rank": number, "what": f"failure {number}", **more}
     return NodeFailure(node(number, "failed"), Failure.from_json(data), ahead)

@@ -1,13 +1,15 @@
-"""What is said of a run whose supervisor is gone."""
+"""What the state of a run is, from its files and the processes that live."""
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from safelaunch.runtime import processes, run_state
-from safelaunch.runtime.records import Process, Status
+from safelaunch.runtime.records import AttemptDropped, Process, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,3 +37,22 @@ def test_a_supervisor_that_ended_by_its_own_error_is_told_from_one_that_was_kill
     (tmp_path / "supervisor.log").write_text(log)
     status = run_state.current_status(str(tmp_path))
     assert (status.state, status.reason) == ("lost", reason.format(tmp_path))
+
+
+@pytest.mark.parametrize("start", [None, 1], ids=["running", "lost"])
+def test_bytes_that_logs_lack_are_those_that_their_copier_has_counted(
+    tmp_path: Path, start: int | None
+) -> None:
+    """The supervisor may be dead, or unable to write on the full disk."""
+    supervisor = processes.identity(os.getpid(), start)
+    earlier = [{"file": name, "bytes": 1, "why": "full"} for name in ("copy.log", "rank-0.log")]
+    newer = {"file": "rank-0.log", "bytes": 7, "why": "full"}
+    status = Status.from_json({"state": "running", "dropped": earlier, "attempts": [{}, {}]})
+    status.supervisor = supervisor
+    status.write(str(tmp_path))
+    logs = tmp_path / "logs" / "attempt-2"
+    logs.mkdir(parents=True)
+    (logs / AttemptDropped.FILE).write_text(json.dumps({"logs": [newer]}).ljust(1000))
+    shown = run_state.current_status(str(tmp_path))
+    assert shown.state == ("running" if start is None else "lost")
+    assert [log.to_json() for log in shown.dropped] == [earlier[0], newer]
