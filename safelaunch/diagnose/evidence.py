@@ -15,7 +15,7 @@ from safelaunch.runtime.signatures import match as signatures_match
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.diagnose.log_sources import LogSource
+    from safelaunch.diagnose.logs.sources import LogSource
     from safelaunch.diagnose.scan import Excerpt
     from safelaunch.runtime.records import LibraryFrame
     from safelaunch.runtime.signatures.classes import Match

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.diagnose.log_progress import LastRun
-    from safelaunch.diagnose.log_sources import LogReader
+    from safelaunch.diagnose.logs.sources import LogReader
     from safelaunch.runtime.records import LibraryFrame
     from safelaunch.runtime.signatures.table import SignatureTable
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.diagnose.byte_streams import BLOCK_BYTES
+from safelaunch.diagnose.logs.byte_streams import BLOCK_BYTES
 from safelaunch.diagnose.literal_search import NO_LITERALS, BlockSearch, LiteralFinder
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import activity, match
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from safelaunch.diagnose.literal_search import Hits
-    from safelaunch.diagnose.log_sources import LineBlock, LogReader
+    from safelaunch.diagnose.logs.sources import LineBlock, LogReader
 
 WHOLE_LOG_BYTES = 2 << 20  # a log up to this size is read as one excerpt
 MIN_WHOLE_LOG_BYTES = 64 << 10

@@ -16,7 +16,7 @@ TARGETS = ("script", "module")
 STARTS_RANKS = False
 COUNT_REQUIRED = False
 RUNS_PYTHON = True
-SETS_THREADS = True
+SETS_THREADS = False  # a program that starts ranks itself divides the cores among them
 
 
 _VALUED = ("-X", "-W", "--check-hash-based-pycs")

@@ -6,8 +6,18 @@ TRAINING = (
 )  # fmt: skip
 # what a run is made of besides: libraries that these are built against
 RECORDED = (
-    *TRAINING, "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
+    *TRAINING, "lightning", "pytorch-lightning", "diffusers", "bitsandbytes", "unsloth",
+    "openrlhf", "llamafactory", "axolotl", "sentence-transformers", "torchtune", "torchtitan",
+    "numpy", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
 )  # fmt: skip
+# module -> package, where the names differ; a dash is an underscore in a module's name
+MODULES = {"swift": "ms-swift"}
+# launcher -> its package, and that under it
+LAUNCHERS = {
+    "torchrun": ("torch",),
+    "accelerate": ("accelerate", "torch"),
+    "swift": ("ms-swift", "torch"),
+    "areal": ("areal",),
+}
 # must be the same on all machines of a job: they start its ranks, or decide what ranks exchange
 SAME_EVERYWHERE = ("accelerate", "deepspeed", "transformers", "ms-swift", "areal")

@@ -600,6 +600,7 @@ class Provenance(Record):
     files: Mapping[str, str] | None = None  # hashes of script, settings and Python files
     more_files: int = 0  # such files that are not in `files`: too many
     packages: Mapping[str, str] | None = None  # package -> version
+    uses: Sequence[str] = ()  # those that launcher, script and other files of the job use
 
 
 # -- peers.json, stop.json -------------------------------------------------------------------------

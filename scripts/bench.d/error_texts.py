@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rows import Row
 
-from safelaunch.diagnose.log_sources import LogReader, LogSource
+from safelaunch.diagnose.logs.sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import diagnose
 
 if TYPE_CHECKING:

@@ -3,9 +3,18 @@
 Starts `--nproc_per_node` ranks as torchrun does: RANK in the environment, output inherited."""
 
 import os
+import signal
 import subprocess
 import sys
 
+
+def stop(signum: int, _frame: object) -> None:
+    """End as torch.distributed.run does, whose handler raises in the middle of its work."""
+    raise InterruptedError(f"SignalException: got signal: {signum}")
+
+
+if os.environ.get("FAKE_SIGNALS"):
+    signal.signal(signal.SIGTERM, stop)
 words = sys.argv[1:]
 count, pipe, nodes, node = 1, False, 1, 0
 shared = {}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from support.project import PYTHON, Project, script
+from support.project import PYTHON, TORCHRUN, Project, script
 
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind
@@ -56,7 +56,8 @@ def project(tmp_path: Path) -> Project:
 
 
 def job(text: str = "") -> str:
-    return f"{PYTHON}python: ./bin/recorder\n{text}"
+    start = "" if text.startswith("launcher:") else PYTHON
+    return f"{start}{text}python: ./bin/recorder\n"
 
 
 def run(project: Project, shell: str, text: str, env: dict[str, str]) -> Launched:
@@ -153,7 +154,7 @@ def test_a_pasted_line_puts_pythonpath_before_the_shells_own(shell: str, project
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_pasted_line_works_out_the_threads(shell: str, project: Project) -> None:
-    assert int(pasted(project, "", shell).env["OMP_NUM_THREADS"]) >= 1
+    assert int(pasted(project, TORCHRUN, shell).env["OMP_NUM_THREADS"]) >= 1
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -241,11 +242,15 @@ def test_prepend_to_nothing_adds_no_empty_entry(project: Project) -> None:
 
 
 def test_threads_of_the_target_are_kept(project: Project) -> None:
-    assert launch(project, OMP_NUM_THREADS="5").env["OMP_NUM_THREADS"] == "5"
+    assert launch(project, TORCHRUN, OMP_NUM_THREADS="5").env["OMP_NUM_THREADS"] == "5"
 
 
 def test_threads_are_set_where_the_target_has_none(project: Project) -> None:
-    assert launch(project).env["OMP_NUM_THREADS"] == "3"
+    assert launch(project, TORCHRUN).env["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_program_that_starts_ranks_itself_divides_the_cores(project: Project) -> None:
+    assert "OMP_NUM_THREADS" not in launch(project).env
 
 
 # -- the interpreter's environment -----------------------------------------------------------------

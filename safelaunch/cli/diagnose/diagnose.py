@@ -21,7 +21,7 @@ from safelaunch.runs.access import LogRequest, MissingLogError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.diagnose.log_sources import LogReader
+    from safelaunch.diagnose.logs.sources import LogReader
     from safelaunch.runs.access import RunAccess
     from safelaunch.runtime.signatures.table import SignatureTable
 
@@ -89,7 +89,7 @@ def _names(logs: tuple[str, ...]) -> list[str]:
 
 
 def _readers(names: list[str], run: RunAccess | None) -> list[LogReader]:
-    from safelaunch.diagnose.log_sources import ChunkStream, LogReader, LogSource, find_sources
+    from safelaunch.diagnose.logs.sources import ChunkStream, LogReader, LogSource, find_sources
 
     if run is not None:
         return [LogReader(LogSource(run.id), ChunkStream(_combined_log(run)))]

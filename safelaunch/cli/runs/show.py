@@ -149,7 +149,8 @@ def _provenance(run: store.Run) -> Iterator[Row]:
     elif record.files is not None:
         yield "code", f"{quantity(len(record.files), 'file')} by hash (no commit)", 0
     if record.packages is not None:
-        versions = [f"{name} {version}" for name, version in record.packages.items()]
+        names = dict.fromkeys([*(n for n in record.uses if n in record.packages), *record.packages])
+        versions = [f"{name} {record.packages[name]}" for name in names]
         yield "versions", ", ".join([f"Python {record.python}", *versions[:6]]), 2
         yield "python", shlex.quote(str(record.interpreter)), 0
 

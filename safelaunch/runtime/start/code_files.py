@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_FILES = 2000
 MAX_BYTES = 1 << 25  # of all files: 0.1 s of a core
 MAX_SIZE = 1 << 20  # of one file: a larger one is data
+MAX_DEPTH, MAX_FOLDERS = 2, 100  # of a search for a module
 _CONFIG = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".conf")
 # a program may also write the .json that an option names: these options name one that it reads
 _READS_JSON = re.compile(r"conf|cfg|deepspeed|ds_|recipe|template|param|setting", re.IGNORECASE)
@@ -54,6 +55,18 @@ def changed(files: Mapping[str, str], cwd: str) -> list[str]:
         if data is None or digest(data) != before:
             names.append(name)
     return names
+
+
+def module_folder(name: str, roots: Iterable[str]) -> str | None:
+    """Return the folder below the user's own that holds a module; None where none does."""
+    for root in roots:
+        for folder, folders, names in os.walk(root):
+            depth = os.path.relpath(folder, root).count(os.sep)
+            if f"{name}.py" in names or os.path.isfile(os.path.join(folder, name, "__init__.py")):
+                return folder
+            inside = sorted(f for f in folders if not _is_foreign(folder, f))
+            folders[:] = inside[:MAX_FOLDERS] if depth < MAX_DEPTH else []
+    return None
 
 
 def digest(data: bytes) -> str:

@@ -8,6 +8,7 @@ network disk must not delay a start.
 
 import os
 import py_compile
+import re
 import subprocess
 import sys
 
@@ -15,9 +16,13 @@ import sys
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import SITE
-from safelaunch.runtime.packages import RECORDED
+from safelaunch.runtime.packages import LAUNCHERS, MODULES, RECORDED
 from safelaunch.runtime.records import Checkout, PlanRecord, Provenance, RunRecord
 from safelaunch.runtime.start import code_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 LIMIT = 30.0  # seconds for one git command
 FILE_LIMIT = 200
@@ -41,6 +46,25 @@ def versions() -> "dict[str, str]":
             if suffix in (".dist-info", ".egg-info") and dash and name in RECORDED:
                 packages.setdefault(name, rest.partition("-")[0])
     return packages
+
+
+_IMPORT = re.compile(rb"^\s*(?:import|from)\s+([A-Za-z_]\w*)", re.MULTILINE)
+
+
+def used(launcher: str, argv: "Sequence[str]", cwd: str, paths: "Iterable[str]") -> "list[str]":
+    """Return the recorded packages that a job uses: its launcher's, its program's, its files'."""
+    names = list(LAUNCHERS.get(launcher, ()))
+    modules = [argv[at + 1].partition(".")[0] for at, word in enumerate(argv[:-1]) if word == "-m"]
+    # the files that the command names first
+    for path in sorted(paths, key=lambda path: path not in argv):
+        try:
+            with open(os.path.join(cwd, path), "rb") as file:
+                text = file.read()
+        except OSError:
+            continue
+        modules += [match.decode() for match in _IMPORT.findall(text)]
+    names += [MODULES.get(module, module.replace("_", "-").lower()) for module in modules]
+    return [name for name in dict.fromkeys(names) if name in RECORDED]
 
 
 def git(folder: str, *words: str) -> "str | None":
@@ -95,6 +119,7 @@ def main(node_dir: str, cwd: str) -> None:
     argv = next((node.argv for node in plan.nodes if node.node_rank == run.node), ())
     # first: while the job reads them, they are as it gets them
     files, more_files = code_files.recorded(run, argv)
+    own = [path for path in files if path.endswith(".py")]
     record = Provenance(
         version=1,
         cwd=cwd,
@@ -104,6 +129,7 @@ def main(node_dir: str, cwd: str) -> None:
         files=files,
         more_files=more_files,
         packages=versions(),
+        uses=used(plan.launcher or "", argv, cwd, own),
     )
     record.write(node_dir)
 

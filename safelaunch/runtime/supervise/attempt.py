@@ -9,12 +9,13 @@ decides what follows.
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.supervise import launch, log_pipes
-from safelaunch.runtime.supervise.control import DEFAULT_GRACE, Control, readable
+from safelaunch.runtime.supervise.control import DEFAULT_GRACE, SMOKE, Control, readable
 from safelaunch.runtime.units import duration, quantity
 
 TYPE_CHECKING = False
@@ -335,7 +336,12 @@ class Attempt:
         self.journal.notify(f"{reason}: stopping")
         if not self.control.signals:
             self.control.arm(DEFAULT_GRACE)
-        processes.terminate(self.launcher, self.launcher_start)
+        if why == SMOKE and self.run.rank_logs:
+            # torchrun answers TERM with a traceback, in a run that has succeeded; its ranks get the
+            # TERM below, which they would have had from it
+            processes.send(self.launcher, self.launcher_start, signal.SIGKILL)
+        else:
+            processes.terminate(self.launcher, self.launcher_start)
         while self.wait_status is None and not self.control.is_late():
             time.sleep(0.02)
             self._turn()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.supervise.stop_signals import StopSignals
 
 DEFAULT_GRACE = 15.0
+SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 
 
 def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
@@ -72,7 +73,7 @@ class Control:
         """Return why an attempt is ended early, for people."""
         if why == "max_duration":
             return f"max_duration of {job_duration(run.max_duration or 0.0)} reached"
-        if why == "min_steps":
+        if why == SMOKE:
             steps = run.success.min_steps if run.success else None
             return f"smoke run, min_steps of {steps} reached"
         if why == "hang":

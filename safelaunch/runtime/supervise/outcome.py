@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 
 from safelaunch.runtime import rank_exits
@@ -16,7 +17,9 @@ from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
 from safelaunch.runtime.progress import artifacts, checkpoints
 from safelaunch.runtime.records import Failure, HangReport, Status
 from safelaunch.runtime.signatures import classes
+from safelaunch.runtime.start import code_files
 from safelaunch.runtime.supervise import recovery
+from safelaunch.runtime.supervise.control import SMOKE
 from safelaunch.runtime.units import duration, job_duration
 
 TYPE_CHECKING = False
@@ -114,7 +117,7 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
         status.stop_origin = attempt.control.stop_origin() or None
         return
     status.signal = None  # that signal was our own
-    if cause == "min_steps":
+    if cause == SMOKE:
         _end_smoke(outcome, observer)
     elif cause == "node" and observer.nodes is not None:
         why = observer.nodes.why()
@@ -186,9 +189,13 @@ def _ended_itself(
     nodes = observer.nodes
     if outcome.failure is not None:
         status.state = "failed"
+        if outcome.failure.class_name == "module-not-found":
+            own = _own_module(outcome.failure, outcome.run)
+            if own:
+                outcome.failure.advice, outcome.failure.remedy = own, [own]
         if outcome.failure.role == "cascade" and nodes and nodes.is_stopped(attempt.number):
             outcome.failure = None
-            if nodes.cause.stopped_by == recovery.SMOKE:
+            if nodes.cause.stopped_by == SMOKE:
                 _end_smoke(outcome, observer)
             else:
                 status.state, status.stopped_by, status.reason = "stopped", "node", nodes.why()
@@ -247,6 +254,22 @@ def _set_leftover_failure(outcome: Outcome, attempt: Attempt) -> bool:
     failure.last_lines = log_tails.last_lines(log_tails.read(failure.log))
     outcome.status.state, outcome.status.reason = "failed", end.what
     return True
+
+
+def _own_module(failure: Failure, run: RunRecord) -> str:
+    """Return what to do about a module that lies in a folder of the project; "" for others."""
+    match = re.search(r"No module named '?([A-Za-z_]\w*)", failure.what or "")
+    folder = code_files.module_folder(match.group(1), run.roots) if match else None
+    if match is None or folder is None or folder in run.roots:
+        return ""
+    file = run.job_file or ""
+    # the job file of a run on a host is on another machine
+    base = os.path.dirname(file) if os.path.isfile(file) else run.cwd
+    paths = [os.path.relpath(path, base) for path in (*run.roots, folder)]
+    return (
+        f"name the folder of `{match.group(1)}` in the job: `pythonpath: [{', '.join(paths)}]`"
+        " (relative to the job file)"
+    )
 
 
 def _unmet(run: RunRecord, observer: Observer) -> tuple[list[str], list[str]]:

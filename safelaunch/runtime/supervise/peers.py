@@ -20,8 +20,8 @@ import socket
 import time
 
 from safelaunch.runtime.records import PeersAddress
-from safelaunch.runtime.supervise.control import readable
-from safelaunch.runtime.supervise.recovery import SMOKE, Decision, NodeEnd
+from safelaunch.runtime.supervise.control import SMOKE, readable
+from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

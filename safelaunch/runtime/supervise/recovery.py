@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import AttemptRecord, Failure, Nullable, RecoveryPolicy
 
-SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 LADDER_CLASS = "cuda-illegal-memory-access"
 UNMET = "no restart: `success` is not met, and a restart would train it all again"
 DOUBLINGS = 30  # of the delay: 2 ** 30 s are 34 years

@@ -412,9 +412,12 @@ def test_a_run_that_takes_too_long_is_stopped(place: Place) -> None:
     assert (shown["state"], runtime_processes.marked(shown["id"])) == ("stopped", {})
 
 
-def test_a_smoke_run_ends_well_at_its_steps(place: Place) -> None:
-    job = place.job(STEPS + FOREVER, smoke={"success": {"min_steps": 3}})
-    place.cli("run", "--smoke", "--follow", job)
+def test_a_smoke_run_ends_well_at_its_steps_without_a_traceback(place: Place) -> None:
+    smoke = {"success": {"min_steps": 3}}
+    job = place.ranks(STEPS + FOREVER, smoke=smoke, env={"FAKE_SIGNALS": 1})
+    log = place.cli("run", "--smoke", "--follow", job).stdout
+    assert "step 3/3" in log
+    assert "Traceback" not in log
     shown = place.json("show")
     assert (shown["state"], runtime_processes.marked(shown["id"])) == ("succeeded", {})
 

@@ -55,7 +55,7 @@ def test_the_job_gets_its_callers_surroundings(
         place.env.pop(name, None)
     values = surroundings(place, umask=0o022)
     env = values["env"]
-    added = {"PYTHONUNBUFFERED", "OMP_NUM_THREADS", "PYTHONPATH", "SAFELAUNCH_ATTEMPT",
+    added = {"PYTHONUNBUFFERED", "PYTHONPATH", "SAFELAUNCH_ATTEMPT",
              "SAFELAUNCH_CAPTURE", "SAFELAUNCH_MAIN", "SAFELAUNCH_SINGLE", "SAFELAUNCH_SITE",
              "SPT_NOENV", "PWD", "OLDPWD", "SHLVL", "_", "PATH", "VIRTUAL_ENV"}  # fmt: skip
     expected = {k: v for k, v in place.env.items() if k not in {*added, "RANK", "TMUX"}}

@@ -6,7 +6,7 @@ import io
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.diagnose.log_sources import LogReader, LogSource
+from safelaunch.diagnose.logs.sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import Diagnosis, diagnose
 from support import DATA
 

@@ -8,7 +8,7 @@ import random
 import pytest
 from support.inputs import failure_logs
 
-from safelaunch.diagnose.log_sources import LogReader, LogSource
+from safelaunch.diagnose.logs.sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import HIGH, LOW, Diagnosis, Finding, diagnose
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"

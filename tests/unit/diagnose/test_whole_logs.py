@@ -7,7 +7,7 @@ import io
 import pytest
 from support.inputs.whole_logs import WholeLog, whole_logs
 
-from safelaunch.diagnose.log_sources import LogReader, LogSource
+from safelaunch.diagnose.logs.sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import Diagnosis, diagnose
 
 STOPPED = "signal-interrupt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from safelaunch.cli.diagnose.show import format_diagnosis
-from safelaunch.diagnose.log_sources import LogReader, LogSource
+from safelaunch.diagnose.logs.sources import LogReader, LogSource
 from safelaunch.diagnose.root_cause import diagnose
 
 WIDTH = 80

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from pathlib import Path
 
 import pytest
 
 from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.start import code_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ARGV = ["python", "train.py", "conf/base.yaml", "--deepspeed", "ds.json", "--out", "results.json",
         "model=conf/big.yaml"]  # fmt: skip
@@ -34,6 +32,20 @@ def test_script_settings_and_python_files_are_recorded(run: RunRecord) -> None:
     files, more = code_files.recorded(run, ARGV)
     names = {"train.py", "src/data.py", "conf/base.yaml", "conf/big.yaml", "ds.json"}
     assert (set(files), more) == ({run.job_file, *names}, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("data", "src"), ("train", "."), ("x", None), ("pkg", "src")],
+)
+def test_the_folder_of_an_own_module_is_found(
+    run: RunRecord, name: str, folder: str | None
+) -> None:
+    package = Path(run.cwd, "src", "pkg", "__init__.py")
+    package.parent.mkdir()
+    package.touch()
+    path = None if folder is None else os.path.normpath(os.path.join(run.cwd, folder))
+    assert code_files.module_folder(name, run.roots) == path
 
 
 def test_what_is_beyond_the_limits_is_counted(

@@ -11,14 +11,14 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.diagnose import byte_streams, log_folders
+from safelaunch.diagnose.logs import byte_streams, folders
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from safelaunch.diagnose.byte_streams import ByteStream
+    from safelaunch.diagnose.logs.byte_streams import ByteStream
 
 STDIN = "-"
 MAX_LINE_BYTES = 256 << 10  # of a longer line its start and end are kept
@@ -66,7 +66,7 @@ def find_sources(paths: Iterable[str]) -> list[LogSource]:
         if path == STDIN:
             sources[path] = LogSource(path)
         elif os.path.isdir(path):
-            for log in log_folders.find_logs(path):
+            for log in folders.find_logs(path):
                 sources.setdefault(_identity(log), _source(log, log[len(path) :]))
         elif os.path.exists(path):
             sources.setdefault(_identity(path), _source(path, path))
@@ -84,7 +84,7 @@ def _identity(path: str) -> object:
 
 
 def _source(path: str, label: str) -> LogSource:
-    return LogSource(path, log_folders.rank_from_path(label), log_folders.host_from_path(label))
+    return LogSource(path, folders.rank_from_path(label), folders.host_from_path(label))
 
 
 def _missing_path_error(path: str) -> ConfigError:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from safelaunch.diagnose import byte_streams, log_sources
-from safelaunch.diagnose.log_sources import ChunkStream, LogReader, LogSource, find_sources
+from safelaunch.diagnose.logs import byte_streams, sources
+from safelaunch.diagnose.logs.sources import ChunkStream, LogReader, LogSource, find_sources
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX names, links and pipes")
 RNG = random.Random(1)  # noqa: S311 - the same bytes each time
@@ -110,7 +110,7 @@ def test_of_a_line_without_end_both_ends_are_kept() -> None:
         ChunkStream(iter([b"begin", *[b"x" * (1 << 20)] * count, b"end\n", b"next\n"])),
     )
     (block,) = reader.blocks()
-    assert len(block.data) < log_sources.MAX_LINE_BYTES + byte_streams.BLOCK_BYTES
+    assert len(block.data) < sources.MAX_LINE_BYTES + byte_streams.BLOCK_BYTES
     assert block.data.startswith(b"begin")
     assert block.data.endswith(b"end\nnext\n")
     assert reader.lines == 2

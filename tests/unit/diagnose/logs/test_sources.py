@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.diagnose.log_sources import LogReader, LogSource, find_sources
+from safelaunch.diagnose.logs.sources import LogReader, LogSource, find_sources
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_a_folder_of_2001_logs_is_read(tmp_path: Path) -> None:
 def test_a_disk_named_by_mistake_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safelaunch.diagnose.log_folders.MAX_NAMES", 10)
+    monkeypatch.setattr("safelaunch.diagnose.logs.folders.MAX_NAMES", 10)
     touch(tmp_path, *(f"{n}/x.py" for n in range(20)))
     with pytest.raises(ConfigError, match="more than 10 files"):
         find_sources([str(tmp_path)])

@@ -1,0 +1,1 @@
+"""Where `diagnose` reads logs: files, folders of ranks and nodes, standard input."""
