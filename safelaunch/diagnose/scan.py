@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.diagnose.logs.byte_streams import BLOCK_BYTES
 from safelaunch.diagnose.literal_search import NO_LITERALS, BlockSearch, LiteralFinder
+from safelaunch.diagnose.logs.byte_streams import BLOCK_BYTES
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import activity, match
 

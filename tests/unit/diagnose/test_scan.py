@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from safelaunch.diagnose import scan
-from safelaunch.diagnose.logs import byte_streams
 from safelaunch.diagnose.literal_search import BlockSearch, LiteralFinder
+from safelaunch.diagnose.logs import byte_streams
 from safelaunch.diagnose.logs.sources import ChunkStream, LogReader, LogSource
 from safelaunch.diagnose.root_cause import diagnose
 from safelaunch.diagnose.scan import Scan
