@@ -313,11 +313,15 @@ class Attempt:
             self.journal.status.leftover_processes = ()
 
     def _may_outlive(self) -> bool:
-        """Whether work of the job may go on: a failed rank ends it, and so does a signal."""
-        code = self.outcome()["exit_code"]
-        if code == 0 or os.WIFSIGNALED(self.wait_status or 0):
-            return bool(code == 0)
-        return self.run.single != "main" and not self.exits.has_failed()
+        """Whether work of the job may go on: after a good end, or that of a script.
+
+        A script may fail for a reason of its own. Any other launcher, and a failed rank, take the
+        rest of the job along.
+        """
+        if self.wait_status == 0:
+            return True
+        is_script = self.run.single == "shell" and not os.WIFSIGNALED(self.wait_status or 0)
+        return is_script and not self.exits.has_failed()
 
     # -- ending --------------------------------------------------------------------------------
 

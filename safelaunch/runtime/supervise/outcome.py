@@ -46,7 +46,7 @@ LOST_NODE = "check that host: its power, its network, `journalctl -b -1 -e`, `dm
 ALONE = "let the launcher start the ranks: no `distributed_type: NO`, no `--standalone`"
 # where a program that a script or a rank has left in the background did not end well
 WAIT = "let the script `wait` for what it starts in the background, or end it there"
-READ = "find its last output in the log; the program that started it has its arguments"
+READ = "find in the log why it failed, or let what started it wait for its end"
 
 
 class Outcome:
