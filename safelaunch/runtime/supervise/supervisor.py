@@ -30,7 +30,8 @@ from safelaunch.runtime.records import (
     RunRecord,
     Waiting,
 )
-from safelaunch.runtime.supervise import journal, launch, own_files, stop_signals
+from safelaunch.runtime.start import own_files
+from safelaunch.runtime.supervise import journal, launch, stop_signals
 from safelaunch.runtime.supervise.attempt import Attempt
 from safelaunch.runtime.supervise.control import Control, readable
 from safelaunch.runtime.units import job_duration

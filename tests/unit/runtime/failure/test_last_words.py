@@ -296,5 +296,6 @@ def test_a_line_that_the_headline_has_is_not_shown_again(node: Node) -> None:
     node.log("rank-0", "reading\nno data at /x\n")
     node.record(0, {"kind": "exit", "time_ns": 1, "pid": 1000})
     node.ended(0, 0, code=1)
-    shown = "\n".join(block(Failure.from_json(node.find()[0]), 80))
+    lines = block(Failure.from_json(node.find()[0]), 80)
+    shown = " ".join(" ".join(lines).split())  # the host's name decides where a line is wrapped
     assert (shown.count("no data at /x"), shown.count("reading")) == (1, 1)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LATE = """
 import shutil, sys
 sys.path.insert(0, sys.argv[1])
-from safelaunch.runtime.supervise import own_files
+from safelaunch.runtime.start import own_files
 own_files.load()
 shutil.rmtree(sys.argv[1])
 from safelaunch.runtime.start import start_probe
