@@ -12,12 +12,5 @@ RECORDED = (
 )  # fmt: skip
 # module -> package, where the names differ; a dash is an underscore in a module's name
 MODULES = {"swift": "ms-swift"}
-# launcher -> its package, and that under it
-LAUNCHERS = {
-    "torchrun": ("torch",),
-    "accelerate": ("accelerate", "torch"),
-    "swift": ("ms-swift", "torch"),
-    "areal": ("areal",),
-}
 # must be the same on all machines of a job: they start its ranks, or decide what ranks exchange
 SAME_EVERYWHERE = ("accelerate", "deepspeed", "transformers", "ms-swift", "areal")

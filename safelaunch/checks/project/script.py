@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, NotKnown, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Args, Job
 
 _SHOWN = 5
+_HF_PROGRAMS = ("swift", "trl")  # their command lines are HfArgumentParser's
 _MAX_MODULES = 200
 # limits of the search for a module in the project: deeper folders hardly ever have one
 _MAX_DEPTH, _MAX_FOLDERS = 3, 500
@@ -201,7 +203,8 @@ def _resume_switches(context: CheckContext) -> list[Answer]:
     """Return that transformers' parser wants a path where the job passes a switch."""
     job = context.job
     text = b"" if job.script is None else context.project_files.text(job.script) or b""
-    is_hf = job.launcher == "swift" or (job.module or "").startswith("trl.")
+    packages = {*launchers.load(job.launcher).imports(job), (job.module or "").partition(".")[0]}
+    is_hf = not packages.isdisjoint(_HF_PROGRAMS)
     if not is_hf and b"HfArgumentParser" not in text and b"TrlParser" not in text:
         return []
     for args, place in _argument_sets(job):

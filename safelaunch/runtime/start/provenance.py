@@ -16,7 +16,7 @@ import sys
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import SITE
-from safelaunch.runtime.packages import LAUNCHERS, MODULES, RECORDED
+from safelaunch.runtime.packages import MODULES, RECORDED
 from safelaunch.runtime.records import Checkout, PlanRecord, Provenance, RunRecord
 from safelaunch.runtime.start import code_files
 
@@ -51,9 +51,9 @@ def versions() -> "dict[str, str]":
 _IMPORT = re.compile(rb"^\s*(?:import|from)\s+([A-Za-z_]\w*)", re.MULTILINE)
 
 
-def used(launcher: str, argv: "Sequence[str]", cwd: str, paths: "Iterable[str]") -> "list[str]":
+def used(argv: "Sequence[str]", cwd: str, paths: "Iterable[str]") -> "list[str]":
     """Return the recorded packages that a job uses: its launcher's, its program's, its files'."""
-    names = list(LAUNCHERS.get(launcher, ()))
+    # `-m torch.distributed.run`, `-m accelerate.commands.launch`, `-m swift.cli.sft`
     modules = [argv[at + 1].partition(".")[0] for at, word in enumerate(argv[:-1]) if word == "-m"]
     # the files that the command names first
     for path in sorted(paths, key=lambda path: path not in argv):
@@ -63,7 +63,7 @@ def used(launcher: str, argv: "Sequence[str]", cwd: str, paths: "Iterable[str]")
         except OSError:
             continue
         modules += [match.decode() for match in _IMPORT.findall(text)]
-    names += [MODULES.get(module, module.replace("_", "-").lower()) for module in modules]
+    names = [MODULES.get(module, module.replace("_", "-").lower()) for module in modules]
     return [name for name in dict.fromkeys(names) if name in RECORDED]
 
 
@@ -129,7 +129,7 @@ def main(node_dir: str, cwd: str) -> None:
         files=files,
         more_files=more_files,
         packages=versions(),
-        uses=used(plan.launcher or "", argv, cwd, own),
+        uses=used(argv, cwd, own),
     )
     record.write(node_dir)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -321,16 +322,31 @@ def test_a_restart_restarts_all_nodes(far: Place) -> None:
         MEET
         + """
 print("attempt", os.environ["SAFELAUNCH_ATTEMPT"], "sum", together(), flush=True)
-if rank == 1 and os.environ["SAFELAUNCH_ATTEMPT"] == "1":
-    os.kill(os.getpid(), 9)
+if os.environ["SAFELAUNCH_ATTEMPT"] == "1":
+    for step in (20, 40) if rank == 0 else (20,):  # the second node has not come to its last save
+        os.makedirs(f"checkpoint-{step}")
+        open(f"checkpoint-{step}/model.pt", "wb").write(b"x")
+    together()
+    if rank == 1:
+        os.kill(os.getpid(), 9)
+print("args", *sys.argv[1:], flush=True)
 together()
 """
     )
-    recovery = {"max_restarts": 1, "backoff": "1s", "no_progress": 3}
+    recovery = {
+        "max_restarts": 1,
+        "backoff": "1s",
+        "no_progress": 3,
+        "checkpoint": "checkpoint-*",
+        "resume_args": ["--resume={checkpoint}"],
+    }
     file = job(far, program, recovery=recovery)
     done = far.cli("remote", *BOTH, "--follow", file)
     assert "gpu1 | [0] attempt 2 sum 2" in done.stdout
     assert "gpu2 | [1] attempt 2 sum 2" in done.stdout
+    # the newest that both have
+    resumed = re.findall(r"gpu([12]) \| \[[01]\] args --resume=/\S+/checkpoint-20\n", done.stdout)
+    assert sorted(resumed) == ["1", "2"]
     assert "succeeded, attempt 2" in one_line(done.stderr)
 
 
