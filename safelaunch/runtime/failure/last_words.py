@@ -42,7 +42,7 @@ _LIBRARY = (
 # a message about a failure that the program goes on after
 _HANDLED = (
     r"(?i)(?<!watchdog )\bcaught\b|\bhandled\b|\bretr(?:y|ies|ied|ying)\b|\brecover(?:ed|ing)\b"
-    r"|\bskipp(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back\b|\binstead\b|\bif you\b"
+    r"|\bskipp(?:ed|ing)\b|\bignor(?:ed|ing)\b|\bfall(?:ing|s)? ?back\b|\busing\b.{1,80}\binstead\b"
 )
 
 

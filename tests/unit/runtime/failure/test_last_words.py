@@ -106,6 +106,14 @@ def test_the_abort_of_one_rank_is_not_explained_by_anothers_line(node: Node) -> 
     assert node.find()[0]["class"] == "killed-by-signal"
 
 
+def test_a_message_that_names_another_way_is_still_the_cause_of_an_exit(node: Node) -> None:
+    text = "unrecognized arguments: --x; if you mean it, use --y instead"
+    node.log("rank-0", f"t.py: error: {text}\n")
+    node.record(0, {"kind": "exit", "time_ns": 1, "pid": 1000})
+    node.ended(0, 0, code=2)
+    assert node.find()[0]["class"] == "argument-error"
+
+
 R0, R1 = "[rank0]: ", "[rank1]: "
 BEGIN = "Traceback (most recent call last):\n"
 MODULE = '  File "/home/me/proj/t.py", line {}, in <module>\n    main()\n'
