@@ -7,10 +7,10 @@ and does nothing else: it outlives the supervisor, so that a job never writes in
 reader, and ends with the last process that can write. It is started by supervise/log_pipes.py; the
 last three words are descriptors that it inherits.
 
-The launcher's output comes through an anonymous pipe. A rank makes a FIFO `pipes/rank-<r>.<a>.<n>`,
-writes a byte into the control pipe, and waits until the FIFO has a reader (site/sitecustomize.py).
-Who writes there has held the launcher's pipe before: once that has no writer, no FIFO gets a new
-one.
+The launcher's output comes through an anonymous pipe. A rank makes a FIFO
+`pipes/rank-<r>.<a>.<n>.new`, writes a byte into the control pipe, and waits until this has opened
+the FIFO and renamed it to `rank-<r>.<a>.<n>` (site/sitecustomize.py). Who writes there has had the
+launcher's pipe before: once that has no writer, no FIFO gets a new one.
 """
 
 # ruff: noqa: PLC0415 - json: only a full disk needs it
@@ -19,9 +19,15 @@ from __future__ import annotations
 
 # `signal` itself doubles the CPU time of the start: it imports enum
 import _signal  # type: ignore[import-not-found,unused-ignore]
+import errno
 import os
 import select
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 RESERVED = 1 << 14  # bytes of dropped.json: entries of some 100 logs, set aside by the supervisor
 BLOCK = 1 << 18  # bytes of one read: the others' turn comes soon
@@ -42,17 +48,11 @@ class Log:
         self.dropped = 0
         self.why = ""
 
-    def append(self, data: memoryview) -> bool:
-        """Write all of the data, or count what could not be written; False where that is some."""
-        try:
-            if self.fd < 0:
-                self.fd = os.open(self.path, LOG_FLAGS, 0o600)
-            while data:
-                data = data[os.write(self.fd, data) :]
-        except OSError as e:  # no space, a quota, a file size limit: the next bytes may have room
-            self.dropped += len(data)
-            self.why = e.strerror or str(e)
-        return not data
+    def close(self) -> None:
+        """Close the file; the next bytes open it again."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 class Copier:
@@ -105,27 +105,37 @@ class Copier:
             pass  # this user has many pipes already
         log = os.path.join(self.log_folder, log)
         entry = self.logs.setdefault(log, Log(log))
-        entry.append(self.buffer[:0])  # the log exists from now on
+        self._append(entry, self.buffer[:0])  # the log exists from now on
         self.sources[fd] = (path, entry)
         self.poll.register(fd, select.POLLIN)
 
     def _open_fifos(self) -> None:
         """Open the FIFOs that are new; the ranks wait for that."""
         try:
-            names = os.listdir(self.folder)
+            names = self._with_room(os.listdir, self.folder)
         except OSError:
             return  # the run directory was removed
         for name in names:
-            rank, _, number = name.partition(".")
-            path = os.path.join(self.folder, name)
-            if name in self.fifos or not number.startswith(self.attempt + "."):
+            fifo = name.partition(".new")[0]
+            rank, _, number = fifo.partition(".")
+            if fifo in self.fifos or not number.startswith(self.attempt + "."):
                 continue
+            path = os.path.join(self.folder, fifo)
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                fd = self._with_room(
+                    os.open,
+                    os.path.join(self.folder, name),
+                    os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC,
+                )
             except OSError:
-                continue  # the rank has given up
-            self.fifos.add(name)
+                continue  # the rank has given up, or will
+            self.fifos.add(fifo)
             self._add(fd, path, f"{rank}.log")
+            if fifo != name:
+                try:
+                    os.rename(os.path.join(self.folder, name), path)
+                except OSError:
+                    continue  # the rank has given up
 
     def _copy(self, fd: int) -> None:
         """Copy a block; at the end of the pipe close it."""
@@ -134,8 +144,7 @@ class Copier:
         except BlockingIOError:
             return
         path, log = self.sources[fd]
-        if not log.append(self.buffer[:count]):
-            self._write_dropped()
+        self._append(log, self.buffer[:count])
         if count:
             return
         self.poll.unregister(fd)
@@ -145,6 +154,30 @@ class Copier:
             _remove(path)
         else:
             self.launcher = -1
+
+    def _append(self, log: Log, data: memoryview) -> None:
+        """Write all of the data, or count what could not be written."""
+        try:
+            if log.fd < 0:
+                log.fd = self._with_room(os.open, log.path, LOG_FLAGS, 0o600)
+            while data:
+                data = data[os.write(log.fd, data) :]
+        except OSError as e:  # no space, a quota, a file size limit: the next bytes may have room
+            if data:
+                log.dropped += len(data)
+                log.why = e.strerror or str(e)
+                self._write_dropped()
+
+    def _with_room(self, call: Callable[..., Any], *arguments: object) -> Any:
+        """Return what a call returns that opens a file; it may need the descriptors of logs."""
+        try:
+            return call(*arguments)
+        except OSError as e:
+            if e.errno != errno.EMFILE:
+                raise
+        for log in self.logs.values():
+            log.close()
+        return call(*arguments)
 
     def _read_dropped(self) -> None:
         """Go on with the counts of an earlier copier of this attempt."""

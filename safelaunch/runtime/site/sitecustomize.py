@@ -233,7 +233,7 @@ def _redirect(pipes: str, rank: str, attempt: str, restart: str) -> None:
     control = os.open(os.path.join(pipes, "control-%s" % attempt), os.O_WRONLY | os.O_NONBLOCK)
     try:
         path = os.path.join(pipes, "rank-%s.%s.%s" % (rank, attempt, restart))
-        os.mkfifo(path, 0o600)
+        os.mkfifo(path + ".new", 0o600)
         pipe = _open_pipe(path, control)
     finally:
         os.close(control)
@@ -251,14 +251,14 @@ def _file(fd: int) -> str:
 
 
 def _open_pipe(path: str, control: int) -> int:
-    """Return a new FIFO, open, once it has a reader. Raises OSError, with the FIFO removed."""
+    """Return a FIFO, open, once the copier has renamed it. Raises OSError, with it removed."""
     deadline, pause = time.monotonic() + PIPE_PATIENCE, 0.0001
     try:
         os.write(control, b"+")
         while True:
             try:
                 pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # ENXIO: it has no reader yet
+            except OSError:  # not yet renamed
                 if time.monotonic() > deadline:
                     raise
             else:
@@ -267,7 +267,9 @@ def _open_pipe(path: str, control: int) -> int:
             time.sleep(pause)
             pause = min(2 * pause, 0.01)
     except OSError:
-        os.unlink(path)
+        for name in (path + ".new", path):
+            if os.path.exists(name):
+                os.unlink(name)
         raise
 
 

@@ -112,19 +112,31 @@ class LogPipes:
             self.journal.save()
 
     def _open_fifos(self) -> None:
-        """Open the FIFOs that are new, close those that the copier has removed."""
+        """Open the FIFOs that are new, close those that the copier has removed.
+
+        Those that the copier has opened: a rank that waits must not take us for it. And only with
+        the lower half of the descriptors: the logs and the ends of ranks need some too.
+        """
         try:
             names = os.listdir(self.folder)
         except OSError:
             return
-        paths = {os.path.join(self.folder, name) for name in names if name.startswith("rank-")}
+        paths = {
+            os.path.join(self.folder, name)
+            for name in names
+            if name.startswith("rank-") and not name.endswith(".new")
+        }
         for path in self.fifos.keys() - paths:
             os.close(self.fifos.pop(path))
         for path in paths - self.fifos.keys():
             try:
-                self.fifos[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError:
                 continue
+            if fd > os.sysconf("SC_OPEN_MAX") // 2:
+                os.close(fd)
+                break
+            self.fifos[path] = fd
 
     def reaped(self, pid: int, status: int) -> bool:
         """Whether the child that has ended was the copier."""

@@ -339,7 +339,10 @@ def test_a_rank_gets_a_pipe_of_its_own_instead_of_the_launchers(rank: Rank, vers
     streams = {"stdout": writer, "stderr": writer, "python": interpreter(version)}
     with rank.popen(program, **streams) as process:
         assert os.read(control, 1) == b"+"
-        with (pipes / "rank-1.1.0").open("rb") as fifo:
+        new = os.open(pipes / "rank-1.1.0.new", os.O_RDONLY | os.O_NONBLOCK)
+        (pipes / "rank-1.1.0.new").rename(pipes / "rank-1.1.0")
+        with open(pipes / "rank-1.1.0", "rb") as fifo:
+            os.close(new)
             assert fifo.read() == b"too\nown\n"
         assert process.wait(DEADLINE) == 0
     os.close(control)

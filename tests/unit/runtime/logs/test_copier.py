@@ -40,10 +40,11 @@ class Output:
         self.reader, self.writer = os.pipe()
 
     def fifo(self, name: str) -> Path:
-        """Make the FIFO of a rank and announce it."""
+        """Make the FIFO of a rank, announce it, and wait until it has a reader."""
         path = self.node / "pipes" / name
-        os.mkfifo(path)
+        os.mkfifo(f"{path}.new")
         os.write(self.control, b"+")
+        wait_for(path.exists, "reader")
         return path
 
     def end(self) -> None:
@@ -107,7 +108,8 @@ def test_starts_of_a_rank_share_its_log(output: Output) -> None:
 def test_fifos_that_no_rank_writes_to_end_with_the_launchers_pipe(output: Output) -> None:
     output.copier.start()
     output.fifo("rank-0.1.0")
-    foreign = output.fifo("rank-0.2.0")
+    foreign = output.node / "pipes" / "rank-0.2.0.new"
+    os.mkfifo(foreign)
     output.end()
     assert list((output.node / "pipes").iterdir()) == [foreign]
 

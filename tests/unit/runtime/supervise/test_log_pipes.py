@@ -45,9 +45,10 @@ def test_output_is_complete_though_the_copier_gets_every_signal(pipes: LogPipes)
     os.write(writer, b"one\n")
     wait_for(lambda: os.path.getsize(log) == len("one\n"), "line")
     fifo = os.path.join(pipes.folder, "rank-0.1.0")
-    os.mkfifo(fifo)
+    os.mkfifo(f"{fifo}.new")
     assert pipes.control >= 0
     os.write(pipes.control, b"+")
+    wait_for(lambda: os.path.exists(fifo), "reader")
     rank = os.open(fifo, os.O_WRONLY)
     pipes.tick()  # the supervisor's own end keeps the pipe alive
     os.kill(pipes.pid, signal.SIGKILL)
