@@ -1,9 +1,9 @@
 """Finds the root cause in logs: collects candidate lines of all ranks and ranks them.
 
 Order: root causes, possible consequences, exceptions without a signature, certain consequences; of
-equal ones the earliest over all ranks. An error after which the same stream shows progress is a
-false alarm. A rank that stopped printing after an exception comes before the timeouts of the ranks
-that waited for it.
+equal ones the earliest over all ranks. An error after which the job went on is a false alarm
+(log_progress.py); of several runs in one log the last one counts. A rank that stopped printing
+after an exception comes before the timeouts of the ranks that waited for it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ MAX_LOGS, MAX_EXCERPT_BYTES = 64, 8 << 20
 MAX_TRAILING_LINES = 3
 WAITING_CLASSES = ("nccl-timeout", "rendezvous-timeout")  # a rank waited for another one
 MAX_NOTE_LENGTH = 120  # characters of a line in a note
-MAX_LINE = sys.maxsize
 INTERRUPTION = "signal-interrupt"  # a signature: somebody stopped the job
 # of a shell, which runs on behind the program
 _SHELL_MESSAGE = re.compile(
@@ -146,8 +145,8 @@ def _earlier_runs(run: LastRun) -> list[str]:
 def _lower_aftermath(candidates: list[Candidate]) -> None:
     """Lower what stands below the end of the program: the shell's next command, its shutdown."""
     ends = [c for c in candidates if c.weight > 0 and not c.has_later_progress]
-    raised = min((c.number for c in ends if c.match.form == classes.RAISED), default=MAX_LINE)
-    stopped = min((c.number for c in ends if _is_interruption(c)), default=MAX_LINE)
+    raised = min((c.number for c in ends if c.match.form == classes.RAISED), default=sys.maxsize)
+    stopped = min((c.number for c in ends if _is_interruption(c)), default=sys.maxsize)
     excerpts = {id(c.excerpt): c.excerpt for c in candidates}
     blocks = {key: LauncherBlock(excerpt) for key, excerpt in excerpts.items()}
     for candidate in candidates:

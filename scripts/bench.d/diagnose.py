@@ -21,6 +21,9 @@ from kills import ROOT
 from rows import SAFELAUNCH, Row, home
 from timing import cost, median_ratio, pairs
 
+from safelaunch.diagnose.literal_search import GENERAL
+from safelaunch.runtime.signatures import table
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -56,11 +59,12 @@ def diagnose() -> Iterator[Row]:
     """Yield speed and memory with a large log, and what a start costs."""
     with home() as (folder, env):
         peaks = []
-        for what, blocks, bound in (
-            ("real excerpts among progress bars and lines", _mixed(), SPEED),
-            ("lines in colours, codes round each word", _coloured(), 0),
-            ("NCCL_DEBUG=INFO, a known text in each line", itertools.repeat(NCCL * 9000), 0),
-            ("one alarm in each line", itertools.repeat(NOISE * 9000), 0),
+        literals = _write_literals(folder)
+        for what, blocks, bound, ratio_bound in (
+            ("real excerpts among progress bars and lines", _mixed(), SPEED, 1.2),
+            ("lines in colours, codes round each word", _coloured(), 0, 0),
+            ("NCCL_DEBUG=INFO, a known text in each line", itertools.repeat(NCCL * 9000), 0, 5),
+            ("one alarm in each line", itertools.repeat(NOISE * 9000), 0, 5),
         ):
             path = os.path.join(folder, "train.log")
             size = _write(path, blocks, SIZE)
@@ -73,6 +77,8 @@ def diagnose() -> Iterator[Row]:
                 f">= {bound} MB/s" if bound else "-",
                 speed >= bound and result.memory <= MEMORY and _is_right(path, result),
             )
+            if ratio_bound:
+                yield _beside_grep(what, path, literals, ratio_bound, env)
             os.unlink(path)
         most = max(peaks)
         yield Row(
@@ -82,6 +88,30 @@ def diagnose() -> Iterator[Row]:
             most <= MEMORY,
         )
         yield from _starts(folder, env)
+
+
+def _beside_grep(what: str, path: str, literals: str, bound: float, env: Mapping[str, str]) -> Row:
+    # through a pipe: grep stops at the first match where its output is /dev/null
+    script = 'LC_ALL=C grep -aFc -f "$1" "$2" | cat'
+    argv = ["sh", "-c", script, "sh", literals, path]
+    measured = pairs(3, lambda: diagnosed([path], env).cpu, partial(_cpu, argv, env))
+    ratio = median_ratio(measured)
+    ours, theirs = (median(column) for column in zip(*measured, strict=True))
+    return Row(
+        f"{what}: CPU time of `diagnose` / `grep -aFc -f` of its literals, median of 3 pairs",
+        f"{ratio:.2f} ({ours:.1f} s / {theirs:.1f} s)",
+        f"<= {bound}",
+        ratio <= bound,
+    )
+
+
+def _write_literals(folder: str) -> str:
+    """Return a file with the texts that `diagnose` searches for, one a line."""
+    texts = {text.rstrip("\n") for text in (*table.load().by_literal, *GENERAL)}
+    path = os.path.join(folder, "literals")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(sorted(texts)) + "\n")
+    return path
 
 
 # -- running it ------------------------------------------------------------------------------------
