@@ -57,6 +57,7 @@ def test_the_job_gets_its_callers_surroundings(
     env = values["env"]
     added = {"PYTHONUNBUFFERED", "PYTHONPATH", "SAFELAUNCH_ATTEMPT",
              "SAFELAUNCH_CAPTURE", "SAFELAUNCH_MAIN", "SAFELAUNCH_SINGLE", "SAFELAUNCH_SITE",
+             "SAFELAUNCH_SUPERVISOR",
              "SPT_NOENV", "PWD", "OLDPWD", "SHLVL", "_", "PATH", "VIRTUAL_ENV"}  # fmt: skip
     expected = {k: v for k, v in place.env.items() if k not in {*added, "RANK", "TMUX"}}
     expected = {k: v for k, v in expected.items() if not k.startswith("SAFELAUNCH_")}
