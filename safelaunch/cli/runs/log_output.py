@@ -78,9 +78,8 @@ class LineWriter:
         self._wait(begin)
         if not others:
             return
-        if (
-            self.is_begun and not self.is_overwritten
-        ):  # cannot be taken back: what follows stands on a line of its own
+        if self.is_begun and not self.is_overwritten:
+            # what is written cannot be taken back: what follows stands on a line of its own
             self.out.writelines(self.parts)
             self.parts, self.is_overwritten = [], True
         *ended, last = [b"".join(self.parts), *others]

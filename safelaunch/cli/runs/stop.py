@@ -12,8 +12,8 @@ from safelaunch.errors import RunError
 from safelaunch.runs import store
 
 _LEFT = "no process is left"
-# the supervisor was killed, and the run had no cgroup of its own
-_UNPROVED = "no process that can be recognised is left (its supervisor was not there to prove more)"
+# the run had no cgroup of its own
+_UNPROVED = "no process that can be recognised is left (not proved: its supervisor was killed)"
 
 
 @click.command("stop")

@@ -1,7 +1,8 @@
 """Hashes of the files that a run is made of: what a commit does not show, or where there is none.
 
 The script, the job file, the configuration files that the arguments name, and the Python files
-below the folders of the user's own code. Environments and hidden folders are none of it.
+below the folders of the user's own code. Environments, run directories and hidden folders are none
+of it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+
+from safelaunch.runtime import PLACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,6 +100,7 @@ def _is_foreign(parent: str, name: str) -> bool:
         or name in _NOT_OWN
         or os.path.isfile(os.path.join(path, "pyvenv.cfg"))
         or os.path.isdir(os.path.join(path, "conda-meta"))
+        or os.path.isdir(os.path.join(path, PLACE))  # SAFELAUNCH_HOME may lie in the project
     )
 
 

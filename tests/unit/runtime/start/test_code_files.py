@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from safelaunch.runtime import PLACE
 from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.start import code_files
 
@@ -32,6 +33,17 @@ def test_script_settings_and_python_files_are_recorded(run: RunRecord) -> None:
     files, more = code_files.recorded(run, ARGV)
     names = {"train.py", "src/data.py", "conf/base.yaml", "conf/big.yaml", "ds.json"}
     assert (set(files), more) == ({run.job_file, *names}, 0)
+
+
+def test_the_runtime_in_a_run_directory_below_the_project_is_none_of_its_code(
+    run: RunRecord,
+) -> None:
+    runtime = Path(run.cwd, "home", "runs", "a", "node-0", PLACE)
+    runtime.mkdir(parents=True)
+    (runtime / "processes.py").touch()
+    files, _ = code_files.recorded(run, ARGV)
+    assert [name for name in files if "processes" in name] == []
+    assert code_files.module_folder("processes", run.roots) is None
 
 
 @pytest.mark.parametrize(
