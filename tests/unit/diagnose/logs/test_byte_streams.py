@@ -7,7 +7,6 @@ import os
 import random
 import struct
 import sys
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,6 @@ from safelaunch.diagnose.logs.sources import ChunkStream, LogReader, LogSource, 
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX names, links and pipes")
 RNG = random.Random(1)  # noqa: S311 - the same bytes each time
-DEADLINE = 20.0  # seconds of CPU that nothing here may take
-
-
-@pytest.fixture(autouse=True)
-def in_time() -> object:
-    start = time.process_time()
-    yield
-    assert time.process_time() - start < DEADLINE
 
 
 def read(path: Path | str) -> tuple[bytes, LogReader]:

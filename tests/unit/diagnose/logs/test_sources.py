@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,14 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX names, links and pipes")
-DEADLINE = 20.0  # seconds of CPU that nothing here may take
-
-
-@pytest.fixture(autouse=True)
-def in_time() -> object:
-    start = time.process_time()
-    yield
-    assert time.process_time() - start < DEADLINE
 
 
 def read(path: Path | str) -> tuple[bytes, LogReader]:
