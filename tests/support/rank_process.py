@@ -53,9 +53,10 @@ class Rank:
         return process.returncode, (out or "") + (err or "")
 
     def read(self, name: str = "rank-1.1.0.json") -> list[dict[str, Any]]:
-        """Return the objects of a record."""
+        """Return the objects of a record, of each exception the last: what readers count."""
         data = (self.node / "records" / name).read_bytes().replace(b"\0", b"")
-        return [json.loads(line) for line in data.splitlines()]
+        records = [json.loads(line) for line in data.splitlines()]
+        return list({(r["kind"], r["monotonic_ns"]): r for r in records}.values())
 
     def failures(self) -> list[dict[str, Any]]:
         """Return the exceptions that were recorded."""

@@ -5,9 +5,10 @@
 disk or by too many open files can still be written down:
 
 `.json`    one JSON object a line (RankEvent in runtime/records.py): `{"kind": "exception", ...}`
-           as safelaunch_record.py makes it, and `{"kind": "exit", ...}` from atexit. Space is
-           reserved and the unused rest is NUL. Where a file system copies on write that helps, but
-           is no guarantee.
+           as safelaunch_record.py makes it, and `{"kind": "exit", ...}` from atexit. A short line
+           with type and time stands before the whole one of the main thread: the last counts.
+           Space is reserved and the unused rest is NUL. Where a file system copies on write that
+           helps, but is no guarantee.
 `.fatal`   what faulthandler writes at SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL. Missing or empty
            where the user has faulthandler too (`-X faulthandler`, a later `faulthandler.enable()`,
            `@record` of torchelastic): the text is then in the rank's log, as ever.
@@ -50,7 +51,7 @@ HIGH_FD = 240  # the first of our descriptors: the user's own begin at 3 as ever
 # closes and opens low ones does not get ours; 256 is the least limit in common use (macOS)
 
 EXIT = '{"kind": "exit", "time_ns": %d, "monotonic_ns": %d, "pid": %d}\n'
-# the record where making a whole one failed
+# what stands before the whole record of an exception, and in its place where making that failed
 LEAST = (
     '{"kind": "exception", "uncaught": %s, "thread": %s, "time_ns": %d, "monotonic_ns": %d, '
     '"pid": %d, "rank": %s, "attempt": %s, "restart": %s, "type": "%s", "message": "", '
@@ -160,22 +161,32 @@ class _Rank:
         room: int,
         uncaught: bool,
     ) -> None:
-        space = {}  # type: dict[str, object]
         is_main = _thread.get_ident() == self.main_thread
+        words = ("true" if uncaught else "false", "null" if is_main else '"thread"')
+        numbers = (now[0], now[1], self.pid)
+        least = LEAST % (words + numbers + self.number + (type(error).__name__,))
+        if is_main:
+            # a signal may end the process before the whole is made, which takes 10 to 80 ms
+            self._append(least, room)
+        space = {}  # type: dict[str, object]
         try:
             exec(compile(self.source, "safelaunch_record.py", "exec"), space)  # noqa: S102 - ours
-            record, data = space["make"](self, error, thread, now, uncaught)  # type: ignore[operator]
+            record, line = space["make"](self, error, thread, now, uncaught)  # type: ignore[operator]
         except BaseException:  # noqa: BLE001 - no memory, most likely
-            words = ("true" if uncaught else "false", "null" if is_main else '"thread"')
-            start = (now[0], now[1], self.pid)
-            least = LEAST % (words + start + self.number + (type(error).__name__,))
-            record, data = None, least.encode("ascii", "replace")
+            record, line = None, least
+        if record or not is_main:
+            self._append(line, room)
+        if record and is_main and isinstance(error, Exception):
+            space["write_torchelastic_file"](record)  # type: ignore[operator]
+
+    def _append(self, line: str, room: int) -> None:
+        """Write a line if no more than `room` is then used, and if the disk takes it."""
+        data = line.encode("ascii", "replace")
         try:
             if self.used + len(data) <= room:
                 self.write(data)
-        finally:
-            if record and is_main and isinstance(error, Exception):
-                space["write_torchelastic_file"](record)  # type: ignore[operator]
+        except OSError:
+            pass
 
     def write(self, data: bytes) -> None:
         """Append, in place; by the name where user code closed the descriptor. Raises OSError."""

@@ -27,7 +27,7 @@ ASTRAL = 0x10000  # letters from here on are two surrogates in JSON
 
 def make(
     rank: "_Rank", error: BaseException, thread: object, now: "tuple[int, int]", uncaught: bool
-) -> "tuple[dict[str, object], bytes]":
+) -> "tuple[dict[str, object], str]":
     """Return the record (RankEvent in runtime/records.py) and its line.
 
     `now` is wall and monotonic ns; `uncaught`: the interpreter ends the program with the exception.
@@ -56,7 +56,7 @@ def make(
         "frames": frames,
         "memory_limit": _memory_limit(),
     }
-    return record, (_json(record) + "\n").encode("ascii")
+    return record, _json(record) + "\n"
 
 
 def _memory_limit() -> "int | None":

@@ -131,6 +131,17 @@ def test_the_users_own_faulthandler_writes_where_he_expects_it(rank: Rank) -> No
     assert "Segmentation fault" in shown
 
 
+def test_an_exception_is_recorded_at_once_also_of_a_process_that_is_then_ended(rank: Rank) -> None:
+    """As by a launcher that ends all ranks at the failure of another, while the record is made."""
+    program = (
+        "import os, signal\nclass Slow(Exception):\n"
+        "    def __str__(self): os.kill(os.getpid(), signal.SIGTERM)\nraise Slow\n"
+    )
+    assert rank.run(program) == (-signal.SIGTERM, "")
+    [record] = rank.failures()
+    assert (record["type"], record["message"], record["uncaught"]) == ("Slow", "", True)
+
+
 def test_forked_children_write_nothing_into_the_record(rank: Rank) -> None:
     program = (
         CRASH + "import os, sys\n"

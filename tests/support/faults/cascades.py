@@ -1,4 +1,4 @@
-"""Failures that cause others: four ranks, one true failure, and 20 ms later the three it caused.
+"""Failures that cause others: four ranks, one failure, and 20 ms after it the three it caused.
 
 Used by tests/integration/failure/test_failure_reports.py with few and by `scripts/bench matrix`
 with many.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RANKS = 4
 # The others say what gloo says when a peer goes away (pytorch, gloo/transport/tcp/pair.cc).
 PROGRAM = """
-import os, sys, time
+import atexit, os, sys, time
 rank, bad, token = os.environ["RANK"], sys.argv[1], sys.argv[2]
 
 def read_batch():
@@ -33,7 +33,9 @@ open("up." + rank, "w").close()
 while not all(os.path.exists("up.%d" % r) for r in range(4)):
     time.sleep(0.001)
 if rank == bad:
-    open("failed", "w").close()
+    # after the traceback is written, and before the process ends: nothing fails earlier, however
+    # long this rank may wait for a processor
+    atexit.register(lambda: open("failed", "w").close())
     read_batch()
 while not os.path.exists("failed"):
     time.sleep(0.001)
