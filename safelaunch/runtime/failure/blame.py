@@ -82,6 +82,11 @@ class ProcessFailure:
         return self.signature if self.signature and self.signature.name == self.name else None
 
     @property
+    def cut_off(self) -> bool:
+        """Whether a signal of an agent ended it before more than the type was recorded."""
+        return self.error is not None and not self.error.traceback and self.end.signal in FROM_AGENT
+
+    @property
     def memory_limit(self) -> str:
         """What was exhausted, where that was not the memory of the machine, or ""."""
         if self.name != "host-oom" or not self.proof:
@@ -143,6 +148,8 @@ def rank_failures(ends: list[ProcessEnd], kills: Kills, alone: bool) -> list[Pro
             others = [other for other in failed if other is not end]
             _from_exception(failure, failure.error, _is_first(end, others), kills)
             _find_killed_worker(failure, kills)
+            if failure.cut_off:
+                failure.role = "cascade"  # without its message it explains no other
         failures.append(failure)
     # ends without exception come last: an exception that only lost its peer does not explain them
     firm = [f.end for f in failures if f.error is None or f.role != "cascade"]
@@ -155,6 +162,10 @@ def rank_failures(ends: list[ProcessEnd], kills: Kills, alone: bool) -> list[Pro
         for failure in failures[:REFINED]:
             if failure.error is not None and failure.name != classes.USER:
                 _refine(failure)
+    if all(failure.role != "root" for failure in failures):
+        earliest = min(failures, key=lambda failure: failure.order[1:], default=None)
+        if earliest and earliest.cut_off:
+            earliest.role = "unknown"
     return sorted(failures, key=lambda failure: failure.order)
 
 

@@ -67,6 +67,28 @@ def test_a_consequence_that_is_noted_earlier_is_not_blamed(
     assert node.find()[0]["rank"] == first
 
 
+def test_a_rank_that_was_ended_while_it_recorded_its_exception_is_named_where_it_was_first(
+    node: Node,
+) -> None:
+    node.cut_off(1, "ValueError", ms=0)
+    for place, rank in enumerate((0, 2, 3)):
+        node.raised(rank, *CONSEQUENCES[place], ms=20 + place)
+    failure, _ = node.find()
+    assert (failure["rank"], failure["what"], failure["role"]) == (1, "ValueError", "unknown")
+
+
+@pytest.mark.parametrize("ms", [-5, 5])
+def test_a_rank_that_was_ended_while_it_recorded_its_exception_explains_no_other(
+    node: Node, ms: float
+) -> None:
+    node.cut_off(1, "RuntimeError", ms=ms)
+    node.ended(2, 0, signal="SIGSEGV")
+    node.cut_off(3, "RuntimeError", ms=ms)
+    failure, _ = node.find()
+    assert (failure["rank"], failure["signal"]) == (2, "SIGSEGV")
+    assert [other["role"] for other in failure["others"]] == ["cascade", "cascade"]
+
+
 def test_of_two_plain_exceptions_the_earlier_one_is_blamed(node: Node) -> None:
     node.raised(0, "RuntimeError", "boom", ms=20)
     node.raised(1, "RuntimeError", "boom", ms=0)
