@@ -147,9 +147,6 @@ def rank_failures(ends: list[ProcessEnd], kills: Kills, alone: bool) -> list[Pro
             failure.error = log_tails.unwrapped(error)
             others = [other for other in failed if other is not end]
             _from_exception(failure, failure.error, _is_first(end, others), kills)
-            _find_killed_worker(failure, kills)
-            if failure.cut_off:
-                failure.role = "cascade"  # without its message it explains no other
         failures.append(failure)
     # ends without exception come last: an exception that only lost its peer does not explain them
     firm = [f.end for f in failures if f.error is None or f.role != "cascade"]
@@ -157,6 +154,11 @@ def rank_failures(ends: list[ProcessEnd], kills: Kills, alone: bool) -> list[Pro
         if failure.error is None:
             earlier = _explaining(failure.end, failed, firm)
             _from_end(failure, [end for end in earlier if end is not failure.end], kills)
+    return _in_order(failures)
+
+
+def _in_order(failures: list[ProcessFailure]) -> list[ProcessFailure]:
+    """Return failures, the one to blame first, after another look at those without a root."""
     failures.sort(key=lambda failure: failure.order)
     if failures and failures[0].role != "root":
         for failure in failures[:REFINED]:
@@ -212,7 +214,10 @@ def _from_exception(
         _find_worker_kill(failure, error.message, kills)
     if failure.name == "host-oom" and not failure.proof:
         _find_memory_limit(failure, error)
-    if failure.role not in ORDER:
+    _find_killed_worker(failure, kills)
+    if failure.cut_off:
+        failure.role = "cascade"  # without its message it explains no other
+    elif failure.role not in ORDER:
         failure.role = "unknown"
 
 
