@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safelaunch.diagnose import scan
+from safelaunch.diagnose import literal_search, scan
 from safelaunch.diagnose.literal_search import BlockSearch, LiteralFinder
 from safelaunch.diagnose.logs import byte_streams
 from safelaunch.diagnose.logs.sources import ChunkStream, LogReader, LogSource
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 ALARM = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
 OTHER = b"OSError: [Errno 28] No space left on device"
 NOISE = b"RuntimeError: CUDA error: an illegal memory access was encountered"
-STATES = (b"\r%3d%%|####     | %d/90000 [00:01<00:02]" % (n // 900, n) for n in range(90_000))
-BARS = b"".join(STATES)
 DEADLINE = 60.0  # seconds of CPU that no log here may take
 
 
@@ -46,11 +44,28 @@ def finder() -> LiteralFinder:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make borders of blocks and pages frequent."""
-    monkeypatch.setattr(byte_streams, "BLOCK_BYTES", 4096)
+    """Make borders frequent: of what is read whole, of blocks, pages, and the end of a log."""
+    for module in (byte_streams, scan):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 4096)
     monkeypatch.setattr(scan, "PAGE_BYTES", 512)
     monkeypatch.setattr(scan, "WHOLE_LOG_BYTES", 2048)
+    monkeypatch.setattr(scan, "MAX_LAST_BYTES", 8192)
     monkeypatch.setattr(scan, "MAX_PAGES", 4)
+    monkeypatch.setattr(scan, "SAMPLE_BYTES", 128)
+    monkeypatch.setattr(literal_search, "COMMON_BYTES_PER_HIT", 16)
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read blocks and keep excerpts of a 16th of the usual size."""
+    monkeypatch.setattr(byte_streams, "BLOCK_BYTES", byte_streams.BLOCK_BYTES // 16)
+    for name in (
+        "WHOLE_LOG_BYTES", "BLOCK_BYTES", "PAGE_BYTES", "SAMPLE_BYTES",
+        "MAX_FIRST_BYTES", "MAX_RARE_BYTES", "MAX_LAST_BYTES",
+    ):  # fmt: skip
+        monkeypatch.setattr(scan, name, getattr(scan, name) // 16)
+    per_hit = literal_search.COMMON_BYTES_PER_HIT // 16
+    monkeypatch.setattr(literal_search, "COMMON_BYTES_PER_HIT", per_hit)
 
 
 def scanned(data: bytes, finder: LiteralFinder) -> tuple[list[Excerpt], Scan]:
@@ -110,8 +125,8 @@ def test_each_alarm_is_kept_with_its_number_and_the_lines_beside_it(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    before=st.integers(0, 4000),
-    after=st.integers(0, 4000),
+    before=st.integers(0, 600),
+    after=st.integers(0, 600),
     colour=st.booleans(),
     ends=st.sampled_from([b"\n", b"\r\n"]),
 )
@@ -126,11 +141,12 @@ def test_the_finding_in_a_large_log_is_that_of_reading_it_whole(
     assert (cause.name, cause.number, cause.line) == ("cuda-oom", before + 1, ALARM.decode())
 
 
+@pytest.mark.usefixtures("small")
 def test_a_log_beyond_the_size_that_is_read_whole_gives_the_same_number() -> None:
     for size in (
         scan.WHOLE_LOG_BYTES - 200,
         scan.WHOLE_LOG_BYTES + 200,
-        3 * byte_streams.BLOCK_BYTES,
+        12 * scan.BLOCK_BYTES,
     ):
         lines = quiet(size // 36)
         assert diagnose_text(lines + ALARM + b"\n").causes[0].number == lines.count(b"\n") + 1
@@ -160,13 +176,18 @@ def test_progress_at_the_end_of_a_large_log_is_seen(finder: LiteralFinder) -> No
 # -- odd logs --------------------------------------------------------------------------------------
 
 
+def bars() -> bytes:
+    states = (b"\r%3d%%|####     | %d/90000 [00:01<00:02]" % (n // 900, n) for n in range(90_000))
+    return b"".join(states)
+
+
 def test_an_alarm_behind_a_bar_that_never_ends_its_line_is_found() -> None:
-    cause = diagnose_text(BARS + b"\n" + ALARM + b"\n").causes[0]
+    cause = diagnose_text(bars() + b"\n" + ALARM + b"\n").causes[0]
     assert (cause.name, cause.number) == ("cuda-oom", 2)
 
 
 def test_an_alarm_that_runs_into_a_bar_is_found() -> None:
-    assert diagnose_text(BARS + b"\r" + ALARM + b"\n").causes[0].number == 1
+    assert diagnose_text(bars() + b"\r" + ALARM + b"\n").causes[0].number == 1
 
 
 def test_an_alarm_behind_a_line_of_many_mib_is_found_in_little_memory() -> None:
@@ -194,9 +215,10 @@ def test_other_encodings_beside_an_alarm_change_nothing() -> None:
     assert diagnose_text(text).causes[0].number == 500_001
 
 
+@pytest.mark.usefixtures("small")
 def test_utf_16_gives_the_numbers_of_its_lines() -> None:
-    text = (quiet(40_000) + ALARM + b"\n").decode()
-    assert diagnose_text(text.encode("utf-16")).causes[0].number == 40_001
+    text = (quiet(4000) + ALARM + b"\n").decode()
+    assert diagnose_text(text.encode("utf-16")).causes[0].number == 4001
 
 
 # -- too many alarms -------------------------------------------------------------------------------
@@ -206,33 +228,37 @@ def total_bytes(excerpts: list[Excerpt]) -> int:
     return sum(len(excerpt.text) for excerpt in excerpts)
 
 
+def most_bytes() -> int:
+    """Return a bound on the excerpts of a log."""
+    return scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + scan.BLOCK_BYTES
+
+
+@pytest.mark.usefixtures("little_memory")
 def test_of_alarms_on_all_lines_the_first_and_the_last_are_kept(finder: LiteralFinder) -> None:
-    count = (32 << 20) // len(NOISE)
+    count = (2 << 20) // len(NOISE)
     excerpts, _ = scanned((NOISE + b"\n") * count, finder)
     lines_by_number = evidence_lines(excerpts)
     assert (min(lines_by_number), max(lines_by_number)) == (1, count)
-    assert total_bytes(
-        excerpts
-    ) < scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + (1 << 20)
+    assert total_bytes(excerpts) < most_bytes()
 
 
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
 def test_what_is_rare_is_kept_among_alarms_on_all_lines(
     finder: LiteralFinder, place: float
 ) -> None:
-    count = (24 << 20) // len(NOISE)
+    count = (3 << 19) // len(NOISE)
     at = int(count * place)
     text = (NOISE + b"\n") * at + OTHER + b"\n" + (NOISE + b"\n") * (count - at)
     assert evidence_lines(scanned(text, finder)[0])[at + 1] == OTHER
 
 
+@pytest.mark.usefixtures("little_memory")
 def test_many_kinds_of_alarms_stay_in_little_memory(finder: LiteralFinder) -> None:
     rng = random.Random(1)  # noqa: S311 - the same lines each time
     texts = [text.encode() for text in finder.texts]
-    text = b"\n".join(b"%s %d" % (rng.choice(texts).strip(), n) for n in range(300_000))
-    assert total_bytes(
-        scanned(text, finder)[0]
-    ) < scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + (1 << 20)
+    text = b"\n".join(b"%s %d" % (rng.choice(texts).strip(), n) for n in range(20_000))
+    assert total_bytes(scanned(text, finder)[0]) < most_bytes()
 
 
 def test_in_a_log_full_of_alarms_each_other_text_is_found(finder: LiteralFinder) -> None:
