@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -24,6 +25,15 @@ def pytest_configure() -> None:
     """Restore SIGINT: a suite started with `&` ignores it, as all that its tests start would."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, with the reason, what needs the real launchers where they are not installed.
+
+    They are looked for, not imported: torch takes two seconds, and the memory of a worker.
+    """
+    if item.get_closest_marker("train") and importlib.util.find_spec("accelerate") is None:
+        pytest.skip("no torch and accelerate here: pip install '.[train]'")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -66,7 +66,6 @@ def test_readme_shows_the_dry_run_that_its_job_file_gives() -> None:
 @pytest.mark.train
 @pytest.mark.parametrize("name", ["first-run", "failure"])
 def test_readme_shows_what_runs_really_print(name: str) -> None:
-    pytest.importorskip("torch")
     shown = readme_output.comparable(readme_output.text(name))
     fresh = readme_output.comparable(readme_output.fresh(name))
     assert fresh == shown, "scripts/readme writes the README anew"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,6 @@ if TYPE_CHECKING:
     import argparse
 
     from safelaunch.launchers.flag_table import FlagTable
-
-pytestmark = pytest.mark.train
 
 
 def flags(parser: argparse.ArgumentParser, *, valued: bool) -> set[str]:
@@ -31,7 +30,7 @@ TABLES = {name: table for name, table in FLAGS.items() if table is not None and 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     module, _, function = TABLES[name].parser.partition(":")
-    imported = pytest.importorskip(module, reason=f"needs {name}")
+    imported = importlib.import_module(module)
     parser: argparse.ArgumentParser = getattr(imported, function)()
     return parser
 

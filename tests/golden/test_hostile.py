@@ -18,7 +18,6 @@ def test_values_arrive_unchanged_at_a_plain_process() -> None:
 @pytest.mark.train
 def test_values_arrive_unchanged_at_two_ranks() -> None:
     """Under accelerate, which starts torchrun's agent; the bench has torchrun by itself too."""
-    pytest.importorskip("accelerate")
     assert hostile_values.run(VALUES, size=VALUES, seed=SEED, launcher="accelerate") == (VALUES, [])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -70,5 +69,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip, with the reason, what this machine cannot run."""
     if item.get_closest_marker("tmux") and shutil.which("tmux") is None:
         pytest.skip("no tmux here")
-    if item.get_closest_marker("train") and importlib.util.find_spec("accelerate") is None:
-        pytest.skip("no torch and accelerate here: pip install '.[train]'")

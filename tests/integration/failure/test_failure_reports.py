@@ -319,16 +319,16 @@ CAUGHT = (
 )
 
 
-@pytest.mark.parametrize(
-    "launcher", ["python", "command", pytest.param("torchrun", marks=pytest.mark.train)]
-)
+@pytest.mark.parametrize("launcher", ["python", "command", "torchrun"])
 def test_an_exception_that_one_process_shows_before_it_gives_up_is_named(
     place: Place, launcher: str
 ) -> None:
-    keys: dict[str, Any] = {"processes": 1} if launcher == "torchrun" else {}
+    keys: dict[str, Any] = {}
     if launcher == "command":
         keys = {"command": [sys.executable, "job.py"], "script": None}
-    failure = place.failed(place.job(CAUGHT, launcher=launcher, **keys))["failure"]
+    ranks = launcher == "torchrun"
+    job = place.ranks(CAUGHT, 1) if ranks else place.job(CAUGHT, launcher=launcher, **keys)
+    failure = place.failed(job)["failure"]
     output = "exited with code 1 (sys.exit) after KeyError: 'no such column'"
     assert (failure["rank"], failure["what"]) == (0, output)
     assert failure["frame"]["line"] == 2

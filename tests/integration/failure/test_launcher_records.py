@@ -148,21 +148,21 @@ def test_a_rank_that_fails_fails_the_run_and_the_block_has_its_traceback_without
     assert "ValueError: bad batch 17" in block.split("Root Cause")[1]
 
 
-# rank 2 ends as if somebody had sent it a signal; the others see their peer go
+# rank 1 ends as if somebody had sent it a signal; the other sees its peer go
 ENDED = (
     "import os, signal, torch, torch.distributed as dist\n"
     "dist.init_process_group('gloo')\n"
     "dist.barrier()\n"
-    "if dist.get_rank() == 2: os.kill(os.getpid(), signal.SIGTERM)\n"
+    "if dist.get_rank() == 1: os.kill(os.getpid(), signal.SIGTERM)\n"
     "while True: dist.all_reduce(torch.ones(1))\n"
 )
 
 
 @pytest.mark.train
 def test_a_rank_that_somebody_ended_is_told_from_those_that_the_agent_ended(place: Place) -> None:
-    job = place.job(ENDED, launcher="torchrun", processes=3, profile="cpu")
+    job = place.job(ENDED, launcher="torchrun", processes=2, profile="cpu")
     failure = place.failed(job)["failure"]
-    assert (failure["rank"], failure["what"]) == (2, "ended by SIGTERM from outside the run")
+    assert (failure["rank"], failure["what"]) == (1, "ended by SIGTERM from outside the run")
     assert {other["role"] for other in failure["others"]} == {"cascade"}
 
 
@@ -185,16 +185,16 @@ def test_an_exception_in_a_dataloaders_worker_is_told_as_it_was_there(place: Pla
 
 
 @pytest.mark.train
-def test_record_of_the_user_keeps_its_own_file(place: Place) -> None:
+def test_record_of_the_user_keeps_its_own_file(rank: Rank) -> None:
     program = (
         "from torch.distributed.elastic.multiprocessing.errors import record\n"
         "@record\ndef main():\n    raise ValueError('bad batch')\nmain()\n"
     )
-    run = place.start(place.job(program, launcher="torchrun", processes=1, profile="cpu"))
-    place.ended(run)
-    block = (place.logs(run) / "launcher.log").read_text().split("Root Cause")[1]
-    assert "in wrapper" in block
-    assert exception(place, run, 0)["message"] == "bad batch"
+    path = rank.root / "error.json"
+    rank.env["TORCHELASTIC_ERROR_FILE"] = str(path)
+    rank.run(program)
+    assert "in wrapper" in json.loads(path.read_text())["message"]["extraInfo"]["py_callstack"]
+    assert rank.failures()[0]["message"] == "bad batch"
 
 
 def test_a_job_of_one_process_is_recorded_too(place: Place) -> None:

@@ -75,12 +75,15 @@ TARGETS = ("client", "tmux", "supervisor", "launcher", "rank")
 CASES = tuple(Case(s, t, x) for t in TARGETS for s in SIGNALS for x in LAUNCHERS)
 
 
-def run_case(case: Case, root: str | None = None) -> str | None:
-    """Run one case in a folder of its own; return None, or what was not as expected."""
+def run_case(case: Case, root: str | None = None, *, real: bool = True) -> str | None:
+    """Run one case in a folder of its own; return None, or what was not as expected.
+
+    With `real` false the stand-in for torchrun starts the ranks, for signals to other parts.
+    """
 
     def act(place: Place) -> None:
         with contextlib.closing(LifePipe(place.project)) as pipe:
-            run = _start(place, case)
+            run = _start(place, case, real=real)
             if case.detaches:
                 wait_for(lambda: programs_of(place.project), "what rank 1 has detached")
             check(pipe.is_held(), True, "whether a rank holds the pipe")
@@ -114,10 +117,11 @@ def what_is_wrong(act: Callable[[Place], None], root: str | None = None) -> str 
     return wrong
 
 
-def _start(place: Place, case: Case) -> str:
+def _start(place: Place, case: Case, *, real: bool) -> str:
     """Start the job and wait until both ranks are up; return the run's id."""
     args = ["detach"] if case.detaches else []
-    job = place.job(RANK, launcher=case.launcher, processes=2, profile="cpu", args=args)
+    write = place.job if real else place.ranks
+    job = write(RANK, launcher=case.launcher, processes=2, profile="cpu", args=args)
     if case.target == "client":
         place.popen("run", "--follow", job, stdout=subprocess.DEVNULL)
         runs = place.home / "runs"
