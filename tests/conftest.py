@@ -37,36 +37,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each worker begin with its share of what takes long, file by file.
+    """Give each of several workers as many tests, the long ones first, a file's tests together.
 
     xdist (worksteal) gives each of n workers the next nth of the list; a worker that has finished
     takes tests from the end of another's. Short ones there keep all workers busy to the end.
     """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
     train: list[list[pytest.Item]] = []  # seconds each: shared out one by one
     files: dict[Path, list[pytest.Item]] = {}  # the tests of a file share servers
-    short = []
     for item in items:
         if item.get_closest_marker("train"):
             train.append([item])
-        elif "integration" in item.path.parts:
-            files.setdefault(item.path, []).append(item)
         else:
-            short.append(item)
-    groups = [*train, *files.values()]
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    total = len(items)
-    items.clear()
-    for worker in range(workers):
-        share = groups[worker::workers]
-        end = total * (worker + 1) // workers
-        count = max(0, end - len(items) - sum(map(len, share)))
-        # every other worker runs half of its short tests while the others wait for processes
-        early = count // 2 if worker % 2 else 0
-        at = len(train[worker::workers])
-        parts = [*share[:at], short[:early], *share[at:], short[early:count]]
-        items += [item for part in parts for item in part]
-        del short[:count]
-    items += short
+            files.setdefault(item.path, []).append(item)
+    shares = [train[number::workers] for number in range(workers)]
+    for file in sorted(files.values(), key=len, reverse=True):
+        min(shares, key=lambda share: sum(map(len, share))).append(file)
+    # where a file has many tests, each is short
+    items[:] = [item for share in shares for group in sorted(share, key=len) for item in group]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
