@@ -357,7 +357,7 @@ class ProgressReport(Record):
     epochs: Nullable[float] = None  # number of epochs
     steps_seen: int = 0  # steps seen in the log
     done: int = 0  # steps of all epochs
-    lines_without_step: int | None = None  # lines of a long log in which no step was recognised
+    lines_without_step: int | None = None  # lines without a step in a long log, at most a million
     step_time: Nullable[float] = None  # median seconds of a step
     loss: Nullable[float | str] = None  # last loss; a text for nan and inf
     metrics: Mapping[str, object] = {}  # last value of each metric

@@ -38,6 +38,7 @@ MIN_REPEATS = 3
 # lines without a step after which `show` says so: a start of eight ranks prints some hundreds of
 # each; in thousands, so that status.json is not rewritten for each
 MUCH_OUTPUT, OUTPUT_UNIT = 4000, 1000
+MAX_OUTPUT = 10**6  # and no more are counted: in a flood that costs more than to merge them
 # each line with progress or a metric contains one of these (in lower case)
 HINTS = (
     *(b"step", b"loss", b"epoch", b"iter", b"]", b"/s", b"s/", b"reward", b"recover info", b"="),
@@ -110,8 +111,8 @@ class Progress:
 
     def feed(self, data: bytes, now: float) -> list[dict[str, object]]:
         """Read new bytes; return events: `nan-loss` once per spell, `checkpoint`."""
-        if self.step is None:
-            self._lines += data.count(b"\n")
+        if self.step is None and self._lines < MAX_OUTPUT:
+            self._lines = min(MAX_OUTPUT, self._lines + data.count(b"\n"))
         return self._process(lambda: self._flood.select(data, now), now) if data else []
 
     def close(self, now: float) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support import DATA
 
-from safelaunch.runtime.progress.tracker import MUCH_OUTPUT, Progress
+from safelaunch.runtime.progress.tracker import MAX_OUTPUT, MUCH_OUTPUT, Progress
 
 BLOCK = "━" * 20
 RICH = f"{BLOCK}╸{'━' * 19}"
@@ -123,3 +123,12 @@ def test_a_long_log_without_a_step_says_so() -> None:
     report = progress.snapshot()
     assert report is not None
     assert "lines_without_step" not in report
+
+
+def test_lines_without_a_step_are_counted_up_to_a_limit() -> None:
+    progress = Progress([])
+    for now in range(3):
+        progress.feed(b"\n" * (MAX_OUTPUT // 2 + 1), float(now))
+    report = progress.snapshot()
+    assert report is not None
+    assert report.lines_without_step == MAX_OUTPUT
