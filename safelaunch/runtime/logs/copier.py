@@ -23,6 +23,7 @@ import errno
 import os
 import select
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ BLOCK = 1 << 18  # bytes of one read: the others' turn comes soon
 # Linux's default is 64 KiB; unprivileged users may have 64 MiB in all their pipes (pipe(7)),
 # and a node has some pipes for each of its ranks.
 PIPE_SIZE = 1 << 18
-F_SETPIPE_SZ = 1031  # fcntl(2); the module has no name for it before Python 3.10
+F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032  # fcntl(2); no names for them before Python 3.10
+DEFAULT_SIZE = 1 << 16  # of a pipe, where it cannot be asked (pipe(7))
+# A reader that waits for each byte is woken by each line, and the job pays for it: its write(2) of
+# a line takes half the CPU time where the reader comes later. What is printed waits in the pipe,
+# which outlives us; a pipe that fills up gets no pause.
+PAUSE = 0.005  # seconds between two turns
+FULL = 4  # part of a pipe that is much for one turn: in full pages there may be half of it
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 IGNORED = ("HUP", "INT", "QUIT", "TERM", "PIPE", "TSTP", "TTOU", "USR1", "USR2", "ALRM", "XFSZ")
 
@@ -66,7 +73,8 @@ class Copier:
         self.attempt = attempt
         self.launcher, self.control, self.count = launcher, control, count
         self.logs: dict[str, Log] = {}  # by file name: steps that run side by side share one
-        self.sources: dict[int, tuple[str, Log]] = {}  # descriptor -> path of a FIFO, log
+        # descriptor -> path of a FIFO, log, bytes that are much for one turn
+        self.sources: dict[int, tuple[str, Log, int]] = {}
         self.fifos: set[str] = set()  # names of those that were ever opened
         self.buffer = memoryview(bytearray(BLOCK))
         self.poll = select.poll()
@@ -76,15 +84,16 @@ class Copier:
             self._open_fifos()  # of the ranks that another copier has left behind
         self._read_dropped()
 
-    def run(self) -> None:
+    def run(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Copy until no pipe has a writer."""
         is_last = False
         while self.sources:
             # pipes are opened after all of a turn were read: a number may be used again
             ready = [fd for fd, _ in self.poll.poll()]
+            is_full = False
             for fd in ready:
                 if fd != self.control:
-                    self._copy(fd)
+                    is_full |= self._copy(fd)
             if self.control in ready:
                 os.read(self.control, BLOCK)
                 self._open_fifos()
@@ -93,20 +102,16 @@ class Copier:
                 self._open_fifos()
                 for fd in list(self.sources):
                     self._copy(fd)  # poll(2) is silent about a FIFO that never had a writer
+            if self.sources and not is_full:
+                sleep(PAUSE)
         if self.control >= 0:
             _remove(os.path.join(self.folder, f"control-{self.attempt}"))
 
     def _add(self, fd: int, path: str, log: str) -> None:
-        try:
-            import fcntl
-
-            fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE)
-        except (ImportError, OSError):
-            pass  # this user has many pipes already
         log = os.path.join(self.log_folder, log)
         entry = self.logs.setdefault(log, Log(log))
         self._append(entry, self.buffer[:0])  # the log exists from now on
-        self.sources[fd] = (path, entry)
+        self.sources[fd] = (path, entry, _enlarge(fd) // FULL)
         self.poll.register(fd, select.POLLIN)
 
     def _open_fifos(self) -> None:
@@ -137,16 +142,16 @@ class Copier:
                 except OSError:
                     continue  # the rank has given up
 
-    def _copy(self, fd: int) -> None:
-        """Copy a block; at the end of the pipe close it."""
+    def _copy(self, fd: int) -> bool:
+        """Copy a block; at the end of the pipe close it. Return whether there was much in it."""
         try:
             count = os.readv(fd, [self.buffer])
         except BlockingIOError:
-            return
-        path, log = self.sources[fd]
+            return False
+        path, log, much = self.sources[fd]
         self._append(log, self.buffer[:count])
         if count:
-            return
+            return count >= much
         self.poll.unregister(fd)
         del self.sources[fd]
         os.close(fd)
@@ -154,6 +159,7 @@ class Copier:
             _remove(path)
         else:
             self.launcher = -1
+        return False
 
     def _append(self, log: Log, data: memoryview) -> None:
         """Write all of the data, or count what could not be written."""
@@ -202,6 +208,22 @@ class Copier:
             os.pwrite(self.count, json.dumps({"logs": logs}).encode().ljust(RESERVED), 0)
         except (ImportError, OSError):
             pass  # more entries than there is space for, or no descriptor for the import
+
+
+def _enlarge(fd: int) -> int:
+    """Return the size of a pipe, after asking for PIPE_SIZE."""
+    try:
+        import fcntl
+    except ImportError:
+        return DEFAULT_SIZE
+    try:
+        return fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE)
+    except OSError:
+        pass  # this user has many pipes already
+    try:
+        return fcntl.fcntl(fd, F_GETPIPE_SZ)
+    except OSError:
+        return DEFAULT_SIZE
 
 
 def _remove(path: str) -> None:

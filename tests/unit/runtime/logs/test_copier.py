@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from safelaunch.runtime.logs import copier
 from safelaunch.runtime.records import AttemptDropped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -31,9 +32,9 @@ class Output:
         self.reader, self.writer = os.pipe()
         self.copier = threading.Thread(target=self.copy, daemon=True)
 
-    def copy(self) -> None:
+    def copy(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Copy to the end."""
-        copier.Copier(str(self.node), "1", self.reader, self.control, self.count).run()
+        copier.Copier(str(self.node), "1", self.reader, self.control, self.count).run(sleep)
 
     def renew(self) -> None:
         """Make another launcher's pipe, for another copier of the same attempt."""
@@ -158,3 +159,28 @@ def test_a_log_goes_on_once_there_is_room(output: Output) -> None:
     output.end()
     assert output.log("launcher.log") == b"there\n"
     assert [entry["bytes"] for entry in output.dropped()] == [5]
+
+
+def test_lines_that_come_in_a_pause_are_copied_together(output: Output) -> None:
+    lines = [b"%d\n" % n for n in range(100)]
+    pauses = []
+
+    def sleep(_: float) -> None:
+        pauses.append(output.log("launcher.log"))
+        if len(pauses) == 1:
+            for line in lines:
+                os.write(output.writer, line)
+        else:
+            os.close(output.writer)
+
+    os.write(output.writer, b"first\n")
+    output.copy(sleep)
+    assert pauses == [b"first\n", b"first\n" + b"".join(lines)]
+
+
+def test_a_pipe_that_fills_up_is_copied_without_a_pause(output: Output) -> None:
+    os.write(output.writer, bytes(copier.DEFAULT_SIZE))
+    os.close(output.writer)
+    pauses: list[float] = []
+    output.copy(pauses.append)
+    assert pauses == []
