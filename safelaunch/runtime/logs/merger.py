@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # again, and the same replace() takes three times as long (mallopt(3), M_MMAP_THRESHOLD; measured).
 CHUNK = 1 << 16
 MAX_POLL = 16 * CHUNK  # bytes of one poll: signals, exits and limits must not wait for long
+# A poll costs as much as some thousands of lines. More than FLOOD bytes in a pause are read by
+# nobody as they come: they are merged in larger parts.
+PAUSE, FLOOD_PAUSE = 0.01, 0.1  # seconds from one poll to the next, while output comes
+FLOOD = 1 << 13
 MAX_LINE = 1 << 16  # a longer line is cut in the merged log; its own file has it whole
 LINE_ENDS = (b"\r", b"\n")
 SCAN_SECONDS, FINAL_SCAN_SECONDS = 0.002, 0.5  # of a scan for files of `logs:`, and of the last
@@ -100,7 +104,8 @@ class RankLog:
         if end < 0:
             self.partial += data
             return b"" if len(self.partial) <= MAX_LINE else self.finish()
-        out = prefix + self.partial + data[:end].replace(b"\n", b"\n" + prefix) + b"\n"
+        lines = data[:end].replace(b"\n", b"\n" + prefix)
+        out = b"".join((prefix, self.partial, lines, b"\n"))  # `+` would copy them three times
         self.partial = data[end + 1 :]
         return out
 
@@ -189,6 +194,7 @@ class Merger:
         self.finder: GlobWatcher | None = None
         self.total = 0  # bytes read so far
         self.is_flooded = False
+        self.pause = PAUSE  # seconds from the last poll to the next, 0 where there is more to read
         self.polls = 0
         self.is_full = False  # whether `logs:` matches more files than can be tracked
         self.unfollowed: dict[Key, tuple[int, bytes]] = {}  # key -> poll, mark
@@ -215,7 +221,8 @@ class Merger:
             self._scan_extra()
         yield from self._pop_notices()
         self.polls += 1
-        end, turn = self.total + MAX_POLL, list(self.sources.values())
+        start, turn = self.total, list(self.sources.values())
+        end = start + MAX_POLL
         while turn and self.total < end:
             growing = []
             for source in turn:
@@ -225,7 +232,9 @@ class Merger:
                 if has_grown:
                     growing.append(source)
             turn = growing
-        self.is_flooded = self.total >= end and not self.is_flooded
+        count = self.total - start
+        self.pause = 0.0 if count >= MAX_POLL else FLOOD_PAUSE if count >= FLOOD else PAUSE
+        self.is_flooded = not self.pause and not self.is_flooded
 
     def _read(self, source: RankLog) -> tuple[bytes, bool]:
         """Return the next piece of a file, and whether the file had new bytes."""
@@ -239,10 +248,6 @@ class Merger:
     def read(self) -> bytes:
         """Return the next merged lines as one; empty if there are no new ones."""
         return b"".join(self.pieces())
-
-    def is_behind(self) -> bool:
-        """Return whether there is more to read now."""
-        return any(source.size() > source.offset for source in self.sources.values())
 
     def offsets(self) -> dict[str, int]:
         """Return {path: bytes that have been read} of the run's own files, not of the job's."""

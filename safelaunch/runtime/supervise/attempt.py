@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TICK = 0.05  # seconds between two looks at the logs without inotify
 IDLE = 0.25  # and with inotify: a file system without events is still followed
-COALESCE = 0.01  # seconds in which many small writes become one look
+MARKER_TICK = 0.01  # seconds between two looks for new ranks, while the logs are not looked at
 LEFTOVER_PATIENCE = 10.0  # seconds without work that processes may outlive the launcher
 ORPHAN_PATIENCE = 2.0  # after a signal to the launcher, which cannot collect its ranks then
 NOTICE = 1.0  # seconds after the launcher's end: what ends with it needs no word
@@ -153,17 +153,23 @@ class Attempt:
         While the merger is behind there is no wait, but all events are read: in a flood of output
         ranks die too, and the order of their deaths shows the cause.
         """
-        behind, blind = self.merger.is_behind(), self.watch.fd < 0
-        watched = [wakeup, *self.exits.fds] if blind else [wakeup, self.watch.fd, *self.exits.fds]
-        ready = readable(watched, 0.0 if behind else TICK if blind else IDLE)
-        self.exits.update()  # at once: a rank may live for some milliseconds only
-        self._record_ends(ready)
+        pause, blind = self.merger.pause, self.watch.fd < 0
+        seconds = 0.0 if not pause else TICK if blind else IDLE
+        ready = self._wait([] if blind else [self.watch.fd], wakeup, seconds)
+        end = self.last_look + pause
+        while ready == [self.watch.fd] and (rest := end - time.monotonic()) > 0:
+            ready += self._wait([], wakeup, min(rest, MARKER_TICK))
         if wakeup in ready:
             self.control.clear()
         if self.watch.fd in ready:
-            if not behind:
-                time.sleep(max(0.0, min(COALESCE, self.last_look + COALESCE - time.monotonic())))
             self.watch.clear()
+
+    def _wait(self, others: list[int], wakeup: int, seconds: float) -> list[int]:
+        """Wait until one is readable; record the starts and ends of ranks."""
+        ready = readable([wakeup, *others, *self.exits.fds], seconds)
+        self.exits.update()  # at once: a rank may live for some milliseconds only
+        self._record_ends(ready)
+        return ready
 
     def _record_ends(self, ready: list[int]) -> None:
         now = time.time_ns()  # the same for all: which of them was first cannot be known

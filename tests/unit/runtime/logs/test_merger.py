@@ -82,9 +82,28 @@ def test_one_look_is_bounded_and_counts_what_was_read(logs: Path) -> None:
     merger.read()
     assert merger.total <= logs_merger.MAX_POLL + logs_merger.CHUNK
     assert merger.offsets() == {str(logs / "rank-0.log"): merger.total}
-    assert merger.is_behind()
+    assert merger.pause == 0.0
     merger.drain()
     assert merger.total == 6_000_100
+    merger.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "pause"),
+    [
+        (0, logs_merger.PAUSE),
+        (logs_merger.FLOOD - 1, logs_merger.PAUSE),
+        (logs_merger.FLOOD, logs_merger.FLOOD_PAUSE),
+        (logs_merger.MAX_POLL, 0.0),
+    ],
+)
+def test_the_more_was_read_the_longer_the_pause_unless_there_is_more(
+    logs: Path, size: int, pause: float
+) -> None:
+    (logs / "rank-0.log").write_bytes(b"\n" * size)
+    merger = logs_merger.Merger(str(logs), prefixed=True)
+    merger.read()
+    assert merger.pause == pause
     merger.close()
 
 
@@ -184,7 +203,7 @@ def test_a_file_that_gets_the_merged_log_is_dropped(
             client.write(shown)
             shown = merged(merger)
     assert shown == b""
-    assert not merger.is_behind()
+    assert merger.pause > 0.0
 
 
 def test_a_file_that_comes_just_before_the_end_is_not_lost(
