@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LAYERS = (
     ("errors", "__init__"),
     ("model",),
-    ("environ", "secrets_in_text", "runtime"),
+    ("environ", "file_lock", "secrets_in_text", "runtime"),
     ("script", "launchers"),
     ("analysis",),
     ("hostfacts", "sync", "config"),

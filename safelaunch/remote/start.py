@@ -107,8 +107,9 @@ def start(prepared: PreparedStart, *, follow: bool = False) -> Started:
     """
     for node in prepared.plan.nodes:
         preflight.check_secrets(node, prepared.caller.environ)
-    started = _Start(prepared, follow=follow)
-    started.run_all()
+    with mirror.start_lock(prepared.caller.home, prepared.run_id):
+        started = _Start(prepared, follow=follow)
+        started.run_all()
     routes, records = prepared.routes, [answer.run for _, answer in sorted(started.answers.items())]
     notes = [prepared.choice.note] if prepared.choice.note else []
     for machine, record, request in zip(prepared.machines, records, started.requests, strict=True):

@@ -6,20 +6,57 @@ runs can read it too. A file `mirror` in it marks that the original is on a host
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import time
 from typing import TYPE_CHECKING
 
+from safelaunch.file_lock import try_lock
 from safelaunch.runs import store
 from safelaunch.runtime import json_files
 from safelaunch.runtime.records import NodePlace, RemoteRecord, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.runtime.agent import runs as agent_runs
+
+
+@contextlib.contextmanager
+def start_lock(home: str, run_id: str) -> Iterator[None]:
+    """Mark a run as being started until the block ends, or this process does.
+
+    Its hosts know nothing of it yet, and it must not seem lost to other commands.
+    """
+    path = _lock_path(run_by_id(home, run_id))
+    for folder in (home, store.folder(home)):
+        os.makedirs(folder, 0o700, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try_lock(fd)  # it succeeds: nobody else knows the id
+        yield
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def is_starting(run: store.Run) -> bool:
+    """Whether a command of this machine is starting a run on hosts."""
+    try:
+        fd = os.open(_lock_path(run), os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not try_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _lock_path(run: store.Run) -> str:
+    return run.folder + ".start"  # beside the folder, which a start that fails removes
 
 
 def create(

@@ -1,17 +1,16 @@
 """Lets one command at a time change a hosts file, so that no change is overwritten."""
-# ruff: noqa: PLC0415 - msvcrt exists on Windows only, fcntl elsewhere only
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from safelaunch.config.yaml_io.reader import read_text
 from safelaunch.errors import ConfigError
+from safelaunch.file_lock import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +48,7 @@ def lock(path: str) -> Iterator[None]:
     fd = os.open(lock_path, os.O_RDWR | os.O_CREAT if os.name == "nt" else os.O_RDONLY)
     try:
         deadline = time.monotonic() + LIMIT
-        while not _try_lock(fd):
+        while not try_lock(fd):
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"another safelaunch has been changing it for {LIMIT:g} s",
@@ -63,24 +62,6 @@ def lock(path: str) -> Iterator[None]:
         if lock_path != folder:
             with contextlib.suppress(OSError):  # Windows removes no file that another has open
                 os.unlink(lock_path)
-
-
-def _try_lock(fd: int) -> bool:
-    """Lock an open file until it is closed; return False where another process holds the lock."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except (OSError, ImportError):
-        pass  # the file system has no locks
-    return True
 
 
 def write(path: str, text: str) -> None:

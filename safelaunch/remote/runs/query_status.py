@@ -49,13 +49,15 @@ def statuses(
         except HostError as e:
             return e
 
+    starting = {run.id for run, _ in runs if mirror.is_starting(run)}
     answers = dict(zip(ids_of, together(ask, list(ids_of)), strict=True))
     by_id = {}
     for run, pointer in runs:
-        nodes = [
-            combine_nodes.NodeState(p.node, p.host, _node_status(run, p, answers.get(p.host)))
-            for p in pointer.places
-        ]
+        nodes = []
+        for place in pointer.places:
+            answer, is_starting = answers.get(place.host), run.id in starting
+            status = _node_status(run, place, answer, is_starting=is_starting)
+            nodes.append(combine_nodes.NodeState(place.node, place.host, status))
         by_id[run.id] = combine_nodes.status(nodes)
         if len(nodes) > 1 and any(node.state == "failed" for node in nodes):
             lost = [host for host, answer in answers.items() if isinstance(answer, HostError)]
@@ -70,7 +72,10 @@ def _views(answer: dict[str, dict[str, dict[str, dict[str, object]]]]) -> Views:
     }
 
 
-def _node_status(run: store.Run, place: NodePlace, answer: Views | HostError | None) -> Status:
+def _node_status(
+    run: store.Run, place: NodePlace, answer: Views | HostError | None, *, is_starting: bool
+) -> Status:
+    """Return a node's status; `is_starting`: the run was still being started before the answer."""
     last = store.last_status(run, place.node)
     has_ended = last.state in run_state.ENDED
     if answer is None:
@@ -87,6 +92,8 @@ def _node_status(run: store.Run, place: NodePlace, answer: Views | HostError | N
             status.reason += f"; when last seen, {ago} ago, it was {last.state}"
         return status
     view = answer.get(run.id, {}).get(place.node)
+    if is_starting and (view is None or view.status.state == "lost"):
+        return last
     if view is not None:
         mirror.save(run, place, view)
         return view.status

@@ -7,10 +7,11 @@ Its folder on this machine mirrors what was seen last; each question to a host r
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from safelaunch.errors import ConfigError
-from safelaunch.runs import combine_nodes, store
+from safelaunch.errors import ConfigError, RunNotFound
+from safelaunch.runs import combine_nodes, mirror, store
 from safelaunch.runs.access import MissingLogError, RunAccess, with_attempt_lines
 from safelaunch.runtime.agent import runs as agent_runs
 
@@ -54,6 +55,15 @@ class RemoteRun(RunAccess):
         """Return the connection to a node's host. Raises HostError, ConfigError."""
         return self.pool.session(self.place(node).host)
 
+    def _check_record(self) -> None:
+        """Raise RunNotFound where the record has gone, as of a start that has failed."""
+        if mirror.pointer(self.record) is None:
+            raise RunNotFound(
+                "its start has failed, and nothing of it is left",
+                where=self.id,
+                hint="the command that was starting it says why",
+            )
+
     def places(self) -> Sequence[NodePlace]:
         """Return host and folder of each node."""
         return self.pointer.places
@@ -62,6 +72,7 @@ class RemoteRun(RunAccess):
         """Return the status as it is now; of a host that does not answer `unknown`."""
         from safelaunch.remote.runs.query_status import statuses
 
+        self._check_record()
         return statuses(self.pool, [(self.record, self.pointer)])[self.id]
 
     def last_status(self) -> Status:
@@ -79,9 +90,15 @@ class RemoteRun(RunAccess):
         return agent_runs.is_over(status) and status.state != "unknown"
 
     def stop(self, grace: float) -> tuple[Status, bool]:
-        """Stop the run on all its hosts; return its status, and whether it had ended before."""
+        """Stop the run on all its hosts; return its status, and whether it had ended before.
+
+        A start under way on this machine is waited for: before it nothing is there to be stopped.
+        """
         from safelaunch.remote.runs.query_status import stop
 
+        while mirror.is_starting(self.record):
+            time.sleep(self.poll_interval / 10)
+        self._check_record()
         had_ended = stop(self.pool, self.record, self.pointer, grace)
         return self.status(), had_ended
 

@@ -6,11 +6,13 @@ import queue
 import re
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import Lost
 from safelaunch.remote.host_pool import RETRY_DELAYS
+from safelaunch.runs import mirror
+from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.ssh.errors import Unreachable
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import NodePlace, RemoteRecord
 
+START_POLL = 0.1  # seconds between two questions for the log of a run that is being started
 READ_AHEAD = 64  # pieces of logs that are read before they are shown
 _LINE_END = re.compile(rb"(\r?\n|\r(?!\n|$))")  # a progress bar is a line too
 _FINAL_LINE_END = re.compile(rb"(\n)")
@@ -33,11 +36,13 @@ def pieces(
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield attempt, position behind it, and bytes of a node's log.
 
-    A lost connection is made again, and the log resumes. Raises HostError where that fails.
+    A lost connection is made again, and the log resumes. Raises HostError where that fails. A log
+    that is followed begins with the run, also if its start is still under way.
     """
     words = {**request.to_json(), "id": run.id, "node": place.node, "position": 0}
     delays, is_started = iter(RETRY_DELAYS), request.follow
     while True:
+        is_starting = request.follow and mirror.is_starting(run)
         try:
             session = pool.session(place.host)
             reply = session.prefetched_logs.pop((run.id, place.node), None)
@@ -49,7 +54,7 @@ def pieces(
                 delays, is_started = iter(RETRY_DELAYS), True
                 if data:
                     yield attempt, position, data
-        except (Lost, Unreachable):  # noqa: PERF203 - each try is another connection
+        except (Lost, Unreachable):
             pool.discard(place.host)
             delay = next(delays, None)
             if delay is None or not is_started or pool.is_closed:
@@ -58,7 +63,15 @@ def pieces(
                 pool.report(f"[{place.host} does not answer; trying again]")
             time.sleep(delay)
         else:
-            return
+            if not (is_starting and _is_early(reply.result())):
+                return
+            time.sleep(START_POLL)
+
+
+def _is_early(answer: Any) -> bool:
+    """Whether a host ended a log because it did not know the run yet, or only half of it."""
+    view = answer["view"]
+    return view is None or view["status"].get("state") not in run_state.ENDED
 
 
 def merged(
@@ -68,14 +81,14 @@ def merged(
 
     A host that does not answer is left out, with a message. Raises HostError where none does.
     """
-    arrived: queue.Queue[tuple[NodePlace, int, bytes | HostError | None]] = queue.Queue(READ_AHEAD)
+    arrived: queue.Queue[tuple[NodePlace, int, bytes | Exception | None]] = queue.Queue(READ_AHEAD)
 
     def read(place: NodePlace) -> None:
         try:
             for attempt, _, data in pieces(pool, run, place, request):
                 arrived.put((place, attempt, data))
             arrived.put((place, 0, None))
-        except HostError as e:
+        except Exception as e:  # noqa: BLE001 - the reader of the queue raises it
             arrived.put((place, 0, e))
 
     for place in pointer.places:
@@ -88,6 +101,8 @@ def merged(
             continue
         left -= 1
         if data is not None:
+            if not isinstance(data, HostError):
+                raise data
             lost += 1
             if lost == len(pointer.places):
                 raise data
