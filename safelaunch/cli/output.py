@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,11 @@ _WIDE_SPACES = "\xa0\u3000"  # of French and East Asian text
 _STATUS_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
 
 
-def report(error: SafelaunchError) -> None:
+def report(error: SafelaunchError, *, with_hint: bool = True) -> None:
     """Print an expected error: what, where, and what to do next."""
     details = f"; details: {_write_details(error.details)}" if error.details else ""
     click.echo(f"{style('error:', 'red')} {error}{details}", err=True)
-    if error.hint:
+    if error.hint and with_hint:
         click.echo(f"{style('hint:', 'cyan')} {error.hint}", err=True)
 
 
@@ -136,10 +137,13 @@ def terminal_text(text: str) -> str:
     return "".join(p if i % 2 else without_controls(p) for i, p in enumerate(pieces))
 
 
-def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+def table(
+    rows: Sequence[Sequence[str]], gap: str = "  ", min_widths: Sequence[int] = ()
+) -> list[str]:
     """Return the lines of a table, its columns as wide as their longest cells."""
     rows = [[escape(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(pair) for pair in itertools.zip_longest(widths, min_widths, fillvalue=0)]
     pad = [[cell.ljust(w) for cell, w in zip(row, widths, strict=True)] for row in rows]
     return [gap.join(cells).rstrip() for cells in pad]
 

@@ -1,4 +1,4 @@
-"""Does the same on several hosts in parallel."""
+"""Does the same on several hosts in parallel: together, or with each result as it comes."""
 
 # ruff: noqa: PLC0415 - futures: for several hosts only
 
@@ -7,14 +7,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-MAX_THREADS = 16  # one for each host
+MAX_THREADS = 64  # one for each host, which it waits for most of the time
 
 
 def together(
@@ -29,32 +29,75 @@ def together(
     """
     if len(items) == 1:
         return [work(items[0])]  # in this thread: Ctrl-C and questions as ever
-    from concurrent.futures import Future, wait
+    from concurrent.futures import wait
 
-    results: list[Future[Result]] = [Future() for _ in items]
-    left = collections.deque(zip(items, results, strict=True))
-
-    def work_through() -> None:
-        with contextlib.suppress(IndexError):  # none is left
-            while True:
-                item, result = left.popleft()
-                try:
-                    result.set_result(work(item))
-                except BaseException as e:  # noqa: BLE001 - raised again by the caller
-                    result.set_exception(e)
-
-    # daemons, not an executor's: a host that does not answer must not hold up the end after Ctrl-C
-    threads = [threading.Thread(target=work_through, daemon=True) for _ in items[:MAX_THREADS]]
+    threads = _Threads(work, items)
     try:
-        for thread in threads:
-            thread.start()
-        wait(results)
+        threads.start()
+        wait(threads.results)
     except BaseException:
-        left.clear()
+        threads.cancel()
         if end is not None:
             end()
-            for thread in threads:
-                if thread.ident is not None:  # it was started
-                    thread.join()
+            threads.join()
         raise
-    return [result.result() for result in results]
+    return [result.result() for result in threads.results]
+
+
+def as_completed(
+    work: Callable[[Item], Result], items: Sequence[Item]
+) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with the result of `work`, as they come. Raises the first error."""
+    if len(items) == 1:
+        yield items[0], work(items[0])
+        return
+    from concurrent import futures
+
+    threads = _Threads(work, items)
+    item_of = dict(zip(threads.results, items, strict=True))
+    try:
+        threads.start()
+        for result in futures.as_completed(threads.results):
+            yield item_of[result], result.result()
+    finally:
+        threads.cancel()
+
+
+class _Threads(Generic[Item, Result]):
+    """Threads that do the same for several items.
+
+    Daemons, not an executor's: a host that does not answer must not hold up the end after Ctrl-C.
+    """
+
+    def __init__(self, work: Callable[[Item], Result], items: Sequence[Item]) -> None:
+        from concurrent.futures import Future
+
+        self.results: list[Future[Result]] = [Future() for _ in items]
+        self._work = work
+        self._left = collections.deque(zip(items, self.results, strict=True))
+        count = min(len(items), MAX_THREADS)
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(count)]
+
+    def start(self) -> None:
+        """Start them."""
+        for thread in self._threads:
+            thread.start()
+
+    def cancel(self) -> None:
+        """Start no more work."""
+        self._left.clear()
+
+    def join(self) -> None:
+        """Wait for those that were started."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _run(self) -> None:
+        with contextlib.suppress(IndexError):  # none is left
+            while True:
+                item, result = self._left.popleft()
+                try:
+                    result.set_result(self._work(item))
+                except BaseException as e:  # noqa: BLE001 - raised again by the caller
+                    result.set_exception(e)

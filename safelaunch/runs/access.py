@@ -19,6 +19,7 @@ from safelaunch.runtime.logs import reader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from safelaunch.errors import HostError
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import Failure, NodePlace, Status, StatusSummary
@@ -37,6 +38,17 @@ class LogRequest(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return what the agent on a host is asked."""
         return {key: getattr(self, key) for key in ("which", "attempt", "tail", "follow")}
+
+
+class HostAnswer(NamedTuple):
+    """A host that has answered, or has not, and the runs of which all is known with it.
+
+    Without a host: runs for which none has to be asked.
+    """
+
+    host: str | None
+    error: HostError | None  # why it has not answered
+    runs: list[tuple[Run, Status]]
 
 
 class MissingLogError(RunError):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import Nullable
 
-_ID = re.compile(r"(.+)-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
+_ID = re.compile(r"([^/\\\0]+)-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
 
 class Run(NamedTuple):
@@ -71,13 +71,18 @@ def folder(base: str) -> str:
     return os.path.join(base, "runs")
 
 
+def is_id(text: str) -> bool:
+    """Whether a text is the id of a run, and with that a name for its folder."""
+    return _ID.fullmatch(text) is not None
+
+
 def all_runs(base: str) -> list[Run]:
     """Return all recorded runs, the newest last."""
     try:
         names = os.listdir(folder(base))
     except OSError:
         return []
-    runs = [Run(name, os.path.join(folder(base), name)) for name in names if _ID.fullmatch(name)]
+    runs = [Run(name, os.path.join(folder(base), name)) for name in names if is_id(name)]
     return sorted(runs, key=lambda run: run.id[-20:-5])
 
 

@@ -16,7 +16,7 @@ from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import Agent
 from safelaunch.runtime import processes
 from safelaunch.runtime.agent import server, wire
-from safelaunch.runtime.records import NodePlace, Status
+from safelaunch.runtime.records import NodePlace, RunRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,6 +65,7 @@ class ThreadPool:
 
     def __init__(self, errors: dict[str, HostError] | None = None) -> None:
         self.errors = errors or {}
+        self.answers: dict[str, Any] = {}  # of a host that answers each question in the same way
         self.requests: list[tuple[str, str]] = []  # host and verb
         self.messages: list[str] = []
         self.is_closed = False
@@ -96,8 +97,16 @@ class ThreadPool:
             return self._sessions[host]
 
     def call(self, host: str, verb: str, **request: Any) -> Any:
-        """Call a host's agent."""
-        return self.session(host).agent.call(verb, **request)
+        """Call a host's agent; of a run on several hosts gpu1 knows node 0, gpu2 node 1."""
+        if host in self.answers:
+            return self.answers[host]
+        answer = self.session(host).agent.call(verb, **request)
+        if verb == "runs.runs":
+            node = str(int(host[-1]) - 1)
+            listed = answer["runs"].items()
+            own = {run_id: {node: nodes[node]} for run_id, nodes in listed if node in nodes}
+            answer["runs"] = own
+        return answer
 
     def discard(self, host: str) -> None:
         """Close and forget a connection."""
@@ -121,7 +130,8 @@ class HostRun:
         folder = Path(os.environ["SAFELAUNCH_HOME"], "runs", run_id)
         self.places = [
             NodePlace(host=host, node=node, run_dir=str(folder / f"node-{node}"))
-            for node, host in enumerate(hosts)
+            for host in hosts
+            for node in [int(host[-1]) - 1]
         ]
 
     def record(self, state: str) -> None:
@@ -132,6 +142,8 @@ class HostRun:
             status = Status(version=1, id=self.id, name="job", state=state)
             status.hostname, status.supervisor = hostname, supervisor
             status.write(place.run_dir)
+            hosts = [place.host for place in self.places]
+            RunRecord(version=1, id=self.id, name="job", hosts=hosts).write(place.run_dir)
 
     def print_lines(self, count: int) -> None:
         """Add lines to the log of each node."""

@@ -14,7 +14,8 @@ PAGE = REPOSITORY / "docs" / "show-json.md"
 HEAD = """# What `show --json` prints
 
 `safelaunch show --json` prints one object, `wait --json` and `stop --json` print the same, and
-`ps --json` prints `{"version": 1, "runs": [...]}` with one for each run. Keys are only ever added.
+`ps --json` prints `{"version": 1, "runs": [...], "errors": [...]}` with one for each run; `errors`
+has `host`, `reason` and `hint` of each host that does not answer. Keys are only ever added.
 A key without a value is missing, or null where the table says so. Times are seconds since 1970.
 
 `failure` and `attempts` are as in `failure.json` and `status.json` of the run directory.

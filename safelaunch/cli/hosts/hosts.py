@@ -104,7 +104,7 @@ def test(names: tuple[str, ...], hosts_path: str | None, as_json: bool, timeout:
     Exit code 0: all can be used; 3: jobs cannot run on one of them yet; 4: one cannot be reached,
     or safelaunch cannot run there.
     """
-    from safelaunch.remote.hosts.host_test import HostTest, one_at_a_time
+    from safelaunch.remote.hosts.host_test import HostTest, one_at_a_time, run_tests
     from safelaunch.remote.session import HostResolver
     from safelaunch.ssh.prompt import terminal_prompter
 
@@ -113,10 +113,7 @@ def test(names: tuple[str, ...], hosts_path: str | None, as_json: bool, timeout:
     resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, report=say)
     file, hosts = hosts_file_path(home, hosts_path), _hosts_to_test(names, resolver.hosts)
     tests = [HostTest(resolver, name, file, user) for name in hosts]
-    for host_test in tests:
-        host_test.start()
-    for host_test in tests:
-        host_test.await_end(timeout)
+    for host_test in run_tests(tests, timeout):
         if not as_json:
             _show_test(host_test)
     if as_json:

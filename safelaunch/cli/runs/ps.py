@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -9,19 +11,24 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.output import print_json, say, table, terminal_width
+from safelaunch.cli.output import print_json, report, say, table, terminal_width
 from safelaunch.cli.runs.follow import is_hang_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
+from safelaunch.runs.access import HostAnswer
+from safelaunch.runtime.records import Status
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
-    from safelaunch.runtime.records import Status
+    from collections.abc import Iterable, Sequence
+
+    from safelaunch.errors import HostError
 
 _MAX_ENDED = 20
 _GAP = "  "
 _DAY = 86400.0  # seconds
 _MIN_PROGRESS = 8  # columns
+_HEAD: tuple[str, ...] = ("RUN", "HOST", "STATE", "TIME")
 _LIVE = ("pending", "running", "lost", "unknown")
 
 
@@ -35,42 +42,98 @@ _LIVE = ("pending", "running", "lost", "unknown")
 def command(hosts: tuple[str, ...], hosts_path: str | None, show_all: bool, as_json: bool) -> int:
     """List runs: those that are running, and the newest that have ended.
 
-    The state of runs on hosts is queried there.
+    The state of runs on hosts is queried there, on all hosts at once; rows appear as they answer.
+    Exit code 4: a host of `--host` does not answer.
     """
     runs = catalog()
-    listed = runs.on_hosts(hosts, hosts_path) if hosts else store.all_runs(runs.home)
-    pairs = runs.statuses(listed)
-    hidden = 0
-    if not show_all:
-        ended = [run.id for run, status in pairs if status.state not in _LIVE]
-        hidden = max(0, len(ended) - _MAX_ENDED)
-        old = set(ended[:hidden])
-        pairs = [(run, status) for run, status in pairs if run.id not in old]
+    names = runs.expand(hosts, hosts_path) if hosts else []
+    expected: list[_RunRow] = []
+    if hosts:
+        answers = runs.on_hosts(names, hosts_path)
+    else:
+        local, live = runs.last_statuses(store.all_runs(runs.home))
+        expected = [_RunRow(*pair) for pair in live]
+        responses = runs.statuses([run for run, _ in live])
+        answers = itertools.chain([HostAnswer(None, None, local)], responses)
+    most = sys.maxsize if show_all else max(1, _MAX_ENDED // max(1, len(names)))
     if as_json:
-        shown = [store.show(run, status, {}).to_json() for run, status in pairs]
-        print_json({"version": 1, "runs": shown})
-        return 0
-    if not pairs and hosts:
-        say(f"no runs on {', '.join(hosts)}")
-    elif not pairs:
+        errors = _print_json(answers, most)
+    else:
+        width = terminal_width() if sys.stdout.isatty() else None
+        rows = _Table(width, expected, has_more=bool(expected) or len(names) > 1)
+        errors = _print_rows(answers, most, rows, names)
+    return max((error.exit_code for error in errors), default=0) if hosts else 0
+
+
+def _print_json(answers: Iterable[HostAnswer], most: int) -> list[HostError]:
+    """Print what hosts have answered; return the errors of those that have not."""
+    rows: list[_RunRow] = []
+    errors = []
+    for answer in answers:
+        rows += _newest(answer, most)[0]
+        errors += [answer.error] if answer.error is not None else []
+    shown = [store.show(row.run, row.status, {}).to_json() for row in sorted(rows, key=_start_time)]
+    reasons = [{"host": e.where, "reason": e.message, "hint": e.hint} for e in errors]
+    print_json({"version": 1, "runs": shown, "errors": reasons})
+    return errors
+
+
+def _print_rows(
+    answers: Iterable[HostAnswer], most: int, table: _Table, names: Sequence[str]
+) -> list[HostError]:
+    """Print what hosts answer as it comes; return the errors of those that do not answer."""
+    count, hidden = 0, 0
+    errors = []
+    hints: set[str | None] = set()
+    for answer in answers:
+        rows, old = _newest(answer, most)
+        count, hidden = count + len(rows), hidden + old
+        if answer.error is not None and names and not rows:
+            rows = [_RunRow(store.Run("-", os.devnull), Status(state="unknown"), answer.host)]
+        for line in table.lines(rows):
+            click.echo(line)
+        if answer.error is not None:
+            errors.append(answer.error)
+            report(answer.error, with_hint=answer.error.hint not in hints)
+            hints.add(answer.error.hint)
+    silent = [name for name in names if name not in [error.where for error in errors]]
+    if not count and silent:
+        say(f"no runs on {', '.join(silent)}")
+    elif not count and not names:
         say("no runs yet; start one: safelaunch run JOB.yaml")
-    width = terminal_width() if sys.stdout.isatty() else None
-    for line in _table([_RunRow(run, status) for run, status in pairs], width):
-        click.echo(line)
     if hidden:
         say(f"{hidden} older runs are not shown; safelaunch ps --all shows them")
-    return 0
+    if errors and len(names) > 1:
+        say(f"{len(silent)} of {len(names)} hosts have answered")
+    return errors
+
+
+def _newest(answer: HostAnswer, most: int) -> tuple[list[_RunRow], int]:
+    """Return the rows of an answer without the oldest ended runs, and the number of those."""
+    rows = sorted((_RunRow(*pair) for pair in answer.runs), key=_start_time)
+    ended = [row for row in rows if row.status.state not in _LIVE]
+    old = {row.id for row in ended[: max(0, len(ended) - most)]}
+    return [row for row in rows if row.id not in old], len(old)
+
+
+def _start_time(row: _RunRow) -> str:
+    return row.id[-20:-5]
 
 
 class _RunRow:
     """The columns of a run, which are shorter in a narrow terminal."""
 
-    def __init__(self, run: store.Run, status: Status) -> None:
+    def __init__(self, run: store.Run, status: Status, host: str | None = None) -> None:
         self.id = run.id
-        hosts = [store.mirror_record(run, n).host for n in store.node_numbers(run)]
+        self.run = run
+        hosts = [host] if host else [_host(run, number) for number in store.node_numbers(run)]
         self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
         self.status = status
         self.age = _age(status)
+
+    def cells(self, *, brief: bool) -> tuple[str, ...]:
+        """Return the columns of `_HEAD`."""
+        return (self.id, self.host, self.state(brief=brief), self.age)
 
     def state(self, *, brief: bool) -> str:
         """Return `running, hangs?` or `failed (SIGKILL), attempt 3`; without attempt if `brief`."""
@@ -120,21 +183,46 @@ def _age(status: Status) -> str:
     return f"for {duration(max(0.0, time.time() - started))}"
 
 
-def _table(rows: list[_RunRow], width: int | None) -> list[str]:
-    """Return the lines; to fit the width, first the progress is shortened, then the state."""
-    if not rows:
-        return []
-    for brief in (False, True):
-        cells: list[tuple[str, ...]] = [("RUN", "HOST", "STATE", "TIME")]
-        cells += [(row.id, row.host, row.state(brief=brief), row.age) for row in rows]
-        if not any(row.host for row in rows):
-            cells = [(run_id, *rest) for run_id, _, *rest in cells]
-        used = sum(max(map(len, column)) + len(_GAP) for column in zip(*cells, strict=True))
-        room = WIDTH if width is None else min(WIDTH, width - used)
-        if room >= _MIN_PROGRESS:
-            break
-    progress = [row.progress(room) if room >= _MIN_PROGRESS else "" for row in rows]
-    if any(progress):
-        texts = zip(cells, ["PROGRESS", *progress], strict=True)
-        cells = [(*row, text) for row, text in texts]
-    return table(cells)
+def _host(run: store.Run, node: int) -> str:
+    return store.mirror_record(run, node).host
+
+
+class _Table:
+    """Formats rows that come one after the other into the same columns."""
+
+    def __init__(
+        self, width: int | None, expected: Sequence[_RunRow] = (), *, has_more: bool = False
+    ) -> None:
+        """`expected` are rows that may come later, and need room; `has_more`: others may come."""
+        self._width = width
+        self._expected = expected
+        self._has_more = has_more
+        self._widths: Sequence[int] = ()  # of the columns so far
+
+    def lines(self, rows: Sequence[_RunRow]) -> list[str]:
+        """Return the lines; to fit the width, first the progress is shortened, then the state."""
+        if not rows:
+            return []
+        is_first, sample = not self._widths, [*rows, *self._expected]
+        has_hosts = len(self._widths) == len(_HEAD) or any(row.host for row in sample)
+        for brief in (False, True):
+            cells = [_HEAD, *(row.cells(brief=brief) for row in sample)]
+            if not has_hosts:
+                cells = [(run_id, *others) for run_id, _, *others in cells]
+            longest = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            widths = [
+                max(pair) for pair in itertools.zip_longest(longest, self._widths, fillvalue=0)
+            ]
+            room = WIDTH
+            if self._width is not None:
+                room = min(WIDTH, self._width - sum(widths) - len(_GAP) * len(widths))
+            if room >= _MIN_PROGRESS:
+                break
+        self._widths, self._expected = widths, ()
+        progress = [row.progress(room) if room >= _MIN_PROGRESS else "" for row in rows]
+        if any(progress) or self._has_more:
+            texts = ["PROGRESS", *progress]
+            cells = [(*row, text) for row, text in zip(cells[: len(texts)], texts, strict=True)]
+        else:
+            cells = cells[: 1 + len(rows)]
+        return table(cells if is_first else cells[1:], min_widths=widths)

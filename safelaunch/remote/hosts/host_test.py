@@ -21,7 +21,7 @@ from safelaunch.ssh import errors
 from safelaunch.ssh.config.target import format_route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.remote.agent_client import Agent
     from safelaunch.remote.session import HostResolver
@@ -49,6 +49,20 @@ def one_at_a_time(ask: Prompter | None) -> Prompter | None:
     return prompt_alone
 
 
+def run_tests(tests: Sequence[HostTest], patience: float) -> Iterator[HostTest]:
+    """Test all hosts at once, and yield each test when it has ended or took too long."""
+    for test in tests:
+        test.start()
+    left = list(tests)
+    while left:
+        for test in list(left):
+            if test.has_ended(patience):
+                left.remove(test)
+                yield test
+        if left:
+            left[0].join(_POLL)
+
+
 class HostTest(threading.Thread):
     """Tests one host, beside the others. A daemon: one that hangs for good delays no exit."""
 
@@ -70,21 +84,22 @@ class HostTest(threading.Thread):
 
     # -- what the main thread does
 
-    def await_end(self, patience: float) -> None:
-        """Wait until the test has ended, or has taken longer than `patience` seconds."""
-        while self.is_alive():
-            now = time.monotonic() if self._paused_at is None else self._paused_at
-            if now - self._start_time > patience:
-                probe, step = self._step
-                evidence = f"{step} took longer than {patience:g} s"
-                # a new list: what the thread still appends to the old one comes too late
-                self.checks = [*self.checks, HostProbe(probe, FAIL, evidence, "try it again")]
-                if self._connection is not None:
-                    threading.Thread(target=self._connection.close, daemon=True).start()
-                return
-            self.join(_POLL)
-        if self._error is not None:
-            raise self._error
+    def has_ended(self, patience: float) -> bool:
+        """Whether the test has ended, or has taken longer than `patience` seconds."""
+        if not self.is_alive():
+            if self._error is not None:
+                raise self._error
+            return True
+        now = time.monotonic() if self._paused_at is None else self._paused_at
+        if now - self._start_time <= patience:
+            return False
+        probe, step = self._step
+        evidence = f"{step} took longer than {patience:g} s"
+        # a new list: what the thread still appends to the old one comes too late
+        self.checks = [*self.checks, HostProbe(probe, FAIL, evidence, "try it again")]
+        if self._connection is not None:
+            threading.Thread(target=self._connection.close, daemon=True).start()
+        return True
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

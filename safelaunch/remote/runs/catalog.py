@@ -12,11 +12,14 @@ from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import run_state
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.remote.host_pool import HostPool
+    from safelaunch.runs.access import HostAnswer
     from safelaunch.runs.store import Run
-    from safelaunch.runtime.records import RemoteRecord, Status
+    from safelaunch.runtime.records import Status
+
+    RunStatuses = list[tuple[Run, Status]]
 
 
 class Connect(Protocol):
@@ -55,28 +58,38 @@ class RunCatalog:
     def _is_live(self, record: Run) -> bool:
         return self.open(record).last_status().state not in run_state.ENDED
 
-    def statuses(self, records: Sequence[Run]) -> list[tuple[Run, Status]]:
-        """Return each run with its status as it is now; hosts are asked in parallel."""
-        by_id: dict[str, Status] = {}
-        remote: dict[str | None, list[tuple[Run, RemoteRecord]]] = {}
+    def last_statuses(self, records: Sequence[Run]) -> tuple[RunStatuses, RunStatuses]:
+        """Return runs whose status is known here, and those to be asked for, as last seen."""
+        settled: RunStatuses = []
+        live: RunStatuses = []
         for record in records:
             run = self.open(record)
-            by_id[record.id] = status = run.last_status()
-            if isinstance(run, RemoteRun) and status.state not in run_state.ENDED:
-                remote.setdefault(run.pointer.hosts_file, []).append((record, run.pointer))
-        for hosts_path, runs in remote.items():
-            from safelaunch.remote.runs.query_status import statuses
+            status = run.last_status()
+            is_settled = isinstance(run, LocalRun) or status.state in run_state.ENDED
+            (settled if is_settled else live).append((record, status))
+        return settled, live
 
-            # a list asks for no passwords
-            pool = self.connect(hosts_path, may_prompt=False)
-            by_id.update(statuses(pool, runs, brief=True))
-        return [(record, by_id[record.id]) for record in records]
+    def statuses(self, records: Sequence[Run]) -> Iterator[HostAnswer]:
+        """Yield runs on hosts with the status as it is now; all hosts are asked in parallel."""
+        if not records:
+            return
+        from safelaunch.remote.runs.query_status import statuses
 
-    def on_hosts(self, hosts: Sequence[str], hosts_path: str | None) -> list[Run]:
-        """Return the runs of hosts or groups, whoever started them. Raises HostError."""
-        from safelaunch.remote.runs.query_status import record_runs
+        pointers = [(record, mirror.pointer(record)) for record in records]
+        runs = [(record, pointer) for record, pointer in pointers if pointer is not None]
+        paths = dict.fromkeys(pointer.hosts_file for _, pointer in runs)
+        # a list asks for no passwords
+        pools = {path: self.connect(path, may_prompt=False) for path in paths}
+        yield from statuses(pools, runs, brief=True)
 
-        pool = self.connect(hosts_path)
-        by_host = [record_runs(pool, self.home, host) for host in pool.expand(hosts)]
-        ids = {run_id for ids in by_host for run_id in ids}
-        return [record for record in store.all_runs(self.home) if record.id in ids]
+    def expand(self, names: Sequence[str], hosts_path: str | None) -> list[str]:
+        """Return hosts by name, those of a group in its place. Raises ConfigError."""
+        return list(dict.fromkeys(self.connect(hosts_path).expand(names)))
+
+    def on_hosts(self, hosts: Sequence[str], hosts_path: str | None) -> Iterator[HostAnswer]:
+        """Yield the runs of hosts, whoever started them, with the status as it is now."""
+        from safelaunch.remote.runs.query_status import host_runs
+
+        elsewhere = yield from host_runs(self.connect(hosts_path), self.home, hosts)
+        if elsewhere:
+            yield from self.statuses(elsewhere)

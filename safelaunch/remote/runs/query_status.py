@@ -11,71 +11,110 @@ import time
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import HostError
-from safelaunch.remote.parallel import together
+from safelaunch.remote.parallel import as_completed, together
 from safelaunch.runs import combine_nodes, mirror, store
+from safelaunch.runs.access import HostAnswer
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent.runs import NodeView
-from safelaunch.runtime.records import NodePlace, PlanRecord
+from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord
 from safelaunch.runtime.units import brief_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from safelaunch.remote.host_pool import HostPool
-    from safelaunch.runtime.records import RemoteRecord, Status
+    from safelaunch.runtime.records import Status
 
     Views = dict[str, dict[int, NodeView]]  # by run id and node
+    HostKey = tuple[str | None, str]  # hosts file, and the name of a host in it
+
+
+def status(pool: HostPool, run: store.Run, pointer: RemoteRecord) -> Status:
+    """Return the status of a run as it is on its hosts, or as it was when last seen."""
+    answers = statuses({pointer.hosts_file: pool}, [(run, pointer)])
+    return next(status for answer in answers for _, status in answer.runs)
 
 
 def statuses(
-    pool: HostPool, runs: Sequence[tuple[store.Run, RemoteRecord]], *, brief: bool = False
-) -> dict[str, Status]:
-    """Return {run id: status} as it is on the hosts, or as it was when last seen.
+    pools: Mapping[str | None, HostPool],
+    runs: Sequence[tuple[store.Run, RemoteRecord]],
+    *,
+    brief: bool = False,
+) -> Iterator[HostAnswer]:
+    """Yield runs with their status as it is on the hosts, or as it was when last seen.
 
-    Each host is asked once, for all of its runs. `brief` leaves runs alone that are recorded as
-    ended, though less is recorded of them.
+    Each host is asked once, for all of its runs, beside the others; `pools` by hosts file. A run
+    comes with the last of its hosts. `brief` leaves runs alone that are recorded as ended, though
+    less is recorded of them.
     """
-    ids_of: dict[str, list[str]] = {}
+    ids_of: dict[HostKey, list[str]] = {}
     for run, pointer in runs:
         for place in pointer.places:
             if not _is_complete(run, place, brief=brief):
-                ids_of.setdefault(place.host, []).append(run.id)
+                ids_of.setdefault((pointer.hosts_file, place.host), []).append(run.id)
     places = [(run, place) for run, pointer in runs for place in pointer.places]
     files = [] if brief or all(_has_plan(*place) for place in places) else [PlanRecord.FILE]
-
-    def ask(host: str) -> Views | HostError:
-        try:
-            return _views(pool.call(host, "runs.runs", ids=ids_of[host], files=files))
-        except HostError as e:
-            return e
-
     starting = {run.id for run, _ in runs if mirror.is_starting(run)}
-    answers = dict(zip(ids_of, together(ask, list(ids_of)), strict=True))
-    by_id = {}
-    for run, pointer in runs:
-        nodes = []
-        for place in pointer.places:
-            answer, is_starting = answers.get(place.host), run.id in starting
-            status = _node_status(run, place, answer, is_starting=is_starting)
-            nodes.append(combine_nodes.NodeState(place.node, place.host, status))
-        by_id[run.id] = combine_nodes.status(nodes)
-        if len(nodes) > 1 and any(node.state == "failed" for node in nodes):
-            lost = [host for host, answer in answers.items() if isinstance(answer, HostError)]
-            _record_clocks(pool, run, [p for p in pointer.places if p.host not in lost])
-    return by_id
+
+    def ask(key: HostKey) -> Views | HostError:
+        return _ask(pools[key[0]], key[1], ids=ids_of[key], files=files)
+
+    answers: dict[HostKey, Views | HostError] = {}
+    waiting = list(runs)
+
+    def completed() -> Iterator[tuple[store.Run, Status]]:
+        for run, pointer in list(waiting):
+            path, hosts = pointer.hosts_file, [place.host for place in pointer.places]
+            if any((path, host) in ids_of and (path, host) not in answers for host in hosts):
+                continue
+            waiting.remove((run, pointer))
+            own = {host: answer for (at, host), answer in answers.items() if at == path}
+            status = _status(run, pointer.places, own, is_starting=run.id in starting)
+            if not brief:
+                _record_clocks(pools[path], run, pointer.places, own, status)
+            yield run, status
+
+    yield HostAnswer(None, None, list(completed()))
+    for key, answer in as_completed(ask, list(ids_of)):
+        answers[key] = answer
+        error = answer if isinstance(answer, HostError) else None
+        yield HostAnswer(key[1], error, list(completed()))
 
 
-def _views(answer: dict[str, dict[str, dict[str, dict[str, object]]]]) -> Views:
+def _ask(pool: HostPool, host: str, **request: object) -> Views | HostError:
+    """Return the runs of a host, or why it did not answer."""
+    try:
+        answer = pool.call(host, "runs.runs", **request)
+    except HostError as e:
+        return e
     return {
         run_id: {int(node): NodeView.from_json(view) for node, view in nodes.items()}
         for run_id, nodes in answer["runs"].items()
+        if store.is_id(run_id)  # it becomes the name of a folder here
     }
+
+
+def _status(
+    run: store.Run,
+    places: Sequence[NodePlace],
+    answers: Mapping[str, Views | HostError],
+    *,
+    is_starting: bool = False,
+) -> Status:
+    """Return a run's status; `is_starting`: its start was under way before the answers."""
+    return combine_nodes.status([
+        combine_nodes.NodeState(
+            place.node,
+            place.host,
+            _node_status(run, place, answers.get(place.host), is_starting=is_starting),
+        )
+        for place in places
+    ])  # fmt: skip
 
 
 def _node_status(
     run: store.Run, place: NodePlace, answer: Views | HostError | None, *, is_starting: bool
 ) -> Status:
-    """Return a node's status; `is_starting`: the run was still being started before the answer."""
     last = store.last_status(run, place.node)
     has_ended = last.state in run_state.ENDED
     if answer is None:
@@ -128,28 +167,104 @@ def stop(pool: HostPool, run: store.Run, pointer: RemoteRecord, grace: float) ->
     return all(answers)
 
 
-def record_runs(pool: HostPool, home: str, host: str) -> list[str]:
-    """Write each run of a host into the mirror, whoever started it; return their ids."""
-    runs = _views(pool.call(host, "runs.runs", brief=True))
-    for run_id, nodes in runs.items():
+def host_runs(
+    pool: HostPool, home: str, hosts: Sequence[str]
+) -> Generator[HostAnswer, None, list[store.Run]]:
+    """Yield all runs of some hosts, whoever started them, and write them into the mirror.
+
+    Of a host that does not answer: those that had not ended when last seen. The generator's value
+    are the runs of which a node that has not ended is on a host that was not asked.
+    """
+
+    def ask(host: str) -> Views | HostError:
+        return _ask(pool, host, brief=True)
+
+    answers: dict[str, Views | HostError] = {}
+    waiting: dict[str, store.Run] = {}
+    yielded: set[str] = set()  # two names may be those of one host
+    elsewhere = []
+    for host, answer in as_completed(ask, hosts):
+        answers[host] = answer
+        if isinstance(answer, HostError):
+            listed = _live_runs(home, host)
+        else:
+            listed = _record_runs(pool, home, host, answer)
+        waiting.update((run.id, run) for run in listed if run.id not in yielded)
+        runs = []
+        for run in list(waiting.values()):
+            pointer = mirror.pointer(run)
+            if pointer is None:  # of this machine, which is one of the hosts
+                runs.append((waiting.pop(run.id), run_state.current_status(run.node_dir)))
+            elif len(answers) == len(hosts) or _is_known(run, pointer, hosts, answers):
+                del waiting[run.id]
+                if any(_is_elsewhere(run, place, hosts) for place in pointer.places):
+                    elsewhere.append(run)
+                else:
+                    runs.append((run, _status(run, pointer.places, answers)))
+        yielded.update(run.id for run, _ in runs)
+        yield HostAnswer(host, answer if isinstance(answer, HostError) else None, runs)
+    return elsewhere
+
+
+def _live_runs(home: str, host: str) -> Iterator[store.Run]:
+    """Yield the runs on a host that had not ended when last seen."""
+    for run in store.all_runs(home):
+        for place in (mirror.pointer(run) or RemoteRecord()).places:
+            if place.host == host and not _has_ended(run, place):
+                yield run
+                break
+
+
+def _record_runs(pool: HostPool, home: str, host: str, answer: Views) -> Iterator[store.Run]:
+    """Write where the runs of a host are into the mirror, and yield those that are there."""
+    for run_id, nodes in answer.items():
         # those of a shared home folder may be on another machine
         views = {node: view for node, view in nodes.items() if view.status.state != "unknown"}
-        places = [
-            NodePlace(host=host, node=node, run_dir=view.run_dir) for node, view in views.items()
-        ]
+        places = [NodePlace(host=host, node=n, run_dir=view.run_dir) for n, view in views.items()]
         run = mirror.run_by_id(home, run_id)
-        if mirror.pointer(run) is None and not os.path.isdir(run.folder) and views:
+        if os.path.isdir(run.folder):
+            mirror.add_nodes(run, places)
+        elif views:
             name = next(iter(views.values())).status.name or run.name
             mirror.create(home, run_id, places, name, pool.hosts_path)
-        if mirror.pointer(run) is not None:
-            mirror.add_nodes(run, places)
-            for place in places:
-                mirror.save(run, place, views[place.node])
-    return list(runs)
+        else:
+            continue
+        yield run
 
 
-def _record_clocks(pool: HostPool, run: store.Run, places: Sequence[NodePlace]) -> None:
+def _is_known(
+    run: store.Run,
+    pointer: RemoteRecord,
+    hosts: Sequence[str],
+    answers: Mapping[str, Views | HostError],
+) -> bool:
+    """Whether the hosts of a run that were asked have answered, and all its nodes are there."""
+    if any(place.host in hosts and place.host not in answers for place in pointer.places):
+        return False
+    replies = [answer for answer in answers.values() if not isinstance(answer, HostError)]
+    counts = [view.nodes for reply in replies for view in reply.get(run.id, {}).values()]
+    return len(pointer.places) >= max(counts, default=1)
+
+
+def _is_elsewhere(run: store.Run, place: NodePlace, hosts: Sequence[str]) -> bool:
+    """Whether a node has not ended, as far as is known, and its host was not asked."""
+    return place.host not in hosts and not _has_ended(run, place)
+
+
+def _has_ended(run: store.Run, place: NodePlace) -> bool:
+    return store.last_status(run, place.node).state in run_state.ENDED
+
+
+def _record_clocks(
+    pool: HostPool,
+    run: store.Run,
+    places: Sequence[NodePlace],
+    answers: Mapping[str, Views | HostError],
+    status: Status,
+) -> None:
     """Record how far the hosts' clocks are ahead of this one: it orders their failures."""
+    if not any(node.state == "failed" for node in status.nodes):
+        return
 
     def compare(place: NodePlace) -> None:
         if store.mirror_record(run, place.node).ahead is not None:
@@ -160,7 +275,8 @@ def _record_clocks(pool: HostPool, run: store.Run, places: Sequence[NodePlace]) 
             return
         mirror.save_clock_offset(run, place.node, ahead)
 
-    together(compare, places)
+    lost = [host for host, answer in answers.items() if isinstance(answer, HostError)]
+    together(compare, [place for place in places if place.host not in lost])
 
 
 def _is_complete(run: store.Run, place: NodePlace, *, brief: bool) -> bool:

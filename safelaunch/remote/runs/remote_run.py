@@ -70,10 +70,10 @@ class RemoteRun(RunAccess):
 
     def status(self) -> Status:
         """Return the status as it is now; of a host that does not answer `unknown`."""
-        from safelaunch.remote.runs.query_status import statuses
+        from safelaunch.remote.runs.query_status import status
 
         self._check_record()
-        return statuses(self.pool, [(self.record, self.pointer)])[self.id]
+        return status(self.pool, self.record, self.pointer)
 
     def last_status(self) -> Status:
         """Return the status as it was when last seen."""

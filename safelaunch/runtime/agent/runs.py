@@ -39,6 +39,7 @@ class NodeView(Record):
     """A node of a run, as its agent reports it."""
 
     run_dir: str = ""  # directory of the node
+    nodes: int = 1  # number of nodes of the run
     status: Status = Status()  # its status as it is now
     files: Mapping[str, object] = {}  # name -> JSON object, null where there is none
     ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
@@ -73,7 +74,8 @@ def view(node_dir: str, request: Message) -> NodeView | None:
     if not os.path.isdir(node_dir) or os.path.exists(os.path.join(node_dir, MIRROR)):
         return None
     status = run_state.current_status(node_dir)
-    node = NodeView(run_dir=node_dir, status=status)
+    run = RunRecord.read(node_dir) or RunRecord()
+    node = NodeView(run_dir=node_dir, status=status, nodes=max(1, len(run.hosts)))
     if request.get("brief"):
         return node
     names = (*FILES, *(request.get("files") or ()))

@@ -289,15 +289,13 @@ def test_errors_of_a_host_entry_are_shown_with_their_place(desk: Desk, server: S
     assert desk.json("test", code=3)["hosts"][0]["usable"] is False
 
 
-def test_hosts_are_shown_in_order_and_an_unreachable_one_is_exit_4(
-    desk: Desk, server: Sshd
-) -> None:
+def test_an_unreachable_host_beside_others_is_exit_4(desk: Desk, server: Sshd) -> None:
     desk.knows(server)
     unreachable = "  gone: {address: 127.0.0.1, port: 1}\n"
     desk.hosts("hosts:\n" + unreachable + entry(server) + "groups: {all: [box, gone]}\n")
     shown = desk.cli("test", "gone", "all", code=4)
-    first, second = shown.stdout.index("gone: cannot be reached"), shown.stdout.index("box: can be")
-    assert first < second
+    assert "gone: cannot be reached" in shown.stdout
+    assert "box: can be" in shown.stdout
     assert "127.0.0.1 port 1 refuses connections" in shown.stdout
     assert "-> is sshd running" in shown.stdout
     assert shown.stderr == "1 of 2 hosts can be used\n"
@@ -420,8 +418,8 @@ def test_a_host_that_hangs_does_not_delay_the_others(
             "hosts:\n" + entry(stuck, "stuck", identity=str(stuck.key)) + entry(server, "box")
         )
         shown = desk.cli("test", "--timeout", "6", code=4)
-        assert "fail  shell     the login shell took longer than 6 s" in shown.stdout
-        assert "box: can be used" in shown.stdout
+        late = shown.stdout.index("fail  shell     the login shell took longer than 6 s")
+        assert shown.stdout.index("box: can be used") < late
 
 
 @root_only

@@ -29,7 +29,8 @@ def run(place: Place) -> Iterator[str]:
         file = place.job(FOREVER, name="far", python=None)
         run_id = str(place.json("remote", "--host", "gpu1", file)["id"])
         assert place.json("show", run_id)["state"] == "running"
-        config.write_text(reached.replace(f"Port {server.port}", "Port 1"))
+        refused = reached.replace(f"Port {server.port}", "Port 1")
+        config.write_text(refused + server.ssh_config("box", server.users[-1]))
         yield run_id
         config.write_text(reached)
         place.cli("stop", run_id)
@@ -46,3 +47,11 @@ def test_wait_does_not_say_that_it_still_runs(place: Place, run: str) -> None:
     stderr = place.cli("wait", "--timeout", "0.1", run, code=1).stderr
     assert f"{run}: it may not have ended yet" in stderr
     assert "still running" not in stderr
+
+
+def test_a_list_has_the_hosts_that_answer_beside_one_that_does_not(place: Place, run: str) -> None:
+    done = place.cli("ps", "--host", "gpu1", "--host", "box", code=4)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith(run)]
+    assert "gpu1  unknown" in line
+    assert "error: gpu1: 127.0.0.1 port 1 refuses connections" in done.stderr
+    assert done.stderr.endswith("1 of 2 hosts have answered\n")
