@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import HostError
 from safelaunch.runtime.agent import wire
+from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh.errors import ConnectionLost
+from safelaunch.sync.answers import bad_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -21,6 +23,9 @@ AGAIN = "give the same command again: it resumes from what has arrived there"
 FULL = (28, 122)  # ENOSPC, EDQUOT
 CLOSED = (1, 13, 30)  # EPERM, EACCES, EROFS
 EXPECTED = ("StartFailed",)  # what the agent raises for the user to read
+MAX_STORED = 1 << 26  # bytes of data that wait until they are read
+_MAX_MESSAGE = 4000  # characters
+_PIECE_COST = 100  # bytes that a piece of data takes beside its contents
 EARLY = 1 << 14  # bytes of requests that may travel in the command that starts an agent
 
 
@@ -30,12 +35,16 @@ class AgentError(HostError):
     An error that the agent does not expect is our fault: exit code 5, its traceback in a file.
     """
 
-    def __init__(self, error: dict[str, Any], host: str) -> None:
-        path = f" ({error['path']})" if error.get("path") else ""
-        message, hint = f"{error.get('message')}{path}", None
-        self.kind = str(error.get("kind"))
-        self.errno: int | None = error.get("errno")
-        self.path: str | None = error.get("path")
+    def __init__(self, error: Any, host: str) -> None:
+        error = error if isinstance(error, dict) else {}
+        number, path = error.get("errno"), error.get("path")
+        self.kind = printable(str(error.get("kind")))
+        self.errno: int | None = number if isinstance(number, int) else None
+        # one line, whatever stands in it: it must not look like a message of this machine
+        self.path: str | None = printable(path) if isinstance(path, str) and path else None
+        lines = str(error.get("message"))[:_MAX_MESSAGE].splitlines()
+        message = "; ".join(printable(line) for line in lines if line.strip())
+        message, hint = message + (f" ({self.path})" if self.path else ""), None
         if error.get("traceback") and self.kind not in EXPECTED:
             message = f"unexpected {self.kind} in the agent there: {message}"
             self.exit_code, self.details = 5, str(error["traceback"])
@@ -63,7 +72,7 @@ class Agent:
         await_ready: Callable[[], object] | None = None,
     ) -> None:
         self.host = host
-        self._link = wire.Link(read, write)
+        self._link = wire.Link(read, write, wire.ANSWER_LIMIT)
         self._launch = launch
         self._early = bytearray()
         self._await_ready = await_ready
@@ -115,12 +124,13 @@ class Agent:
         """Read until a part of a reply has come, and store what comes for earlier ones."""
         with self._lost_errors():
             self.wait()
-            while not (reply.data or reply.answer):
+            while not reply.data and reply.answer is None:
                 kind, body = self._link.next()
                 if kind == wire.DATA:
-                    self._unanswered[0].data.append(body)
+                    self._unanswered[0].store(body)
                 elif kind == wire.MESSAGE:
-                    self._unanswered.popleft().answer = wire.parse(body)
+                    answer = wire.parse(wire.check_size(body))
+                    self._unanswered.popleft().answer = answer
 
     def _start(self) -> None:
         launch, self._launch = self._launch, None
@@ -148,6 +158,8 @@ class Agent:
         """Raise Lost for a connection that ends; what the host printed instead says more."""
         try:
             yield
+        except wire.Garbled as e:
+            raise bad_answer(self.host, e) from e
         except (wire.Broken, OSError) as e:
             self.wait()
             raise lost(self.host, e) from e
@@ -158,25 +170,48 @@ class PendingReply:
 
     def __init__(self, agent: Agent) -> None:
         self.data: collections.deque[bytes] = collections.deque()  # what has come and is unread
+        self._stored = 0  # bytes of it
         self.answer: dict[str, Any] | None = None
         self._agent = agent
+
+    def store(self, data: bytes) -> None:
+        """Store data that has come until it is read. Raises wire.Garbled for too much of it."""
+        self._stored += len(data) + _PIECE_COST
+        if self._stored > MAX_STORED:
+            raise wire.Garbled("data without end before an answer")
+        self.data.append(data)
 
     def result(self) -> Any:
         """Wait for the answer and return it, without data before it. Raises AgentError, Lost."""
         while self.answer is None:
             self._agent.read_for(self)
             self.data.clear()
+            self._stored = 0
         if "error" in self.answer:
             raise AgentError(self.answer["error"], self._agent.host)
-        return self.answer.get("ok")
+        answer = self.answer.get("ok")
+        return Answer(answer, self._agent.host) if isinstance(answer, dict) else answer
 
     def pieces(self) -> Generator[bytes, None, Any]:
         """Yield the data that comes; the generator's value is the answer behind it."""
         while self.data or self.answer is None:
             self._agent.read_for(self)
             while self.data:
-                yield self.data.popleft()
+                piece = self.data.popleft()
+                self._stored -= len(piece) + _PIECE_COST
+                yield piece
         return self.result()
+
+
+class Answer(dict[str, Any]):
+    """An answer of an agent. A missing key raises BadAnswer."""
+
+    def __init__(self, values: dict[str, Any], host: str) -> None:
+        super().__init__(values)
+        self._host = host
+
+    def __missing__(self, key: str) -> Any:
+        raise bad_answer(self._host, f"it lacks `{key}`")
 
 
 class Lost(HostError):  # noqa: N818 - reads as what happened

@@ -1,52 +1,40 @@
 """Fetch files of a run or a working directory, and resume interrupted transfers.
 
-A local file is only replaced by a file that begins with the same content (a log that grew), unless
-`force` is set.
+The host is not trusted: what it lists is matched against the patterns here, nothing is written
+outside the destination or through a link, and no file becomes executable. A local file is only
+replaced by a file that begins with the same content (a log that grew), unless `force` is set.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import re
-import shutil
-import sys
+import stat
 import time
-import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError, HostError, Refused, RunError
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.transfer import blocks
 from safelaunch.runtime.units import quantity, transfer_size
-from safelaunch.sync import transfer_progress
-from safelaunch.sync.sender import read_all
+from safelaunch.sync import answers, listing, transfer_progress
+from safelaunch.sync.answers import bad_answer, checked
+from safelaunch.sync.destination import Destination
+from safelaunch.sync.listing import RemotePattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from safelaunch.sync.listing import RemoteFile
     from safelaunch.sync.sender import AgentCalls
     from safelaunch.sync.transfer_progress import TransferProgress
 
 SMALL = 1 << 18  # bytes up to which files come together
 _BATCH = 8 << 20
+_BATCH_FILES = 10_000  # of a request
 _ATTEMPTS = 2
-_CHUNK = 1 << 20
-# https://learn.microsoft.com/windows/win32/fileio/naming-a-file
-_WINDOWS_UNSAFE = re.compile(
-    r'[<>:"\\|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)', re.IGNORECASE
-)
-
-
-class RemoteFile(NamedTuple):
-    """A file on the host; `name` is its relative path below `into`."""
-
-    name: str
-    path: str
-    size: int
-    mtime: int
-    mode: int
+_MAX_NOTES = 20  # that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +55,9 @@ class PullSummary:
         if identical := len(self.files) - self.fetched:
             verb = "was" if identical == 1 else "were"
             message += f"; {quantity(identical, 'file')} {verb} up to date"
-        return [message, *(f"note: {note}" for note in self.notes)]
+        shown = [f"note: {note}" for note in self.notes[:_MAX_NOTES]]
+        more = len(self.notes) - len(shown)
+        return [message, *shown, *([f"note: and {more:,} more"] if more else [])]
 
 
 def pull(
@@ -85,22 +75,34 @@ def pull(
     RunError if a local file cannot be written.
     """
     start_time = time.monotonic()
-    data, answer = read_all(agent.stream("send.find", root=root, patterns=list(patterns)))
-    remote_files = [RemoteFile(*row) for row in blocks.read_rows(data)] if data else []
-    pulling = _Pull(agent, into, list(answer["notes"]))
-    files = pulling.with_valid_names(remote_files)
+    requested = [RemotePattern.parse(pattern, root) for pattern in patterns]
+    rows, answer = answers.read_rows(
+        agent.host, agent.stream("send.find", patterns=list(map(list, requested)))
+    )
+    with checked(agent.host):
+        notes = [printable(str(note)) for note in answer["notes"]]
+        files = listing.read(rows, requested, notes)
+    del rows
     if not files:
         where = f"{agent.host}:{root}" if root else agent.host
         shown = ", ".join(f"`{pattern}`" for pattern in patterns)
         hint = "a glob is relative to that folder; `**/` matches folders of any depth"
+        if notes:
+            hint = notes[0]
         raise ConfigError(f"no file matches {shown}", where=where, hint=hint)
+    destination = Destination(into)
+    pulling = _Pull(agent, destination, notes)
     try:
         files_to_fetch = pulling.files_to_fetch(files, force=force)
         total = sum(file.size for file in files_to_fetch)
+        pulling.check_space(files_to_fetch)
         pulling.meter = transfer_progress.Meter("fetching", total, progress)
         pulling.fetch(files_to_fetch)
     except OSError as e:
-        raise RunError(f"cannot be written: {e.strerror}", where=e.filename or into) from e
+        name = os.fsdecode(e.filename) if e.filename else into
+        raise RunError(f"cannot be written: {e.strerror}", where=name) from e
+    finally:
+        destination.close()
     return PullSummary(
         into=into,
         files=tuple(file.name for file in files),
@@ -112,56 +114,23 @@ def pull(
 
 
 class _Pull:
-    def __init__(self, agent: AgentCalls, into: str, notes: list[str]) -> None:
+    def __init__(self, agent: AgentCalls, destination: Destination, notes: list[str]) -> None:
         self.agent = agent
-        self.into = into
+        self.destination = destination
         self.notes = notes
         self.meter = transfer_progress.Meter("", 0, None)
         self.size = 0
         self.failed = 0
 
-    # -- which, and where to
+    # -- which
 
-    def with_valid_names(self, remote_files: list[RemoteFile]) -> list[RemoteFile]:
-        """Return the files whose names are valid and unique on this machine."""
-        taken: dict[str, str] = {}
-        files = []
-        for file in remote_files:
-            name = file.name.lower() if os.name == "nt" else file.name
-            if not _is_safe(file.name):
-                problem = "not a valid file name on this machine"
-            elif name in taken:
-                problem = f"has the same local name as {taken[name]}"
-            else:
-                taken[name] = file.path
-                files.append(file)
-                continue
-            self.notes.append(f"{file.path}: {problem}: not fetched")
-        return files
-
-    def local(self, file: RemoteFile) -> str:
-        """Return the local path of a file."""
-        names = file.name.split("/")
-        if os.name != "nt":
-            names = [os.fsdecode(n.encode("utf-8", "surrogateescape")) for n in names]
-        return os.path.join(self.into, *names)
-
-    def files_to_fetch(self, files: list[RemoteFile], *, force: bool) -> list[RemoteFile]:
-        """Return the files that are missing or different locally. Raises Refused."""
-        folders = [file.name for file in files if os.path.isdir(self.local(file))]
-        if folders:
-            names = transfer_progress.join_some(folders)
-            raise Refused(f"a folder is in the way: {names}", where=self.into)
-        existing = [
-            (file, os.path.getsize(p)) for file in files if os.path.isfile(p := self.local(file))
-        ]
-        remote_hashes: list[str | None] = []
-        if existing:
-            requests = [[file.path, min(size, file.size)] for file, size in existing]
-            remote_hashes = self.agent.call("send.hashes", files=requests)["hashes"]
-        identical, conflicting = set(), []
-        for (file, size), hash_ in zip(existing, remote_hashes, strict=True):
-            is_prefix = _hash(self.local(file), min(size, file.size)) == hash_
+    def files_to_fetch(self, files: Sequence[RemoteFile], *, force: bool) -> list[RemoteFile]:
+        """Return the files that are missing or different locally. Raises Refused, OSError."""
+        into = self.destination.path
+        existing, conflicting = self._existing(files)
+        identical = set()
+        for (file, size), hash_ in zip(existing, self._remote_hashes(existing), strict=True):
+            is_prefix = self.destination.hash(file.name, min(size, file.size)) == hash_
             if is_prefix and size == file.size:
                 identical.add(file.name)
             elif is_prefix and size < file.size:
@@ -171,121 +140,176 @@ class _Pull:
         if conflicting and not force:
             raise Refused(
                 f"not overwritten: {transfer_progress.join_some(conflicting)}",
-                where=self.into,
+                where=into,
                 hint="fetch into another folder, or --force",
             )
         return [file for file in files if file.name not in identical]
 
+    def _existing(
+        self, files: Sequence[RemoteFile]
+    ) -> tuple[list[tuple[RemoteFile, int]], list[str]]:
+        """Return the files that exist here with their sizes, and names of what is no file."""
+        existing, blocking, others = [], [], []
+        for file in files:
+            try:
+                info = self.destination.lookup(file.name)
+            except NotADirectoryError:
+                blocking.append(file.name)
+                continue
+            if info is None:
+                continue
+            if stat.S_ISDIR(info.st_mode):
+                blocking.append(file.name)
+            elif stat.S_ISREG(info.st_mode):
+                existing.append((file, info.st_size))
+            else:
+                others.append(file.name)
+        if blocking:
+            names = transfer_progress.join_some(blocking)
+            raise Refused(
+                f"a folder, or a link in the path, is in the way: {names}",
+                where=self.destination.path,
+                hint="fetch into another folder: nothing is written through a link",
+            )
+        return existing, others
+
+    def _remote_hashes(self, existing: Sequence[tuple[RemoteFile, int]]) -> list[Any]:
+        """Return the host's hash of as many bytes of each file as both sides have."""
+        requests = [[file.path, min(size, file.size)] for file, size in existing]
+        hashes: list[Any] = []
+        for start in range(0, len(requests), _BATCH_FILES):
+            batch = requests[start : start + _BATCH_FILES]
+            answer = self.agent.call("send.hashes", files=batch)["hashes"]
+            if not isinstance(answer, list) or len(answer) != len(batch):
+                raise bad_answer(self.agent.host, "another number of hashes")
+            hashes += answer
+        return hashes
+
+    def check_space(self, files: Sequence[RemoteFile]) -> None:
+        """Raise RunError where the disk has no room: a host may also state a wrong size."""
+        parts = [self.destination.lookup(_part(file)) for file in files if file.size > SMALL]
+        here = sum(part.st_size for part in parts if part is not None)
+        missing, free = sum(file.size for file in files) - here, self.destination.free_space()
+        if missing > free:
+            raise RunError(
+                f"the disk is too full: {transfer_size(missing)} to come, "
+                f"{transfer_size(free)} free",
+                where=self.destination.path,
+                hint="fetch into a folder on another disk, or fewer files",
+            )
+
     def _seed_part(self, file: RemoteFile) -> None:
         """Copy the local file to the partial file, to fetch only the remainder."""
-        if file.size > SMALL and not os.path.exists(self._part(file)):
-            shutil.copyfile(self.local(file), self._part(file))
-
-    def _part(self, file: RemoteFile) -> str:
-        folder, name = os.path.split(self.local(file))
-        digest = hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
-        return os.path.join(folder, f".safelaunch-{digest}.part")
+        part = _part(file)
+        if file.size > SMALL and self.destination.lookup(part) is None:
+            self.destination.copy(file.name, part)
 
     # -- fetching
 
-    def fetch(self, files: list[RemoteFile]) -> None:
+    def fetch(self, files: Sequence[RemoteFile]) -> None:
         """Fetch them all. Raises HostError, OSError."""
-        for folder in {os.path.dirname(self.local(file)) for file in files}:
-            os.makedirs(folder, exist_ok=True)
+        made = None
         batch: list[RemoteFile] = []
+        size = 0
         for file in files:
+            folder = file.name.rpartition("/")[0]
+            if folder != made:
+                self.destination.make_folders(file.name)
+                made = folder
             if file.size > SMALL:
                 self._large(file)
                 continue
             batch.append(file)
-            if sum(f.size for f in batch) >= _BATCH:
+            size += file.size
+            if size >= _BATCH or len(batch) >= _BATCH_FILES:
                 self._small(batch)
-                batch = []
+                batch, size = [], 0
         if batch:
             self._small(batch)
 
-    def _small(self, files: list[RemoteFile]) -> None:
+    def _small(self, files: Sequence[RemoteFile]) -> None:
         requests = [[file.path, file.size] for file in files]
         stream = self.agent.stream("send.small", files=requests)
-        for head, contents in blocks.unpack(stream):
-            position = 0
-            for number, size in head.get("f", ()):
-                file = files[number]
-                with open(self._part(file), "wb") as part:
-                    part.write(contents[position : position + size])
-                self._finish(file)
-                position += size
-                self.size += size
-                self.meter.add(size)
-            for number, reason in head.get("bad", ()):
-                self._fail(files[number], reason)
+        missing = dict(enumerate(files))
+        with checked(self.agent.host):
+            for head, contents in blocks.unpack(stream, answers.MAX_BLOCK):
+                position = 0
+                for number, size in head.get("f", ()):
+                    file = missing.pop(number)
+                    if not 0 <= size <= min(file.size, len(contents) - position):
+                        raise bad_answer(self.agent.host, f"{size} bytes of {file.name}")
+                    with self.destination.open(_part(file)) as part:
+                        part.write(contents[position : position + size])
+                    self._finish(file)
+                    position += size
+                    self.size += size
+                    self.meter.add(size)
+                for number, reason in head.get("bad", ()):
+                    self._fail(missing.pop(number), str(reason))
+        for file in missing.values():
+            self._fail(file, "the host did not send it")
 
     def _large(self, file: RemoteFile) -> None:
         for _ in range(_ATTEMPTS):
             answer = self._fetch_part(file)
             if answer is None:
                 return
-            if not answer["changed"] and _hash(self._part(file), None) == answer["hash"]:
+            is_whole = not answer["changed"]
+            if is_whole and self.destination.hash(_part(file)) == answer["hash"]:
                 self._finish(file)
                 return
-            os.unlink(self._part(file))
+            self.destination.remove(_part(file))
         self._fail(file, "changed while it was fetched, twice")
 
     def _fetch_part(self, file: RemoteFile) -> Any:
         """Fetch the remainder of a partial file; None if the host cannot read the file."""
-        part = self._part(file)
-        local_size = min(os.path.getsize(part), file.size) if os.path.exists(part) else 0
-        prefix_hash = _hash(part, local_size) if local_size else ""
-        stream = self.agent.stream("send.send", path=file.path, offset=local_size, hash=prefix_hash)
+        part = _part(file)
+        info = self.destination.lookup(part)
+        local_size = min(info.st_size, file.size) if info is not None else 0
+        prefix_hash = self.destination.hash(part, local_size) if local_size else ""
+        stream = self.agent.stream(
+            "send.send", path=file.path, offset=local_size, hash=prefix_hash, size=file.size
+        )
         try:
-            offset = int(next(stream))
+            with checked(self.agent.host):
+                offset = int(next(stream, b""))
         except HostError as e:
             if getattr(e, "errno", None) is None:
                 raise
             self._fail(file, e.message.removesuffix(f" ({getattr(e, 'path', None)})"))
             return None
+        if offset not in (0, local_size):
+            raise bad_answer(self.agent.host, f"{file.name} from byte {offset} on")
         self.meter.skip(offset)
-        with open(part, "r+b" if offset else "wb") as out:
+        with self.destination.open(part, resume=offset > 0) as out:
             out.truncate(offset)
             out.seek(offset)
+            position = offset
             while True:
                 try:
                     piece = next(stream)
                 except StopIteration as e:
                     return e.value
-                data = memoryview(piece)[1:]
-                if piece[:1] == blocks.DEFLATED:
-                    data = memoryview(zlib.decompress(data))
+                with checked(self.agent.host):
+                    data = blocks.piece_data(piece)
+                position += len(data)
+                if position > file.size:
+                    raise bad_answer(self.agent.host, f"{file.name} is longer than it said")
                 out.write(data)
                 self.size += len(data)
                 self.meter.add(len(data))
 
     def _finish(self, file: RemoteFile) -> None:
-        part, local = self._part(file), self.local(file)
-        if os.name != "nt" and file.mode & 0o111:
-            os.chmod(part, os.stat(part).st_mode | 0o100)
-        with contextlib.suppress(OSError):
-            os.utime(part, ns=(file.mtime, file.mtime))
-        os.replace(part, local)
+        self.destination.rename(_part(file), file.name, file.mtime)
 
     def _fail(self, file: RemoteFile, reason: str) -> None:
         self.failed += 1
-        self.notes.append(f"{file.path}: {reason}: not fetched")
+        self.notes.append(f"{file.shown}: {printable(reason)}: not fetched")
 
 
-def _is_safe(name: str) -> bool:
-    names = name.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in names):
-        return False
-    return os.name != "nt" or not any(_WINDOWS_UNSAFE.search(part) for part in names)
-
-
-def _hash(path: str, length: int | None) -> str:
-    """Return the hash of a file's first bytes, or of all."""
-    hasher = hashlib.sha256()
-    remaining = sys.maxsize if length is None else length
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(min(_CHUNK, remaining)):
-            hasher.update(data)
-            remaining -= len(data)
-    return hasher.hexdigest()
+def _part(file: RemoteFile) -> str:
+    """Return the path of a partial file, in the folder of the file."""
+    folder, _, name = file.name.rpartition("/")
+    encoded = name.encode("utf-8", "surrogateescape")
+    part = f".safelaunch-{hashlib.blake2b(encoded, digest_size=8).hexdigest()}.part"
+    return f"{folder}/{part}" if folder else part

@@ -16,11 +16,11 @@ from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.runtime.units import quantity, transfer_size
-from safelaunch.sync import diff, file_hashes, transfer_progress
+from safelaunch.sync import answers, diff, file_hashes, transfer_progress
 from safelaunch.sync.diff import Difference, RemoteEntry
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.project_tree import Entry, Tree, scan, synced_path, total_sizes
-from safelaunch.sync.sender import PackedBlock, Sender, batches, pack_header, read_all
+from safelaunch.sync.sender import PackedBlock, Sender, batches, pack_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +34,7 @@ _STALE_SYNC = 15.0  # seconds of silence after which another sync counts as dead
 _POLL = 0.2
 _MEASURE_TIME = 0.3  # seconds for the sizes of what is skipped
 _ROWS = 2000  # of links and folders in one block
+_STAT_ROWS = 20_000  # of paths in one request, whose answer is one message
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -241,21 +242,25 @@ class PendingPush:
     def _compare(self) -> tuple[dict[str, RemoteEntry], Any]:
         reported = False
         while True:
-            data, answer = read_all(self.pending.pieces())
-            if "busy" not in answer:
-                return _parse_entries(data), answer
+            known = len(self.tree.items)
+            rows, answer = answers.read_rows(self.agent.host, self.pending.pieces(), known)
+            with answers.checked(self.agent.host):
+                if "busy" not in answer:
+                    return {row[0]: RemoteEntry(*row) for row in rows}, answer
+                is_stale = answer["busy"] > _STALE_SYNC
             if not reported:
                 self.report(f"another sync of {self.target} is in progress: waiting for it")
                 reported = True
             time.sleep(_POLL)
-            self.pending = self._request_state(take_over=answer["busy"] > _STALE_SYNC)
+            self.pending = self._request_state(take_over=is_stale)
 
     def _check_unrecorded(self, rows: dict[str, RemoteEntry], *, fresh: bool) -> None:
         paths = [[i.path, i.size] for i in self.tree.items.values() if i.path not in rows]
-        if paths and not fresh:
-            query = transfer_blocks.rows(paths)
+        for batch in () if fresh else batches(paths, _STAT_ROWS):
+            query = transfer_blocks.rows(batch)
             answer = self.agent.call("receive.stat_paths", data=[query])
-            rows |= {row[0]: RemoteEntry(*row) for row in answer["rows"]}
+            with answers.checked(self.agent.host):
+                rows |= {row[0]: RemoteEntry(*row) for row in answer["rows"]}
 
     @staticmethod
     def _is_new(item: Entry, row: RemoteEntry | None) -> bool:
@@ -409,11 +414,6 @@ class PendingPush:
         else:
             return error
         return HostError(message, where=where, hint=hint)
-
-
-def _parse_entries(data: bytes) -> dict[str, RemoteEntry]:
-    rows = transfer_blocks.read_rows(data) if data else []
-    return {row[0]: RemoteEntry(*row) for row in rows}
 
 
 def _blocks_path(path: str, tree: Tree) -> bool:

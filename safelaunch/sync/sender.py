@@ -58,16 +58,6 @@ class PendingAnswer(Protocol):
     def pieces(self) -> Generator[bytes, None, Any]: ...
 
 
-def read_all(stream: Generator[bytes, None, Any]) -> tuple[bytes, Any]:
-    """Return all data of a stream, and its answer."""
-    answers = []
-
-    def data() -> Iterator[bytes]:
-        answers.append((yield from stream))
-
-    return b"".join(data()), answers[0]
-
-
 def prefetch(source: Iterator[T], limit: int) -> Generator[T, None, None]:
     """Yield the items of a source that runs in a thread, at most `limit` items ahead.
 

@@ -23,20 +23,34 @@ MESSAGE, DATA, END, FILES = b"J", b"D", b"E", b"F"
 PACKET = 32768 - 64  # bytes that an SSH packet holds where the server is OpenSSH's
 PIECE = 8 * PACKET - HEAD.size  # bytes of data in one frame, which fills its packets
 MESSAGE_LIMIT = 1 << 28  # bytes; more is no message but a garbled stream
+# of what a client accepts from a host: with them the largest answer takes less than 200 MB there
+ANSWER_LIMIT = 1 << 24  # bytes
+VALUES_LIMIT = 1 << 20  # separators and brackets: each may become an object of some 90 bytes
 
 
 class Broken(EOFError):  # noqa: N818 - reads as what happened
     """The other side is gone, or does not send frames."""
 
 
+class Garbled(Broken):
+    """The other side sends what this protocol does not have, or more of it than is accepted."""
+
+
 class Link:
-    """Both directions of a stream. `read(n)` returns up to n bytes, none at the end."""
+    """Both directions of a stream. `read(n)` returns up to n bytes, none at the end.
+
+    A longer message than `limit` is refused before it is read.
+    """
 
     def __init__(
-        self, read: Callable[[int], bytes], write: Callable[[bytes | memoryview], object]
+        self,
+        read: Callable[[int], bytes],
+        write: Callable[[bytes | memoryview], object],
+        limit: int = MESSAGE_LIMIT,
     ) -> None:
         self._read = read
         self._write = write
+        self._limit = limit
 
     def is_closed(self) -> bool:
         """Whether the other side is gone, as far as that is visible without waiting."""
@@ -65,7 +79,7 @@ class Link:
         """Return the next frame, which must be a message. Raises Broken."""
         kind, body = self.next()
         if kind != MESSAGE:
-            raise Broken(f"expected a message, got {kind!r}")
+            raise Garbled(f"expected a message, got {kind!r}")
         return parse(body)
 
     def pieces(self) -> Iterator[bytes]:
@@ -75,7 +89,7 @@ class Link:
             if kind == END:
                 return
             if kind != DATA:
-                raise Broken(f"expected data, got {kind!r}")
+                raise Garbled(f"expected data, got {kind!r}")
             yield body
 
     def files(self, data: bytes) -> None:
@@ -92,8 +106,8 @@ class Link:
             kind, length = self._head()
             if kind == END:
                 return
-            if kind != DATA or length > len(memory):
-                raise Broken(f"expected data, got {kind!r}")
+            if kind != DATA:
+                raise Garbled(f"expected data, got {kind!r}")
             count = self._fill(memory[:length])
             yield memory[:count]
             if count < length:
@@ -108,8 +122,11 @@ class Link:
 
     def _head(self) -> tuple[bytes, int]:
         kind, length = HEAD.unpack(self._exactly(HEAD.size))
-        if kind not in (MESSAGE, DATA, END) or length > MESSAGE_LIMIT:
-            raise Broken(f"not a frame: {kind!r}")
+        most = {MESSAGE: self._limit, DATA: PIECE, END: 0}.get(kind)
+        if most is None:
+            raise Garbled(f"not a frame: {kind!r}")
+        if length > most:
+            raise Garbled(f"a frame of {length:,} bytes, which is more than {most:,}")
         return kind, length
 
     def _fill(self, memory: memoryview) -> int:
@@ -139,11 +156,23 @@ class Link:
 
 
 def parse(body: bytes) -> Message:
-    """Return a message. Raises Broken."""
+    """Return a message. Raises Garbled."""
     try:
         message = json.loads(body.decode("utf-8", "replace"))
-    except ValueError as e:
-        raise Broken(f"a message is no JSON: {e}") from None
+    except (ValueError, RecursionError) as e:
+        raise Garbled(f"a message is no JSON: {e}") from None
     if not isinstance(message, dict):
-        raise Broken("a message is no object")
+        raise Garbled("a message is no object")
     return message
+
+
+def check_size(text: bytes, limit: int = ANSWER_LIMIT, values: int = VALUES_LIMIT) -> bytes:
+    """Return JSON of a host if it takes little memory once it is parsed. Raises Garbled.
+
+    `dumps` writes ASCII only; any other byte could make each character take four.
+    """
+    if len(text) > limit or sum(map(text.count, (b",", b":", b"[", b"{"))) > values:
+        raise Garbled("an answer is longer than this machine accepts")
+    if not text.isascii():
+        raise Garbled("an answer is not ASCII")
+    return text

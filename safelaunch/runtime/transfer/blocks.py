@@ -34,48 +34,65 @@ def pack(head: dict[str, Any], contents: list[bytes], level: int) -> bytes:
     return _BLOCK.pack(STORED, len(body)) + body
 
 
-def unpack(pieces: Iterable[bytes]) -> Iterator[tuple[dict[str, Any], memoryview]]:
-    """Yield head and contents of each block of a stream. Raises wire.Broken for a garbled one."""
+def unpack(
+    pieces: Iterable[bytes], limit: int = MAX_BLOCK
+) -> Iterator[tuple[dict[str, Any], memoryview]]:
+    """Yield head and contents of each block of a stream.
+
+    Raises wire.Garbled, also for a block of more than `limit` bytes.
+    """
     buffer = bytearray()
     for piece in pieces:
         buffer += piece
         while len(buffer) >= _BLOCK.size:
             kind, length = _BLOCK.unpack_from(buffer)
-            if length > MAX_BLOCK:
-                raise wire.Broken("received data is no block of files")
+            if length > limit:
+                raise wire.Garbled("received data is no block of files")
             end = _BLOCK.size + length
             if len(buffer) < end:
                 break
             body = bytes(memoryview(buffer)[_BLOCK.size : end])
             del buffer[:end]
-            yield _read(kind, body)
+            yield _read(kind, body, limit)
     if buffer:
-        raise wire.Broken("a block of files ends in the middle")
+        raise wire.Garbled("a block of files ends in the middle")
 
 
-def _read(kind: bytes, body: bytes) -> tuple[dict[str, Any], memoryview]:
+def _read(kind: bytes, body: bytes, limit: int) -> tuple[dict[str, Any], memoryview]:
     if kind == DEFLATED:
-        body = _inflate(body)
+        body = inflate(body, limit)
     elif kind != STORED:
-        raise wire.Broken("received data is no block of files")
+        raise wire.Garbled("received data is no block of files")
     if len(body) < _HEAD.size:
-        raise wire.Broken("a block of files is too short")
+        raise wire.Garbled("a block of files is too short")
     (length,) = _HEAD.unpack_from(body)
     start = _HEAD.size + length
     if start > len(body):
-        raise wire.Broken("a block of files is too short")
+        raise wire.Garbled("a block of files is too short")
     return wire.parse(body[_HEAD.size : start]), memoryview(body)[start:]
 
 
-def _inflate(body: bytes) -> bytes:
+def inflate(data: bytes | memoryview, limit: int) -> bytes:
+    """Return what was deflated. Raises wire.Garbled, also for more than `limit` bytes."""
     inflater = zlib.decompressobj()
     try:
-        inflated = inflater.decompress(body, MAX_BLOCK)
+        inflated = inflater.decompress(data, limit)
+        if not inflater.eof:  # the mark of the end may follow the last byte
+            inflated += inflater.decompress(inflater.unconsumed_tail, 1)
     except zlib.error as e:
-        raise wire.Broken(f"a block of files is garbled: {e}") from None
-    if not inflater.eof:  # truncated, or larger than any block
-        raise wire.Broken("a block of files is garbled")
+        raise wire.Garbled(f"deflated data is garbled: {e}") from None
+    if not inflater.eof or len(inflated) > limit:
+        raise wire.Garbled("deflated data is cut off, or longer than this machine accepts")
     return inflated
+
+
+def piece_data(piece: bytes) -> bytes | memoryview:
+    """Return the data of a piece of a file, which `send` sends. Raises wire.Garbled."""
+    if piece[:1] == DEFLATED:
+        return inflate(memoryview(piece)[1:], wire.PIECE)
+    if piece[:1] != STORED:
+        raise wire.Garbled("received data is no piece of a file")
+    return memoryview(piece)[1:]
 
 
 def rows(values: list[Any]) -> bytes:
@@ -83,12 +100,15 @@ def rows(values: list[Any]) -> bytes:
     return zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 1)
 
 
-def read_rows(data: bytes) -> list[Any]:
-    """Return the list that `rows` packed. Raises wire.Broken."""
+def read_rows(
+    data: bytes, limit: int = wire.MESSAGE_LIMIT, values: int = wire.MESSAGE_LIMIT
+) -> list[Any]:
+    """Return the list that `rows` packed. Raises wire.Garbled, also for more than the limits."""
+    text = wire.check_size(inflate(data, limit), limit, values)
     try:
-        values = json.loads(zlib.decompress(data).decode())
-    except (zlib.error, ValueError) as e:
-        raise wire.Broken(f"a list of files is garbled: {e}") from None
-    if not isinstance(values, list):
-        raise wire.Broken("a list of files is garbled")
-    return values
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise wire.Garbled(f"a list of files is garbled: {e}") from None
+    if not isinstance(parsed, list):
+        raise wire.Garbled("a list of files is garbled")
+    return parsed

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     Parts = Tuple[bytes, ...]
     Key = Tuple[int, int, int, int]
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# a client on Windows imports this module too, which has none of these
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
 _PART = b".safelaunch-%d.part"
 
 
@@ -53,7 +55,7 @@ class RootFolder:
 
     def __init__(self, path: bytes) -> None:
         self.path = path
-        self._fds = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        self._fds = [os.open(path, _FOLDER & ~getattr(os, "O_NOFOLLOW", 0))]
         self._names: list[bytes] = []
 
     def close(self) -> None:
@@ -147,7 +149,7 @@ class RootFolder:
     def open(self, parts: Parts, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
         """Open a file that is no link. Raises OSError."""
         # opening a fifo must not block
-        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        flags |= _NO_LINK | getattr(os, "O_NONBLOCK", 0)
         return os.open(parts[-1], flags, mode, dir_fd=self.folder(parts[:-1]))
 
 

@@ -27,37 +27,23 @@ _DENSE = 0.9
 
 
 def find(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Send [name, path, size, mtime_ns, mode] of files that match `patterns`, sorted by name.
+    """Send [pattern, name, path, size, mtime_ns] of files that match `patterns`, sorted by name.
 
-    A pattern is absolute, or relative to `root`; a folder means all files in it. The name is the
-    path below `root`, or below the folder before the first wildcard of a pattern.
+    A pattern is [folder, glob]: a folder that matches means all files in it. The name is the path
+    below that folder, the pattern its number in the request.
     """
-    root = request.get("root")
-    base = os.path.realpath(safe_paths.encode(os.path.expanduser(root))) if root else None
     files: dict[bytes, list[Any]] = {}
     notes: list[str] = []
-    for pattern in request["patterns"]:
-        at, whole = _whole(safe_paths.encode(pattern), base)
+    for number, (folder, pattern) in enumerate(request["patterns"]):
+        at = os.path.join(os.path.expanduser(b"~"), os.path.expanduser(safe_paths.encode(folder)))
+        whole = os.path.join(glob.escape(at), safe_paths.encode(pattern))
         for match in sorted(glob.glob(whole, recursive=True)):
             for path in _files(match, notes):
-                _add(files, at, path, notes)
-    rows = sorted(files.values())
+                _add(files, number, at, path, notes)
+    rows = sorted(files.values(), key=lambda row: row[1:])
     if rows:
         link.data(blocks.rows(rows))
-    return {"notes": notes, "root": safe_paths.decode(base) if base else None}
-
-
-def _whole(pattern: bytes, base: bytes | None) -> tuple[bytes, bytes]:
-    """Return the folder that names are relative to, and an absolute pattern."""
-    pattern = os.path.expanduser(pattern)
-    if base is not None and not os.path.isabs(pattern):
-        return base, os.path.join(glob.escape(base), pattern)
-    at = pattern = os.path.join(os.path.expanduser(b"~"), pattern)
-    while glob.has_magic(at):
-        at = os.path.dirname(at)
-    if base is not None and (at + b"/").startswith(base.rstrip(b"/") + b"/"):
-        return base, pattern
-    return (os.path.dirname(at) if at == pattern else at), pattern
+    return {"notes": notes}
 
 
 def _files(path: bytes, notes: list[str]) -> Iterator[bytes]:
@@ -72,7 +58,9 @@ def _files(path: bytes, notes: list[str]) -> Iterator[bytes]:
             yield os.path.join(folder, name)
 
 
-def _add(files: dict[bytes, list[Any]], base: bytes, path: bytes, notes: list[str]) -> None:
+def _add(
+    files: dict[bytes, list[Any]], number: int, folder: bytes, path: bytes, notes: list[str]
+) -> None:
     shown = safe_paths.decode(path)
     try:
         info = os.stat(path)  # the target of a link is fetched: `latest.pt` is meant as a file
@@ -82,11 +70,8 @@ def _add(files: dict[bytes, list[Any]], base: bytes, path: bytes, notes: list[st
     if not stat.S_ISREG(info.st_mode):
         notes.append(f"{shown}: no file: not fetched")
         return
-    name = os.path.relpath(path, base)
-    if name.startswith(b".." + os.sep.encode()):
-        name = os.path.basename(path)
-    row = [safe_paths.decode(name), shown, info.st_size, info.st_mtime_ns, info.st_mode & 0o777]
-    files.setdefault(path, row)
+    name = safe_paths.decode(os.path.relpath(path, folder))
+    files.setdefault(path, [number, name, shown, info.st_size, info.st_mtime_ns])
 
 
 def hashes(request: dict[str, Any], link: Link) -> dict[str, Any]:
@@ -140,21 +125,24 @@ def small(request: dict[str, Any], link: Link) -> dict[str, Any]:
 def send(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Send `path` after its first `offset` bytes if their hash is `hash`, else all of it.
 
+    Where the request has a `size`, the file counts as no longer than that: a log grows meanwhile.
+
     The answer: `hash` and `size` of the whole file, `offset` from which it was sent, whether it
     has `changed` meanwhile (a file that only grew has not). The first piece is the offset.
     """
     offset = int(request["offset"])
     with open(safe_paths.encode(request["path"]), "rb", buffering=0) as file:
         before = os.fstat(file.fileno())
+        length = min(before.st_size, int(request.get("size", before.st_size)))
         hasher = hashlib.sha256()
-        is_prefix = offset <= before.st_size and _update_hash(hasher, file, offset)
+        is_prefix = offset <= length and _update_hash(hasher, file, offset)
         if not offset or not is_prefix or hasher.hexdigest() != request.get("hash"):
             offset = 0
             hasher = hashlib.sha256()
-        level = 0 if _is_dense(file, before.st_size) else 1
+        level = 0 if _is_dense(file, length) else 1
         file.seek(offset)
         link.data(b"%d" % offset)
-        left = before.st_size - offset
+        left = length - offset
         while left:
             data = file.read(min(PIECE - 1, left))
             if not data:
@@ -165,7 +153,7 @@ def send(request: dict[str, Any], link: Link) -> dict[str, Any]:
         after = os.fstat(file.fileno())
     grown = after.st_size > before.st_size
     changed = bool(left) or (not grown and after.st_mtime_ns != before.st_mtime_ns)
-    size = before.st_size - left
+    size = length - left
     return {"hash": hasher.hexdigest(), "size": size, "offset": offset, "changed": changed}
 
 
