@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import posixpath
 import threading
@@ -15,11 +14,12 @@ from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import Agent, lost
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.agent.server import READY
+from safelaunch.runtime.start import runtime_copy
 from safelaunch.script import quote
 from safelaunch.ssh.errors import command_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from safelaunch.ssh.connection import Channel
 
@@ -47,7 +47,8 @@ _SHELL = (
 )
 
 # Any Python 3 must be able to run it up to its version check. What was asked already stands before
-# the files that it asks for: it is handed on.
+# the files that it asks for: it is handed on. A copy of them that is not whole is replaced; where
+# the disk refuses that, the agent runs from memory: runs there can be watched and stopped.
 _BOOT = """
 import os, sys
 def say(text):
@@ -68,43 +69,72 @@ home = os.environ.get("SAFELAUNCH_HOME") or os.path.join(os.path.expanduser("~")
 if not os.path.isabs(home):
     say("relative " + home)
     sys.exit(1)
-folder = os.path.join(home, "agent", "HASH")
+folder = os.path.join(home, "COPIES", "HASH-" + str(sys.implementation.cache_tag))
+root = os.path.join(folder, "PLACE")
 early = bytes.fromhex("EARLY")
+def server():
+    sys.path.insert(0, root)
+    from safelaunch.runtime.start import runtime_copy
+    if not runtime_copy.is_whole(folder):
+        raise ImportError(folder)
+    runtime_copy.hold(folder)
+    from safelaunch.runtime.agent import server
+    return server
+def forget():
+    sys.path[:] = [path for path in sys.path if path != root]
+    sys.path_importer_cache.clear()
+    for name in [name for name in sys.modules if name.split(".")[0] == "safelaunch"]:
+        del sys.modules[name]
+class Memory:
+    def find_spec(self, name, path=None, target=None):
+        from importlib.machinery import ModuleSpec
+        stem = "runtime/" + name.replace(".", "/")
+        for path in (stem + "/__init__.py", stem + ".py"):
+            if path in files:
+                is_package = path != stem + ".py"
+                spec = ModuleSpec(name, self, origin=path, is_package=is_package)
+                spec.has_location = True
+                return spec
+    def create_module(self, spec):
+        pass
+    def exec_module(self, module):
+        path = module.__spec__.origin
+        module.__file__ = os.path.join(folder, path)
+        exec(compile(files[path], module.__file__, "exec"), module.__dict__)
 try:
-    if not os.path.isdir(folder):
-        os.makedirs(os.path.join(home, "agent"), 0o700, exist_ok=True)
-        say("need")
-        import io, shutil, tempfile, zipfile
-        while True:
-            head = get(5)
-            data = get(int.from_bytes(head[1:], "big"))
-            if head[:1] == b"F":
-                break
-            early += head + data
-        part = tempfile.mkdtemp(dir=os.path.dirname(folder))
-        try:
-            zipfile.ZipFile(io.BytesIO(data)).extractall(part)
-            os.rename(part, folder)
-        except OSError:
-            shutil.rmtree(part, True)
-            if not os.path.isdir(folder):
-                raise
-except OSError as e:
-    say("failed %s: %s" % (e.strerror, e.filename or home))
-    sys.exit(1)
-sys.dont_write_bytecode = False
-sys.path.insert(0, os.path.join(folder, "PLACE"))
-from safelaunch.runtime.agent import server
-server.main(early)
+    agent = server()
+except Exception:
+    say("need")
+    import io, zipfile
+    while True:
+        head = get(5)
+        data = get(int.from_bytes(head[1:], "big"))
+        if head[:1] == b"F":
+            break
+        early += head + data
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    files = {name: archive.read(name) for name in archive.namelist()}
+    forget()
+    sys.meta_path.append(Memory())
+    from safelaunch import runtime
+    runtime.keep_in_memory(files)
+    from safelaunch.runtime.start import runtime_copy
+    try:
+        runtime_copy.make(folder, files)
+        forget()
+        agent = server()
+    except Exception:
+        forget()
+        from safelaunch import runtime
+        runtime.keep_in_memory(files)
+        from safelaunch.runtime.agent import server as agent
+agent.main(early)
 """
 
 
 def digest() -> str:
     """Return the hash of the runtime's files."""
-    digest = hashlib.blake2b(digest_size=12)
-    for name, data in _files():
-        digest.update(name.encode() + b"\0" + hashlib.blake2b(data).digest())
-    return digest.hexdigest()
+    return runtime_copy.digest(runtime_copy.contents())
 
 
 def files() -> bytes:
@@ -113,21 +143,16 @@ def files() -> bytes:
 
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
-        for name, data in _files():
+        for name, data in sorted(runtime_copy.contents().items()):
             file.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return archive.getvalue()
-
-
-def _files() -> Iterator[tuple[str, bytes]]:
-    for name, path in sorted(runtime.files().items()):
-        with open(path, "rb") as source:
-            yield name, source.read()
 
 
 def command(digest: str, pythons: Sequence[str], early: bytes = b"") -> str:
     """Return what a login shell is to run; `early` are requests that the agent answers first."""
     place = posixpath.dirname(posixpath.dirname(runtime.PLACE))
     boot = _BOOT.replace("HASH", digest).replace("PLACE", place).replace("OLD", str(_TOO_OLD))
+    boot = boot.replace("COPIES", runtime_copy.PLACE)
     boot = boot.replace("EARLY", early.hex())
     text = f'exec(bytes.fromhex("{boot.encode().hex()}"))'
     words = ["/bin/sh", "-c", _SHELL, "sh", text, *dict.fromkeys([*pythons, *PYTHONS])]
@@ -225,10 +250,6 @@ def _no_agent(host: str, kind: str, rest: str, useless: list[str]) -> HostError:
         "relative": (
             f"safelaunch's folder there is not absolute: {rest}",
             "export SAFELAUNCH_HOME=/some/folder for that user",
-        ),
-        "failed": (
-            f"safelaunch's folder there cannot be written: {rest}",
-            "free space or quota; or set SAFELAUNCH_HOME for that user to another folder",
         ),
     }
     unknown = f"its answer is not an agent's: {f'{kind} {rest}'[:80]}"

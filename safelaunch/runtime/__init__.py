@@ -1,7 +1,8 @@
 """What travels to the machine that runs the job: standard library only, Python >= 3.8.
 
-It imports nothing of the rest of safelaunch. The files are copied into the run directory, below
-`runtime/`, and run from there; the client imports the same files for runs on its own machine.
+It imports nothing of the rest of safelaunch. The files lie in the run directory, below `runtime/`,
+and run from there (start/runtime_copy.py); the client imports the same files for runs on its own
+machine.
 """
 
 import os
@@ -10,7 +11,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = "runtime/safelaunch/runtime"  # of this package in a run directory
 SITE = os.path.join(FOLDER, "site")  # goes onto the PYTHONPATH of ranks
 AGENT_ONLY = ("agent", "facts", "transfer")  # folders that no program of a run directory imports
-_memory: "dict[str, bytes]" = {}
+memory: "dict[str, bytes]" = {}  # contents of `files`, for where they are not on the disk
 
 
 def files(without: "tuple[str, ...]" = ()) -> "dict[str, str]":
@@ -37,11 +38,11 @@ def read_data(name: str) -> bytes:
         with open(os.path.join(FOLDER, name), "rb") as file:
             return file.read()
     except OSError:
-        if PLACE + "/" + name not in _memory:
+        if PLACE + "/" + name not in memory:
             raise
-        return _memory[PLACE + "/" + name]
+        return memory[PLACE + "/" + name]
 
 
 def keep_in_memory(contents: "dict[str, bytes]") -> None:
     """Keep the contents of `files` for when they are removed from the disk."""
-    _memory.update(contents)
+    memory.update(contents)

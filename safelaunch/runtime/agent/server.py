@@ -20,6 +20,7 @@ import sys
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime.agent import wire
+from safelaunch.runtime.start import runtime_copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ SERVICES = {
     "receive": "transfer.receive",
     "send": "transfer.send",
 }
+# of imports from files that are not what was written there: the next command replaces them
+DAMAGE = (ImportError, SyntaxError, EOFError)
 READY = b"\0safelaunch agent\n"  # before it may be output of a shell's startup files
 
 
@@ -52,6 +55,8 @@ def serve(link: wire.Link) -> None:
             except wire.Broken:
                 raise
             except Exception as e:  # noqa: BLE001 - the client raises it as its own
+                if isinstance(e, DAMAGE):
+                    runtime_copy.mark_damaged()
                 link.send({"error": _error(e)})
         except wire.Broken:
             return

@@ -7,7 +7,6 @@ network disk must not delay a start.
 """
 
 import os
-import py_compile
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 from safelaunch.runtime import SITE
 from safelaunch.runtime.packages import MODULES, RECORDED
 from safelaunch.runtime.records import Checkout, PlanRecord, Provenance, RunRecord
-from safelaunch.runtime.start import code_files
+from safelaunch.runtime.start import code_files, runtime_copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,13 +98,16 @@ def checkout(folder: str) -> "Checkout | None":
 
 
 def _compile_hooks() -> None:
-    """Compile what each rank imports, while the launcher still imports torch: 4 ms for each."""
-    for name in os.listdir(SITE):
-        if name.endswith(".py"):
-            try:
-                py_compile.compile(os.path.join(SITE, name), doraise=True)
-            except (OSError, py_compile.PyCompileError):
-                return  # a full disk: the ranks compile for themselves
+    """Compile what each rank imports, while the launcher still imports torch: 4 ms for each.
+
+    Python itself does not notice where a disk takes only a part of a bytecode file.
+    """
+    try:
+        for name in os.listdir(SITE):
+            if name.endswith(".py"):
+                runtime_copy.compile_file(os.path.join(SITE, name))
+    except (OSError, NotImplementedError):
+        pass  # a full disk: the ranks compile for themselves
 
 
 def main(node_dir: str, cwd: str) -> None:

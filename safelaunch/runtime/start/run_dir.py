@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import shutil
 import time
 
-from safelaunch import runtime
 from safelaunch.runtime.home import home
+from safelaunch.runtime.start import runtime_copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
     from safelaunch.runtime.records import RunRecord
-
-# bytecode, 1.2 MB, is not worth it on a disk that is nearly full: records and logs need the rest
-_BYTECODE_SPACE = 16 << 20  # free bytes
 
 
 def node_dir(run_id: str, node: int, base: str | None = None) -> str:
@@ -42,54 +38,15 @@ def lock(node_dir: str, created: list[str]) -> bool:
     return True
 
 
-def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]]) -> None:
+def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]], home: str) -> None:
     """Write run.json, the files of the plan, and the runtime. Raises OSError."""
-    sources = runtime.files(without=runtime.AGENT_ONLY)
     try:
-        for folder in sorted({"runtime", *map(os.path.dirname, sources)}):
-            os.mkdir(os.path.join(node_dir, folder), 0o700)
         for name, data in files:
             _write(os.path.join(node_dir, name), data)
-        for name, path in sources.items():
-            with open(path, "rb") as source:
-                _write(os.path.join(node_dir, name), source.read())
+        runtime_copy.put_into(node_dir, home)
         run.write(node_dir)
     except OSError as e:
         raise _unwritable(e) from e
-    _copy_bytecode({os.path.join(node_dir, name): path for name, path in sources.items()})
-
-
-def _copy_bytecode(sources: Mapping[str, str]) -> None:
-    """Copy the bytecode of {copy: module}, where it exists: it halves a supervisor's CPU time.
-
-    Python uses bytecode of its own version, if the source has the time that is recorded in it.
-    """
-    folders = set()
-    try:
-        for path, source in sources.items():
-            cached = _bytecode_path(source)
-            if not os.path.isfile(cached):
-                continue
-            folder = os.path.join(os.path.dirname(path), "__pycache__")
-            if folder not in folders:
-                if shutil.disk_usage(os.path.dirname(path)).free < _BYTECODE_SPACE:
-                    return
-                os.mkdir(folder, 0o700)
-                folders.add(folder)
-            with open(cached, "rb") as file:
-                _write(os.path.join(folder, os.path.basename(cached)), file.read())
-            info = os.stat(source)
-            os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
-    except OSError:  # a quota, or no inode left: the sources are enough
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _bytecode_path(source: str) -> str:
-    try:
-        return importlib.util.cache_from_source(source)
-    except NotImplementedError:  # a Python without bytecode files
-        return ""
 
 
 def _write(path: str, data: bytes) -> None:

@@ -59,7 +59,7 @@ def start(
         _choose_backend(run, environ)
         run_dir.reserve_log(run.log, created)
         run.created = [path for path in created if path != node_dir]
-        run_dir.fill(node_dir, run, _split(request["files"], bodies))
+        run_dir.fill(node_dir, run, _split(request["files"], bodies), home)
         job_environ = {**environ, **_without_own(request.get("env") or {})}
         supervisor = _start_supervisor(node_dir, run, job_environ, request["python"])
         recorder = _start_recorder(node_dir, run, environ, request["python"])
@@ -172,7 +172,9 @@ def _start_recorder(
     """Start the process that writes record.json beside the job, and return it."""
     program = os.path.join(node_dir, PLACE, "start", "provenance.py")
     try:
-        pid = commands.detach((python, program, node_dir, run.cwd), cwd=node_dir, environ=environ)
+        pid = commands.detach(
+            (python, "-B", program, node_dir, run.cwd), cwd=node_dir, environ=environ
+        )
     except OSError:
         return None  # without a record the run is still a run
     return processes.identity(pid)

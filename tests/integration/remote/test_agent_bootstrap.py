@@ -150,11 +150,25 @@ def test_what_was_asked_before_the_files_came_is_answered(host: Host) -> None:
     assert start(host) == host.home
 
 
-def test_a_folder_that_cannot_be_written_is_said(host: Host) -> None:
+def test_without_a_folder_for_its_files_the_agent_runs_from_memory(host: Host) -> None:
     host.has("python3", GOOD)
     Path(host.home).write_text("a file")
-    with pytest.raises(HostError, match="folder there cannot be written: "):
-        start(host)
+    assert start(host) == host.home
+
+
+def test_a_damaged_copy_of_the_agent_is_replaced(host: Host) -> None:
+    host.has("python3", GOOD)
+    start(host)
+    (copy,) = Path(host.home, "runtime").iterdir()
+    for name, content in (("wire.cpython", b""), ("server.cpython", None)):
+        host.end()
+        path = next(p for p in copy.rglob("*.pyc") if p.name.startswith(name))
+        path.chmod(0o600)
+        # cut short by a disk, then zeros after a power failure
+        path.write_bytes(bytes(path.stat().st_size) if content is None else content)
+        assert start(host) == host.home
+        assert path.stat().st_size
+        assert list(Path(host.home, "runtime").iterdir()) == [copy]
 
 
 def test_a_python_that_hangs_is_given_up(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

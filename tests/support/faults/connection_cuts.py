@@ -280,7 +280,8 @@ class World:
         wait_for(lambda: not self.server.processes(), "end of all that ran on the host")
         parts = [p for p in self.home.rglob("*") if p.name.endswith((".part", ".tmp"))]
         check(parts, [], "halves of files")
-        check(len(os.listdir(self.home / ".safelaunch" / "agent")), 1, "folders of agents")
+        copies = os.listdir(self.home / ".safelaunch" / "runtime")
+        check(len(copies), 1, "copies of the runtime")
 
     @contextlib.contextmanager
     def read(
@@ -358,7 +359,7 @@ class Command:
         """Do what comes before the command; `fresh`: the agent's files are not there."""
         self.before()
         if fresh:
-            shutil.rmtree(self.world.home / ".safelaunch" / "agent")
+            shutil.rmtree(self.world.home / ".safelaunch" / "runtime")
 
     def before(self) -> None:
         """Do what comes before the command."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import py_compile
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from safelaunch.runtime import processes
 from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.start import run_dir
 
@@ -28,18 +26,24 @@ print(outcome.determine.__module__, len(table.load().signatures) > 100)
 """
 
 
-def test_a_supervisor_does_not_compile_what_its_client_had_compiled(tmp_path: Path) -> None:
-    py_compile.compile(processes.__file__)
-    run_dir.fill(str(tmp_path), RunRecord(), [])
+def fill(home: Path) -> Path:
+    """Make the run directory of a node, and return its `runtime`."""
+    node = home / "node-0"
+    node.mkdir()
+    run_dir.fill(str(node), RunRecord(), [], str(home))
+    return node / "runtime"
+
+
+def test_a_supervisor_compiles_nothing(tmp_path: Path) -> None:
+    runtime = fill(tmp_path)
     program = "import sys; sys.path.insert(0, sys.argv[1]); import safelaunch.runtime.processes"
-    words = [sys.executable, "-I", "-S", "-B", "-v", "-c", program, str(tmp_path / "runtime")]
+    words = [sys.executable, "-I", "-S", "-B", "-v", "-c", program, str(runtime)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    folder = tmp_path / "runtime" / "safelaunch" / "runtime" / "__pycache__"
+    folder = runtime / "safelaunch" / "runtime" / "__pycache__"
     assert f"code object from '{folder}/processes." in done.stderr
 
 
 def test_late_imports_survive_the_removal_of_the_run_directory(tmp_path: Path) -> None:
-    run_dir.fill(str(tmp_path), RunRecord(), [])
-    words = [sys.executable, "-I", "-S", "-B", "-c", LATE, str(tmp_path / "runtime")]
+    words = [sys.executable, "-I", "-S", "-B", "-c", LATE, str(fill(tmp_path))]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout == "safelaunch.runtime.supervise.outcome True\n", done.stderr

@@ -65,7 +65,7 @@ def test_a_start_that_is_undone_takes_its_log_along(
     node_dir = run_dir.node_dir("job-20260101-000000-0000", 0)
     assert run_dir.lock(node_dir, created)
     run_dir.reserve_log(log, created)
-    run_dir.fill(node_dir, RunRecord(created=created[1:]), [])
+    run_dir.fill(node_dir, RunRecord(created=created[1:]), [], str(tmp_path / "home"))
     with open(log, "w") as file:
         file.write("the first line of a job that another node calls off\n")
     starter.undo("job-20260101-000000-0000", 0)

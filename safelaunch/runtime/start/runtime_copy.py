@@ -1,0 +1,301 @@
+"""One copy of the runtime for each version on a machine, which the run directories share.
+
+It lies in `runtime/<digest>-<Python>/` of safelaunch's folder: all files that travel, their
+bytecode for that Python, and a list of their sizes. It is made beside its place and renamed, and
+nothing is written there afterwards: a disk that fills up cannot damage it. A run directory has hard
+links to its files, so a run goes on where the copy is replaced or removed.
+
+A start on a host imports this from memory before anything of ours is on the disk.
+"""
+
+# ruff: noqa: PLC0415 - hashing, compiling: once for each version
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from safelaunch import runtime
+from safelaunch.runtime import json_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PLACE = "runtime"  # of all copies, in safelaunch's folder
+SIZES = "sizes"  # the list: a size and a name in each line, and its END
+END = "end\n"  # behind the last line: a list that was cut off is none
+EARLIER = "agent"  # where earlier versions put the agent's files
+PART = "new-"  # begins the name of a copy that is being made
+SPACE = 16 << 20  # free bytes that a copy, 2.9 MB, is worth: records and logs need the rest
+UNCHECKED = 1  # PEP 552: bytecode that Python uses without a look at its source
+DAY = 86400.0  # seconds
+
+
+def digest(contents: Mapping[str, bytes]) -> str:
+    """Return the hash of the names and contents of files: what a version is called."""
+    import hashlib
+
+    total = hashlib.blake2b(digest_size=12)
+    for name, data in sorted(contents.items()):
+        total.update(name.encode() + b"\0" + hashlib.blake2b(data).digest())
+    return total.hexdigest()
+
+
+def contents() -> dict[str, bytes]:
+    """Return the runtime's files by their path in a run directory. Raises OSError."""
+    if runtime.memory:
+        return dict(runtime.memory)
+    files = {}
+    for name, path in runtime.files().items():
+        with open(path, "rb") as source:
+            files[name] = source.read()
+    return files
+
+
+def place_of(home: str, version: str) -> str:
+    """Return the place of a version's copy for this Python."""
+    return os.path.join(home, PLACE, f"{version}-{sys.implementation.cache_tag}")
+
+
+def put_into(node_dir: str, home: str) -> None:
+    """Put the runtime into a run directory. Raises OSError.
+
+    Where no copy can be made or linked, the files are written without bytecode: on a disk that is
+    nearly full the records and logs need the space.
+    """
+    place = find(home)
+    if place is not None:
+        names = [name for name in names_in(place) if _is_for_runs(name)]
+        try:
+            _make_folders(node_dir, names)
+            for name in names:
+                os.link(os.path.join(place, name), os.path.join(node_dir, name))
+        except OSError:  # another disk, one without links, a copy that has just been removed
+            import shutil
+
+            shutil.rmtree(os.path.join(node_dir, PLACE), ignore_errors=True)
+        else:
+            return
+    files = {name: data for name, data in contents().items() if _is_for_runs(name)}
+    _make_folders(node_dir, files)
+    for name, data in files.items():
+        _write(os.path.join(node_dir, name), data)
+
+
+def _is_for_runs(name: str) -> bool:
+    return not name.startswith(tuple(f"{runtime.PLACE}/{part}/" for part in runtime.AGENT_ONLY))
+
+
+def _make_folders(root: str, names: Iterable[str]) -> None:
+    """Make the folders of files below a folder, for this user alone. Raises OSError."""
+    folders = set()
+    for name in names:
+        while name := os.path.dirname(name):
+            folders.add(name)
+    for folder in sorted(folders):
+        os.mkdir(os.path.join(root, folder), 0o700)
+
+
+def find(home: str) -> str | None:
+    """Return a whole copy of this version, made if need be; None where the disk refuses it."""
+    own = own_place()
+    if own is not None and is_whole(own):
+        return own
+    try:
+        files = contents()
+        place = place_of(home, digest(files))
+        if not is_whole(place):
+            make(place, files)
+    except OSError:
+        return None
+    return place
+
+
+def own_place() -> str | None:
+    """Return the copy that this program runs from; None where that is an installed package."""
+    tail = "/" + runtime.PLACE
+    return runtime.FOLDER[: -len(tail)] if runtime.FOLDER.endswith(tail) else None
+
+
+def names_in(place: str) -> list[str]:
+    """Return the names of the files of a copy; none where its list is missing or cut off."""
+    return [name for _, name in _rows(place)]
+
+
+def is_whole(place: str) -> bool:
+    """Whether all files of a copy are there in their sizes."""
+    rows = _rows(place)
+    try:
+        return bool(rows) and all(os.stat(f"{place}/{name}").st_size == size for size, name in rows)
+    except OSError:
+        return False
+
+
+def _rows(place: str) -> list[tuple[int, str]]:
+    try:
+        with open(os.path.join(place, SIZES), encoding="utf-8") as file:
+            text = file.read()
+        if not text.endswith("\n" + END):
+            return []
+        rows = [line.split(" ", 1) for line in text[: -len(END)].splitlines()]
+        return [(int(size), name) for size, name in rows]
+    except (OSError, ValueError):
+        return []
+
+
+def make(place: str, files: Mapping[str, bytes]) -> None:
+    """Put a copy in its place, with bytecode, over one that is damaged. Raises OSError."""
+    import shutil
+    import tempfile
+
+    base = os.path.dirname(os.path.dirname(place))
+    for parent in (base, os.path.dirname(place)):
+        os.makedirs(parent, 0o700, exist_ok=True)  # only the last one gets this mode
+    if shutil.disk_usage(base).free < SPACE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), base)
+    part = tempfile.mkdtemp(prefix=PART, dir=os.path.dirname(place))
+    try:
+        rows = {**files, **_bytecode(files)}
+        _make_folders(part, rows)
+        for name, data in rows.items():
+            _write(os.path.join(part, name), data)
+        sizes = "".join(f"{len(data)} {name}\n" for name, data in rows.items())
+        _write(os.path.join(part, SIZES), (sizes + END).encode())
+        if os.path.isdir(place) and not is_whole(place):
+            os.rename(place, os.path.join(part, "damaged"))
+        os.rename(part, place)
+        shutil.rmtree(os.path.join(place, "damaged"), ignore_errors=True)
+    except BaseException as e:
+        shutil.rmtree(part, ignore_errors=True)
+        # another start was faster
+        if not isinstance(e, OSError) or not is_whole(place):
+            raise
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write a new file, whole. Raises OSError, where it is not whole too."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+
+
+def _bytecode(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return bytecode of this Python for modules: it halves the CPU time of what imports them."""
+    import importlib.util
+
+    cached = importlib.util.cache_from_source
+    try:
+        return {cached(n): bytecode(n, data) for n, data in files.items() if n.endswith(".py")}
+    except NotImplementedError:  # a Python without bytecode files
+        return {}
+
+
+def bytecode(name: str, source: bytes) -> bytes:
+    """Return the content of a bytecode file, as valid for a source of any time (PEP 552)."""
+    import importlib.util
+    import marshal
+
+    head = importlib.util.MAGIC_NUMBER + UNCHECKED.to_bytes(4, "little")
+    head += importlib.util.source_hash(source)
+    return head + marshal.dumps(compile(source, name, "exec", dont_inherit=True))
+
+
+def compile_file(path: str) -> None:
+    """Write the bytecode of a module for this Python, whole, if there is none. Raises OSError."""
+    import importlib.util
+
+    target = importlib.util.cache_from_source(path)
+    if os.path.exists(target):
+        return
+    os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+    with open(path, "rb") as file:
+        data = bytecode(path, file.read())
+    part = f"{target}.{os.getpid()}"
+    try:
+        _write(part, data)
+        os.replace(part, target)
+    except OSError:
+        json_files.remove(part)
+        raise
+
+
+def mark_damaged() -> None:
+    """Have the copy that this program runs from replaced by the next agent."""
+    place = own_place()
+    if place is not None:
+        json_files.remove(os.path.join(place, SIZES))
+
+
+# -- which copies are in use -----------------------------------------------------------------------
+
+
+def hold(place: str) -> None:
+    """Keep a copy from being swept while this process lives: it imports more of it later."""
+    try:
+        import fcntl
+
+        held.append(os.open(os.path.join(place, SIZES), os.O_RDONLY | os.O_CLOEXEC))
+        fcntl.flock(held[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        pass  # a file system without locks: the next command makes it again
+
+
+held: list[int] = []  # descriptors
+
+
+def sweep(home: str) -> list[str]:
+    """Remove the copies of other versions that no agent runs from; return their folders."""
+    own = own_place() or place_of(home, digest(contents()))
+    version = os.path.basename(own).partition("-")[0]
+    unused = [
+        path
+        for path in _entries(os.path.join(home, PLACE))
+        if not os.path.basename(path).startswith((version + "-", PART)) and _is_free(path)
+    ]
+    # without a lock: what is being made, and what an agent of an earlier version runs from
+    parts = [
+        path
+        for path in _entries(os.path.join(home, PLACE))
+        if os.path.basename(path).startswith(PART)
+    ]
+    unused += [path for path in (*parts, *_entries(os.path.join(home, EARLIER))) if _is_old(path)]
+    return [path for path in unused if _remove(path)]
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    except OSError:
+        return []
+
+
+def _is_free(place: str) -> bool:
+    """Whether no agent holds a copy."""
+    try:
+        import fcntl
+
+        with open(os.path.join(place, SIZES), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True  # damaged
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _is_old(path: str) -> bool:
+    import time
+
+    try:
+        return time.time() - os.stat(path).st_mtime > DAY
+    except OSError:
+        return False
+
+
+def _remove(path: str) -> bool:
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
+    return not os.path.exists(path)
