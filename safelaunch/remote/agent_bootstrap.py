@@ -104,6 +104,10 @@ class Memory:
 try:
     agent = server()
 except Exception:
+    try:
+        os.unlink(os.path.join(folder, "SIZES"))
+    except OSError:
+        pass
     say("need")
     import io, zipfile
     while True:
@@ -152,7 +156,7 @@ def command(digest: str, pythons: Sequence[str], early: bytes = b"") -> str:
     """Return what a login shell is to run; `early` are requests that the agent answers first."""
     place = posixpath.dirname(posixpath.dirname(runtime.PLACE))
     boot = _BOOT.replace("HASH", digest).replace("PLACE", place).replace("OLD", str(_TOO_OLD))
-    boot = boot.replace("COPIES", runtime_copy.PLACE)
+    boot = boot.replace("COPIES", runtime_copy.PLACE).replace("SIZES", runtime_copy.SIZES)
     boot = boot.replace("EARLY", early.hex())
     text = f'exec(bytes.fromhex("{boot.encode().hex()}"))'
     words = ["/bin/sh", "-c", _SHELL, "sh", text, *dict.fromkeys([*pythons, *PYTHONS])]

@@ -30,3 +30,13 @@ def tmpfs(folder: Path, options: str) -> Iterator[None]:
     finally:
         local["umount"]("-l", folder)
         unmounted()
+
+
+def fill(folder: Path, leave: int = 0) -> None:
+    """Fill the file system of a folder with a file `ballast`, but for some bytes."""
+    with open(folder / "ballast", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            file.truncate(max(0, file.tell() - leave))

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.mounts import fill
 from support.workspace import DEADLINE
 
 from safelaunch.errors import HostError
 from safelaunch.remote import agent_bootstrap
+from safelaunch.runtime.start import runtime_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from support.workspace import Place
 
 
 GOOD = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
@@ -156,19 +160,42 @@ def test_without_a_folder_for_its_files_the_agent_runs_from_memory(host: Host) -
     assert start(host) == host.home
 
 
-def test_a_damaged_copy_of_the_agent_is_replaced(host: Host) -> None:
+def test_a_run_is_watched_and_stopped_while_the_disk_has_no_room_for_the_agent(
+    small: Place, host: Host
+) -> None:
+    run = small.start(small.job("import time\nprint('up', flush=True)\ntime.sleep(600)\n"))
+    small.wait_for_text(run, "up")
+    fill(small.home)
+    host.has("python3", GOOD)
+    host.home = str(small.home)
+    agent = agent_bootstrap.start_agent("box", host.run, agent_bootstrap.digest(), ())
+    views = agent.call("runs.runs")["runs"]
+    assert views[run]["0"]["status"]["state"] == "running"
+    stopped = agent.call("runs.stop", id=run, node=0, grace=5)["status"]
+    assert (stopped["state"], stopped.get("alive", 0)) == ("stopped", 0)
+    assert not list((small.home / "runtime").glob("*"))
+
+
+def test_nothing_is_written_into_the_copy_that_an_agent_runs_from(host: Host) -> None:
     host.has("python3", GOOD)
     start(host)
     (copy,) = Path(host.home, "runtime").iterdir()
-    for name, content in (("wire.cpython", b""), ("server.cpython", None)):
-        host.end()
-        path = next(p for p in copy.rglob("*.pyc") if p.name.startswith(name))
-        path.chmod(0o600)
-        # cut short by a disk, then zeros after a power failure
-        path.write_bytes(bytes(path.stat().st_size) if content is None else content)
-        assert start(host) == host.home
-        assert path.stat().st_size
-        assert list(Path(host.home, "runtime").iterdir()) == [copy]
+    files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+    assert files == {*runtime_copy.names_in(str(copy)), runtime_copy.SIZES}
+
+
+def test_a_copy_of_the_agent_that_cannot_be_imported_is_replaced(host: Host) -> None:
+    host.has("python3", GOOD)
+    start(host)
+    host.end()
+    (copy,) = Path(host.home, "runtime").iterdir()
+    path = next(copy.rglob("server.*.pyc"))
+    path.chmod(0o600)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:16] + bytes(len(whole) - 16))
+    assert start(host) == host.home
+    assert path.read_bytes() == whole
+    assert list(Path(host.home, "runtime").iterdir()) == [copy]
 
 
 def test_a_python_that_hangs_is_given_up(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

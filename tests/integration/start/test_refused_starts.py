@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.mounts import tmpfs
+from support.mounts import fill, tmpfs
 from support.python_versions import interpreter
 from support.workspace import Place, need_root, wait_for
 
@@ -178,19 +178,9 @@ def test_a_start_without_files_left_for_bytecode_does_without(place: Place) -> N
 # -- a full disk -----------------------------------------------------------------------------------
 
 
-def fill(place: Place, leave: int = 0) -> None:
-    """Fill the file system, but for some bytes."""
-    with open(place.home / "ballast", "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-        except OSError:
-            file.truncate(max(0, file.tell() - leave))
-
-
 @pytest.mark.parametrize("leave", [0, 16384, 65536])
 def test_a_start_on_a_full_disk_leaves_nothing(small: Place, leave: int) -> None:
-    fill(small, leave)
+    fill(small.home, leave)
     stderr = refused(small, small.job(FOREVER))
     assert "No space left" in stderr or "no space left" in stderr
     assert small.records.keys() == set()
@@ -206,7 +196,7 @@ def test_a_job_prints_on_while_the_disk_is_full_and_what_is_missing_is_counted(
     )
     run = small.start(small.shell(script, capture=False))
     small.wait_for_text(run, "up")
-    fill(small)
+    fill(small.home)
     small.write("go", "")
     file = str(small.logs(run) / "launcher.log")
 
@@ -231,7 +221,7 @@ def test_a_job_prints_on_while_the_disk_is_full_and_what_is_missing_is_counted(
 def test_a_run_on_a_full_disk_can_be_stopped(small: Place) -> None:
     run = small.start(small.job(FOREVER))
     small.wait_for_text(run, "up")
-    fill(small)
+    fill(small.home)
     assert small.json("stop", run)["state"] == "stopped"
     assert small.json("show", run)["state"] == "stopped"
 
