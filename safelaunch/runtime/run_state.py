@@ -37,8 +37,8 @@ def current_status(node_dir: str) -> Status:
         _add_dropped(status, node_dir)  # a full disk keeps the supervisor from writing it
     if status.state in ENDED or processes.is_alive(supervisor):
         return status
-    if _is_elsewhere(status.hostname, supervisor):
-        status.state, status.reason = "unknown", f"runs on {status.hostname}"
+    if _is_elsewhere(node_dir, status.hostname, supervisor):
+        status.state, status.reason = "unknown", f"runs {_place(status.hostname, supervisor)}"
         return status
     newer = _recorded_status(node_dir)  # it may just have ended
     if newer is not None and newer.state in ENDED:
@@ -51,7 +51,7 @@ def current_status(node_dir: str) -> Status:
     status.alive = len(remaining(node_dir, status.id))
     if status.cgroup and not status.alive:
         cgroup.remove(status.cgroup)  # nobody else will
-    status.reason = _last_error(node_dir) or "the supervisor is gone"
+    status.reason = _last_error(node_dir) or _gone(supervisor)
     return status
 
 
@@ -87,11 +87,24 @@ def _modified(path: str) -> float | None:
         return None
 
 
-def _is_elsewhere(hostname: str | None, process: Process) -> bool:
+def _is_elsewhere(node_dir: str, hostname: str | None, process: Process) -> bool:
+    """Whether a process may be alive where this one cannot see it."""
     machine = processes.machine()
     if process.boot_id == machine["boot_id"]:
-        return process.pidns != machine["pidns"]
+        return process.pidns != machine["pidns"] and not claim.is_lock_free(node_dir)
     return hostname != os.uname().nodename
+
+
+def _place(hostname: str | None, process: Process) -> str:
+    if process.boot_id == processes.machine()["boot_id"]:
+        return f"in another container (pid namespace) of this machine, {hostname}"
+    return f"on {hostname}"
+
+
+def _gone(supervisor: Process) -> str:
+    if supervisor.pidns != processes.machine()["pidns"]:
+        return "the supervisor is gone, with the container (pid namespace) that it ran in"
+    return "the supervisor is gone"
 
 
 def _status_without_record(node_dir: str) -> Status:
@@ -102,8 +115,9 @@ def _status_without_record(node_dir: str) -> Status:
         return _status_without_directory(node_dir, run_id)
     run = RunRecord.read(node_dir) or RunRecord()
     status = Status(id=run_id, name=run.name or None)
-    if run.starter is not None and _is_elsewhere(run.hostname, run.starter):
-        status.state, status.reason = "unknown", f"was started on {run.hostname}"
+    if run.starter is not None and _is_elsewhere(node_dir, run.hostname, run.starter):
+        place = _place(run.hostname, run.starter)
+        status.state, status.reason = "unknown", f"was started {place}"
         return status
     if _recorded_status(node_dir) is not None:
         return current_status(node_dir)  # it has just been written

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from safelaunch.runtime import json_files
+from safelaunch.runtime import claim, json_files
 from safelaunch.runtime import processes as runtime_processes
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.records import DroppedOutput, Failure, PeersAddress, RunRecord, Status
@@ -23,7 +23,7 @@ PROCESSES = "processes.jsonl"
 PROCESSES_LIMIT = 1 << 20  # bytes, some 7000 processes: beyond that only the living ones stay
 MEMORY_LIMIT = 1 << 20  # bytes of a file of the start that are held in memory
 OWN = (
-    *(".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim"),
+    *(".reserve", ".jsonl", ".csv", ".log", "status.json", "failure.json", "claim", claim.LOCK),
     PeersAddress.FILE,  # read once: it has the token of the run
 )
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -36,6 +36,7 @@ class Journal:
         self.dir = node_dir
         self.run = run
         self.logs = ""
+        self.lock = -1  # descriptor of the supervisor's lock, which the copier of the logs inherits
         self.pane = pane.Pane(pane.own_terminal())
         self.combined = -1
         self.copy = -1
@@ -63,6 +64,7 @@ class Journal:
         for name in FOLDERS:
             os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
         self._reserve()
+        self.lock = claim.hold_lock(self.dir)
         self.status.write(self.dir)
         if self.run.log:
             self.copy = self._open_log(self.run.log, 0o644)

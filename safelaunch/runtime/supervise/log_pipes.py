@@ -73,14 +73,15 @@ class LogPipes:
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
         self.next_start = time.monotonic() + self.pause
         self.pause = min(2 * self.pause, LONGEST_PAUSE)
-        _set_inheritable(descriptors, is_inheritable=True)
+        shared = (*descriptors, self.journal.lock)
+        _set_inheritable(shared, is_inheritable=True)
         try:
             self.pid = os.posix_spawn(sys.executable, argv, os.environ, file_actions=null)
         except OSError as e:
             self.journal.broken("start of the log copier", e)
             return
         finally:
-            _set_inheritable(descriptors, is_inheritable=False)
+            _set_inheritable(shared, is_inheritable=False)
         self.journal.status.log_copier = processes.identity(self.pid)
 
     @property

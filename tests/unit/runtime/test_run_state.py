@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support import REPOSITORY
 
 from safelaunch.runtime import processes, run_state
 from safelaunch.runtime.records import AttemptDropped, Process, Status
@@ -37,6 +41,60 @@ def test_a_supervisor_that_ended_by_its_own_error_is_told_from_one_that_was_kill
     (tmp_path / "supervisor.log").write_text(log)
     status = run_state.current_status(str(tmp_path))
     assert (status.state, status.reason) == ("lost", reason.format(tmp_path))
+
+
+HOLD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from safelaunch.runtime import claim, processes
+from safelaunch.runtime.records import Status
+has_lock = sys.argv[3] == "lock" and claim.hold_lock(sys.argv[2]) >= 0
+Status(id="a", state="running", hostname="box", supervisor=processes.identity(1)).write(sys.argv[2])
+print(has_lock, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare here: install util-linux")
+@pytest.mark.parametrize(
+    ("lock", "after", "why"),
+    [
+        (
+            "lock",
+            "lost",
+            "the supervisor is gone, with the container (pid namespace) that it ran in",
+        ),
+        # of a version without a lock nobody can know
+        ("none", "unknown", "runs in another container (pid namespace) of this machine, box"),
+    ],
+)
+def test_a_run_of_a_container_that_has_ended_is_lost_as_after_its_restart(
+    tmp_path: Path, lock: str, after: str, why: str
+) -> None:
+    words = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+        sys.executable,
+        "-I",
+        "-S",
+    ]
+    words += ["-B", "-c", HOLD, str(REPOSITORY), str(tmp_path), lock]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as container:
+        assert container.stdin is not None
+        assert container.stdout is not None
+        answer = container.stdout.readline()
+        if not answer:
+            pytest.skip("a pid namespace is not allowed here: run as root with util-linux")
+        assert answer == f"{lock == 'lock'}\n".encode()
+        shown = run_state.current_status(str(tmp_path))
+        reason = "runs in another container (pid namespace) of this machine, box"
+        assert (shown.state, shown.reason) == ("unknown", reason)
+        container.stdin.close()
+    shown = run_state.current_status(str(tmp_path))
+    assert (shown.state, shown.reason) == (after, why)
 
 
 @pytest.mark.parametrize("start", [None, 1], ids=["running", "lost"])
