@@ -117,6 +117,12 @@ def reasons(run: RunAccess, status: StatusSummary) -> list[str]:
     for label, text in (("advice", advice), ("warning", status.warning or "")):
         if text:
             lines += labelled(label, text, width, 6)
+    return lines + missing_output(status)
+
+
+def missing_output(status: StatusSummary) -> list[str]:
+    """Return lines about output that a disk refused."""
+    lines = []
     for log in status.dropped:
         path = shlex.quote(log.file) if log.host is None else f"{log.host}:{shlex.quote(log.file)}"
         text = f"{log.bytes:,} bytes of output are missing ({log.why}) in"

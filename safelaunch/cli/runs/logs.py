@@ -67,6 +67,8 @@ def command(run: str | None, **options: Any) -> int:
         say(follow.headline(access, status))
     elif which is None:
         follow.report_truncation(access, status)
+    for line in follow.missing_output(status):
+        say(line)
     return 0
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+NO_SPACE = 1 << 17  # free bytes: the first files of a supervisor need about as much
+
+
 class StartFailed(RuntimeError):  # noqa: N818 - its name is in the messages of the agent
     """The backend or the supervisor did not start."""
 
@@ -163,7 +166,17 @@ def await_start(node_dir: str, is_coming: Callable[[], bool]) -> Process | None:
             error = " ".join(file.read().decode("utf-8", "replace").split())[-300:]
     except OSError:
         error = ""
+    if not error and _free_bytes(node_dir) < NO_SPACE:
+        error = os.strerror(errno.ENOSPC)  # it could not write why
     raise StartFailed("the supervisor did not start" + (f": {error}" if error else ""))
+
+
+def _free_bytes(folder: str) -> int:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return NO_SPACE
+    return disk.f_bavail * disk.f_frsize
 
 
 def _start_recorder(

@@ -215,7 +215,9 @@ def test_a_job_prints_on_while_the_disk_is_full_and_what_is_missing_is_counted(
     count = total - len(log)
     assert dropped() == {"file": file, "bytes": count, "why": "No space left on device"}
     text = " ".join(small.cli("show", run).stdout.split())
-    assert f"{count:,} bytes of output are missing (No space left on device) in {file}" in text
+    missing = f"{count:,} bytes of output are missing (No space left on device) in {file}"
+    assert missing in text
+    assert missing in " ".join(small.cli("logs", run).stderr.split())
 
 
 def test_a_run_on_a_full_disk_can_be_stopped(small: Place) -> None:
