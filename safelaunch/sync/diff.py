@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,13 +41,6 @@ class Difference:
     def is_empty(self) -> bool:
         """Whether there is nothing to send."""
         return not (self.folders or self.links or self.files or self.adopted)
-
-
-def digest(tree: Tree) -> str:
-    """Return a digest of a tree whose hashes are all set."""
-    lines = [f"{i.path}\0{i.kind}\0{i.mode}\0{i.content}" for i in tree.items.values()]
-    text = "\n".join(sorted(lines))
-    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def needs_hash(tree: Tree, rows: Mapping[str, RemoteEntry]) -> list[Entry]:

@@ -19,6 +19,7 @@ from safelaunch.runtime.units import quantity, transfer_size
 from safelaunch.sync import answers, diff, file_hashes, transfer_progress
 from safelaunch.sync.diff import Difference, RemoteEntry
 from safelaunch.sync.ignore import Rules
+from safelaunch.sync.manifest import manifest_hash
 from safelaunch.sync.project_tree import Entry, Tree, scan, synced_path, total_sizes
 from safelaunch.sync.sender import PackedBlock, Sender, batches, pack_header
 
@@ -54,6 +55,7 @@ class Summary:
     skipped_sizes: dict[str, tuple[int, bool]]
     notes: tuple[str, ...]
     seconds: float
+    entries: tuple[Entry, ...] = ()  # of the project, as the host has it (`manifest_hash`)
 
     def lines(self, host: str, *, removes: bool = True) -> list[str]:
         """Return the lines of output; `removes`: the command has the option `--delete`."""
@@ -182,7 +184,7 @@ class PendingPush:
         self.delete = delete
         self.destination = destination
         self.confirmed = False
-        self.digest = diff.digest(tree) if cache.fill_hashes(tree.files) else ""
+        self.digest = manifest_hash(tree.items.values()) if cache.fill_hashes(tree.files) else ""
         self.pending = self._request_state(take_over=False)
 
     def finish(
@@ -226,7 +228,7 @@ class PendingPush:
         self._guard(changes.files)
         if changes.is_empty and not (changes.deleted and self.delete):
             deleted = [path for path in recorded if path not in tree.items]
-            if diff.digest(tree) == answer["digest"] and not deleted:
+            if manifest_hash(tree.items.values()) == answer["digest"] and not deleted:
                 self.agent.call("receive.release")
                 return self._summary(destination)
         return self._send(changes, recorded, rows, destination)
@@ -328,7 +330,7 @@ class PendingPush:
             for item in sender.lost:
                 self.tree.items.pop(item.path, None)
             incomplete = sender.lost or sender.conflicts
-            digest = "" if incomplete else diff.digest(self.tree)
+            digest = "" if incomplete else manifest_hash(self.tree.items.values())
             return pack_header(x=removed, finish={"digest": digest, "left": left})
 
         def blocks() -> Iterator[PackedBlock]:
@@ -398,6 +400,7 @@ class PendingPush:
             skipped_sizes=sizes,
             notes=tuple(self.tree.notes),
             seconds=time.monotonic() - self.cache.started,
+            entries=tuple(self.tree.items.values()),
         )
 
     def _with_hint(self, error: HostError) -> HostError:

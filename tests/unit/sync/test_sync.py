@@ -16,7 +16,7 @@ from safelaunch.model import Asset, Sync
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks, manifest
 from safelaunch.sync import file_hashes, transfer_progress
-from safelaunch.sync.diff import RemoteEntry, compare, digest
+from safelaunch.sync.diff import RemoteEntry, compare
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.project_tree import Entry, Tree, scan
 from safelaunch.sync.sender import prefetch
@@ -300,14 +300,6 @@ def test_a_folder_that_is_a_link_there_keeps_everything_below_from_being_sent() 
     assert changes.files == []
     forced = plan(tree("d/", "d/a"), *rows, force=True)
     assert ([i.path for i in forced.folders], [i.path for i in forced.files]) == (["d"], ["d/a"])
-
-
-def test_the_digest_knows_contents_modes_and_names() -> None:
-    first, second = tree("a", "b"), tree("b", "a")
-    assert digest(first) == digest(second)
-    second.items["a"].mode = 0o755
-    assert digest(first) != digest(second)
-    assert digest(tree("a")) != digest(first)
 
 
 # -- words
