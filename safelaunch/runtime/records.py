@@ -583,8 +583,27 @@ class Checkout(Record):
     """The git checkout around the working directory."""
 
     commit: str | None = None  # hash of the commit
+    branch: str | None = None  # its branch; missing: none (a detached HEAD)
     changed: Nullable[Sequence[str]] = None  # changed files (--porcelain)
     more_changed: int = 0  # changed files that are not listed
+
+
+class CodeRecord(Record):
+    """code.json: the code that a run was launched with, as the machine that launched it had it."""
+
+    FILE = "code.json"
+    PATCH = "code.patch"  # from the commit to the code that was launched, for `git apply`
+
+    version: int = 1  # version of the format, 1
+    root: str = ""  # folder of the project on the machine that launched the run
+    place: str | None = None  # folder that it was synced to; missing: the job ran in `root`
+    git: Nullable[Checkout] = None  # the checkout; null: none
+    manifest: str = ""  # hash of paths, modes and contents of all `files`
+    files: int = 0  # number of files: all that a sync sends; of `run` Python files and settings
+    not_stored: Mapping[str, str] = {}  # file without a copy of its content -> why
+    patch: bool = False  # whether code.patch is there
+    include: Sequence[str] = ()  # `sync: include` of the job
+    exclude: Sequence[str] = ()  # `sync: exclude` of the job
 
 
 class Provenance(Record):
@@ -599,6 +618,7 @@ class Provenance(Record):
     git: Nullable[Checkout] = None  # the checkout; null: none
     files: Mapping[str, str] | None = None  # hashes of script, settings and Python files
     more_files: int = 0  # such files that are not in `files`: too many
+    imported: Sequence[str] | None = None  # those of `files` that a rank imported
     packages: Mapping[str, str] | None = None  # package -> version
     uses: Sequence[str] = ()  # those that launcher, script and other files of the job use
 

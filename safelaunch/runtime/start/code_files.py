@@ -7,11 +7,12 @@ of it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 
 from safelaunch.runtime import PLACE
+from safelaunch.runtime.code import manifest
+from safelaunch.runtime.code.manifest import CodeFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,11 +30,10 @@ _READS_JSON = re.compile(r"conf|cfg|deepspeed|ds_|recipe|template|param|setting"
 _NOT_OWN = frozenset(
     {"site-packages", "dist-packages", "node_modules", "__pycache__", "venv", "env", "wandb"}
 )
-_DIGITS = 16  # of a hash: two contents differ in them
 
 
 def recorded(run: RunRecord, argv: Iterable[str]) -> tuple[dict[str, str], int]:
-    """Return {path: hash} of a run's files, from its working directory on, and how many more."""
+    """Return {path: SHA-256} of a run's files, from its working directory on, and how many more."""
     hashes: dict[str, str] = {}
     size, more = 0, 0
     for path in _paths(run, argv):
@@ -46,7 +46,7 @@ def recorded(run: RunRecord, argv: Iterable[str]) -> tuple[dict[str, str], int]:
         data = _read(path)
         if data is not None:
             size += len(data)
-            hashes[name] = digest(data)
+            hashes[name] = manifest.digest(data)
     return hashes, more
 
 
@@ -55,7 +55,7 @@ def changed(files: Mapping[str, str], cwd: str) -> list[str]:
     names = []
     for name, before in files.items():
         data = _read(os.path.join(cwd, name))
-        if data is None or digest(data) != before:
+        if data is None or not manifest.digest(data).startswith(before):
             names.append(name)
     return names
 
@@ -72,9 +72,31 @@ def module_folder(name: str, roots: Iterable[str]) -> str | None:
     return None
 
 
-def digest(data: bytes) -> str:
-    """Return the hash of a file's content."""
-    return hashlib.sha256(data).hexdigest()[:_DIGITS]
+def project_files(
+    run: RunRecord, hashes: Mapping[str, str], checkout: str | None
+) -> tuple[str, list[CodeFile]]:
+    """Return the root of a run's project, and those of its recorded files that lie below it.
+
+    The root has the working directory and the other folders of the user's own code, but for those
+    outside of the git `checkout`, or of a folder of everything.
+    """
+    root, home = run.cwd, os.path.expanduser("~")
+    for folder in run.roots:
+        common = os.path.commonpath([root, folder])
+        is_project = os.path.commonpath([common, home]) != common
+        if is_project if checkout is None else os.path.commonpath([common, checkout]) == checkout:
+            root = common
+    files = []
+    for name, content in hashes.items():
+        path = os.path.join(run.cwd, name)
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        below = _below(path, root)
+        if not os.path.isabs(below):
+            files.append(CodeFile(below, mode, content))
+    return root, files
 
 
 def _paths(run: RunRecord, argv: Iterable[str]) -> Iterator[str]:

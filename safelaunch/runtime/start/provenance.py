@@ -8,23 +8,23 @@ network disk must not delay a start.
 
 import os
 import re
-import subprocess
 import sys
 
 # the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from safelaunch.runtime import SITE
+from safelaunch.runtime import SITE, json_files
+from safelaunch.runtime.code import git
+from safelaunch.runtime.code.launch_record import code_record
 from safelaunch.runtime.packages import MODULES, RECORDED
-from safelaunch.runtime.records import Checkout, PlanRecord, Provenance, RunRecord
+from safelaunch.runtime.records import CodeRecord, PlanRecord, Provenance, RunRecord
 from safelaunch.runtime.start import code_files, runtime_copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-LIMIT = 30.0  # seconds for one git command
-FILE_LIMIT = 200
+DIGITS = 16  # of a hash in record.json: two contents differ in them
 
 
 def versions() -> "dict[str, str]":
@@ -66,35 +66,22 @@ def used(argv: "Sequence[str]", cwd: str, paths: "Iterable[str]") -> "list[str]"
     return [name for name in dict.fromkeys(names) if name in RECORDED]
 
 
-def git(folder: str, *words: str) -> "str | None":
-    """Return what a git command prints, or None where there is no git or no checkout."""
-    try:
-        result = subprocess.run(
-            ["git", "-C", folder, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0"),
-            timeout=LIMIT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.decode("utf-8", "replace") if result.returncode == 0 else None
-
-
-def checkout(folder: str) -> "Checkout | None":
-    """Return commit and changed files of the checkout around a folder, or None."""
-    head = git(folder, "rev-parse", "HEAD")
-    if head is None:
-        return None
-    changed = git(folder, "status", "--porcelain")
-    files = changed.splitlines() if changed is not None else []
-    return Checkout(
-        commit=head.strip(),
-        changed=files[:FILE_LIMIT] if changed is not None else None,
-        more_changed=max(0, len(files) - FILE_LIMIT),
-    )
+def code(node_dir: str, run: RunRecord, hashes: "Mapping[str, str]") -> "CodeRecord":
+    """Return the record of the code: as the launching machine has sent it, else made now."""
+    record = CodeRecord.read(node_dir)
+    if record is not None:
+        return record
+    state, top = git.state(run.cwd), git.output(run.cwd, "rev-parse", "--show-toplevel")
+    checkout = None if top is None else os.fsdecode(top.rstrip(b"\n"))
+    root, files = code_files.project_files(run, hashes, checkout)
+    if root != run.cwd:
+        state = git.state(root)
+    home = os.path.abspath(os.path.join(node_dir, *[os.pardir] * 3))
+    record, patch = code_record(root, files, home, state)
+    if patch:
+        json_files.replace(os.path.join(node_dir, CodeRecord.PATCH), patch)
+    record.write(node_dir)
+    return record
 
 
 def _compile_hooks() -> None:
@@ -120,14 +107,15 @@ def main(node_dir: str, cwd: str) -> None:
     run, plan = RunRecord.read(node_dir) or RunRecord(), PlanRecord.read(node_dir) or PlanRecord()
     argv = next((node.argv for node in plan.nodes if node.node_rank == run.node), ())
     # first: while the job reads them, they are as it gets them
-    files, more_files = code_files.recorded(run, argv)
+    hashes, more_files = code_files.recorded(run, argv)
+    files = {name: content[:DIGITS] for name, content in hashes.items()}
     own = [path for path in files if path.endswith(".py")]
     record = Provenance(
         version=1,
         cwd=cwd,
         interpreter=sys.executable,
         python=sys.version.split()[0],
-        git=checkout(cwd),
+        git=code(node_dir, run, hashes).git,
         files=files,
         more_files=more_files,
         packages=versions(),
