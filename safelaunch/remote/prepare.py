@@ -13,6 +13,7 @@ from safelaunch.model import Slot, bind_word
 from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
+from safelaunch.remote.project_code import ProjectCode
 from safelaunch.remote.routes import find as find_routes
 from safelaunch.remote.start import PreparedStart, machine_report, request_report
 from safelaunch.remote.transfer import Transfer
@@ -72,8 +73,10 @@ def prepare(
         return report, None if request is None else agent.ask("facts.probe", **request)
 
     replies = together(ask, range(len(machines)))
-    transfer = None
+    transfer = code = None
     if sync is not None:
+        rules = sync.resolved.job.sync
+        code = ProjectCode(sync.resolved.project, rules.include, rules.exclude)
         transfer = Transfer(sync, machines, os.path.join(caller.home, "cache"))
     answers = [machine.agent.ask_first("facts.end") for machine in machines if quick_checks]
     reports = together(machine_report, [report for report, _ in replies])
@@ -86,8 +89,15 @@ def prepare(
         routes = find_routes(machines, int(facts[Slot.PORT]))
     if transfer is not None:
         transfer.finish(plan, [{Slot.HOME: report.home} for report in reports])
+    launch_files: list[dict[str, bytes]] = [{} for _ in machines]
+    if transfer is not None and code is not None:
+        summaries = [transfer.summaries[rank] for rank in range(len(machines))]
+        launched = code.record(summaries[0].entries, caller.home)
+        launch_files = [launched.of_node(summary.target) for summary in summaries]
     choice = _choose_checkpoint(plan, machines)
-    return PreparedStart(choice.plan, caller, run_id, machines, reports, versions, routes, choice)
+    return PreparedStart(
+        choice.plan, caller, run_id, machines, reports, versions, routes, choice, launch_files
+    )
 
 
 def _versions(reply: PendingReply | None) -> dict[str, str]:

@@ -75,10 +75,11 @@ class PreparedStart(NamedTuple):
     versions: Sequence[Mapping[str, str]]  # of each node, for open gates
     routes: Routes | None  # between several nodes
     choice: CheckpointChoice  # what they resume from
+    code: Sequence[Mapping[str, bytes]]  # files of the run directory about the code, of each node
 
     def node(self, rank: int, token: str) -> tuple[NodePlace, StartRequest]:
         """Return place and request of a node; the supervisors share `token`. Raises StartError."""
-        report, files = self.reports[rank], {}
+        report, files = self.reports[rank], dict(self.code[rank])
         facts = preflight.facts(self.plan.nodes[rank], report, self.run_id)
         facts |= self.choice.facts(rank, report.home)
         if self.routes is not None:
@@ -138,6 +139,7 @@ class _Start:
     def __init__(self, prepared: PreparedStart, *, follow: bool) -> None:
         self.machines = prepared.machines
         self.follow = follow
+        self.code = prepared.code
         self.is_cancelled = threading.Event()  # after Ctrl-C another request would start it anew
         self.answers: dict[int, StartAnswer] = {}
         token = secrets.token_hex(16)
@@ -178,6 +180,7 @@ class _Start:
         files = {
             RunRecord.FILE: answer.run.to_json(),
             PlanRecord.FILE: self.requests[rank].plan_json,
+            **self.code[rank],
         }
         mirror.save(self.run, self.places[rank], NodeView(status=answer.status, files=files))
         self.answers[rank] = answer

@@ -51,6 +51,7 @@ class Transfer:
         self._rules = Rules(project, job.include, job.exclude)
         self._folders = [project_on_host(host, project) for host in sync.resolved.hosts]
         self._pending: PendingPush | None = None
+        self.summaries: dict[int, Summary] = {}  # of the project, by node
         if len(machines) == 1:  # its first request travels with the others
             folder = bind_word(self._folders[0], {Slot.HOME: "~"})
             self._pending = self._start_push(machines[0], str(folder))
@@ -71,6 +72,7 @@ class Transfer:
             first = group[0]
             pending = self._pending or self._start_push(machines[first], folders[first])
             summary = pending.finish(confirm=sync.confirm, report=sync.report, limit=sync.limit)
+            self.summaries.update(dict.fromkeys(group, summary))
             return _names(machines, group), summary
 
         self._report(together(push, groups(machines, folders)))

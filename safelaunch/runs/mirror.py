@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from safelaunch.file_lock import try_lock
 from safelaunch.runs import store
 from safelaunch.runtime import json_files
-from safelaunch.runtime.records import NodePlace, RemoteRecord, Status
+from safelaunch.runtime.records import CodeRecord, NodePlace, RemoteRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,6 +106,9 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
     node_dir = store.node_dir(run, place.node)
     os.makedirs(node_dir, 0o700, exist_ok=True)
     for name, body in view.files.items():
+        if name == CodeRecord.PATCH and isinstance(body, bytes):
+            json_files.replace(os.path.join(node_dir, name), body)
+            continue
         data = json.loads(body) if isinstance(body, (str, bytes)) else body
         if isinstance(data, dict):
             json_files.write_json(os.path.join(node_dir, os.path.basename(name)), data)

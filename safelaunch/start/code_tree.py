@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import TypeAlias
 
+    from safelaunch.runs.store import Run
     from safelaunch.runtime.code.manifest import CodeFile
 
     Files: TypeAlias = dict[str, CodeFile]  # by path
@@ -116,6 +117,17 @@ class RunCode(NamedTuple):
                     yield path, _with_lf(data)
                     if manifest.digest(data) == files[path].content:
                         batch.discard(path)
+
+
+def run_code(run: Run, home: str) -> RunCode:
+    """Return the recorded code of a run; `home` is safelaunch's folder. Raises RunError."""
+    record = CodeRecord.read(run.node_dir)
+    if record is None or not record.manifest:
+        raise RunError(
+            f"the code that {run.id} was launched with is not recorded on this machine",
+            hint="it is for a run of this machine, and for one that was synced from it",
+        )
+    return RunCode(run.id, record, home)
 
 
 def missing_text(missing: Mapping[str, str], count: int) -> str:

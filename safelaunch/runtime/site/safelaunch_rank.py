@@ -1,6 +1,6 @@
 """Hooks of one rank: uncaught exceptions, fatal signals, stacks on request, an orderly exit.
 
-`sitecustomize` imports it in ranks only, before the user's code, and calls `install`. Three files
+`sitecustomize` imports it in ranks only, before the user's code, and calls `install`. These files
 `NODE_DIR/records/rank-<rank>.<attempt>.<restart>.*` are opened then, so that a failure by a full
 disk or by too many open files can still be written down:
 
@@ -14,6 +14,8 @@ disk or by too many open files can still be written down:
            `@record` of torchelastic): the text is then in the rank's log, as ever.
 `.stacks`  the stacks of all threads, once for each STACKS_SIGNAL; the program goes on. The file
            is there only where the handler is.
+`.imports` the files of the project that the program consists of, a path a line, each written when
+           it is imported: a rank that is killed has them too. Of the first rank of a node only.
 
 How an exception is seen: `sys.excepthook` and `threading.excepthook` are chained. A hook that user
 code installs later and that does not call ours (rich, typer, IPython) hides nothing of the main
@@ -117,6 +119,7 @@ class _Rank:
         self.recorded = 0  # id() of the exception in sys.last_value; a reference would keep frames
         self.busy = set()  # type: set[int]
         self.is_over = False
+        self.imports = None  # type: _ImportRecorder | None
         self.record = _OwnFile(self.path + ".json", os.O_RDWR | os.O_CREAT, 0)
         # before an exec this process may have written to it: append
         self.used = len(os.read(self.record.fd, RESERVED).rstrip(b"\0"))
@@ -207,6 +210,8 @@ class _Rank:
         if os.getpid() != self.pid:
             return
         try:
+            if self.imports:
+                self.imports.record_main()
             wall, monotonic = _now()
             self.write((EXIT % (wall, monotonic, self.pid)).encode())
         except BaseException:  # noqa: BLE001,S110 - nothing may be seen of it
@@ -233,6 +238,83 @@ class _Canary:
                 self.rank.record_exception(error, room=RESERVED)
 
 
+class _ImportRecorder:
+    """The first finder on sys.meta_path: writes what the project has of it, and finds nothing.
+
+    The finders behind it import the file. It reads each folder of the project once, as they do.
+    """
+
+    def __init__(self, rank: _Rank) -> None:
+        self.rank = rank
+        self.folders = {}  # type: dict[str, frozenset[str]]
+        self.written = set()  # type: set[str]
+        self.main = ""
+        own = os.path.dirname(os.path.abspath(__file__))
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        roots = [os.path.join(rank.folder, path) for path in ["."] + paths if path]  # noqa: RUF005
+        roots = [os.path.normpath(root) for root in roots]
+        self.roots = tuple(root.rstrip("/") + "/" for root in roots if root not in ("/", own))
+        self.libraries = (os.path.dirname(os.__file__) + "/", own + "/")
+        self.file = _OwnFile(rank.path + ".imports", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 4)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Write the file of a module, if the project has it. Never raises."""
+        del target
+        try:
+            if not self.main:
+                self.record_main()
+            for entry in sys.path if path is None else path:  # type: ignore[attr-defined]
+                names = self.folders.get(entry)
+                if names is None:
+                    names = self.folders[entry] = self._names(entry or self.rank.folder)
+                if names:  # few folders are of the project: this is done for each module of torch
+                    file = self._file(entry or self.rank.folder, names, name.rpartition(".")[2])
+                    if file:
+                        self._write(file)
+                        return
+        except Exception:  # noqa: BLE001,S110 - the import must go on
+            pass
+
+    @staticmethod
+    def _file(folder: str, names: "frozenset[str]", module: str) -> str:
+        if module in names:
+            file = os.path.join(folder, module, "__init__.py")
+            if os.path.isfile(file):
+                return file
+        return os.path.join(folder, module + ".py") if module + ".py" in names else ""
+
+    def _names(self, folder: str) -> "frozenset[str]":
+        """Return what is in a folder of the project; nothing for any other."""
+        path = folder + "/"
+        is_foreign = path.startswith(self.libraries) or "-packages/" in path
+        try:
+            is_own = path.startswith(self.roots) and not is_foreign
+            return frozenset(os.listdir(folder) if is_own else ())
+        except OSError:
+            return frozenset()
+
+    def record_main(self) -> None:
+        """Write the program itself, once the interpreter has opened it."""
+        main = None if self.main else getattr(sys.modules.get("__main__"), "__file__", None)
+        if self.rank.is_over and not self.main:  # its module has lost the name by then
+            main = sys.argv[0]
+        if main:
+            self.main = os.path.join(self.rank.folder, main)
+            self._write(self.main)
+
+    def _write(self, file: str) -> None:
+        if file not in self.written and os.getpid() == self.rank.pid and self.file.is_ours():
+            self.written.add(file)
+            os.write(self.file.fd, (file + "\n").encode("utf-8", "surrogateescape"))
+
+
+def _record_imports(rank: _Rank) -> None:
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return
+    rank.imports = _ImportRecorder(rank)
+    sys.meta_path.insert(0, rank.imports)  # type: ignore[arg-type,unused-ignore]
+
+
 def install(node: str, number: str, attempt: str, restart: str) -> _Rank:
     """Open the files and put the hooks in place. Raises OSError where there is no folder."""
     rank = _Rank(node, number, attempt, restart)
@@ -250,6 +332,7 @@ def install(node: str, number: str, attempt: str, restart: str) -> _Rank:
     _hook_threads(rank)
     atexit.register(rank.end)  # the first that is registered is the last that runs
     _watch_signals(rank)
+    _record_imports(rank)
     return rank
 
 

@@ -50,6 +50,37 @@ def recorded(run: RunRecord, argv: Iterable[str]) -> tuple[dict[str, str], int]:
     return hashes, more
 
 
+def imported(node_dir: str, files: Iterable[str], cwd: str) -> list[str] | None:
+    """Return which of the recorded files ranks have imported; None where no rank has said.
+
+    Each writes them down when it imports them (runtime/site/safelaunch_rank.py).
+    """
+    folder = os.path.join(node_dir, "records")
+    paths: set[str] = set()
+    try:
+        for name in os.listdir(folder):
+            if name.endswith(".imports"):
+                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                    paths.update(map(os.path.realpath, file.read().splitlines()))
+    except OSError:
+        return None
+    if not paths:
+        return None
+    return [name for name in files if os.path.realpath(os.path.join(cwd, name)) in paths]
+
+
+def used(files: Mapping[str, str], imported: Iterable[str] | None) -> dict[str, str]:
+    """Return the recorded files without the Python files that no rank has imported."""
+    if imported is None:
+        return dict(files)
+    names = set(imported)
+    return {
+        name: content
+        for name, content in files.items()
+        if name in names or not name.endswith(".py")
+    }
+
+
 def changed(files: Mapping[str, str], cwd: str) -> list[str]:
     """Return which of the recorded files have another content now, or are gone."""
     names = []

@@ -121,6 +121,7 @@ def main(node_dir: str, cwd: str) -> None:
         packages=versions(),
         uses=used(argv, cwd, own),
     )
+    record.imported = code_files.imported(node_dir, files, cwd)
     record.write(node_dir)
 
 

@@ -167,6 +167,7 @@ class Supervisor:
 
     def _finish_attempt(self, wakeup: int, observer: Observer) -> Decision | None:
         """Record how the attempt ended; return what follows, None for the end of the run."""
+        self._record_imports()
         try:
             from safelaunch.runtime.supervise import outcome
 
@@ -371,7 +372,8 @@ class Supervisor:
         from safelaunch.runtime.start import code_files
 
         try:
-            files = (Provenance.read(self.dir) or Provenance()).files or {}
+            record_ = Provenance.read(self.dir) or Provenance()
+            files = code_files.used(record_.files or {}, record_.imported)
             names = code_files.changed(files, self.run.cwd)
         except Exception as e:  # noqa: BLE001 - no fault of ours may keep an attempt from starting
             self.journal.broken("comparison of the code", e)
@@ -381,7 +383,23 @@ class Supervisor:
             number = self.current.number
             self.journal.event("code-changed", attempt=number, files=names)
             text = f"attempt {number}: the code has changed since the start: {shortened(names)}"
+            if record_.imported is None:
+                text += " (files on disk: which of them the job imports is not known)"
             self.journal.notify(printable(text))
+
+    def _record_imports(self) -> None:
+        """Record which files of the code the ranks have imported so far."""
+        from safelaunch.runtime.start import code_files
+
+        try:
+            record = Provenance.read(self.dir)  # None: its writer adds them itself
+            if record is not None:
+                imported = code_files.imported(self.dir, record.files or {}, self.run.cwd)
+                if imported != record.imported:
+                    record.imported = imported
+                    record.write(self.dir)
+        except Exception as e:  # noqa: BLE001 - no fault of ours may hide how the job ended
+            self.journal.broken("record of the imported files", e)
 
     # -- end -----------------------------------------------------------------------------------
 
