@@ -15,7 +15,7 @@ from safelaunch.report.diff.model import as_mapping
 from safelaunch.report.redact.redactor import Redactor, count_placeholders
 from safelaunch.report.redact.secret_patterns import is_secret
 from safelaunch.runtime.agent import wire
-from safelaunch.runtime.records import Failure, PlanRecord, RunRecord, Status
+from safelaunch.runtime.records import CodeRecord, Failure, PlanRecord, RunRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,6 +125,8 @@ class _BundleBuilder:
         for node, name in logs_to_read:
             self._read_log(node, name, bytes_per_log, "log")
         for node in nodes:
+            if CodeRecord.PATCH in node.sizes:  # code may be nobody else's business
+                self.left_out.append(f"{CodeRecord.PATCH} of {node.host}: the changes of your code")
             others = [name for name in node.sizes if _HANG.fullmatch(name)]
             others += [n for n in ("supervisor.log", "samples.csv") if node.sizes.get(n)]
             others += [name for name in node.sizes if _START_FILE.fullmatch(name)]
@@ -256,6 +258,7 @@ class _BundleBuilder:
             self._add(texts, folder + "launch.sh", script, "what was started: the reproduction")
         for name, about in ((PlanRecord.FILE, "the plan, each variable with its origin"),
                             ("record.json", "commit, changed files, versions"),
+                            (CodeRecord.FILE, "commit, branch, and the hash of all files"),
                             ("status.json", "state, attempts, progress")):  # fmt: skip
             data = _without_unbound(node.file_data(name))
             if data:

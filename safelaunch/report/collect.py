@@ -12,7 +12,17 @@ from safelaunch.report.diff.model import NodeSnapshot, RunSnapshot
 from safelaunch.runs import store
 from safelaunch.runs.node_files import LocalFiles
 from safelaunch.runtime.agent import wire
-from safelaunch.runtime.records import Failure, PlanRecord, Provenance, Record, RunRecord, Status
+from safelaunch.runtime.code import manifest
+from safelaunch.runtime.code.store import ContentStore
+from safelaunch.runtime.records import (
+    CodeRecord,
+    Failure,
+    PlanRecord,
+    Provenance,
+    Record,
+    RunRecord,
+    Status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +32,14 @@ if TYPE_CHECKING:
 
 MAX_JSON_BYTES = 8 << 20  # of a JSON file; plans have some tens of KiB
 MAX_EVENTS_BYTES = 2 << 20  # of each end of the events
-_NAMES = (PlanRecord.FILE, RunRecord.FILE, Provenance.FILE, Status.FILE, Failure.FILE)
+_NAMES = (
+    PlanRecord.FILE,
+    RunRecord.FILE,
+    Provenance.FILE,
+    Status.FILE,
+    Failure.FILE,
+    CodeRecord.FILE,
+)
 R = TypeVar("R", bound=Record)
 MAX_EARLIER_RUNS = 10  # in the report
 
@@ -60,15 +77,22 @@ class CollectedRun(NamedTuple):
     nodes: tuple[CollectedNode, ...]
     earlier_runs: tuple[RunSnapshot, ...]  # earlier runs of the job, the newest last
     missing: tuple[str, ...]
+    code_files: Mapping[str, str] | None = None  # {path: hash} of all files it was launched with
 
     @property
     def snapshot(self) -> RunSnapshot:
         """The run as input of `compare.compare`."""
         nodes = [
-            NodeSnapshot(p.record(PlanRecord), p.record(RunRecord), p.record(Provenance), p.facts)
+            NodeSnapshot(
+                p.record(PlanRecord),
+                p.record(RunRecord),
+                p.record(Provenance),
+                p.facts,
+                p.record(CodeRecord),
+            )
             for p in self.nodes
         ]
-        return RunSnapshot(self.id, self.status, self.failure, tuple(nodes))
+        return RunSnapshot(self.id, self.status, self.failure, tuple(nodes), self.code_files)
 
 
 def collect_run(
@@ -104,7 +128,19 @@ def collect_run(
         tuple(nodes),
         earlier_runs,
         tuple(missing),
+        _code_files(run.record, CodeRecord.read(run.record.node_dir)),
     )
+
+
+def _code_files(run: store.Run, code: CodeRecord | None) -> Mapping[str, str] | None:
+    """Return {path: hash} of the files that a run was launched with; None where unknown here."""
+    home = os.path.dirname(os.path.dirname(run.folder))
+    text = None if code is None else ContentStore(home).get(code.manifest)
+    try:
+        files = [] if text is None else manifest.from_bytes(text)
+    except (ValueError, TypeError):
+        return None
+    return {file.path: file.content for file in files} or None
 
 
 def _hostname(folder: str) -> str:
@@ -190,10 +226,11 @@ def read_snapshot(run: store.Run, facts: Sequence[Mapping[str, Any]] = ()) -> Ru
         folder = store.node_dir(run, number)
         host_facts = facts[index] if index < len(facts) else {}
         records = PlanRecord.read(folder), RunRecord.read(folder), Provenance.read(folder)
-        nodes.append(NodeSnapshot(*records, host_facts))
+        nodes.append(NodeSnapshot(*records, host_facts, CodeRecord.read(folder)))
         statuses.append(store.last_status(run, number))
     status = next((status for status in statuses if status.state == "failed"), statuses[0])
-    return RunSnapshot(run.id, status, store.failure(run, status), tuple(nodes))
+    code_files = _code_files(run, nodes[0].code)
+    return RunSnapshot(run.id, status, store.failure(run, status), tuple(nodes), code_files)
 
 
 def runs_before(base: str, run: store.Run) -> list[store.Run]:

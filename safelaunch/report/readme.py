@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.diff import compare
 from safelaunch.runtime.packages import TRAINING
-from safelaunch.runtime.records import Checkout, PlannedNode, PlanRecord, Provenance, RunRecord
+from safelaunch.runtime.records import (
+    Checkout,
+    CodeRecord,
+    PlannedNode,
+    PlanRecord,
+    Provenance,
+    RunRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,12 +87,14 @@ def _versions(node: CollectedNode) -> dict[str, Any]:
     """Return {label: value} of a node: what the run recorded, and facts of its host."""
     record, run = node.record(Provenance) or Provenance(), node.record(RunRecord) or RunRecord()
     plan = node.record(PlanRecord) or PlanRecord()
-    packages, git = record.packages or {}, record.git or Checkout()
+    packages, git = record.packages or {}, _checkout(node)
     facts = compare.host_summary(node.facts)
     changed = len(git.changed or ()) + git.more_changed
-    commit = f"{git.commit}, changed files: {changed}" if git.commit else None
+    branch = f" on {git.branch}" if git.branch else ""
+    commit = f"{git.commit}{branch}, changed files: {changed}" if git.commit else None
     versions = {
         "commit": commit,
+        "tree": (node.record(CodeRecord) or CodeRecord()).manifest,
         "safelaunch": run.safelaunch,
         "launcher": plan.launcher,
         "profile": plan.profile,
@@ -113,12 +122,16 @@ def _facts_note(collected: CollectedRun) -> list[str]:
 # -- reproduction ----------------------------------------------------------------------------------
 
 
+def _checkout(node: CollectedNode) -> Checkout:
+    code, record = node.record(CodeRecord) or CodeRecord(), node.record(Provenance) or Provenance()
+    return code.git or record.git or Checkout()
+
+
 def _reproduction(collected: CollectedRun) -> list[str]:
     lines: list[str] = []
     numbers = itertools.count(1)
-    record = collected.nodes[0].record(Provenance) if collected.nodes else None
-    git = record.git if record else None
-    if git and git.commit:
+    git = _checkout(collected.nodes[0]) if collected.nodes else Checkout()
+    if git.commit:
         changed = list(git.changed or ())
         dirty = ", with these changes:" if changed else ", nothing changed"
         lines.append(f"{next(numbers)}. check out commit `{git.commit}`{dirty}")

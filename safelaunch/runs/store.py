@@ -14,8 +14,10 @@ from safelaunch.runs import combine_nodes
 from safelaunch.runtime import home as runtime_home
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.records import (
+    CodeRecord,
     Failure,
     NodeSummary,
+    Provenance,
     Record,
     RunRecord,
     Status,
@@ -256,6 +258,7 @@ class ShownRun(StatusSummary):
     pids: Pids = Pids()  # its processes
     nodes: Sequence[ShownNode] = ()
     failure: Nullable[Failure] = None  # why it failed
+    code: CodeRecord | None = None  # the code that it was launched with, where that is recorded
 
 
 def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
@@ -273,6 +276,12 @@ def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
         pids=_pids(status, ranks),
         failure=failure(run, status),
     )
+    code = CodeRecord.read(run.node_dir)
+    if code is None:
+        git = (Provenance.read(run.node_dir) or Provenance()).git
+        code = None if git is None else CodeRecord(git=git)
+    if code is not None:
+        shown.code = code
     for field in StatusSummary.fields().values():
         value = getattr(status, field.name)
         if field.name in status and value is not None:

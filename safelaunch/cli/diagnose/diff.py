@@ -69,6 +69,7 @@ def _json(before: RunSnapshot, after: RunSnapshot, groups: Sequence[Group]) -> d
                 "name": group.name,
                 "changes": [change._asdict() for change in group.changes],
                 **({"unknown": group.unknown} if group.unknown else {}),
+                **({"basis": group.basis} if group.basis else {}),
             }
             for group in groups
         ],
@@ -80,7 +81,7 @@ def lines(before: RunSnapshot, after: RunSnapshot, groups: Sequence[Group]) -> l
     rows = [f"--- {before.id}", f"+++ {after.id}"]
     for group in groups:
         if group.changes:
-            rows += ["", group.name]
+            rows += ["", *wrap(group.name + (f" ({group.basis})" if group.basis else ""), _WIDTH)]
             for change in group.changes:
                 rows += _change(change)
     same = [group.name for group in groups if not group.changes and not group.unknown]

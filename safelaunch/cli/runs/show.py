@@ -15,8 +15,8 @@ from safelaunch.cli.runs import follow, progress
 from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.runs import store
 from safelaunch.runtime import backends
-from safelaunch.runtime.plain_text import shortened
-from safelaunch.runtime.records import PlanRecord, Provenance, RunRecord
+from safelaunch.runtime.plain_text import printable, shortened
+from safelaunch.runtime.records import CodeRecord, PlanRecord, Provenance, RunRecord
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
@@ -138,16 +138,21 @@ def _processes(shown: store.ShownRun, waits: bool) -> Iterator[Row]:
 
 
 def _provenance(run: store.Run) -> Iterator[Row]:
-    record = Provenance.read(run.node_dir)
-    if record is None:
-        return
-    git = record.git
+    record, code = Provenance.read(run.node_dir) or Provenance(), CodeRecord.read(run.node_dir)
+    git = record.git if code is None else code.git
     if git is not None and git.commit:
         changed = len(git.changed or ()) + git.more_changed
+        branch = f" on {printable(git.branch)}" if git.branch else ""
         more = f", changed files: {changed}" if changed else ""
-        yield "commit", f"{git.commit[:12]}{more}", 0
-    elif record.files is not None:
+        yield "commit", f"{git.commit[:12]}{branch}{more}", 0
+    elif code is None and record.files is not None:
         yield "code", f"{quantity(len(record.files), 'file')} by hash (no commit)", 0
+    if code is not None and code.manifest:
+        count = quantity(code.files, "file")
+        yield "code", f"{count}, tree {code.manifest[:12]}: safelaunch pull --code {run.id}", 0
+        if code.not_stored:
+            files = shortened(list(code.not_stored))
+            yield "code", f"not stored, and lost when they change: {files}", 3
     if record.packages is not None:
         names = dict.fromkeys([*(n for n in record.uses if n in record.packages), *record.packages])
         versions = [f"{name} {record.packages[name]}" for name in names]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.report.diff import plans
+from safelaunch.report.diff import code_files, plans
 from safelaunch.report.diff.model import Change, Group, as_list, as_mapping, diff_mappings, to_text
 from safelaunch.report.redact.redactor import Redactor
-from safelaunch.runtime.records import Checkout, Provenance
+from safelaunch.runtime.records import Provenance
 from safelaunch.runtime.units import BYTES, size
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import Failure
 
 _MAX_CHANGES = 40  # changes of a group
-_MAX_FILES = 8  # changed files in a group
 
 
 def compare(before: RunSnapshot, after: RunSnapshot) -> list[Group]:
@@ -30,7 +29,7 @@ def compare(before: RunSnapshot, after: RunSnapshot) -> list[Group]:
     both = plans.plan_nodes(before), plans.plan_nodes(after)
     groups = [
         Group("outcome", tuple(diff_mappings(outcome(before), outcome(after)))),
-        _code_group(before, after),
+        code_files.code_group(before, after),
         _group(before, after, "command", _has_plan, lambda *_: plans.command(*both)),
         _group(
             before, after, "topology", _has_plan, lambda *_: plans.topology(before, after, both)
@@ -104,57 +103,6 @@ def _failure_summary(failure: Failure | None) -> str | None:
 
 def _record(snapshot: RunSnapshot) -> Provenance:
     return next((node.record for node in snapshot.nodes if node.record), Provenance())
-
-
-def _code_group(before: RunSnapshot, after: RunSnapshot) -> Group:
-    """Return what differs in the code, and what of it is not known."""
-    group = _group(before, after, "code", _has_record, _code_changes)
-    notes = [group.unknown] if group.unknown else []
-    for snapshot in () if notes else (before, after):
-        record = _record(snapshot)
-        git = record.git or Checkout()
-        is_clean = bool(git.commit) and git.changed is not None and not git.changed
-        if not git.commit and record.files is None:
-            notes.append(f"no git, and no file is recorded for {snapshot.id}")
-        elif record.files is None and not is_clean:
-            notes.append(f"the contents of changed files are not recorded for {snapshot.id}")
-        elif record.more_files and not is_clean:
-            notes.append(f"{record.more_files} more files are not recorded for {snapshot.id}")
-    return group._replace(unknown="; ".join(notes))
-
-
-def _content_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
-    """Return which files have another content, or are recorded for one run only."""
-    was, now = (_record(snapshot).files for snapshot in (before, after))
-    if was is None or now is None:
-        return []
-    return [
-        Change(
-            path,
-            None if old is None else f"content {old}",
-            None if new is None else f"content {new}",
-        )
-        for path, old, new in ((path, was.get(path), now.get(path)) for path in {**was, **now})
-        if old != new
-    ]
-
-
-def _code_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
-    was, now = (_record(snapshot).git or Checkout() for snapshot in (before, after))
-    changes = diff_mappings({"commit": was.commit}, {"commit": now.commit})
-    files = [list(git.changed or ()) for git in (was, now)]
-    removed, new = ([f for f in files[i] if f not in files[1 - i]] for i in (0, 1))
-    for what, names, is_new in (("changed file", new, True), ("changed file", removed, False)):
-        for name in names[:_MAX_FILES]:
-            changes.append(Change(what, *((None, name) if is_new else (name, None))))
-        if len(names) > _MAX_FILES:
-            more = f"and {len(names) - _MAX_FILES} more"
-            changes.append(Change(what, *((None, more) if is_new else (more, None))))
-    contents = _content_changes(before, after)
-    if len(contents) > _MAX_FILES:
-        count = f"{len(contents) - _MAX_FILES} more files differ"
-        contents = [*contents[:_MAX_FILES], Change("contents", None, count)]
-    return changes + contents
 
 
 def _version_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.runtime.records import Failure, PlanRecord, Provenance, RunRecord, Status
+    from safelaunch.runtime.records import (
+        CodeRecord,
+        Failure,
+        PlanRecord,
+        Provenance,
+        RunRecord,
+        Status,
+    )
 
 
 class Change(NamedTuple):
@@ -19,11 +26,12 @@ class Change(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Changes of one kind; `unknown` names runs without records."""
+    """Changes of one kind; `unknown` names runs without records, `basis` what was compared."""
 
     name: str
     changes: tuple[Change, ...] = ()
     unknown: str = ""
+    basis: str = ""
 
 
 class NodeSnapshot(NamedTuple):
@@ -33,6 +41,7 @@ class NodeSnapshot(NamedTuple):
     run: RunRecord | None
     record: Provenance | None
     facts: Mapping[str, Any]
+    code: CodeRecord | None = None
 
 
 class RunSnapshot(NamedTuple):
@@ -42,6 +51,7 @@ class RunSnapshot(NamedTuple):
     status: Status
     failure: Failure | None
     nodes: tuple[NodeSnapshot, ...]
+    code_files: Mapping[str, str] | None = None  # {path: hash} of all files it was launched with
 
 
 def diff_mappings(was: Mapping[str, Any], now: Mapping[str, Any], head: str = "") -> list[Change]:

@@ -6,7 +6,14 @@ from typing import Any
 
 from safelaunch.report.diff.compare import compare
 from safelaunch.report.diff.model import Group, NodeSnapshot, RunSnapshot
-from safelaunch.runtime.records import Failure, PlanRecord, Provenance, RunRecord, Status
+from safelaunch.runtime.records import (
+    CodeRecord,
+    Failure,
+    PlanRecord,
+    Provenance,
+    RunRecord,
+    Status,
+)
 
 PLAN: dict[str, Any] = {
     "launcher": "torchrun",
@@ -30,7 +37,7 @@ PLAN: dict[str, Any] = {
     "supervision": {"capture": True},
 }
 RUN = {"hostname": "h1", "hosts": ["localhost"], "world_size": 2, "safelaunch": "0.1.0"}
-RECORD = {
+RECORD: dict[str, Any] = {
     "python": "3.11.7",
     "packages": {"torch": "2.6.0"},
     "git": {"commit": "a" * 40, "changed": [], "more_changed": 0},
@@ -206,6 +213,51 @@ def test_code_that_is_not_recorded_is_not_said_to_be_the_same() -> None:
         code({"git": dirty, "files": None}, {"git": dirty}).unknown
     )
     assert code({"git": None, "more_files": 9}, {}).unknown == "9 more files are not recorded for a"
+
+
+def test_python_files_that_no_rank_imported_come_last_in_one_line() -> None:
+    was = {"train.py": "1", "lib/a.py": "1", "lib/b.py": "1", "c.yaml": "1", "d.py": "1"}
+    now = {"train.py": "2", "lib/a.py": "2", "lib/b.py": "2", "c.yaml": "2", "d.py": "2"}
+    imported = ["train.py", "lib/a.py"]
+    group = code({"files": was, "imported": imported}, {"files": now, "imported": imported})
+    assert [change.what for change in group.changes] == [
+        "train.py", "lib/a.py", "c.yaml", "differ, not imported",
+    ]  # fmt: skip
+    assert group.changes[-1].now == "lib/b.py, d.py"
+    assert group.basis == "settings and files that a rank imported"
+    group = code({"files": was, "imported": imported}, {"files": now})
+    assert len(group.changes) == len(was)
+    assert group.basis == "files on disk: what b imported is not recorded"
+
+
+def test_all_files_that_were_sent_are_compared_for_two_runs_on_hosts() -> None:
+    record = {"cwd": "/h/p/exp", "imported": ["train.py"], "files": {"train.py": "x"}}
+    launched = CodeRecord(git=None, place="/h/p", manifest="1" * 64)
+    files = {"exp/train.py": "1" * 64, "exp/old.py": "3", "words.txt": "a"}
+    others = {**files, "exp/train.py": "2" * 64, "exp/old.py": "4", "words.txt": "b"}
+
+    def remote(name: str, code_files: dict[str, str] | None) -> RunSnapshot:
+        snapshot = side(name, record=record)
+        node = snapshot.nodes[0]._replace(code=launched)
+        return snapshot._replace(nodes=(node,), code_files=code_files)
+
+    listed = changed(remote("a", files), remote("b", others))["code"]
+    assert listed == [
+        ("exp/train.py", "content " + "1" * 16, "content " + "2" * 16),
+        ("words.txt", "content a", "content b"),
+        ("differ, not imported", None, "exp/old.py"),
+    ]
+    # another laptop has no list of all files: those that the hosts recorded are compared
+    assert changed(remote("a", files), remote("b", None)) == {}
+
+
+def test_a_branch_counts_where_both_runs_have_one() -> None:
+    git = RECORD["git"] | {"branch": "main"}
+    assert changed(side(record={"git": git}), side()) == {}
+    other = {"git": {**git, "branch": "try"}}
+    assert changed(side(record={"git": git}), side(record=other)) == {
+        "code": [("branch", "main", "try")]
+    }
 
 
 def test_a_record_with_a_clean_commit_is_enough() -> None:
