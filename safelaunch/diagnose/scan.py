@@ -13,7 +13,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.diagnose.literal_search import NO_LITERALS, BlockSearch, LiteralFinder
-from safelaunch.diagnose.logs.byte_streams import BLOCK_BYTES
+from safelaunch.diagnose.logs import byte_streams
 from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE
 from safelaunch.runtime.signatures import activity, match
 
@@ -97,7 +97,7 @@ class Scan:
     def _wait(self, block: LineBlock) -> None:
         """Search a block as soon as it cannot be among the last ones of the log."""
         self._waiting.append(block)
-        while sum(len(waiting.data) for waiting in self._waiting) > MAX_LAST_BYTES + BLOCK_BYTES:
+        while sum(len(waiting.data) for waiting in self._waiting) > MAX_LAST_BYTES + byte_streams.BLOCK_BYTES:
             self._search(self._waiting.popleft(), is_middle=True)
 
     def _search(self, raw: LineBlock, *, is_middle: bool) -> None:

@@ -45,8 +45,7 @@ def finder() -> LiteralFinder:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make borders frequent: of what is read whole, of blocks, pages, and the end of a log."""
-    for module in (byte_streams, scan):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(byte_streams, "BLOCK_BYTES", 4096)
     monkeypatch.setattr(scan, "PAGE_BYTES", 512)
     monkeypatch.setattr(scan, "WHOLE_LOG_BYTES", 2048)
     monkeypatch.setattr(scan, "MAX_LAST_BYTES", 8192)
@@ -146,7 +145,7 @@ def test_a_log_beyond_the_size_that_is_read_whole_gives_the_same_number() -> Non
     for size in (
         scan.WHOLE_LOG_BYTES - 200,
         scan.WHOLE_LOG_BYTES + 200,
-        12 * scan.BLOCK_BYTES,
+        12 * byte_streams.BLOCK_BYTES,
     ):
         lines = quiet(size // 36)
         assert diagnose_text(lines + ALARM + b"\n").causes[0].number == lines.count(b"\n") + 1
@@ -230,7 +229,7 @@ def total_bytes(excerpts: list[Excerpt]) -> int:
 
 def most_bytes() -> int:
     """Return a bound on the excerpts of a log."""
-    return scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + scan.BLOCK_BYTES
+    return scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + byte_streams.BLOCK_BYTES
 
 
 @pytest.mark.usefixtures("little_memory")
