@@ -100,20 +100,23 @@ def _find(machines: Sequence[Machine], port: int) -> Routes:
 
 
 def _listen(machine: Machine, ports: Sequence[int]) -> _Node:
-    """Return a host that listens, with its addresses: those on the fastest card first."""
+    """Return a host that listens, with its addresses: IPv4 first, those on the fastest card first.
+
+    IPv6 is the second choice since programs that write `tcp://ADDRESS:PORT` break on it.
+    """
     interface, token = machine.session.host.interface, secrets.token_hex(8)
     answer = machine.agent.call("network.open", ports=[*ports, 0], token=token)
-    rows = sorted(answer["addresses"], key=lambda row: -int(row["speed"]))
+    rows = sorted(answer["addresses"], key=lambda row: (":" in row["address"], -int(row["speed"])))
     used = [row for row in rows if interface in (None, row["interface"])]
     if not used and interface is not None:
         names = ", ".join(dict.fromkeys(row["interface"] for row in answer["addresses"])) or "none"
         raise StartError(
-            f"{machine.name} has no interface `{interface}` with an IPv4 address that is up",
+            f"{machine.name} has no interface `{interface}` with an address that is up",
             hint=f"those that are: {names}",
         )
     if not used:
         raise StartError(
-            f"{machine.name} has no IPv4 address but loopback", hint="the nodes need a network"
+            f"{machine.name} has no address but loopback", hint="the nodes need a network"
         )
     interfaces: dict[str, str] = {}
     for row in used:  # of two interfaces with one address the faster
@@ -144,7 +147,7 @@ def _common_address(
     for node, connections in zip(others, tries, strict=True):
         for address, ways in connections.items():
             pairs = zip(first.ports, ways, strict=True)
-            failed = [f"{address}:{port} {way.error}" for port, way in pairs if way.error]
+            failed = [f"{_endpoint(address, port)} {way.error}" for port, way in pairs if way.error]
             errors += [f"{node.machine.name} -> {text}" for text in failed[:1]]
     raise _no_route(f"no address of {first.machine.name} is reached by every other host", errors)
 
@@ -158,7 +161,7 @@ def _check_each_way(nodes: Sequence[_Node], addresses: Sequence[str]) -> None:
         ways = nodes[rank].connect(targets) if targets else []
         names = [node.machine.name for node in nodes]
         return [
-            f"{names[rank]} -> {names[n]} ({address}:{port}) {way.error}"
+            f"{names[rank]} -> {names[n]} ({_endpoint(address, port)}) {way.error}"
             for n, (address, port, _), way in zip(others, targets, ways, strict=True)
             if way.error
         ]
@@ -166,6 +169,10 @@ def _check_each_way(nodes: Sequence[_Node], addresses: Sequence[str]) -> None:
     errors = [error for node in together(errors_from, range(len(nodes))) for error in node]
     if errors:
         raise _no_route("no way between hosts", errors)
+
+
+def _endpoint(address: str, port: int | None) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _no_route(message: str, errors: Sequence[str]) -> StartError:

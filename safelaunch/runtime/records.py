@@ -631,7 +631,7 @@ class PeersAddress(Record):
 
     FILE = "peers.json"
 
-    address: str = ""  # IPv4 address of its host
+    address: str = ""  # IPv4 or IPv6 address of its host
     port: int = 0  # port that it listens on
     token: str = ""  # secret of the run, which each connection must present
 

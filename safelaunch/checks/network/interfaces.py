@@ -101,7 +101,7 @@ def interfaces(host: HostContext) -> Iterator[Answer]:
             yield _no_interface(host, selection)
         elif up is not None and not {*up, "lo"}.intersection(selected):
             yield warn(
-                f"{setting}: {', '.join(selected)} has no IPv4 address that is up",
+                f"{setting}: {', '.join(selected)} has no address that is up",
                 f"`ip -br address` on {host.name} shows those that are up: name one of them",
                 _SOURCES.get(name, ""),
             )
@@ -147,7 +147,7 @@ def _is_fatal(host: HostContext, name: str) -> bool:
 
 
 def _up(host: HostContext) -> list[str] | None:
-    """Return the interfaces with an IPv4 address; None where they are not known."""
+    """Return the interfaces with an address; None where they are not known."""
     addresses = host.get("network", "addresses")
     if addresses is None:
         return None

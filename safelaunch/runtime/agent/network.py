@@ -1,8 +1,7 @@
 """Verbs for the network between hosts: which addresses of one machine the others reach.
 
 Agents listen on ports of their own choice and connect to each other's. A token proves that it was
-the other host that answered: 172.17.0.1 is a bridge of Docker's on every one of them. Addresses
-are IPv4: torchrun's static rendezvous and gloo have trouble with anything else.
+the other host that answered: 172.17.0.1 is a bridge of Docker's on every one of them.
 """
 
 # ruff: noqa: ARG001, PLC0415 - all verbs have one signature; fcntl is missing on Windows, where a
@@ -30,7 +29,31 @@ TOKEN_LIMIT = 64
 SIOCGIFCONF, SIOCGIFFLAGS = 0x8912, 0x8913  # netdevice(7)
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
 IFREQ = 40  # bytes of a struct ifreq on 64-bit Linux
+IF_INET6 = "/proc/net/if_inet6"
+UNSUITABLE = 0x01 | 0x08 | 0x20 | 0x40  # temporary, duplicate, deprecated, tentative: if_addr.h
 ADDRESS_LIMIT = 512  # of one machine
+
+
+def family(address: str) -> int:
+    """Return the address family of a numeric address."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _listener(port: int) -> socket.socket:
+    """Return a socket that listens on all addresses, IPv6 included where there is any."""
+    try:
+        listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    except OSError:  # the kernel has no IPv6
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("", port))
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 class TokenServer:
@@ -38,14 +61,7 @@ class TokenServer:
 
     def __init__(self, port: int, token: str) -> None:
         self.token = token.encode()
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.socket.bind(("", port))
-            self.socket.listen(64)
-        except OSError:
-            self.socket.close()
-            raise
+        self.socket = _listener(port)
         self.port = int(self.socket.getsockname()[1])
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
@@ -89,10 +105,10 @@ ERRORS = {
 
 
 def addresses() -> list[Message]:
-    """Return the IPv4 addresses of the interfaces that are up, except loopback.
+    """Return the addresses of the interfaces that are up, except loopback; IPv4 first.
 
     Each with `interface`, `address`, and its `speed` in Mbit/s: 0 for one that is no hardware
-    (bridges, tunnels) or does not report it.
+    (bridges, tunnels) or does not report it. Of IPv6 those that are valid in a whole network.
     """
     import fcntl
 
@@ -104,19 +120,39 @@ def addresses() -> list[Message]:
         answer: bytes = fcntl.ioctl(probe.fileno(), SIOCGIFCONF, request)
         rows = buffer.tobytes()[: struct.unpack("iP", answer)[0]]
         for at in range(0, len(rows), IFREQ):
-            name = rows[at : at + 16].split(b"\0", 1)[0]
-            query = struct.pack("16sh", name[:15], 0) + bytes(IFREQ - 18)
-            try:
-                flags = struct.unpack("16sh", fcntl.ioctl(probe, SIOCGIFFLAGS, query)[:18])[1]
-            except OSError:
-                continue
-            if flags & IFF_UP and flags & IFF_RUNNING and not flags & IFF_LOOPBACK:
-                interface = os.fsdecode(name).split(":")[0]  # eth0:1 is a label
-                address = socket.inet_ntoa(rows[at + 20 : at + 24])
-                result.append(
-                    {"interface": interface, "address": address, "speed": speed(interface)}
-                )
+            label = os.fsdecode(rows[at : at + 16].split(b"\0", 1)[0])
+            result += _row(probe, label, socket.inet_ntoa(rows[at + 20 : at + 24]))
+        for name, address in ipv6_addresses(start_probe.read(IF_INET6)):
+            result += _row(probe, name, address)
     return result
+
+
+def _row(probe: socket.socket, label: str, address: str) -> list[Message]:
+    """Return an address of an interface that is up, else nothing."""
+    import fcntl
+
+    query = struct.pack("16sh", os.fsencode(label)[:15], 0) + bytes(IFREQ - 18)
+    try:
+        flags = struct.unpack("16sh", fcntl.ioctl(probe, SIOCGIFFLAGS, query)[:18])[1]
+    except OSError:
+        return []
+    if not (flags & IFF_UP and flags & IFF_RUNNING) or flags & IFF_LOOPBACK:
+        return []
+    name = label.partition(":")[0]  # eth0:1 is a label
+    return [{"interface": name, "address": address, "speed": speed(name)}]
+
+
+def ipv6_addresses(text: str) -> list[tuple[str, str]]:
+    """Return (interface, address) of each IPv6 address in /proc/net/if_inet6 that others can use.
+
+    Not those of one link alone, nor temporary ones, nor any that is deprecated or not valid yet.
+    """
+    pairs = []
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) == 6 and fields[3] == "00" and not int(fields[4], 16) & UNSUITABLE:  # noqa: PLR2004
+            pairs.append((fields[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))))
+    return pairs
 
 
 def speed(interface: str) -> int:
@@ -193,7 +229,7 @@ def reach(request: Message, link: Link) -> Message:
 def connect(address: str, port: int, token: str, interfaces: dict[str, Any]) -> Message:
     """Connect to a port; return the own address and interface of the connection, or an `error`."""
     expected, received = token.encode(), b""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+    with socket.socket(family(address), socket.SOCK_STREAM) as client:
         client.settimeout(TIMEOUT)
         try:
             client.connect((address, port))

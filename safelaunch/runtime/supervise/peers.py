@@ -6,7 +6,8 @@ Each side repeats all that it knows on a new connection, so nothing depends on o
 
 A supervisor that does not answer is no failed node: its job may go on. It counts only where there
 is no output here either since about then: ranks that wait for a lost machine write nothing. Nodes
-whose ranks never write anything (often only rank 0 does) are thus not ended by silence.
+whose ranks never write anything (often only rank 0 does) are thus not ended by silence. One that
+was never heard has not been started, perhaps because the client ended in the middle of the start.
 
 Each sign of life has the size of the output: a hang is one only where all nodes are silent.
 """
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 HEARTBEAT = 5.0  # seconds between two signs of life
 UNHEARD = 30.0  # seconds of silence after which a node is reported not to answer
 LOST = 120.0  # and after which it is lost, where there is no output here either
+ABSENT = 20.0  # and after which it is lost where it was never heard: nodes start at once
 RETRY = 0.25  # seconds between two tries to connect
 LINE_LIMIT = 1 << 16  # bytes of a line
 FLUSH = 2.0  # seconds in which the last messages may leave
@@ -100,6 +102,7 @@ class Peers:
 
     def __init__(self, first: PeersAddress, run: RunRecord, journal: Journal) -> None:
         self.address = (first.address, first.port)  # of node 0
+        self.family = socket.AF_INET6 if ":" in first.address else socket.AF_INET
         self.token = first.token
         self.hosts = list(run.hosts)
         self.node = run.node
@@ -114,6 +117,7 @@ class Peers:
         self.cause = NodeEnd()  # the node's end that ends ours
         self.listener: socket.socket | None = None
         self.next_try = 0.0
+        self.refused_at: float | None = None  # since when node 0's machine refuses connections
         self.began = time.monotonic()
 
     def name(self, node: int) -> str:
@@ -123,7 +127,7 @@ class Peers:
     def open(self) -> None:
         """Start to listen on node 0. Raises OSError."""
         if self.is_first:
-            self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            self.listener = socket.socket(self.family, socket.SOCK_STREAM)
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.listener.setblocking(False)
             self.listener.bind(self.address)
@@ -168,6 +172,10 @@ class Peers:
                 self.cause = end
                 return SMOKE if end.stopped_by == SMOKE else "node"
         for node, seconds in self._unheard(attempt):
+            if node not in self.heard and (self._is_refused() or quiet > ABSENT):
+                what = f"was not started within {int(seconds)} s of this node"
+                self.cause = NodeEnd(node=node, state="lost", what=what)
+                return "node"
             if seconds > LOST and LOST < quiet < seconds + LOST:
                 what = f"has not answered for {int(seconds)} s, without any output here since"
                 self.cause = NodeEnd(node=node, state="lost", what=what)
@@ -205,6 +213,10 @@ class Peers:
         self._add_end(attempt, end)
         self.serve()
 
+    def _is_refused(self) -> bool:
+        """Whether node 0's machine answers, and no supervisor of the run listens there."""
+        return self.refused_at is not None and time.monotonic() - self.refused_at > ABSENT
+
     def _unheard(self, attempt: int) -> list[tuple[int, float]]:
         """Return which nodes do not answer, and for how many seconds; perhaps they never did."""
         now, unheard = time.monotonic(), []
@@ -212,7 +224,7 @@ class Peers:
             if node in self.ends.get(attempt, {}):
                 continue
             at = self.heard.get(node, self.began)
-            if now - at > UNHEARD:
+            if now - at > (UNHEARD if node in self.heard else ABSENT):
                 unheard.append((node, now - at))
                 if node not in self.silent:
                     self.silent.add(node)
@@ -240,7 +252,8 @@ class Peers:
         while not control.signals:
             self.serve()
             ends = self.ends.get(attempt, {})
-            lost = [node for node, seconds in self._unheard(attempt) if seconds > LOST]
+            unheard = self._unheard(attempt)
+            lost = [node for node, s in unheard if s > LOST or node not in self.heard]
             missing = [n for n in range(len(self.hosts)) if n not in ends and n not in lost]
             if self.is_first and not missing and attempt not in self.next:
                 for node in lost:
@@ -283,7 +296,8 @@ class Peers:
                     output = sum(n for other, n in self.output.items() if other != node)
                     connection.queue({"wrote": output})
                 connection.send(now)
-            except Exception:  # noqa: BLE001 - strangers send anything, which must not harm the job
+            except Exception as e:  # noqa: BLE001 - strangers send anything, which must not harm the job
+                self._note_refusal(getattr(e, "errno", None), now)
                 self._drop(connection)
                 continue
             if node is not None and connection.is_accepted:
@@ -304,15 +318,21 @@ class Peers:
             self.connections.append(_Connection(link, now))
 
     def _connect(self, now: float) -> None:
-        link = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        link = socket.socket(self.family, socket.SOCK_STREAM)
         link.setblocking(False)
-        if link.connect_ex(self.address) not in (0, errno.EINPROGRESS):
+        error = link.connect_ex(self.address)
+        if error not in (0, errno.EINPROGRESS):
+            self._note_refusal(error, now)
             link.close()
             return
         connection = _Connection(link, now, node=0)
         connection.queue({"token": self.token, "node": self.node})
         self.connections.append(connection)
         self._repeat(connection)
+
+    def _note_refusal(self, error: int | None, now: float) -> None:
+        is_refused = error == errno.ECONNREFUSED
+        self.refused_at = (self.refused_at or now) if is_refused else None
 
     def _repeat(self, connection: _Connection) -> None:
         """Queue all that is known: earlier messages may not have arrived."""

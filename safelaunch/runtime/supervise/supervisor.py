@@ -103,6 +103,10 @@ class Supervisor:
         if group:
             self.journal.status.cgroup = group
         first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
+        if len(self.run.hosts) > 1:  # before the job: the others see at once that this node starts
+            from safelaunch.runtime.supervise import peers
+
+            self.nodes = peers.open_peers(self.dir, self.run, self.journal)
         try:
             self._start_current(os.path.join(self.dir, "launch.sh"), first)
         except OSError:
@@ -147,10 +151,6 @@ class Supervisor:
         self.current.exits.update()
         from safelaunch.runtime.supervise.observer import Observer
 
-        if len(self.run.hosts) > 1:
-            from safelaunch.runtime.supervise import peers
-
-            self.nodes = peers.open_peers(self.dir, self.run, self.journal)
         observer = Observer(self.journal, self.nodes, self.artifacts or self._note_artifacts())
         while True:
             observer.start_attempt(self.current)

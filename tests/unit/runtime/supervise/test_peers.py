@@ -46,8 +46,8 @@ class Journal:
         self.messages.append(message)
 
 
-def make(port: int, node: int, token: str = "secret") -> Peers:  # noqa: S107 - of this test
-    address = PeersAddress(address="127.0.0.1", port=port, token=token)
+def make(port: int, node: int, host: str = "127.0.0.1") -> Peers:
+    address = PeersAddress(address=host, port=port, token="secret")  # noqa: S106 - of this test
     journal: Any = Journal()
     node_peers = Peers(address, RunRecord(hosts=HOSTS, node=node), journal)
     node_peers.open()
@@ -78,6 +78,16 @@ def turn(several: list[Peers], is_done: Callable[[], bool]) -> None:
         assert time.monotonic() < deadline
         for node in several:
             node.serve()
+
+
+def test_nodes_meet_over_ipv6(port: int) -> None:
+    try:
+        nodes = [make(port, node, "::1") for node in range(2)]
+    except OSError:
+        pytest.skip("no IPv6 here: `ip addr add ::1/128 dev lo`")
+    turn(nodes, lambda: 1 in nodes[0].heard and 0 in nodes[1].heard)
+    for node in nodes:
+        node.close(lambda: True, is_bad=False)
 
 
 def test_a_node_that_fails_ends_all_others(three: list[Peers]) -> None:
@@ -205,14 +215,33 @@ def test_many_ends_are_sent_again_after_a_connection_was_lost(three: list[Peers]
     turn(three, lambda: all(0 in node.ends.get(200, {}) for node in three))
 
 
-def test_a_node_that_was_never_heard_is_gone_too(port: int) -> None:
+@pytest.mark.parametrize(("quiet", "end"), [(peers.ABSENT + 1, "node"), (1.0, "")])
+def test_a_node_that_was_never_heard_was_not_started(port: int, quiet: float, end: str) -> None:
     first = make(port, 0)
     try:
-        first.began -= peers.LOST + 1
-        assert first.tick(1, quiet=peers.LOST + 1) == "node"
-        assert "(node 1) has not answered for 12" in first.why()
+        assert first.tick(1, quiet=quiet) == ""
+        first.began -= peers.ABSENT + 1
+        assert first.tick(1, quiet=quiet) == end
+        if end:
+            assert first.why() == "gpu2 (node 1) was not started within 21 s of this node"
     finally:
         first.close(lambda: True, is_bad=False)
+
+
+def test_where_nobody_listens_on_node_0_it_was_not_started_though_there_is_output(
+    port: int,
+) -> None:
+    second = make(port, 1)
+    try:
+        turn([second], lambda: second.refused_at is not None)
+        second.began -= peers.ABSENT + 1
+        assert second.tick(1, quiet=0.0) == ""
+        assert second.refused_at is not None
+        second.refused_at -= peers.ABSENT + 1
+        assert second.tick(1, quiet=0.0) == "node"
+        assert second.why() == "gpu1 (node 0) was not started within 21 s of this node"
+    finally:
+        second.close(lambda: True, is_bad=False)
 
 
 def is_closed(link: socket.socket) -> bool:
