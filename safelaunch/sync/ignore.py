@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
+from safelaunch.sync import secret_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -92,6 +94,7 @@ class Include:
 
     def __init__(self, patterns: Sequence[str], *, fold: bool) -> None:
         self._patterns = Patterns(patterns, "include", fold=fold) if patterns else None
+        self._lines = patterns
         self._paths = [_path_parts(p.lower() if fold else p) for p in patterns]
         self._fold = fold
 
@@ -99,6 +102,12 @@ class Include:
         """Whether a path is included."""
         patterns = self._patterns
         return patterns is not None and patterns.decision(path, is_folder=is_folder) is not None
+
+    def names(self, path: str) -> bool:
+        """Whether a file is included by a pattern that names it, or a folder above it."""
+        named = [line for line in self._lines if secret_files.is_named(path, line)]
+        patterns = Patterns(named, "include", fold=self._fold)
+        return patterns.decision(path, is_folder=False) is not None
 
     def reaches_into(self, folder: str) -> bool:
         """Whether a path pattern may include something below a folder."""

@@ -1,4 +1,4 @@
-"""Scan a project: the entries to sync, and the skipped ones with the reason. Reads no contents."""
+"""Scan a project: the entries to sync, and the skipped ones with the reason."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from safelaunch.sync import secret_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +120,8 @@ class _TreeWalker:
             # a virtual environment under some other name: it cannot move
             markers = (os.path.join(entry.path, name) for name in ("pyvenv.cfg", "conda-meta"))
             skipped, why = any(map(os.path.exists, markers)), "an environment"
+        if not skipped and not is_folder and self._is_secret(path, entry):
+            skipped, why = True, secret_files.RULE
         if skipped:
             self._skip(path, entry, why, is_folder=is_folder)
             return
@@ -133,6 +137,12 @@ class _TreeWalker:
         else:
             kind = "a junction" if is_folder else "no file, folder or link"
             self.tree.notes.append(f"{path}: {kind}: not sent")
+
+    def _is_secret(self, path: str, entry: os.DirEntry[str]) -> bool:
+        """Whether a file must not be sent, since no `include` names it. Raises OSError."""
+        if entry.is_symlink() and self.rules.everything:
+            path = f"{path}/{os.path.basename(os.readlink(entry.path))}"  # its target is sent
+        return secret_files.is_secret(path, entry.path) and not self.rules.include.names(path)
 
     def _skip(self, path: str, entry: os.DirEntry[str], why: str, *, is_folder: bool) -> None:
         if is_folder and self.rules.include.reaches_into(path):

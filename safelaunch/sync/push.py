@@ -16,7 +16,7 @@ from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.runtime.units import quantity, transfer_size
-from safelaunch.sync import answers, diff, file_hashes, transfer_progress
+from safelaunch.sync import answers, diff, file_hashes, secret_files, transfer_progress
 from safelaunch.sync.diff import Difference, RemoteEntry
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.manifest import manifest_hash
@@ -71,10 +71,16 @@ class Summary:
             text = f"{quantity(self.left, 'file')} of earlier syncs remain on the host"
             output.append(text + ("; --delete removes them" if removes else ""))
         output += [f"not removed on the host: {path} {why}" for path, why in self.not_removed]
+        secrets = [s.path for s in self.skipped if s.why == secret_files.RULE]
+        if secrets:
+            how = "name them in `sync: {include: [...]}`" if removes else "push them by their names"
+            names = transfer_progress.join_some(secrets)
+            output.append(f"not sent, as secrets: {names}; if the job needs them, {how}")
         return output + self._skipped_lines() + [f"note: {note}" for note in self.notes]
 
     def _skipped_lines(self) -> list[str]:
-        sized = [(s, *self.skipped_sizes[s.path]) for s in self.skipped if self.skipped_sizes]
+        others = [s for s in self.skipped if s.why != secret_files.RULE]
+        sized = [(s, *self.skipped_sizes[s.path]) for s in others if self.skipped_sizes]
         shown = [
             f"{printable(skipped.path)} ({'' if is_complete else 'more than '}"
             f"{transfer_size(size)}, {skipped.why})"

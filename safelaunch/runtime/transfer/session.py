@@ -63,7 +63,11 @@ class Session:
         """Return the target folder; create it if it does not exist. Raises OSError."""
         if self.root is None:
             if not os.path.isdir(self.target):
-                os.makedirs(self.target, exist_ok=True)
+                mask = os.umask(0o077)  # its files may be readable by all: nobody gets to them
+                try:
+                    os.makedirs(self.target, exist_ok=True)
+                finally:
+                    os.umask(mask)
                 self.manifest = manifest.load(home(), self.target)  # now it has an inode
             self.root = safe_paths.RootFolder(self.target)
         return self.root

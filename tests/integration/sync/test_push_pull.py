@@ -44,6 +44,7 @@ def test_a_first_sync_brings_the_tree(box: HostPair) -> None:
     box.write("secret.env", "x", 0o600)
     box.write("sub/deep/data.txt", "d" * 100_000)
     box.write("wandb/log", "no")
+    box.write(".env", "KEY=x")
     (box.project / "empty").mkdir()
     (box.project / "link").symlink_to("sub/deep")
     summary = box.sync()
@@ -56,11 +57,13 @@ def test_a_first_sync_brings_the_tree(box: HostPair) -> None:
     assert os.access(box.target / "run.sh", os.X_OK)
     assert (box.target / "secret.env").stat().st_mode & 0o777 == 0o600
     assert (box.target / "empty").is_dir()
+    assert box.target.stat().st_mode & 0o777 == 0o700
     assert os.readlink(box.target / "link") == "sub/deep"
     assert summary.target == str(box.target)
     lines = summary.lines("box")
     assert lines[0].startswith(f"synced box:{box.target}: 4 files sent (100 kB in ")
-    assert lines[1] == "not sent: wandb (2 B, built in)"
+    assert lines[1].startswith("not sent, as secrets: .env; if the job needs them, name them in")
+    assert lines[2] == "not sent: wandb (2 B, built in)"
 
 
 def test_nothing_changed_is_one_request(box: HostPair) -> None:
