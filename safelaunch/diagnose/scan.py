@@ -97,7 +97,8 @@ class Scan:
     def _wait(self, block: LineBlock) -> None:
         """Search a block as soon as it cannot be among the last ones of the log."""
         self._waiting.append(block)
-        while sum(len(waiting.data) for waiting in self._waiting) > MAX_LAST_BYTES + byte_streams.BLOCK_BYTES:
+        limit = MAX_LAST_BYTES + byte_streams.BLOCK_BYTES
+        while sum(len(waiting.data) for waiting in self._waiting) > limit:
             self._search(self._waiting.popleft(), is_middle=True)
 
     def _search(self, raw: LineBlock, *, is_middle: bool) -> None:

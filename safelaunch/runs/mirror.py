@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING
 from safelaunch.file_lock import try_lock
 from safelaunch.runs import store
 from safelaunch.runtime import json_files
-from safelaunch.runtime.records import CodeRecord, NodePlace, RemoteRecord, Status
+from safelaunch.runtime.agent.runs import FILES
+from safelaunch.runtime.records import CodeRecord, NodePlace, PlanRecord, RemoteRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from safelaunch.runtime.agent import runs as agent_runs
+
+
+_FILES = (*FILES, PlanRecord.FILE)  # of a node's view, whatever else it brings
 
 
 @contextlib.contextmanager
@@ -105,13 +109,15 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
     """Record how a node of a run was just seen."""
     node_dir = store.node_dir(run, place.node)
     os.makedirs(node_dir, 0o700, exist_ok=True)
-    for name, body in view.files.items():
-        if name == CodeRecord.PATCH and isinstance(body, bytes):
-            json_files.replace(os.path.join(node_dir, name), body)
-            continue
+    patch, path = view.files.get(CodeRecord.PATCH), os.path.join(node_dir, CodeRecord.PATCH)
+    if isinstance(patch, bytes) and not os.path.exists(path):
+        json_files.replace(path, patch)
+    for name in _FILES:
+        path, body = os.path.join(node_dir, name), view.files.get(name)
         data = json.loads(body) if isinstance(body, (str, bytes)) else body
-        if isinstance(data, dict):
-            json_files.write_json(os.path.join(node_dir, os.path.basename(name)), data)
+        # `rerun` starts the plan that was recorded first, whatever a host says later
+        if isinstance(data, dict) and not (name == PlanRecord.FILE and os.path.exists(path)):
+            json_files.write_json(path, data)
     mirror = store.Mirror()
     for name in ("ranks", "attempts", "served", "notes"):
         if name in view:

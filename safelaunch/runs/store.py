@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import Nullable
 
-_ID = re.compile(r"([^/\\\0]+)-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
+# letters, digits, `_`, `.`, `-`: an id that a host states becomes the name of a folder
+_ID = re.compile(r"([\w.-]{1,200})-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
 
 class Run(NamedTuple):

@@ -18,6 +18,7 @@ from safelaunch.runtime import run_state
 from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord
 from safelaunch.runtime.units import brief_duration
+from safelaunch.sync.answers import checked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -82,16 +83,18 @@ def statuses(
 
 
 def _ask(pool: HostPool, host: str, **request: object) -> Views | HostError:
-    """Return the runs of a host, or why it did not answer."""
+    """Return the runs of a host, or why it did not answer as it should."""
     try:
         answer = pool.call(host, "runs.runs", **request)
+        with checked(host):
+            return {
+                run_id: {int(node): NodeView.from_json(view) for node, view in nodes.items()}
+                for run_id, nodes in answer["runs"].items()
+                # both become names of folders here
+                if store.is_id(run_id) and all(map(str.isdigit, nodes))
+            }
     except HostError as e:
         return e
-    return {
-        run_id: {int(node): NodeView.from_json(view) for node, view in nodes.items()}
-        for run_id, nodes in answer["runs"].items()
-        if store.is_id(run_id)  # it becomes the name of a folder here
-    }
 
 
 def _status(

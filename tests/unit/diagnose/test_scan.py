@@ -59,7 +59,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read blocks and keep excerpts of a 16th of the usual size."""
     monkeypatch.setattr(byte_streams, "BLOCK_BYTES", byte_streams.BLOCK_BYTES // 16)
     for name in (
-        "WHOLE_LOG_BYTES", "BLOCK_BYTES", "PAGE_BYTES", "SAMPLE_BYTES",
+        "WHOLE_LOG_BYTES", "PAGE_BYTES", "SAMPLE_BYTES",
         "MAX_FIRST_BYTES", "MAX_RARE_BYTES", "MAX_LAST_BYTES",
     ):  # fmt: skip
         monkeypatch.setattr(scan, name, getattr(scan, name) // 16)
@@ -229,7 +229,8 @@ def total_bytes(excerpts: list[Excerpt]) -> int:
 
 def most_bytes() -> int:
     """Return a bound on the excerpts of a log."""
-    return scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES + byte_streams.BLOCK_BYTES
+    excerpts = scan.MAX_FIRST_BYTES + scan.MAX_RARE_BYTES + scan.MAX_LAST_BYTES
+    return excerpts + byte_streams.BLOCK_BYTES
 
 
 @pytest.mark.usefixtures("little_memory")
