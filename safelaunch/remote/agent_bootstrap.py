@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import posixpath
 import threading
@@ -142,7 +143,16 @@ def digest() -> str:
 
 
 def files() -> bytes:
-    """Return the runtime's files as a zip."""
+    """Return the runtime's files as a zip, which is made once for all hosts of a command."""
+    with _packing:
+        return _packed()
+
+
+_packing = threading.Lock()
+
+
+@functools.cache
+def _packed() -> bytes:
     import zipfile
 
     archive = io.BytesIO()

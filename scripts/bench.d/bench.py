@@ -30,6 +30,7 @@ from failures import failures
 from flood import flood
 from kills import ROOT, matrix, tests
 from lint import lint
+from many_hosts import many_hosts
 from remote import remote
 from rows import SAFELAUNCH, Row, home
 from sync import sync
@@ -249,6 +250,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "flood": flood,
     "sync": sync,
     "remote": remote,
+    "many-hosts": many_hosts,
     "lint": lint,
     "facts": facts,
     "check": check,
