@@ -64,7 +64,7 @@ def make_plan(resolved: Resolved) -> Plan:
     if job.version is not None and not launcher.VERSIONS:
         where = job.origin("version")
         raise ConfigError(f"launcher `{job.launcher}` takes no `version`", where=where)
-    warnings: list[PlanWarning] = [*plan_warnings.unexpanded(job)]
+    warnings: list[PlanWarning] = [*plan_warnings.unexpanded(job, resolved.project)]
     if resolved.flags.remote:
         warnings += plan_warnings.windows_paths(job)
     notes: list[str] = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.model import PlanWarning, Template
+from safelaunch.model import BUILT_IN, PlanWarning, Template
 from safelaunch.plan.gates import LABELS, describe
 
 if TYPE_CHECKING:
@@ -23,10 +23,13 @@ _PER_MACHINE = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_
 _MAX_SHOWN = 60  # characters of a value in a message
 
 
-def unexpanded(job: Job) -> Iterator[PlanWarning]:
-    """Warn about values that look as if a shell should expand them, which nothing does."""
+def unexpanded(job: Job, project: str) -> Iterator[PlanWarning]:
+    """Warn about values that look as if a shell should expand them, which nothing does.
+
+    `project` is the folder of the project: a `$` in its path is one that nobody has written.
+    """
     for key, word, where in _words(job):
-        if _SHELL_SYNTAX.search(word):
+        if _SHELL_SYNTAX.search(word.removeprefix(project)) and where != str(BUILT_IN):
             what = "is taken literally: `$` and `~` are never expanded"
             yield PlanWarning("not-expanded", f"`{_shorten(word)}` in `{key}` {what}", where)
 

@@ -35,6 +35,12 @@ PYTHONS = (
     "/opt/conda/bin/python3",
 )
 TIMEOUT = 30.0  # seconds for a login shell, or for an interpreter: one that hangs is given up
+# hint for a connection that ends after the login, before anything has answered
+SESSION_ENDED = (
+    "give the same command again; if it happens each time, sshd ends the session after the login, "
+    "as where a `ChrootDirectory` is missing or others may write to it: look at sshd's log on the "
+    "host"
+)
 _TOO_OLD = 93  # the exit code of _BOOT that lets the next Python try
 
 # For the host's login shell, whichever it is: plain words in single quotes, no line break, no `!`.
@@ -208,7 +214,9 @@ def _await_ready(host: str, channel: Channel) -> None:
             else:
                 raise _no_agent(host, kind, rest, useless)
     except (OSError, EOFError) as e:
-        raise lost(host, e) from e
+        error = lost(host, e)
+        error.hint = SESSION_ENDED
+        raise error from e
 
 
 def _read_mark(host: str, channel: Channel) -> bytes:

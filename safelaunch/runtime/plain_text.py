@@ -46,3 +46,9 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
     """Return names as a list of a few: `a.py, b.py and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def clipped(text: str, most: int = 240) -> str:
+    """Return a text without its middle where it is longer, as one with a path of 4,000 bytes."""
+    half = (most - 5) // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"

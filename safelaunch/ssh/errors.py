@@ -176,6 +176,11 @@ def exec_refused(where: str) -> HostError:
 
 _KNOWN_FAILURES = (
     (
+        ("safely_chroot", "chroot directory", "chroot("),  # sshd's own words (session.c)
+        "sshd cannot give this user the root folder that is set for it",
+        "`ChrootDirectory` in its sshd_config must exist, belong to root, and hold a shell and python3",
+    ),
+    (
         ("no space left on device", "disk quota exceeded"),
         "the disk of the host is full",
         "free some space, or set `workdir` and SAFELAUNCH_HOME to another disk",

@@ -277,6 +277,11 @@ class Login:
                 f"`{errors.install_key_command(self.target)}`, or add its .pub to "
                 "~/.ssh/authorized_keys on the host, and look at sshd's log"
             )
+        if self.target.user == "root":
+            advice.append(
+                "sshd may let no root in (PermitRootLogin), or root by a key only: log in as "
+                "another user, with `user` in the hosts file or `User` in ~/.ssh/config"
+            )
         unsupported = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
         if unsupported:
             advice.append(f"safelaunch does not support {', '.join(unsupported)}")

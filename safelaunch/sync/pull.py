@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError, HostError, Refused, RunError
-from safelaunch.runtime.plain_text import printable
+from safelaunch.runtime.plain_text import clipped, printable
 from safelaunch.runtime.transfer import blocks
 from safelaunch.runtime.units import quantity, transfer_size
 from safelaunch.sync import answers, listing, transfer_progress
@@ -55,7 +55,7 @@ class PullSummary:
         if identical := len(self.files) - self.fetched:
             verb = "was" if identical == 1 else "were"
             message += f"; {quantity(identical, 'file')} {verb} up to date"
-        shown = [f"note: {note}" for note in self.notes[:_MAX_NOTES]]
+        shown = [f"note: {clipped(note)}" for note in self.notes[:_MAX_NOTES]]
         more = len(self.notes) - len(shown)
         return [message, *shown, *([f"note: and {more:,} more"] if more else [])]
 

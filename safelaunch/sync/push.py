@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError, HostError, Refused
-from safelaunch.runtime.plain_text import printable
+from safelaunch.runtime.plain_text import clipped, printable
 from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.runtime.units import quantity, transfer_size
 from safelaunch.sync import answers, diff, file_hashes, secret_files, transfer_progress
@@ -76,7 +76,7 @@ class Summary:
             how = "name them in `sync: {include: [...]}`" if removes else "push them by their names"
             names = transfer_progress.join_some(secrets)
             output.append(f"not sent, as secrets: {names}; if the job needs them, {how}")
-        return output + self._skipped_lines() + [f"note: {note}" for note in self.notes]
+        return output + self._skipped_lines() + [f"note: {clipped(note)}" for note in self.notes]
 
     def _skipped_lines(self) -> list[str]:
         others = [s for s in self.skipped if s.why != secret_files.RULE]
@@ -302,7 +302,7 @@ class PendingPush:
             return
         hint = "exclude files in .safelaunchignore or under `sync: {exclude: [...]}`"
         if self.confirm is None:
-            hint = "--large sends them anyway; or " + hint
+            hint = "`--yes` sends them anyway; or " + hint
         raise Refused(question, where=self.tree.root, hint=hint)
 
     def _conflict(self, conflicts: list[tuple[str, str]]) -> Refused:

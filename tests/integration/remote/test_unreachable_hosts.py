@@ -36,6 +36,14 @@ def run(place: Place) -> Iterator[str]:
         place.cli("stop", run_id)
 
 
+@pytest.mark.skipif(not sshd.ROOT, reason="only a server of root changes its root folder")
+def test_a_session_that_ends_right_after_the_login_has_a_hint_where_to_look(place: Place) -> None:
+    with Sshd({"ChrootDirectory": "/no/such/folder"}) as server:
+        place.ssh_config(server.ssh_config("gpu1"))
+        stderr = " ".join(place.cli("ps", "--host", "gpu1", code=4).stderr.split())
+    assert "ChrootDirectory" in stderr
+
+
 def test_attach_says_that_the_host_does_not_answer(place: Place, run: str) -> None:
     stderr = " ".join(place.cli("attach", run, code=4).stderr.split())
     assert f"{run}: gpu1 does not answer: 127.0.0.1 port 1 refuses connections" in stderr

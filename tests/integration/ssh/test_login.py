@@ -548,3 +548,11 @@ def test_a_made_key_can_have_a_passphrase(server: Sshd, tmp_path: Path) -> None:
     person = Person(SESAME)
     connect(server.target(identities=(str(path),)), ask=person).close()
     assert [secret for _, secret in person.prompts] == [True]
+
+
+@root_only
+def test_a_server_that_lets_no_root_in_gets_a_hint_about_that(server: Sshd) -> None:
+    with Sshd({"PermitRootLogin": "no"}) as strict:
+        assert "PermitRootLogin" in str(fails(LoginFailed, strict.target("root")).hint)
+    error = fails(LoginFailed, server.target("alice", identities=()))
+    assert "PermitRootLogin" not in str(error.hint)

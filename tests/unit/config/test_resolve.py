@@ -325,6 +325,14 @@ def test_what_looks_expanded_is_warned_about(text: str, project: Project) -> Non
     assert [w.id for w in plan.warnings] == ["not-expanded"]
 
 
+def test_a_dollar_in_the_path_of_the_project_is_not_warned_about(tmp_path: Path) -> None:
+    (tmp_path / "a$b").mkdir()
+    project = Project(tmp_path / "a$b")
+    assert list(project.plan(PYTHON).warnings) == []
+    (warning,) = project.plan(f"{PYTHON}log: $HOME/x.log\n").warnings
+    assert (warning.id, warning.where) == ("not-expanded", "job.yaml:3:6")
+
+
 # -- hosts -----------------------------------------------------------------------------------------
 
 

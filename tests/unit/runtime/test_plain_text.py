@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE, printable
+from safelaunch.runtime.plain_text import ESCAPE_SEQUENCE, clipped, printable
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,11 @@ def test_escape_sequences_are_matched_whole(sequence: str) -> None:
 
 def test_an_unfinished_title_does_not_take_the_lines_behind_it() -> None:
     assert re.sub(ESCAPE_SEQUENCE, "", "a\x1b]0;title\nline") == "a0;title\nline"
+
+
+def test_a_long_text_loses_its_middle() -> None:
+    assert clipped("short") == "short"
+    path = "head/" + "x" * 5000 + "/tail: not sent"
+    assert len(clipped(path)) <= 240
+    assert clipped(path).startswith("head/x")
+    assert clipped(path).endswith("x/tail: not sent")
