@@ -178,7 +178,7 @@ _KNOWN_FAILURES = (
     (
         ("safely_chroot", "chroot directory", "chroot("),  # sshd's own words (session.c)
         "sshd cannot give this user the root folder that is set for it",
-        "`ChrootDirectory` in its sshd_config must exist, belong to root, and hold a shell and python3",
+        "`ChrootDirectory` in its sshd_config must exist, belong to root, and have a shell in it",
     ),
     (
         ("no space left on device", "disk quota exceeded"),

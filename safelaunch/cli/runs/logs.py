@@ -52,10 +52,11 @@ def command(run: str | None, **options: Any) -> int:
         node = store.node_of(access.record, rank)
     raw = options["raw"] or (follows and sys.stdout.isatty())
     request = LogRequest(attempt, which, options["tail"], follows, node, final_lines=not raw)
-    write = stdout_writer(raw)
+    write, is_empty = stdout_writer(raw), True
     try:
         for data in follow.follow_log(access, request):
             write(data)
+            is_empty = False
         write(b"")
     except MissingLogError:
         raise _no_log(access, options) from None
@@ -67,8 +68,11 @@ def command(run: str | None, **options: Any) -> int:
         say(follow.headline(access, status))
     elif which is None:
         follow.report_truncation(access, status)
-    for line in follow.missing_output(status):
+    missing = follow.missing_output(status)
+    for line in missing:
         say(line)
+    if is_empty and not (missing or follows) and options["tail"] != 0:
+        say(f"{access.id} has printed nothing there ({follow.short_state(status)})")
     return 0
 
 

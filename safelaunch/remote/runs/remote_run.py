@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs import combine_nodes, mirror, store
-from safelaunch.runs.access import MissingLogError, RunAccess, with_attempt_lines
+from safelaunch.runs.access import RunAccess, with_attempt_lines
 from safelaunch.runtime.agent import runs as agent_runs
 
 if TYPE_CHECKING:
@@ -140,12 +140,7 @@ class RemoteRun(RunAccess):
             place = self.places()[0] if request.node is None else self.place(request.node)
             pieces = stream_log.pieces(self.pool, self.record, place, request)
             log = with_attempt_lines(request.attempt, pieces)
-        is_empty = True
-        for data in log:
-            is_empty = False
-            yield data
-        if is_empty and not request.follow and self.status().state not in combine_nodes.LIVE:
-            raise MissingLogError(f"{self.id} has no such log")
+        yield from log
 
     def files(self, node: int) -> NodeFiles:
         """Return the files of a node on its host. Raises HostError."""

@@ -12,6 +12,7 @@ from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import Lost
 from safelaunch.remote.host_pool import RETRY_DELAYS
 from safelaunch.runs import mirror
+from safelaunch.runs.access import MissingLogError
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.ssh.errors import Unreachable
@@ -63,9 +64,13 @@ def pieces(
                 pool.report(f"[{place.host} does not answer; trying again]")
             time.sleep(delay)
         else:
-            if not (is_starting and _is_early(reply.result())):
-                return
-            time.sleep(START_POLL)
+            answer = reply.result()
+            if is_starting and _is_early(answer):
+                time.sleep(START_POLL)
+                continue
+            if not (request.follow or answer["exists"]):
+                raise MissingLogError(f"{run.id} has no such log")
+            return
 
 
 def _is_early(answer: Any) -> bool:
@@ -79,7 +84,8 @@ def merged(
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield node, attempt and bytes of the logs of all nodes, as they come.
 
-    A host that does not answer is left out, with a message. Raises HostError where none does.
+    A host that does not answer is left out, with a message. Raises HostError where none does,
+    MissingLogError where none has such a log.
     """
     arrived: queue.Queue[tuple[NodePlace, int, bytes | Exception | None]] = queue.Queue(READ_AHEAD)
 
@@ -88,24 +94,25 @@ def merged(
             for attempt, _, data in pieces(pool, run, place, request):
                 arrived.put((place, attempt, data))
             arrived.put((place, 0, None))
-        except Exception as e:  # noqa: BLE001 - the reader of the queue raises it
+        except Exception as e:  # noqa: BLE001 - raised by who reads the queue
             arrived.put((place, 0, e))
 
     for place in pointer.places:
         threading.Thread(target=read, args=(place,), daemon=True).start()
-    left, lost = len(pointer.places), 0
+    left, failures = len(pointer.places), 0
     while left:
         place, attempt, data = arrived.get()
         if isinstance(data, bytes):
             yield place.node, attempt, data
             continue
         left -= 1
-        if data is not None:
-            if not isinstance(data, HostError):
-                raise data
-            lost += 1
-            if lost == len(pointer.places):
-                raise data
+        if data is None:
+            continue
+        failures += 1
+        is_expected = isinstance(data, (HostError, MissingLogError))
+        if failures == len(pointer.places) or not is_expected:
+            raise data
+        if isinstance(data, HostError):
             pool.report(f"[the log of {place.host} is left out: {data.message}]")
 
 

@@ -122,7 +122,8 @@ def log(request: Message, link: Link) -> Message:
     """Send a log as data, each piece after its attempt and position (AT); to its end, or live.
 
     `which` is null or `rank-3` or `launcher`; `tail` starts so many lines before the end; `brief`
-    is that of `view`. The answer is the node's view when nothing more comes.
+    is that of `view`. The answer is the node's view when nothing more comes, and whether the log
+    `exists`.
     """
     node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
     which = request.get("which")
@@ -145,7 +146,8 @@ def log(request: Message, link: Link) -> Message:
         elif link.is_closed():
             raise BrokenPipeError
     node = view(node_dir, request)
-    return {"view": None if node is None else node.to_json()}
+    path = reader.log_path(node_dir, which, attempt)
+    return {"view": None if node is None else node.to_json(), "exists": os.path.isfile(path)}
 
 
 def is_over(status: StatusSummary) -> bool:

@@ -10,7 +10,7 @@ from support.agent_thread import HostRun, ThreadPool
 from safelaunch.errors import ConfigError, HostError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import mirror
-from safelaunch.runs.access import LogRequest
+from safelaunch.runs.access import LogRequest, MissingLogError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,3 +48,19 @@ def test_an_error_that_is_no_host_s_ends_the_log_instead_of_hanging(tmp_path: Pa
     pool = ThreadPool({"gpu2": ConfigError("it is a group")})  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match="it is a group"):
         log(tmp_path, pool, follow=False)
+
+
+def test_a_log_without_a_line_is_empty_and_one_that_is_not_there_an_error(tmp_path: Path) -> None:
+    pool, node_run = ThreadPool(), HostRun(RUN_ID, ["gpu1", "gpu2"])
+    node_run.record("succeeded")
+    record = mirror.create(str(tmp_path), RUN_ID, node_run.places, "job")
+    pointer = mirror.pointer(record)
+    assert pointer is not None
+    run = RemoteRun(record, pointer, lambda _: pool.as_pool())
+    for node in (None, 1):
+        with pytest.raises(MissingLogError):
+            list(run.log(LogRequest(node=node)))
+    node_run.print_lines(0)
+    for node in (None, 1):
+        assert list(run.log(LogRequest(node=node))) == []
+    pool.close()
