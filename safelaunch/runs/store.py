@@ -89,12 +89,14 @@ def all_runs(base: str) -> list[Run]:
     return sorted(runs, key=lambda run: run.id[-20:-5])
 
 
-def find(base: str, name: str | None) -> Run:
+def find(base: str, name: str | None, among: Sequence[Run] | None = None) -> Run:
     """Return the run of an id, a prefix or a job's name; by default the newest.
 
-    Raises RunNotFound.
+    Of all recorded runs, or of those `among`. Raises RunNotFound.
     """
-    runs = all_runs(base)
+    runs = all_runs(base) if among is None else among
+    if not runs and among is not None:
+        raise RunNotFound("there are no runs on these hosts")
     if not runs:
         raise RunNotFound("there are no runs yet", hint="start one: safelaunch run JOB.yaml")
     if name is None:
@@ -112,16 +114,22 @@ def find(base: str, name: str | None) -> Run:
 
 
 def find_live(
-    base: str, name: str | None, is_live: Callable[[Run], bool], *, unique: bool = False
+    base: str,
+    name: str | None,
+    is_live: Callable[[Run], bool],
+    *,
+    unique: bool = False,
+    among: Sequence[Run] | None = None,
 ) -> Run:
     """Return the run that `find` returns; of several runs the newest that is running.
 
     With `unique`, several that are running raise RunNotFound: the caller would end one.
     """
-    run = find(base, name)
+    run = find(base, name, among)
     if name == run.id:
         return run
-    matches = [run for run in all_runs(base) if name is None or run.name == name]
+    runs = all_runs(base) if among is None else among
+    matches = [run for run in runs if name is None or run.name == name]
     live = [run for run in matches if is_live(run)]
     if unique and len(live) > 1:
         of_name = "" if name is None else f" of `{name}`"
@@ -132,7 +140,7 @@ def find_live(
     return _newest(live) if live else run
 
 
-def _newest(runs: list[Run]) -> Run:
+def _newest(runs: Sequence[Run]) -> Run:
     last = max(run.id[-20:-5] for run in runs)
     return max((run for run in runs if run.id[-20:-5] == last), key=lambda run: run.start_order)
 

@@ -76,6 +76,11 @@ class ThreadPool:
         """Return this as what the program takes it for."""
         return cast("HostPool", self)
 
+    def connect(self, hosts_path: str | None, *, may_prompt: bool = True) -> HostPool:
+        """Return this, whichever hosts file it is."""
+        del hosts_path, may_prompt
+        return self.as_pool()
+
     def report(self, message: str) -> None:
         """Show a message."""
         self.messages.append(message)

@@ -19,6 +19,10 @@ _UNPROVED = "no process that can be recognised is left (not proved: its supervis
 @click.command("stop")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="RUN is on this host, of any client."
+)
+@click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
+@click.option(
     "--grace",
     type=click.FloatRange(0, 3600),
     default=15.0,
@@ -27,12 +31,14 @@ _UNPROVED = "no process that can be recognised is left (not proved: its supervis
     help="Time between TERM and KILL.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: str | None, grace: float, as_json: bool) -> int:
+def command(
+    run: str | None, hosts: tuple[str, ...], hosts_path: str | None, grace: float, as_json: bool
+) -> int:
     """Stop a run: send TERM, after the grace period KILL, and verify that no process is left.
 
-    Without RUN, or with a job's name, only one such run may be running.
+    Without RUN, or with a job's name, only one such run may be running, with `--host` there.
     """
-    access = catalog().find_live(run, unique=True)
+    access = catalog().find_live(run, unique=True, hosts=hosts, hosts_path=hosts_path)
     status, had_ended = access.stop(grace)
     if as_json:
         print_json(store.show(access.record, status, access.ranks()).to_json())

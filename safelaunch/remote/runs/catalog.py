@@ -48,12 +48,31 @@ class RunCatalog:
         """
         return self.open(store.find(self.home, name))
 
-    def find_live(self, name: str | None = None, *, unique: bool = False) -> LocalRun | RemoteRun:
+    def find_live(
+        self,
+        name: str | None = None,
+        *,
+        unique: bool = False,
+        hosts: Sequence[str] = (),
+        hosts_path: str | None = None,
+    ) -> LocalRun | RemoteRun:
         """Return the run that `find` returns; of several runs the newest that has not ended.
 
-        With `unique`, several that have not ended raise RunNotFound.
+        With `unique`, several that have not ended raise RunNotFound; with `hosts`, it is one of
+        those on these hosts, whoever started them. Raises HostError.
         """
-        return self.open(store.find_live(self.home, name, self._is_live, unique=unique))
+        among = self._record_runs(hosts, hosts_path) if hosts else None
+        run = store.find_live(self.home, name, self._is_live, unique=unique, among=among)
+        return self.open(run)
+
+    def _record_runs(self, hosts: Sequence[str], hosts_path: str | None) -> list[Run]:
+        """Return the runs of hosts, which are recorded here then. Raises HostError."""
+        runs = []
+        for answer in self.on_hosts(self.expand(hosts, hosts_path), hosts_path):
+            if answer.error is not None:
+                raise answer.error
+            runs += [run for run, _ in answer.runs]
+        return runs
 
     def _is_live(self, record: Run) -> bool:
         return self.open(record).last_status().state not in run_state.ENDED

@@ -68,14 +68,17 @@ def test_what_failed_there_is_told_here(far: Place) -> None:
     assert "far.py:2 in load" in stderr
 
 
-def test_a_run_is_looked_at_and_stopped_by_its_id(far: Place) -> None:
+def test_a_run_is_looked_at_and_stopped_also_by_another_laptop(far: Place, tmp_path: Path) -> None:
     run = start(far, job(far, FOREVER))
     wait_for(lambda: "up" in far.cli("logs", run, code=None).stdout, "first line")
     shown = far.json("show", run)
     assert (shown["state"], shown["host"]) == ("running", "gpu1")
     assert [r["id"] for r in far.json("ps")["runs"]] == [run]
-    stopped = far.json("stop", run)
+    own_home = far.env["SAFELAUNCH_HOME"]
+    far.env["SAFELAUNCH_HOME"] = str(tmp_path / "another")
+    stopped = far.json("stop", "--host", "gpu1", run)
     assert (stopped["state"], stopped.get("alive", 0)) == ("stopped", 0)
+    far.env["SAFELAUNCH_HOME"] = own_home
     assert far.cli("wait", run, code=1).stderr.startswith(f"{run}: stopped")
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.agent_thread import HostRun, ThreadPool
 from support.workspace import DEADLINE
 
-from safelaunch.errors import HostError
+from safelaunch.errors import HostError, RunNotFound
 from safelaunch.remote.parallel import as_completed
 from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.remote.runs.query_status import host_runs
@@ -127,3 +127,25 @@ def test_hosts_of_several_files_are_asked_at_once(home: str) -> None:
     answers = list(catalog.statuses(records))
     assert {str(answer.error) for answer in answers if answer.error} == {"a.yaml", "b.yaml"}
     assert [status.state for answer in answers for _, status in answer.runs] == ["unknown"] * 2
+
+
+def test_a_run_is_found_on_a_host_that_another_machine_has_started_it_on(
+    home: str, pool: ThreadPool
+) -> None:
+    for number, host in enumerate(("gpu1", "gpu1", "gpu2")):
+        HostRun(f"{RUN_ID[:-1]}{number}", [host]).record("succeeded" if number == 0 else "running")
+    catalog = RunCatalog(home, pool.connect)
+    run = catalog.find_live("job", unique=True, hosts=["gpu1"])
+    assert run.id == f"{RUN_ID[:-1]}1"
+    with pytest.raises(RunNotFound, match="2 runs of `job` are running"):
+        catalog.find_live("job", unique=True, hosts=["gpu1", "gpu2"])
+    with pytest.raises(RunNotFound, match="no runs on these hosts"):
+        catalog.find_live("job", hosts=["gpu3"])
+
+
+def test_a_run_is_not_looked_for_beside_a_host_that_does_not_answer(
+    home: str, with_dead_host: ThreadPool
+) -> None:
+    catalog = RunCatalog(home, with_dead_host.connect)
+    with pytest.raises(HostError, match="no route to it"):
+        catalog.find_live(hosts=["gpu2"])
