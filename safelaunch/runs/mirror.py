@@ -123,7 +123,9 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
         if name in view:
             setattr(mirror, name, getattr(view, name))
     mirror.host, mirror.run_dir, mirror.at = place.host, place.run_dir, time.time()
-    mirror.ahead = store.mirror_record(run, place.node).ahead
+    before = store.mirror_record(run, place.node)
+    mirror.ahead = before.ahead
+    mirror.clock = before.clock if view.ahead is None else view.ahead
     mirror.write(node_dir)
     view.status.write(node_dir)
 

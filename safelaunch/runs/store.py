@@ -153,7 +153,8 @@ class Mirror(Record):
     host: str = ""  # the host, as the user names it
     run_dir: str = ""  # directory of the node there
     at: float | None = None  # when it was last seen, seconds since 1970
-    ahead: float | None = None  # seconds that its clock is ahead of this one
+    ahead: float | None = None  # seconds that its clock is ahead of this one, as measured
+    clock: float | None = None  # the same, but for the way of an answer: for what is shown
     ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
     attempts: Sequence[int] = ()  # numbers of the attempts that have logs
     served: bool = False  # whether its tmux server answers
@@ -166,6 +167,12 @@ def mirror_record(run: Run, node: int | None = None) -> Mirror:
     Empty for a run of this machine.
     """
     return Mirror.read(run.node_dir if node is None else node_dir(run, node)) or Mirror()
+
+
+def clock_offset(run: Run) -> float:
+    """Return the seconds that the clock of a run's host is ahead of this machine's."""
+    mirror = mirror_record(run)
+    return (mirror.clock if mirror.ahead is None else mirror.ahead) or 0.0
 
 
 def node_dir(run: Run, node: int) -> str:

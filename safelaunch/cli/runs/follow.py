@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from safelaunch.cli.output import say, terminal_width, wrap
 from safelaunch.cli.runs.failure_block import block, labelled, with_label
 from safelaunch.cli.runs.log_output import stdout_writer
+from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
 from safelaunch.runtime.monitor import leftovers
@@ -101,7 +102,7 @@ def reasons(run: RunAccess, status: StatusSummary) -> list[str]:
     hang = status.hang
     if hang is not None:
         if failure is None or failure.class_name != "hang":  # else the block shows it
-            lines += _hanging(hang, status, width)
+            lines += _hanging(hang, status, width, time.time() + store.clock_offset(run.record))
         if hang.folder and not hang.over:
             lines.append(f"{'stacks':<10}{shlex.quote(hang.folder)}")
     if supervisor_died(status) and not any(line.startswith("log ") for line in lines):
@@ -130,13 +131,13 @@ def missing_output(status: StatusSummary) -> list[str]:
     return lines
 
 
-def _hanging(hang: HangReport, status: StatusSummary, width: int) -> list[str]:
+def _hanging(hang: HangReport, status: StatusSummary, width: int, now: float) -> list[str]:
     """Return lines about a hang that is suspected, or was when the run ended."""
     has_ended = status.state in run_state.ENDED
     if hang.over:
         text = f"suspected for {duration(hang.silent)}; the job continued by itself"
         return [] if has_ended else labelled("hang", text, width, 2)
-    until = status.ended_at or status.as_of or time.time()
+    until = status.ended_at or status.as_of or now
     silent = "a long time" if hang.since is None else duration(max(0.0, until - hang.since))
     what = "no step" if hang.kind == "stepless" else "no output and no step"
     at_end = ", until the end" if has_ended else ""
@@ -148,7 +149,8 @@ def _hanging(hang: HangReport, status: StatusSummary, width: int) -> list[str]:
 
 def headline(run: RunAccess, status: StatusSummary, before: str = "", after: str = "") -> str:
     """Return `ID: failed, exit code 1, ran 12.0 s`, folded to the terminal's width."""
-    return fold(f"{run.id}: {before}{describe(status)}{after}")
+    now = time.time() + store.clock_offset(run.record)
+    return fold(f"{run.id}: {before}{describe(status, now)}{after}")
 
 
 def without_repeats(run: RunAccess, status: StatusSummary) -> StatusSummary:
@@ -165,8 +167,12 @@ def fold(text: str) -> str:
     return "\n".join(wrap(text, max(_MIN_WIDTH, terminal_width()), others=" " * 4))
 
 
-def describe(status: StatusSummary) -> str:
-    """Return a run's state in words: `failed, exit code 1, ran 12.0 s`."""
+def describe(status: StatusSummary, now: float | None = None) -> str:
+    """Return a run's state in words: `failed, exit code 1, ran 12.0 s`.
+
+    `now` is by the clock of the run's machine, as the times of its status are; default: this one's.
+    """
+    now = time.time() if now is None else now
     words = [short_state(status)]
     if is_hang_suspected(status):
         words.append("hang suspected")
@@ -174,7 +180,7 @@ def describe(status: StatusSummary) -> str:
         words.append(status.reason)
     attempt = len(status.attempts)
     if status.state == "running" and status.waiting is not None:
-        left = duration(max(0.0, status.waiting.until - time.time()))
+        left = duration(max(0.0, status.waiting.until - now))
         words.append(f"attempt {attempt + 1} in {left}: {status.waiting.why}")
     elif attempt > 1:
         words.append(f"attempt {attempt}")

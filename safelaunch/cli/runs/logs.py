@@ -37,13 +37,7 @@ def command(run: str | None, **options: Any) -> int:
     access = catalog().find(run)
     rank, follows = options["rank"], options["follow"]
     access.status()  # updates the attempts and ranks that are recorded here of a run on hosts
-    attempts = access.attempts()
-    attempt = options["attempt"] or max(attempts, default=1)
-    if attempt not in (attempts or [1]):
-        raise RunError(
-            f"{access.id} has no attempt {attempt}",
-            hint=f"attempts: {', '.join(map(str, attempts))}",
-        )
+    attempt = _attempt(access, options["attempt"])
     which = _which(access.record, rank, options["launcher"])
     node = options["node"]
     if node is not None:
@@ -69,11 +63,23 @@ def command(run: str | None, **options: Any) -> int:
     elif which is None:
         follow.report_truncation(access, status)
     missing = follow.missing_output(status)
+    if is_empty and not (missing or follows) and options["tail"] != 0:
+        missing = [f"{access.id} has printed nothing there ({follow.short_state(status)})"]
     for line in missing:
         say(line)
-    if is_empty and not (missing or follows) and options["tail"] != 0:
-        say(f"{access.id} has printed nothing there ({follow.short_state(status)})")
     return 0
+
+
+def _attempt(run: RunAccess, number: int | None) -> int:
+    """Return that attempt, or the newest. Raises RunError."""
+    attempts = run.attempts()
+    attempt = number or max(attempts, default=1)
+    if attempt not in (attempts or [1]):
+        raise RunError(
+            f"{run.id} has no attempt {attempt}",
+            hint=f"attempts: {', '.join(map(str, attempts))}",
+        )
+    return attempt
 
 
 def _no_log(run: RunAccess, options: dict[str, Any]) -> RunError:

@@ -129,7 +129,9 @@ class _RunRow:
         hosts = [host] if host else [_host(run, number) for number in store.node_numbers(run)]
         self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
         self.status = status
-        self.age = _age(status)
+        self.clock_offset = store.clock_offset(run)
+        self.now = time.time() + self.clock_offset  # by the clock of the status's times
+        self.age = _age(status, self.now)
 
     def cells(self, *, brief: bool) -> tuple[str, ...]:
         """Return the columns of `_HEAD`."""
@@ -161,14 +163,15 @@ class _RunRow:
         state = "waiting" if is_waiting(status) else status.state
         if status.as_of is None:
             is_late = is_hang_suspected(status)
-            return short(status.progress, state, late=is_late, width=width)
-        is_old = time.time() - status.as_of > _DAY
-        when = time.strftime(" on %m-%d" if is_old else " at %H:%M", time.localtime(status.as_of))
+            return short(status.progress, state, self.now, late=is_late, width=width)
+        is_old = self.now - status.as_of > _DAY
+        moment = time.localtime(status.as_of - self.clock_offset)
+        when = time.strftime(" on %m-%d" if is_old else " at %H:%M", moment)
         text = short(status.progress, state, late=True, width=width - len(when))
         return text + when if text else ""
 
 
-def _age(status: Status) -> str:
+def _age(status: Status, now: float) -> str:
     """Return `for 5 min 2 s` or `ran 12.0 s`; `ran 12.0 s+` if it may have run longer."""
     started, ended = status.started_at, status.ended_at
     if status.elapsed is not None:
@@ -180,7 +183,7 @@ def _age(status: Status) -> str:
         ended, unsure = status.as_of, "+"
     if ended is not None:
         return f"ran {duration(max(0.0, ended - started))}{unsure}"
-    return f"for {duration(max(0.0, time.time() - started))}"
+    return f"for {duration(max(0.0, now - started))}"
 
 
 def _host(run: store.Run, node: int) -> str:

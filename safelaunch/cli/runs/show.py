@@ -94,12 +94,14 @@ def _attempts(status: Status) -> Iterator[Row]:
 
 def _progress(run: RunAccess, status: Status) -> Iterator[Row]:
     state = "waiting" if follow.is_waiting(status) else status.state
-    shown = progress.lines(status.progress, state, late=follow.is_hang_suspected(status))
+    ahead = store.clock_offset(run.record)
+    is_late, now = follow.is_hang_suspected(status), time.time() + ahead
+    shown = progress.lines(status.progress, state, now, late=is_late)
     # the run's own warning has the step too
     has_warning = "not finite" in (status.warning or "")
     shown = [line for line in shown if not (has_warning and "not finite" in line)]
     if shown and status.as_of is not None:
-        shown.append(f"as of {_local_time(status.as_of)}, when the supervisor died")
+        shown.append(f"as of {_local_time(status.as_of - ahead)}, when the supervisor died")
     elif shown and follow.is_waiting(status):
         shown.append(f"of attempt {len(status.attempts)}, which has ended")
     yield from (("progress", line, 3) for line in shown)
@@ -114,8 +116,9 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     for decision in () if record is None else record.decisions:
         yield "settings", decision, 3
     if status.started_at is not None:
-        ago = duration(max(0.0, time.time() - status.started_at))
-        yield "started", f"{_local_time(status.started_at)}, {ago} ago", 0
+        started_at = status.started_at - store.clock_offset(run)
+        ago = duration(max(0.0, time.time() - started_at))
+        yield "started", f"{_local_time(started_at)}, {ago} ago", 0
 
 
 def _local_time(seconds: float) -> str:

@@ -87,12 +87,16 @@ def _ask(pool: HostPool, host: str, **request: object) -> Views | HostError:
     try:
         answer = pool.call(host, "runs.runs", **request)
         with checked(host):
-            return {
+            views: Views = {
                 run_id: {int(node): NodeView.from_json(view) for node, view in nodes.items()}
                 for run_id, nodes in answer["runs"].items()
                 # both become names of folders here
                 if store.is_id(run_id) and all(map(str.isdigit, nodes))
             }
+            now = time.time()
+            for view in (view for nodes in views.values() for view in nodes.values()):
+                view.ahead = None if view.now is None else view.now - now
+            return views
     except HostError as e:
         return e
 

@@ -41,6 +41,8 @@ class NodeView(Record):
     run_dir: str = ""  # directory of the node
     nodes: int = 1  # number of nodes of the run
     status: Status = Status()  # its status as it is now
+    now: float | None = None  # time of its machine's clock, seconds since 1970
+    ahead: float | None = None  # seconds that clock was ahead of the client's, as the client found
     files: Mapping[str, object] = {}  # name -> JSON object, null where there is none
     ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
     attempts: Sequence[int] = ()  # numbers of the attempts that have logs
@@ -75,7 +77,7 @@ def view(node_dir: str, request: Message) -> NodeView | None:
         return None
     status = run_state.current_status(node_dir)
     run = RunRecord.read(node_dir) or RunRecord()
-    node = NodeView(run_dir=node_dir, status=status, nodes=max(1, len(run.hosts)))
+    node = NodeView(run_dir=node_dir, status=status, nodes=max(1, len(run.hosts)), now=time.time())
     if request.get("brief"):
         return node
     names = (*FILES, *(request.get("files") or ()))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
-from safelaunch.cli.runs.ps import _print_json, _print_rows, _Table
+from safelaunch.cli.runs.ps import _print_json, _print_rows, _RunRow, _Table
+from safelaunch.cli.runs.show import _job
 from safelaunch.errors import HostError
-from safelaunch.runs import mirror
+from safelaunch.runs import mirror, store
 from safelaunch.runs.access import HostAnswer
 from safelaunch.runtime.records import NodePlace, Status
 
@@ -93,3 +95,16 @@ def test_json_has_the_errors_beside_the_runs_in_the_order_of_their_start(
     assert printed["errors"] == [
         {"host": "gpu3", "reason": "no route to it", "hint": "is the VPN up?"}
     ]
+
+
+def test_the_age_of_a_run_is_right_where_the_clock_of_its_host_is_a_day_off(tmp_path: Path) -> None:
+    run = answer(tmp_path, "gpu1", 1).runs[0][0]
+    for ahead in (-86400.0, 86400.0):
+        store.Mirror(host="gpu1", run_dir="/x", clock=ahead).write(store.node_dir(run, 0))
+        started_at = time.time() + ahead - 3600
+        row = _RunRow(run, Status(state="running", started_at=started_at))
+        assert row.age == "for 1 h 0 min"
+        (_, text, _) = list(_job(run, row.status))[-1]
+        assert text.endswith("1 h 0 min ago")
+        shown = time.strftime("%Y-%m-%d", time.localtime(time.time() - 3600))
+        assert text.startswith(shown)

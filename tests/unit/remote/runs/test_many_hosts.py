@@ -13,7 +13,7 @@ from safelaunch.errors import HostError, RunNotFound
 from safelaunch.remote.parallel import as_completed
 from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.remote.runs.query_status import host_runs
-from safelaunch.runs import mirror
+from safelaunch.runs import mirror, store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,3 +149,15 @@ def test_a_run_is_not_looked_for_beside_a_host_that_does_not_answer(
     catalog = RunCatalog(home, with_dead_host.connect)
     with pytest.raises(HostError, match="no route to it"):
         catalog.find_live(hosts=["gpu2"])
+
+
+def test_how_far_the_clock_of_a_host_is_ahead_is_recorded_with_its_answer(
+    home: str, pool: ThreadPool
+) -> None:
+    HostRun(RUN_ID, ["gpu1"]).record("running")
+    session = pool.session("gpu1")
+    answer = session.agent.call("runs.runs", brief=True)
+    answer["runs"][RUN_ID]["0"]["now"] += 86400
+    pool.answers["gpu1"] = answer
+    states(pool, home, "gpu1")
+    assert store.clock_offset(mirror.run_by_id(home, RUN_ID)) == pytest.approx(86400, abs=3600)
