@@ -35,8 +35,8 @@ class Pane:
             return
         if self.skipped:
             self.skipped += len(data)
-            self.waiting = (self.waiting + data[-SAMPLE:])[-SAMPLE:]
-            self.tick()
+            # only the supervisor's next turn shows some: it would cost as much as to merge the rest
+            self.waiting = (self.waiting + data if len(data) < SAMPLE else data)[-SAMPLE:]
             return
         self.waiting += data
         self.tick()
