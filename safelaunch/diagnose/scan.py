@@ -235,7 +235,19 @@ class _ExcerptStore:
             self._sizes[1] -= len(self._last.popleft().text)
 
     def excerpts(self) -> list[Excerpt]:
-        return sorted([*self._first, *self._last], key=lambda excerpt: excerpt.number)
+        """Return them in order; what was cut small, so that its start can be dropped, is joined.
+
+        A signature costs its time in each excerpt anew, and a traceback may go on in the next.
+        """
+        joined: list[Excerpt] = []
+        for excerpt in sorted([*self._first, *self._last], key=lambda excerpt: excerpt.number):
+            number, text = joined[-1] if joined else (0, b"")
+            is_next = number + text.count(b"\n") == excerpt.number
+            if is_next and len(text) + len(excerpt.text) <= MAX_PAGES * PAGE_BYTES:
+                joined[-1] = Excerpt(number, text + excerpt.text)
+            else:
+                joined.append(excerpt)
+        return joined
 
 
 def _shorten_lines(text: bytes) -> bytes:

@@ -243,6 +243,13 @@ def test_of_alarms_on_all_lines_the_first_and_the_last_are_kept(finder: LiteralF
 
 
 @pytest.mark.usefixtures("little_memory")
+def test_alarms_on_all_lines_make_few_excerpts(finder: LiteralFinder) -> None:
+    excerpts, _ = scanned((NOISE + b"\n") * ((1 << 20) // len(NOISE)), finder)
+    largest = scan.MAX_PAGES * scan.PAGE_BYTES
+    assert len(excerpts) <= 2 * total_bytes(excerpts) // largest
+
+
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
 def test_what_is_rare_is_kept_among_alarms_on_all_lines(
     finder: LiteralFinder, place: float
