@@ -22,7 +22,7 @@ def sub_lines(
     text: str,
 ) -> str:
     """Return a text with a pattern replaced in lines that contain one of the lower-case words."""
-    lowered = _lower(text)
+    lowered = lower(text)
     if not any(map(lowered.__contains__, words)):  # nearly always
         return text
     parts, copied_to = [], 0
@@ -33,7 +33,8 @@ def sub_lines(
 
 
 @lru_cache(maxsize=1)  # most patterns leave a text as it is, and the next one asks again
-def _lower(text: str) -> str:
+def lower(text: str) -> str:
+    """Return a text in small letters, each in its place."""
     lowered = text.lower()
     if len(lowered) != len(text):  # some capitals have two small letters
         lowered = "".join(c if len(c.lower()) > 1 else c.lower() for c in text)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.report.redact import generic_names, identity_patterns, secret_patterns
 from safelaunch.report.redact.encodings import KnownValue
-from safelaunch.report.redact.line_filter import strip_key_endings, sub_lines
+from safelaunch.report.redact.line_filter import lower, strip_key_endings, sub_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,9 +117,12 @@ class Redactor:
         return self._forms(secret_patterns.OTHERS, text)
 
     def _forms(self, group: Iterable[Form], text: str) -> str:
+        lowered = lower(text)
         for form in group:
-            replace_match = partial(self._replace_value, form.kind)
-            text = sub_lines(form.pattern, form.words, replace_match, text)
+            if any(map(lowered.__contains__, form.words)):  # nearly never, and there are many
+                replace_match = partial(self._replace_value, form.kind)
+                text = sub_lines(form.pattern, form.words, replace_match, text)
+                lowered = lower(text)
         return text
 
     def _replace_value(self, kind: str, match: re.Match[str]) -> str:

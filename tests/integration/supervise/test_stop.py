@@ -153,7 +153,8 @@ def test_a_run_goes_on_as_long_as_a_program_in_the_background(place: Place) -> N
     place.write("train.py", WAITS + "raise KeyError('late')\n")
     python = shlex.quote(sys.executable)
     run = outlived(place, place.shell(f"nohup {python} train.py --token s3cr3t > t.log 2>&1 &"))
-    (process,) = place.status(run)["leftover_processes"]
+    left = wait_for(lambda: place.status(run).get("leftover_processes"), "what goes on")
+    (process,) = left
     assert process["command"].endswith(" train.py")
     running = f"still running: {process['command']} (pid {process['pid']})"
     place.wait_for_text(run, f"[safelaunch] the launcher has ended with 0; {running}")
