@@ -92,7 +92,7 @@ def forget():
     sys.path_importer_cache.clear()
     for name in [name for name in sys.modules if name.split(".")[0] == "safelaunch"]:
         del sys.modules[name]
-class Memory:
+class SourceFiles:
     def find_spec(self, name, path=None, target=None):
         from importlib.machinery import ModuleSpec
         stem = "runtime/" + name.replace(".", "/")
@@ -126,12 +126,13 @@ except Exception:
     archive = zipfile.ZipFile(io.BytesIO(data))
     files = {name: archive.read(name) for name in archive.namelist()}
     forget()
-    sys.meta_path.append(Memory())
+    sys.meta_path.append(SourceFiles())
     from safelaunch import runtime
     runtime.keep_in_memory(files)
     from safelaunch.runtime.start import runtime_copy
     try:
         runtime_copy.make(folder, files)
+        runtime_copy.sweep(home, runtime_copy.AGE)
         forget()
         agent = server()
     except Exception:

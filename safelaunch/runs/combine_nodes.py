@@ -168,9 +168,12 @@ def _placed(source: NodeFailure) -> Failure | None:
 def _vanished(node: NodeState) -> Failure:
     """Return the failure of a node that left no record: it comes before mere cascades."""
     reason = node.status.reason or "no end was recorded"
+    advice = f"look at {node.host}: `journalctl -b -1 -e`, `dmesg`, its power and network"
+    if node.state == "lost" and node.status.supervisor is None:
+        advice = "start it again: the client ended, or lost its connection, while it was starting"
     return Failure(
         version=1, class_name=None, role="unknown", rank=None, host=node.host, node=node.number,
         time=None, exception=None, others=[],
         what=reason if node.state == "unknown" else f"{node.name} is lost: {reason}",
-        advice=f"look at {node.host}: `journalctl -b -1 -e`, `dmesg`, its power and network",
+        advice=advice,
     )  # fmt: skip

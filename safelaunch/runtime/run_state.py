@@ -51,7 +51,7 @@ def current_status(node_dir: str) -> Status:
     status.alive = len(remaining(node_dir, status.id))
     if status.cgroup and not status.alive:
         cgroup.remove(status.cgroup)  # nobody else will
-    status.reason = _last_error(node_dir) or _gone(supervisor)
+    status.reason = _last_error(node_dir) or _loss_reason(supervisor)
     return status
 
 
@@ -101,7 +101,7 @@ def _place(hostname: str | None, process: Process) -> str:
     return f"on {hostname}"
 
 
-def _gone(supervisor: Process) -> str:
+def _loss_reason(supervisor: Process) -> str:
     if supervisor.pidns != processes.machine()["pidns"]:
         return "the supervisor is gone, with the container (pid namespace) that it ran in"
     return "the supervisor is gone"

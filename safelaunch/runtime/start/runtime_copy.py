@@ -31,6 +31,7 @@ PART = "new-"  # begins the name of a copy that is being made
 SPACE = 16 << 20  # free bytes that a copy, 2.9 MB, is worth: records and logs need the rest
 UNCHECKED = 1  # PEP 552: bytecode that Python uses without a look at its source
 DAY = 86400.0  # seconds
+AGE = 30 * DAY  # after which a version that nobody uses is removed by the start of another one
 
 
 def digest(contents: Mapping[str, bytes]) -> str:
@@ -106,8 +107,11 @@ def find(home: str) -> str | None:
     try:
         files = contents()
         place = place_of(home, digest(files))
-        if not is_whole(place):
+        if is_whole(place):
+            os.utime(os.path.join(place, SIZES))  # its last use
+        else:
             make(place, files)
+            sweep(home, AGE)
     except OSError:
         return None
     return place
@@ -236,32 +240,40 @@ def hold(place: str) -> None:
     try:
         import fcntl
 
-        held.append(os.open(os.path.join(place, SIZES), os.O_RDONLY | os.O_CLOEXEC))
-        fcntl.flock(held[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        path = os.path.join(place, SIZES)
+        locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        os.utime(path)  # its last use
+        fcntl.flock(locks[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (ImportError, OSError):
         pass  # a file system without locks: the next command makes it again
 
 
-held: list[int] = []  # descriptors
+locks: list[int] = []  # descriptors
 
 
-def sweep(home: str) -> list[str]:
-    """Remove the copies of other versions that no agent runs from; return their folders."""
+def sweep(home: str, age: float) -> list[str]:
+    """Remove copies of other versions that no agent uses or has used for `age` seconds.
+
+    Returns their folders. Of an earlier version's agent and of a copy that is being made only the
+    age is known: those have a day at least.
+    """
+    import shutil
+
     own = own_place() or place_of(home, digest(contents()))
     version = os.path.basename(own).partition("-")[0]
-    unused = [
-        path
-        for path in _entries(os.path.join(home, PLACE))
-        if not os.path.basename(path).startswith((version + "-", PART)) and _is_free(path)
-    ]
-    # without a lock: what is being made, and what an agent of an earlier version runs from
-    parts = [
-        path
-        for path in _entries(os.path.join(home, PLACE))
-        if os.path.basename(path).startswith(PART)
-    ]
-    unused += [path for path in (*parts, *_entries(os.path.join(home, EARLIER))) if _is_old(path)]
-    return [path for path in unused if _remove(path)]
+    removed = []
+    for parent in (PLACE, EARLIER):
+        for path in _entries(os.path.join(home, parent)):
+            name = os.path.basename(path)
+            if parent == EARLIER or name.startswith(PART):
+                is_unused = _unused_for(path) > max(age, DAY)
+            else:
+                is_own = name.startswith(version + "-")
+                is_unused = not is_own and _unused_for(path, SIZES) >= age and _is_free(path)
+            if is_unused:
+                shutil.rmtree(path, ignore_errors=True)
+                removed.append(path)
+    return removed
 
 
 def _entries(folder: str) -> list[str]:
@@ -269,6 +281,15 @@ def _entries(folder: str) -> list[str]:
         return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     except OSError:
         return []
+
+
+def _unused_for(path: str, name: str = "") -> float:
+    import time
+
+    try:
+        return time.time() - os.stat(os.path.join(path, name)).st_mtime
+    except OSError:
+        return float("inf")  # damaged, or gone
 
 
 def _is_free(place: str) -> bool:
@@ -283,19 +304,3 @@ def _is_free(place: str) -> bool:
     except (ImportError, OSError):
         return False
     return True
-
-
-def _is_old(path: str) -> bool:
-    import time
-
-    try:
-        return time.time() - os.stat(path).st_mtime > DAY
-    except OSError:
-        return False
-
-
-def _remove(path: str) -> bool:
-    import shutil
-
-    shutil.rmtree(path, ignore_errors=True)
-    return not os.path.exists(path)

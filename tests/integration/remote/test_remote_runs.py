@@ -60,6 +60,16 @@ def test_a_job_runs_there_and_its_log_comes_here(far: Place) -> None:
     assert "succeeded" in done.stderr
 
 
+def test_a_host_is_named_by_an_ipv6_address(place: Place) -> None:
+    if not os.path.exists("/proc/net/if_inet6"):
+        pytest.skip("no IPv6 here")
+    with sshd.Sshd(address="::1") as server:
+        keys = f"IdentityFile {server.key}\n  UserKnownHostsFile {server.known_hosts}"
+        place.ssh_config(f"Host *\n  {keys}\n")
+        host = f"{USER or server.user}@[::1]:{server.port}"
+        assert place.cli("ps", "--host", host).stderr == f"no runs on {host}\n"
+
+
 def test_what_failed_there_is_told_here(far: Place) -> None:
     file = job(far, "def load():\n    raise ValueError('bad batch')\nload()\n")
     done = far.cli("remote", "--host", "gpu1", "--follow", file, code=1)

@@ -333,7 +333,7 @@ def _version() -> tuple[int, ...]:
 
 
 def _free_port(address: str) -> int:
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
 

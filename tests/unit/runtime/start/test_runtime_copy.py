@@ -87,25 +87,23 @@ def test_without_links_a_run_gets_files_of_its_own(
     assert names == runtime.files(without=runtime.AGENT_ONLY).keys()
 
 
-def test_copies_of_other_versions_are_swept_unless_an_agent_runs_from_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runtime_copy, "contents", lambda: FILES)
-    home = str(tmp_path)
-    own, held, old = [
-        runtime_copy.place_of(home, v) for v in (runtime_copy.digest(FILES), "b", "c")
-    ]
-    for place in (own, held, old):
+def test_copies_of_other_versions_are_swept_unless_an_agent_runs_from_them(tmp_path: Path) -> None:
+    home, month = str(tmp_path), runtime_copy.AGE
+    versions = (runtime_copy.digest(runtime_copy.contents()), "b", "c", "d")
+    own, used, old, new = [runtime_copy.place_of(home, version) for version in versions]
+    for place in (own, used, old, new):
         runtime_copy.make(place, FILES)
     earlier = [tmp_path / "agent" / "old", tmp_path / "agent" / "new", tmp_path / "runtime/new-1"]
     for path in earlier:
         path.mkdir(parents=True)
     os.utime(earlier[0], (0, 0))
-    descriptors = list(runtime_copy.held)
-    runtime_copy.hold(held)
-    assert runtime_copy.sweep(home) == [old, str(earlier[0])]
-    assert [p.exists() for p in earlier] == [False, True, True]
-    for fd in runtime_copy.held[len(descriptors) :]:
-        os.close(fd)
-    runtime_copy.held[:] = descriptors
-    assert runtime_copy.sweep(home) == [held]
+    before = len(runtime_copy.locks)
+    runtime_copy.hold(used)
+    for place in (own, used, old):
+        os.utime(os.path.join(place, runtime_copy.SIZES), (0, 0))
+    assert runtime_copy.sweep(home, month) == [old, str(earlier[0])]
+    assert runtime_copy.sweep(home, 0.0) == [new]
+    os.close(runtime_copy.locks.pop())
+    assert len(runtime_copy.locks) == before
+    assert runtime_copy.sweep(home, month) == [used]
+    assert [path.exists() for path in earlier] == [False, True, True]
