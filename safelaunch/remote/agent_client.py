@@ -48,6 +48,8 @@ class AgentError(HostError):
         if error.get("traceback") and self.kind not in EXPECTED:
             message = f"unexpected {self.kind} in the agent there: {message}"
             self.exit_code, self.details = 5, str(error["traceback"])
+            if error.get("is_damaged"):
+                hint = "give the same command again: it sends the agent's files there anew"
         elif self.errno in FULL:
             hint = "free space or quota there, or set SAFELAUNCH_HOME there"
         elif self.errno in CLOSED:

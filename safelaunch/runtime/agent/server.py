@@ -38,8 +38,9 @@ SERVICES = {
     "receive": "transfer.receive",
     "send": "transfer.send",
 }
-# of imports from files that are not what was written there: the next command replaces them
+# of imports from files that are not what was written there
 DAMAGE = (ImportError, SyntaxError, EOFError)
+BAD_BYTECODE = "bad marshal data"  # begins the message of a ValueError
 READY = b"\0safelaunch agent\n"  # before it may be output of a shell's startup files
 
 
@@ -55,8 +56,6 @@ def serve(link: wire.Link) -> None:
             except wire.Broken:
                 raise
             except Exception as e:  # noqa: BLE001 - the client raises it as its own
-                if isinstance(e, DAMAGE):
-                    runtime_copy.mark_damaged()
                 link.send({"error": _error(e)})
         except wire.Broken:
             return
@@ -70,7 +69,11 @@ def _error(error: Exception) -> Message:
         return {"kind": kind, "message": message, "errno": error.errno, "path": path}
     import traceback
 
-    return {"kind": kind, "message": str(error), "traceback": traceback.format_exc()}
+    answer: Message = {"kind": kind, "message": str(error), "traceback": traceback.format_exc()}
+    if isinstance(error, DAMAGE) or str(error).startswith(BAD_BYTECODE):
+        runtime_copy.mark_damaged()  # the next command sends them again
+        answer["is_damaged"] = True
+    return answer
 
 
 class Stdio(wire.Link):

@@ -108,7 +108,7 @@ def find(home: str) -> str | None:
         files = contents()
         place = place_of(home, digest(files))
         if is_whole(place):
-            os.utime(os.path.join(place, SIZES))  # its last use
+            _touch(place)
         else:
             make(place, files)
             sweep(home, AGE)
@@ -240,12 +240,19 @@ def hold(place: str) -> None:
     try:
         import fcntl
 
-        path = os.path.join(place, SIZES)
-        locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        os.utime(path)  # its last use
+        locks.append(os.open(os.path.join(place, SIZES), os.O_RDONLY | os.O_CLOEXEC))
         fcntl.flock(locks[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (ImportError, OSError):
         pass  # a file system without locks: the next command makes it again
+    _touch(place)
+
+
+def _touch(place: str) -> None:
+    """Note that a copy is used."""
+    try:
+        os.utime(os.path.join(place, SIZES))
+    except OSError:
+        pass  # another user's, or a disk that is read-only now
 
 
 locks: list[int] = []  # descriptors

@@ -16,6 +16,7 @@ from support.workspace import DEADLINE
 
 from safelaunch.errors import HostError
 from safelaunch.remote import agent_bootstrap
+from safelaunch.remote.agent_client import AgentError
 from safelaunch.runtime.start import runtime_copy
 
 if TYPE_CHECKING:
@@ -187,12 +188,25 @@ def test_nothing_is_written_into_the_copy_that_an_agent_runs_from(host: Host) ->
 def test_a_copy_of_the_agent_that_cannot_be_imported_is_replaced(host: Host) -> None:
     host.has("python3", GOOD)
     start(host)
-    host.end()
     (copy,) = Path(host.home, "runtime").iterdir()
-    path = next(copy.rglob("server.*.pyc"))
-    path.chmod(0o600)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:16] + bytes(len(whole) - 16))
+
+    def damage(name: str) -> tuple[Path, bytes]:
+        host.end()
+        path = next(copy.rglob(name))
+        path.chmod(0o600)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:16] + bytes(len(whole) - 16))
+        return path, whole
+
+    path, whole = damage("network.*.pyc")  # imported once it is asked for
+    agent = agent_bootstrap.start_agent("box", host.run, agent_bootstrap.digest(), ())
+    with pytest.raises(AgentError) as caught:
+        agent.call("network.close")
+    assert "give the same command again" in str(caught.value.hint)
+    host.end()
+    assert start(host) == host.home
+    assert path.read_bytes() == whole
+    path, whole = damage("server.*.pyc")
     assert start(host) == host.home
     assert path.read_bytes() == whole
     assert list(Path(host.home, "runtime").iterdir()) == [copy]
