@@ -192,7 +192,7 @@ class PendingReply:
         if "error" in self.answer:
             raise AgentError(self.answer["error"], self._agent.host)
         answer = self.answer.get("ok")
-        return Answer(answer, self._agent.host) if isinstance(answer, dict) else answer
+        return AgentAnswer(answer, self._agent.host) if isinstance(answer, dict) else answer
 
     def pieces(self) -> Generator[bytes, None, Any]:
         """Yield the data that comes; the generator's value is the answer behind it."""
@@ -205,7 +205,7 @@ class PendingReply:
         return self.result()
 
 
-class Answer(dict[str, Any]):
+class AgentAnswer(dict[str, Any]):
     """An answer of an agent. A missing key raises BadAnswer."""
 
     def __init__(self, values: dict[str, Any], host: str) -> None:

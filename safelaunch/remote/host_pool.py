@@ -45,6 +45,11 @@ class HostPool:
         """Return hosts, those of each group in its place."""
         return hosts_file.expand(self._resolver.hosts, tuple(names))
 
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The names of all hosts in the hosts file."""
+        return tuple(self._resolver.hosts.machines)
+
     def discard(self, host: str) -> None:
         """Close and forget a connection that is gone."""
         session = self._sessions.pop(host, None)

@@ -188,8 +188,8 @@ class _Pull:
     def check_space(self, files: Sequence[RemoteFile]) -> None:
         """Raise RunError where the disk has no room: a host may also state a wrong size."""
         parts = [self.destination.lookup(_part(file)) for file in files if file.size > SMALL]
-        here = sum(part.st_size for part in parts if part is not None)
-        missing, free = sum(file.size for file in files) - here, self.destination.free_space()
+        present = sum(part.st_size for part in parts if part is not None)
+        missing, free = sum(file.size for file in files) - present, self.destination.free_space()
         if missing > free:
             raise RunError(
                 f"the disk is too full: {transfer_size(missing)} to come, "
@@ -208,14 +208,14 @@ class _Pull:
 
     def fetch(self, files: Sequence[RemoteFile]) -> None:
         """Fetch them all. Raises HostError, OSError."""
-        made = None
+        previous = None
         batch: list[RemoteFile] = []
         size = 0
         for file in files:
             folder = file.name.rpartition("/")[0]
-            if folder != made:
+            if folder != previous:
                 self.destination.make_folders(file.name)
-                made = folder
+                previous = folder
             if file.size > SMALL:
                 self._large(file)
                 continue

@@ -250,8 +250,8 @@ class PendingPush:
     def _compare(self) -> tuple[dict[str, RemoteEntry], Any]:
         reported = False
         while True:
-            known = len(self.tree.items)
-            rows, answer = answers.read_rows(self.agent.host, self.pending.pieces(), known)
+            count = len(self.tree.items)
+            rows, answer = answers.read_rows(self.agent.host, self.pending.pieces(), count)
             with answers.checked(self.agent.host):
                 if "busy" not in answer:
                     return {row[0]: RemoteEntry(*row) for row in rows}, answer

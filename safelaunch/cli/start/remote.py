@@ -31,7 +31,9 @@ DEFAULT = "safelaunch.yaml"  # the job file, where none is named
     "--delete", is_flag=True, help="Remove there what earlier syncs copied, and is gone here."
 )
 @click.option("--force", is_flag=True, help="Overwrite files that were changed on the host.")
-@click.option("--yes", is_flag=True, help="Sync more than 500 MB without a question.")
+@click.option(
+    "--yes", is_flag=True, help="Ask nothing: sync over 500 MB, send what the job names elsewhere."
+)
 def command(job: tuple[str, ...], **options: Any) -> int:
     """Sync the project to a host and start a job there, in tmux where it is installed.
 

@@ -28,6 +28,7 @@ from safelaunch.start.resume import resume_run
 @click.option(
     "--foreground", is_flag=True, help="For CI: stay, and end the job when this command is stopped."
 )
+@click.option("--yes", is_flag=True, help="Send a host what `env_from` names without a question.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, **options: Any) -> int:
     """Start a recorded run's plan again: same command and variables, fresh id and port.

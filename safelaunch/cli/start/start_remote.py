@@ -21,11 +21,13 @@ from safelaunch.plan.build import make_plan
 from safelaunch.remote.prepare import Checks, prepare
 from safelaunch.remote.start import start as start_nodes
 from safelaunch.remote.transfer import ProjectSync
+from safelaunch.start import trust
 from safelaunch.start.caller import caller
 from safelaunch.start.resume import resume_run
-from safelaunch.sync.push import LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
     from safelaunch.remote.start import PreparedStart
@@ -46,17 +48,20 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     print_warnings(plan, is_start=True)
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
     names = [host.name for host in resolved.hosts]
+    pool = host_pool(hosts_path)
+    reaches = trust.job_reaches(resolved, pool.listed, assets=not options["no_sync"])
+    project = os.path.realpath(resolved.project)
+    trust.confirm(trust.Approvals(by.home), project, reaches, names, _allow(options))
     with Bar() as bar:
         sync = ProjectSync(
             resolved,
             delete=options["delete"],
             force=options["force"],
-            limit=None if options["yes"] else LIMIT,
-            confirm=_confirm if sys.stdin.isatty() else None,
+            confirm=_allow(options),
             report=bar.say,
             progress=bar.show,
         )
-        pool, sent = host_pool(hosts_path), None if options["no_sync"] else sync
+        sent = None if options["no_sync"] else sync
         prepared = prepare(plan, names, pool, by, checks=checks, sync=sent)
     return _start(prepared, options)
 
@@ -65,8 +70,12 @@ def again(plan: Plan, pointer: RemoteRecord, options: dict[str, Any]) -> int:
     """Start a recorded plan again on its hosts, with the project as it lies there."""
     check_output(options, "rerun")
     names = [place.host for place in pointer.places]
-    pool = host_pool(pointer.hosts_file)
-    return _start(prepare(plan, names, pool, caller(os.environ)), options)
+    pool, by = host_pool(pointer.hosts_file), caller(os.environ)
+    # the plan of a run that another machine started comes from the host
+    reaches = trust.env_reaches(name for node in plan.nodes for name in node.secrets)
+    approvals, subjects = trust.Approvals(by.home), trust.on_hosts(names)
+    trust.confirm(approvals, pointer.id, reaches, names, _allow(options), subjects=subjects)
+    return _start(prepare(plan, names, pool, by), options)
 
 
 def _start(prepared: PreparedStart, options: dict[str, Any]) -> int:
@@ -75,6 +84,13 @@ def _start(prepared: PreparedStart, options: dict[str, Any]) -> int:
         if not options["follow"]:
             return show_started(started, options)
     return show_started(started, options)
+
+
+def _allow(options: dict[str, Any]) -> Callable[[str], bool] | None:
+    """Return what answers questions: `--yes`, or the user at a terminal."""
+    if options["yes"]:
+        return lambda _: True
+    return _confirm if sys.stdin.isatty() else None
 
 
 _one_question = threading.Lock()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import click
@@ -15,6 +16,7 @@ from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.config.paths import ASSETS
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
+from safelaunch.start import trust
 
 
 @click.command("push")
@@ -47,9 +49,13 @@ def command(path: str, host: str, to: str | None, force: bool, hosts_path: str |
             f"`--to {to}` is not absolute", hint="for example /data, or ~/data in the host's home"
         )
     target = f"{folder.rstrip('/')}/{os.path.basename(os.path.abspath(path))}"
-    cache = os.path.join(store.home(os.environ), "cache")
+    home = store.home(os.environ)
+    cache = os.path.join(home, "cache")
     with Bar() as bar:
         summary = push_file(agent, path, target, bar.show, force=force, report=say, cache=cache)
+    real = os.path.realpath(path)
+    with contextlib.suppress(OSError):  # then a job that needs it asks
+        trust.Approvals(home).add(trust.on_hosts([host]), [trust.Reach("asset", real, real)])
     for line in summary.lines(host, removes=False):
         say(line)
     click.echo(target)

@@ -165,7 +165,10 @@ def test_a_secret_reaches_the_job_and_no_file(far: Place, server: Sshd) -> None:
     far.env["HF_TOKEN"] = "hf_verysecret"  # noqa: S105 - that is the point
     program = "import os\nprint(len(os.environ['HF_TOKEN']))\n"
     file = job(far, program, env_from=["HF_TOKEN"])
-    assert "13" in far.cli("remote", "--host", "gpu1", "-f", file).stdout
+    refused = far.cli("remote", "--host", "gpu1", "-f", file, code=3).stderr
+    assert "variable HF_TOKEN" in refused
+    assert "--yes" in refused
+    assert "13" in far.cli("remote", "--host", "gpu1", "-f", "--yes", file).stdout
     matches = subprocess.run(
         ["grep", "-rl", "hf_verysecret", str(server.home(USER)), str(far.home)],
         capture_output=True,
