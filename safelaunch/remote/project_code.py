@@ -34,7 +34,7 @@ class ProjectCode:
         """Return the record of the entries that a sync has sent; `home` is safelaunch's folder."""
         self._thread.join()
         record, patch = code_record(self._root, code_files(entries), home, self._state)
-        record.include, record.exclude = map(list, self._rules)
+        record.include, record.exclude = self._rules
         return LaunchFiles(record, patch)
 
 
@@ -45,10 +45,10 @@ class LaunchFiles:
         self._record = record
         self._patch = patch
 
-    def of_node(self, place: str) -> dict[str, bytes]:
-        """Return {name: content} for a node that has the project in the folder `place`."""
+    def of_node(self, target: str) -> dict[str, bytes]:
+        """Return {name: content} for a node that has the project in the folder `target`."""
         record = self._record.copy()
-        record.place = place
+        record.target = target
         files = {CodeRecord.FILE: json.dumps(record.to_json(), indent=1).encode()}
         return {**files, CodeRecord.PATCH: self._patch} if self._patch else files
 

@@ -75,11 +75,11 @@ class PreparedStart(NamedTuple):
     versions: Sequence[Mapping[str, str]]  # of each node, for open gates
     routes: Routes | None  # between several nodes
     choice: CheckpointChoice  # what they resume from
-    code: Sequence[Mapping[str, bytes]]  # files of the run directory about the code, of each node
+    launch_files: Sequence[Mapping[str, bytes]]  # record of the code, of each node
 
     def node(self, rank: int, token: str) -> tuple[NodePlace, StartRequest]:
         """Return place and request of a node; the supervisors share `token`. Raises StartError."""
-        report, files = self.reports[rank], dict(self.code[rank])
+        report, files = self.reports[rank], dict(self.launch_files[rank])
         facts = preflight.facts(self.plan.nodes[rank], report, self.run_id)
         facts |= self.choice.facts(rank, report.home)
         if self.routes is not None:
@@ -139,7 +139,7 @@ class _Start:
     def __init__(self, prepared: PreparedStart, *, follow: bool) -> None:
         self.machines = prepared.machines
         self.follow = follow
-        self.code = prepared.code
+        self.launch_files = prepared.launch_files
         self.is_cancelled = threading.Event()  # after Ctrl-C another request would start it anew
         self.answers: dict[int, StartAnswer] = {}
         token = secrets.token_hex(16)
@@ -180,7 +180,7 @@ class _Start:
         files = {
             RunRecord.FILE: answer.run.to_json(),
             PlanRecord.FILE: self.requests[rank].plan_json,
-            **self.code[rank],
+            **self.launch_files[rank],
         }
         mirror.save(self.run, self.places[rank], NodeView(status=answer.status, files=files))
         self.answers[rank] = answer

@@ -596,7 +596,8 @@ class CodeRecord(Record):
 
     version: int = 1  # version of the format, 1
     root: str = ""  # folder of the project on the machine that launched the run
-    place: str | None = None  # folder that it was synced to; missing: the job ran in `root`
+    target: str | None = None  # folder that it was synced to; missing: the job ran in `root`
+    project: str | None = None  # folder of the project, where `root` is a copy that `rerun` made
     git: Nullable[Checkout] = None  # the checkout; null: none
     manifest: str = ""  # hash of paths, modes and contents of all `files`
     files: int = 0  # number of files: all that a sync sends; of `run` Python files and settings

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import StartError
@@ -23,11 +24,22 @@ from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_ch
 from safelaunch.start.run_files import start_request
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from safelaunch.model import NodePlan, Plan
 
 
-def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
-    """Start a plan on this machine. Raises StartError or Refused, with nothing left behind."""
+def start(
+    plan: Plan,
+    caller: Caller,
+    *,
+    foreground: bool = False,
+    more: Mapping[str, bytes] = MappingProxyType({}),
+) -> Started:
+    """Start a plan on this machine, with `more` files in its run directory.
+
+    Raises StartError or Refused, with nothing left behind.
+    """
     node = _only_node(plan)
     preflight.check_secrets(node, caller.environ)
     preflight.check_assets(node.assets)
@@ -36,7 +48,9 @@ def start(plan: Plan, caller: Caller, *, foreground: bool = False) -> Started:
     facts = preflight.facts(node, report, run_id)
     choice = _choose_checkpoint(plan, caller)
     facts |= choice.facts(0, report.home)
-    request = start_request(choice.plan, facts, caller, caller.environ, versions=versions)
+    request = start_request(
+        choice.plan, facts, caller, caller.environ, versions=versions, more=more
+    )
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
     words = {"run": request.run.to_json(), **request.words}

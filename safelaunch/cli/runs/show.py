@@ -153,6 +153,8 @@ def _provenance(run: store.Run) -> Iterator[Row]:
     if code is not None and code.manifest:
         count = quantity(code.files, "file")
         yield "code", f"{count}, tree {code.manifest[:12]}: safelaunch pull --code {run.id}", 0
+        if code.project is not None:
+            yield "project", f"{code.root}, a copy of {code.project} as it was", 0
         if code.not_stored:
             files = shortened(list(code.not_stored))
             yield "code", f"not stored, and lost when they change: {files}", 3

@@ -5,19 +5,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
+from safelaunch.cli.output import say
 from safelaunch.cli.start.start_local import start
 from safelaunch.errors import ConfigError, RunError
 from safelaunch.model import Plan
 from safelaunch.plan.serialize import thaw
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
-from safelaunch.runtime.records import PlanRecord
+from safelaunch.runtime.records import PlanRecord, RunRecord
+from safelaunch.start import rerun_code
 from safelaunch.start.resume import resume_run
 
 
@@ -28,10 +31,12 @@ from safelaunch.start.resume import resume_run
 @click.option(
     "--foreground", is_flag=True, help="For CI: stay, and end the job when this command is stopped."
 )
-@click.option("--yes", is_flag=True, help="Send a host what `env_from` names without a question.")
+@click.option("--current", is_flag=True, help="Run the project as it is now.")
+@click.option("--force", is_flag=True, help="Overwrite files that were changed on the host.")
+@click.option("--yes", is_flag=True, help="Send what the job names to a host without a question.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, **options: Any) -> int:
-    """Start a recorded run's plan again: same command and variables, fresh id and port.
+    """Start a recorded run's plan again: same code, command and variables, fresh id and port.
 
     Later changes of the job file do not count; for those use `safelaunch run`.
     """
@@ -42,12 +47,21 @@ def command(run: str | None, **options: Any) -> int:
     plan = thaw(record.unbound) if record else None
     if not isinstance(plan, Plan):
         raise RunError(f"{earlier.id} has no recorded plan", where=node_dir)
+    run_record = RunRecord.read(node_dir)
+    if run_record is not None and run_record.job_file:  # that of the plan may be relative
+        plan = replace(plan, job_file=run_record.job_file)
+    home = store.home(os.environ)
     if options["resume"]:
-        plan = resume_run(plan, store.home(os.environ), earlier.id)
+        plan = resume_run(plan, home, earlier.id)
     if not isinstance(earlier, RemoteRun):
-        return start(plan, options)
+        if options["current"]:
+            code = rerun_code.code_of_today(plan, earlier.record)
+        else:
+            code = rerun_code.code_of_launch(plan, earlier.record, home)
+        say(code.note)
+        return start(code.plan, options, code.files)
     if options["foreground"]:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
     from safelaunch.cli.start.start_remote import again
 
-    return again(plan, earlier.pointer, options)
+    return again(plan, earlier.record, earlier.pointer, options)

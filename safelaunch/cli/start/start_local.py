@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.output import say
@@ -20,7 +21,7 @@ from safelaunch.start import local
 from safelaunch.start.caller import caller
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from safelaunch.model import Plan
     from safelaunch.runtime.records import Process
@@ -29,19 +30,24 @@ if TYPE_CHECKING:
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-def start(plan: Plan, options: dict[str, Any]) -> int:
-    """Start the plan as the options say, and return the exit code of the command."""
+def start(
+    plan: Plan, options: dict[str, Any], files: Mapping[str, bytes] = MappingProxyType({})
+) -> int:
+    """Start the plan as the options say, and return the exit code of the command.
+
+    `files` are further ones of the run directory.
+    """
     if options["follow"] and options["foreground"]:
         raise ConfigError("`--follow` and `--foreground` together", hint="give one")
     check_output(options, "run")
     print_warnings(plan, is_start=True)
     if options["foreground"]:
-        return _foreground(plan)
+        return _foreground(plan, files)
     by = caller(os.environ)
     run_id = by.run_id(plan.name)
     with interruptible():
         try:
-            started = local.start(plan, by)
+            started = local.start(plan, by, more=files)
         except KeyboardInterrupt:
             if os.path.isdir(os.path.join(store.folder(by.home), run_id)):
                 return keeps_running(run_id)  # it came when all was done
@@ -66,7 +72,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def _foreground(plan: Plan) -> int:
+def _foreground(plan: Plan, files: Mapping[str, bytes]) -> int:
     """Start for CI: the job ends with this process; TERM and INT stop it."""
     signals: list[int] = []
     supervisors: list[Process] = []
@@ -78,7 +84,7 @@ def _foreground(plan: Plan) -> int:
 
     for signum in (signal.SIGINT, *_ENDING):
         signal.signal(signum, stop)
-    started = local.start(plan, caller(os.environ), foreground=True)
+    started = local.start(plan, caller(os.environ), foreground=True, more=files)
     if started.supervisor is not None:
         supervisors.append(started.supervisor)
         if signals:  # one came while the job was being started

@@ -19,6 +19,7 @@ from safelaunch.cli.start.start_local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
 from safelaunch.remote.prepare import Checks, prepare
+from safelaunch.remote.rerun_sync import sync_again
 from safelaunch.remote.start import start as start_nodes
 from safelaunch.remote.transfer import ProjectSync
 from safelaunch.start import trust
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
     from safelaunch.remote.start import PreparedStart
+    from safelaunch.runs.store import Run
     from safelaunch.runtime.records import RemoteRecord
 
 
@@ -66,8 +68,8 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     return _start(prepared, options)
 
 
-def again(plan: Plan, pointer: RemoteRecord, options: dict[str, Any]) -> int:
-    """Start a recorded plan again on its hosts, with the project as it lies there."""
+def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) -> int:
+    """Start a recorded plan again on its hosts, with its code or that of today."""
     check_output(options, "rerun")
     names = [place.host for place in pointer.places]
     pool, by = host_pool(pointer.hosts_file), caller(os.environ)
@@ -75,7 +77,18 @@ def again(plan: Plan, pointer: RemoteRecord, options: dict[str, Any]) -> int:
     reaches = trust.env_reaches(name for node in plan.nodes for name in node.secrets)
     approvals, subjects = trust.Approvals(by.home), trust.on_hosts(names)
     trust.confirm(approvals, pointer.id, reaches, names, _allow(options), subjects=subjects)
-    return _start(prepare(plan, names, pool, by), options)
+    prepared = prepare(plan, names, pool, by)
+    with Bar() as bar:
+        launch_files = sync_again(
+            run,
+            prepared.machines,
+            by.home,
+            bar.say,
+            is_current=options["current"],
+            force=options["force"],
+            confirm=_allow(options),
+        )
+    return _start(prepared._replace(launch_files=launch_files), options)
 
 
 def _start(prepared: PreparedStart, options: dict[str, Any]) -> int:

@@ -74,14 +74,14 @@ def _pull_code(run: RunAccess, into: str | None) -> int:
     notes: list[str] = []
 
     def fetch(paths: list[str], target: str) -> None:
-        if not isinstance(run, RemoteRun) or code.record.place is None:
+        if not isinstance(run, RemoteRun) or code.record.target is None:
             return
         from safelaunch.sync.pull import pull
 
         patterns = [glob_module.escape(path) for path in paths]
         try:
             agent = run.session(store.node_number(run.record, None)).agent
-            pull(agent, patterns, target, root=code.record.place)
+            pull(agent, patterns, target, root=code.record.target)
         except SafelaunchError as e:  # it is one of several sources
             notes.append(f"{e}")
 

@@ -33,10 +33,10 @@ def code_group(before: RunSnapshot, after: RunSnapshot) -> Group:
     missing = [snapshot.id for snapshot in (before, after) if not _has_code(snapshot)]
     if missing:
         return Group("code", unknown=f"nothing is recorded for {' and '.join(missing)}")
-    # of two runs on hosts all files that were sent are compared, else those that the host recorded
-    is_whole = all(
-        snapshot.code_files and _code_record(snapshot).place for snapshot in (before, after)
-    )
+    # all files of the launch, where both runs have the same list: of hosts what was sent, else code
+    records = [_code_record(snapshot) for snapshot in (before, after)]
+    is_whole = bool(before.code_files and after.code_files)
+    is_whole = is_whole and len({record.target is None for record in records}) == 1
     was, now = (_code(snapshot, is_whole=is_whole) for snapshot in (before, after))
     contents = _content_changes(was, now)
     not_sure = [s.id for s, code in ((before, was), (after, now)) if code.imported is None]
@@ -65,21 +65,42 @@ def _code(snapshot: RunSnapshot, *, is_whole: bool) -> _Code:
     record, launched = _record(snapshot), _code_record(snapshot)
     git = launched.git or record.git or Checkout()
     imported = None if record.imported is None else frozenset(record.imported)
+    files = record.files
     if is_whole:
-        prefix = posixpath.relpath(record.cwd or "/", launched.place or "/")
-        if imported is not None:
-            names = (posixpath.normpath(posixpath.join(prefix, name)) for name in imported)
-            imported = None if prefix.startswith("..") else frozenset(names)
-        return _Code(git, snapshot.code_files, imported, "")
+        files, imported = _launched_files(snapshot, launched, record)
+        if launched.target is not None:
+            return _Code(git, files, imported, "")
     is_clean = bool(git.commit) and git.changed is not None and not git.changed
     unknown = ""
-    if not git.commit and record.files is None:
+    if not git.commit and files is None:
         unknown = f"no git, and no file is recorded for {snapshot.id}"
-    elif record.files is None and not is_clean:
+    elif files is None and not is_clean:
         unknown = f"the contents of changed files are not recorded for {snapshot.id}"
     elif record.more_files and not is_clean:
         unknown = f"{record.more_files} more files are not recorded for {snapshot.id}"
-    return _Code(git, record.files, imported, unknown)
+    return _Code(git, files, imported, unknown)
+
+
+def _launched_files(
+    snapshot: RunSnapshot, launched: CodeRecord, record: Provenance
+) -> tuple[dict[str, str], frozenset[str] | None]:
+    """Return the files of the launch by their paths in the project, and the imported ones.
+
+    Those that lie elsewhere, as the host has recorded them, have absolute paths.
+    """
+    root = launched.target or launched.root
+    prefix = posixpath.relpath(record.cwd or root, root)
+    inside = tuple(f"{folder}/" for folder in (root, launched.project) if folder)
+    others = {
+        name: content
+        for name, content in (record.files or {}).items()
+        if name.startswith("/") and not name.startswith(inside)
+    }
+    files = {**(snapshot.code_files or {}), **others}
+    if record.imported is None or prefix.startswith(".."):
+        return files, None
+    names = (posixpath.normpath(posixpath.join(prefix, name)) for name in record.imported)
+    return files, frozenset(names)
 
 
 def _content_changes(before: _Code, after: _Code) -> list[Change]:

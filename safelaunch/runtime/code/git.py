@@ -78,6 +78,12 @@ def state(folder: str) -> GitState | None:
     return GitState(checkout, frozenset(committed), frozenset(below))
 
 
+def top(folder: str) -> str | None:
+    """Return the top of the checkout around a folder; None where there is none."""
+    path = output(folder, "rev-parse", "--show-toplevel")
+    return None if path is None else os.fsdecode(path.rstrip(b"\n"))
+
+
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 

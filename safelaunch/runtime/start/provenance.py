@@ -71,13 +71,9 @@ def code(node_dir: str, run: RunRecord, hashes: "Mapping[str, str]") -> "CodeRec
     record = CodeRecord.read(node_dir)
     if record is not None:
         return record
-    state, top = git.state(run.cwd), git.output(run.cwd, "rev-parse", "--show-toplevel")
-    checkout = None if top is None else os.fsdecode(top.rstrip(b"\n"))
-    root, files = code_files.project_files(run, hashes, checkout)
-    if root != run.cwd:
-        state = git.state(root)
+    root, files = code_files.project_files(run, hashes, git.top(run.cwd))
     home = os.path.abspath(os.path.join(node_dir, *[os.pardir] * 3))
-    record, patch = code_record(root, files, home, state)
+    record, patch = code_record(root, files, home, git.state(root))
     if patch:
         json_files.replace(os.path.join(node_dir, CodeRecord.PATCH), patch)
     record.write(node_dir)

@@ -248,14 +248,6 @@ def test_a_file_goes_there_and_results_come_back(far: Place) -> None:
     assert (far.project / "results" / "out" / "size.txt").read_text() == "300000"
 
 
-def test_a_run_is_started_again_on_its_host(far: Place) -> None:
-    run = start(far, job(far, COUNT))
-    far.cli("wait", run)
-    again = far.json("rerun", run)
-    assert again["host"] == "gpu1"
-    far.cli("wait", again["id"])
-
-
 def test_files_changed_there_are_not_overwritten(far: Place, server: Sshd) -> None:
     far.write("words.txt", "mine\n")
     file = job(far, "print(open('words.txt').read())\n")

@@ -232,7 +232,7 @@ def test_python_files_that_no_rank_imported_come_last_in_one_line() -> None:
 
 def test_all_files_that_were_sent_are_compared_for_two_runs_on_hosts() -> None:
     record = {"cwd": "/h/p/exp", "imported": ["train.py"], "files": {"train.py": "x"}}
-    launched = CodeRecord(git=None, place="/h/p", manifest="1" * 64)
+    launched = CodeRecord(git=None, target="/h/p", manifest="1" * 64)
     files = {"exp/train.py": "1" * 64, "exp/old.py": "3", "words.txt": "a"}
     others = {**files, "exp/train.py": "2" * 64, "exp/old.py": "4", "words.txt": "b"}
 
