@@ -35,6 +35,7 @@ _SECRET_NAME = re.compile(
 )
 _EXAMPLE = re.compile(r".*\.(example|template|sample|dist|py)", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")
+_ALL = "the list of all files"
 _LEFT_OUT = "may hold secrets"
 
 
@@ -65,6 +66,7 @@ def code_record(
     for file in files:
         if file.mode != manifest.LINK and file.path not in committed:
             copier.put(file)
+    copier.close()
     if copier.problems:
         record.not_stored = dict(list(copier.problems.items())[:_MAX_LISTED])
     patch = b"" if state is None else _patch(root, state, files, copier.problems)
@@ -77,13 +79,22 @@ class _ContentCopier:
         self._store = store
         self._root = root
         self._left = MAX_BYTES
+        self._copied: list[str] = []
         self.problems: dict[str, str] = {}  # file -> why its content is not stored
+
+    def close(self) -> None:
+        """Write what was put; on a full disk nothing of it."""
+        try:
+            self._store.close()
+        except OSError as e:
+            why = e.strerror or str(e)
+            self.problems.update(dict.fromkeys([_ALL, *self._copied], why))
 
     def put_manifest(self, text: bytes) -> None:
         try:
             self._store.put(text)
         except OSError as e:
-            self.problems["the list of all files"] = e.strerror or str(e)
+            self.problems[_ALL] = e.strerror or str(e)
 
     def put(self, file: CodeFile) -> None:
         """Store the content of a file, as its hash says it is."""
@@ -101,6 +112,7 @@ class _ContentCopier:
             if not why:
                 with open(path, "rb") as source:
                     why = self._put(source.read(), file.content)
+                self._copied.append(file.path)
         except OSError as e:
             why = e.strerror or str(e)
         if why:

@@ -1,11 +1,14 @@
 """Contents of code that no commit has, by their hash, compressed, below safelaunch's folder.
 
-Readable by their owner only. A content is written once, however many runs have it.
+What one run adds is one file, the pack: thousands of small files would take seconds. `index` has a
+line for each content: its hash, its pack, and where it is in it. Readable by their owner only; a
+content is written once, however many runs have it.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import zlib
 
 from safelaunch.runtime import json_files
@@ -13,57 +16,95 @@ from safelaunch.runtime.code import manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from typing import BinaryIO
 
-_FOLDER = "code"
+_FOLDER, _INDEX, _PART = "code", "index", ".part"
+_ABANDONED = 86400  # seconds after which nobody writes a part any more
 _LEVEL = 1  # half of the size at a fifth of the time of the default
-_DIGITS = 64  # of a SHA-256
+_FIELDS = 4  # of a line of the index
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 class ContentStore:
-    """The contents below safelaunch's folder `home`."""
+    """The contents below safelaunch's folder `home`; `close` makes what was added last."""
 
     def __init__(self, home: str) -> None:
         self._folder = os.path.join(home, _FOLDER)
+        self._places = self._read_index()
+        self._added: dict[str, tuple[int, int]] = {}  # content -> position and size in the pack
+        self._pack: BinaryIO | None = None
+        self._pack_name = os.urandom(8).hex()
+        self._size = 0
 
-    def _path(self, content: str) -> str:
-        return os.path.join(self._folder, content[:2], content[2:])
+    def _read_index(self) -> dict[str, tuple[str, int, int]]:
+        try:
+            with open(self._path(_INDEX), encoding="ascii", errors="replace") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return {}
+        rows = (line.split() for line in lines)
+        return {
+            row[0]: (row[1], int(row[2]), int(row[3]))
+            for row in rows
+            if len(row) == _FIELDS and row[2].isdigit() and row[3].isdigit()  # no torn line
+        }
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, os.path.basename(name))
 
     def has(self, content: str) -> bool:
         """Whether the content with a hash is there."""
-        return os.path.exists(self._path(content))
+        return content in self._places or content in self._added
 
     def put(self, data: bytes) -> str:
-        """Write a content, if it is not there yet, and return its hash. Raises OSError."""
+        """Add a content, if it is not there yet, and return its hash. Raises OSError."""
         content = manifest.digest(data)
-        path = self._path(content)
-        if not os.path.exists(path):
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            os.chmod(self._folder, 0o700)  # makedirs gives its mode to the last folder only
-            json_files.replace(path, zlib.compress(data, _LEVEL))
+        if not self.has(content):
+            if self._pack is None:
+                os.makedirs(self._folder, 0o700, exist_ok=True)
+                self._sweep()
+                flags = _APPEND | os.O_EXCL
+                fd = os.open(self._path(self._pack_name + _PART), flags, 0o600)
+                self._pack = os.fdopen(fd, "wb")
+            packed = zlib.compress(data, _LEVEL)
+            self._pack.write(packed)
+            self._added[content] = self._size, len(packed)
+            self._size += len(packed)
         return content
+
+    def _sweep(self) -> None:
+        """Remove what starts that were killed have left."""
+        for name in os.listdir(self._folder):
+            path = self._path(name)
+            if name.endswith(_PART) and time.time() - os.stat(path).st_mtime > _ABANDONED:
+                json_files.remove(path)
+
+    def close(self) -> None:
+        """Write what was added: all of it, or nothing. Raises OSError."""
+        if self._pack is None:
+            return
+        pack, self._pack = self._pack, None
+        part, name = self._path(self._pack_name + _PART), self._pack_name
+        try:
+            pack.close()
+            os.replace(part, self._path(name))
+            lines = [f"{c} {name} {at} {size}\n" for c, (at, size) in self._added.items()]
+            fd = os.open(self._path(_INDEX), _APPEND, 0o600)
+            with os.fdopen(fd, "ab") as index:
+                # a line of its own first: an earlier writer may have been cut off in the middle
+                index.write("".join(["\n", *lines]).encode("ascii"))
+        except OSError:
+            json_files.remove(part)
+            raise
+        self._places.update({c: (name, *place) for c, place in self._added.items()})
 
     def get(self, content: str) -> bytes | None:
         """Return the content with a hash; None where it is not there, or damaged."""
+        pack, at, size = self._places.get(content, ("", 0, 0))
         try:
-            with open(self._path(content), "rb") as file:
-                data = zlib.decompress(file.read())
-        except (OSError, zlib.error):
+            with open(self._path(pack), "rb") as file:
+                file.seek(at)
+                data = zlib.decompress(file.read(size))
+        except (OSError, zlib.error, OverflowError, ValueError):
             return None
         return data if manifest.digest(data) == content else None
-
-    def sweep(self, needed: Container[str]) -> int:
-        """Remove the contents whose hash no run needs; return their bytes."""
-        size = 0
-        for content, path in self._contents():
-            if content not in needed:
-                size += os.path.getsize(path)
-                json_files.remove(path)
-        return size
-
-    def _contents(self) -> Iterator[tuple[str, str]]:
-        for folder, _, names in os.walk(self._folder):
-            for name in names:
-                content = os.path.basename(folder) + name
-                if len(content) == _DIGITS:
-                    yield content, os.path.join(folder, name)

@@ -38,6 +38,13 @@ def scan(root: Path) -> list[CodeFile]:
     return files
 
 
+def stored(home: Path, data: bytes) -> str:
+    store = ContentStore(str(home))
+    content = store.put(data)
+    store.close()
+    return content
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     root = tmp_path / "mono" / "project"
@@ -105,7 +112,7 @@ def test_the_host_is_asked_for_what_is_missing_here_and_not_trusted(
     shutil.rmtree(tmp_path / "home" / "code", ignore_errors=True)
     text = manifest.to_bytes(files)
     code = RunCode(code.run_id, code.record, str(tmp_path / "home"))
-    ContentStore(str(tmp_path / "home")).put(text)
+    stored(tmp_path / "home", text)
     (project / "new.py").unlink()
     (project / "train.py").unlink()
     requests = []
@@ -128,15 +135,15 @@ def test_a_folder_with_files_is_left_alone(project: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("text", [None, b"{1}", b"[1, 2, 3]", b"x"])
 def test_a_list_that_is_gone_or_damaged_is_an_error(tmp_path: Path, text: bytes | None) -> None:
-    content = "0" * 64 if text is None else ContentStore(str(tmp_path)).put(text)
+    content = "0" * 64 if text is None else stored(tmp_path, text)
     with pytest.raises(RunError, match=r"not on this machine|damaged"):
         RunCode("ppo-1", CodeRecord(manifest=content), str(tmp_path)).restore(str(tmp_path / "t"))
 
 
 def test_no_path_of_a_list_leaves_the_folder(tmp_path: Path) -> None:
-    store = ContentStore(str(tmp_path))
-    files = [CodeFile(path, 0o644, store.put(b"x")) for path in ("../a", "/a", "b//c", "d")]
-    record = CodeRecord(manifest=store.put(manifest.to_bytes(files)))
+    paths = ("../a", "/a", "b//c", "d")
+    files = [CodeFile(path, 0o644, stored(tmp_path, b"x")) for path in paths]
+    record = CodeRecord(manifest=stored(tmp_path, manifest.to_bytes(files)))
     missing = RunCode("ppo-1", record, str(tmp_path)).restore(str(tmp_path / "tree"))
     assert sorted(missing) == ["../a", "/a", "b//c"]
     assert scan(tmp_path / "tree") == files[3:]

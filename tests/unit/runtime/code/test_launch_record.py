@@ -155,17 +155,34 @@ def test_files_that_hold_secrets_are_known_by_name(name: str, is_secret: bool) -
     assert is_secret_name(name) == is_secret
 
 
-def test_a_sweep_leaves_what_runs_need(home: str) -> None:
+def test_a_damaged_store_has_nothing_that_is_not_whole(home: str) -> None:
     store = ContentStore(home)
-    first, second = store.put(b"1"), store.put(b"2")
-    assert store.sweep({first}) > 0
-    assert (store.get(first), store.get(second)) == (b"1", None)
+    contents = [store.put(data) for data in (b"text", b"more text")]
+    store.close()
+    [pack, index] = sorted(Path(home, "code").iterdir(), key=lambda path: path.name == "index")
+    with index.open("ab") as file:
+        file.write(b"0123 torn")  # a writer that was killed
+    other = ContentStore(home)
+    third = other.put(b"another")
+    other.close()
+    assert [ContentStore(home).get(c) for c in [*contents, third]] == [
+        b"text", b"more text", b"another",
+    ]  # fmt: skip
+    for data in (b"", b"x", pack.read_bytes()[:-1]):
+        pack.write_bytes(data)
+        assert ContentStore(home).get(contents[1]) is None
+    index.write_bytes(b"\xff" * 9 + f"\n{contents[0]} ../../x 0 9\n{contents[0]} x 9".encode())
+    assert ContentStore(home).get(contents[0]) is None
 
 
-def test_a_damaged_content_is_none(home: str) -> None:
+def test_what_a_killed_start_left_is_swept_and_never_read(home: str) -> None:
+    folder = Path(home, "code")
+    folder.mkdir(parents=True)
+    parts = [folder / "old.part", folder / "new.part"]
+    for part in parts:
+        part.touch()
+    os.utime(parts[0], (1, 1))
     store = ContentStore(home)
-    content = store.put(b"text")
-    path = Path(home, "code", content[:2], content[2:])
-    for data in (b"", b"x", path.read_bytes()[:-1]):
-        path.write_bytes(data)
-        assert store.get(content) is None
+    store.put(b"text")
+    store.close()
+    assert [part.exists() for part in parts] == [False, True]
