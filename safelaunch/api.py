@@ -86,7 +86,7 @@ def start_remote(
         [host.name for host in resolved.hosts],
         runs.connect(os.path.abspath(hosts_path) if hosts_path else None),
         caller(environ),
-        sync=ProjectSync(resolved) if sync else None,
+        sync=ProjectSync(resolved, is_sent=sync),
     )
     return runs.open(start_nodes(prepared).run)
 

@@ -223,6 +223,7 @@ class Host:
     profile: str | None = None
     interpreter: Interpreter | None = None
     workdir: str | None = None
+    is_shared: bool = False  # whether all checkouts and runs use one folder of the project
     env: tuple[EnvVar, ...] = ()
     setup: tuple[str, ...] = ()
     interface: str | None = None

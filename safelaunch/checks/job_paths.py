@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from safelaunch.analysis.option_roles import NamedArgument
     from safelaunch.checks.context import HostContext
-    from safelaunch.model import Args, Job
+    from safelaunch.model import Args, Job, NodePlan
 
 _SHARED = ("fileroot", "log_dir", "logging_dir", "tensorboard_dir")  # several runs may share these
 _FILE = re.compile(r"\.(jsonl?|csv|tsv|txt|parquet|log|md|html)$")
@@ -33,8 +33,13 @@ _ALIKE = 0.6  # ratio of difflib
 
 def output_folders(host: HostContext) -> list[str]:
     """Return the folders that the job's arguments or environment name for its output."""
-    env = {name: var.value for name, var in host.plan.env.items() if isinstance(var.value, str)}
-    arguments = job_options.program_args(host.job)
+    return named_outputs(host.job, host.plan)
+
+
+def named_outputs(job: Job, node: NodePlan) -> list[str]:
+    """Return the folders that a job's arguments, or a node's environment, name for its output."""
+    env = {name: var.value for name, var in node.env.items() if isinstance(var.value, str)}
+    arguments = job_options.program_args(job)
     return _paths(_folder(o.value) for a in arguments for o in option_roles.output_folders(a, env))
 
 

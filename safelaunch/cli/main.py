@@ -28,6 +28,7 @@ COMMANDS = {
     "attach": ("runs.attach", "Attach this terminal to a run's tmux pane."),
     "wait": ("runs.wait", "Wait until a run has ended; exit 0 if it succeeded."),
     "stop": ("runs.stop", "Stop a run, and verify that no process of it is left."),
+    "clean": ("runs.clean", "Remove the copies of projects that ended runs have on hosts."),
     "rerun": ("start.rerun", "Start the plan of an earlier run again."),
     "report": ("diagnose.report", "Write a bug report of a run: one .zip without secrets."),
     "diff": ("diagnose.diff", "Show how two runs differ: code, command, variables, versions."),

@@ -32,7 +32,7 @@ from safelaunch.plan import warnings as plan_warnings
 from safelaunch.plan.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Gate, Host, Interpreter, Job, Placed, Profile, Word
@@ -109,6 +109,16 @@ def resume(
             )
         nodes.append(replace(node, argv=node.resume_argv, fresh_argv=node.argv))
     return replace(plan, nodes=tuple(nodes), resumes=run_id, expected=dict(expected or {}))
+
+
+def move_project(plan: Plan, resolved: Resolved, folders: Sequence[str]) -> Plan:
+    """Return the plan with the project in other folders of its hosts; all else stays as it is."""
+    pairs = zip(resolved.hosts, folders, strict=True)
+    hosts = tuple(replace(host, workdir=folder) for host, folder in pairs)
+    moved = make_plan(resolved._replace(hosts=hosts))
+    if any(node.fresh_argv is not None for node in plan.nodes):
+        moved = resume(moved, plan.resumes, plan.expected)
+    return replace(plan, nodes=moved.nodes)
 
 
 def resumes_from_checkpoint(plan: Plan) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks import quick
@@ -13,7 +12,6 @@ from safelaunch.model import Slot, bind_word
 from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
-from safelaunch.remote.project_code import ProjectCode
 from safelaunch.remote.routes import find as find_routes
 from safelaunch.remote.start import PreparedStart, machine_report, request_report
 from safelaunch.remote.transfer import Transfer
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Plan
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.remote.host_pool import HostPool
-    from safelaunch.remote.transfer import ProjectSync
+    from safelaunch.remote.transfer import CodeFolder, ProjectSync
     from safelaunch.start.caller import Caller
 
 
@@ -53,10 +51,10 @@ def prepare(
 ) -> PreparedStart:
     """Return a start whose hosts have answered and have what the plan needs.
 
-    `hosts` are those of the plan's nodes. Without `sync` the project is used as it lies there.
+    `hosts` are those of the plan's nodes. Without `sync` the plan's folders are used as they are.
     Raises ConfigError, HostError, StartError and Refused.
     """
-    if sync is not None:
+    if sync is not None and sync.is_sent:
         for node in plan.nodes:
             preflight.check_assets(node.assets)
     run_id = caller.run_id(plan.name)
@@ -73,11 +71,9 @@ def prepare(
         return report, None if request is None else agent.ask("facts.probe", **request)
 
     replies = together(ask, range(len(machines)))
-    transfer = code = None
+    transfer = None
     if sync is not None:
-        rules = sync.resolved.job.sync
-        code = ProjectCode(sync.resolved.project, rules.include, rules.exclude)
-        transfer = Transfer(sync, machines, os.path.join(caller.home, "cache"))
+        transfer = Transfer(sync, machines, caller.home, run_id)
     answers = [machine.agent.ask_first("facts.end") for machine in machines if quick_checks]
     reports = together(machine_report, [report for report, _ in replies])
     versions = together(_versions, [reply for _, reply in replies])
@@ -87,16 +83,23 @@ def prepare(
     if len(machines) > 1:
         facts = preflight.facts(plan.nodes[0], reports[0], run_id)
         routes = find_routes(machines, int(facts[Slot.PORT]))
+    code: Sequence[CodeFolder] = ()
+    launch_files: Sequence[dict[str, bytes]] = ()
     if transfer is not None:
-        transfer.finish(plan, [{Slot.HOME: report.home} for report in reports])
-    launch_files: list[dict[str, bytes]] = [{} for _ in machines]
-    if transfer is not None and code is not None:
-        summaries = [transfer.summaries[rank] for rank in range(len(machines))]
-        launched = code.record(summaries[0].entries, caller.home)
-        launch_files = [launched.of_node(summary.target) for summary in summaries]
+        plan, code = transfer.finish(plan, [{Slot.HOME: report.home} for report in reports])
+        launch_files = transfer.launch_files(code)
     choice = _choose_checkpoint(plan, machines)
     return PreparedStart(
-        choice.plan, caller, run_id, machines, reports, versions, routes, choice, launch_files
+        choice.plan,
+        caller,
+        run_id,
+        machines,
+        reports,
+        versions,
+        routes,
+        choice,
+        code,
+        launch_files,
     )
 
 

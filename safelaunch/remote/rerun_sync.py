@@ -4,104 +4,162 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import Refused, RunError
+from safelaunch.model import Slot
+from safelaunch.plan.build import bind
 from safelaunch.remote.parallel import together
 from safelaunch.remote.project_code import LaunchFiles, ProjectCode, code_files
 from safelaunch.remote.shared_filesystem import groups
+from safelaunch.remote.transfer import CodeFolder
 from safelaunch.runs import store
 from safelaunch.runtime.code import manifest
-from safelaunch.runtime.records import CodeRecord
+from safelaunch.runtime.records import CodeRecord, RunRecord
 from safelaunch.start.code_tree import missing_text, run_code
+from safelaunch.start.rerun_code import move_paths
 from safelaunch.sync.file_hashes import HashCache, hash_item
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.project_tree import scan
-from safelaunch.sync.push import start_push
+from safelaunch.sync.push import LIMIT, SyncedRun, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from safelaunch.remote.host_pool import Machine
+    from safelaunch.model import Plan
+    from safelaunch.remote.start import PreparedStart
     from safelaunch.runs.store import Run
     from safelaunch.start.code_tree import RunCode
     from safelaunch.sync.push import Summary
 
 
-def sync_again(
-    run: Run,
-    machines: Sequence[Machine],
-    home: str,
-    report: Callable[[str], None],
-    *,
-    is_current: bool,
-    **options: Any,
-) -> list[dict[str, bytes]]:
-    """Give the hosts of a run its code, or that of today; return the record of it for each node.
+class RerunSync(NamedTuple):
+    """How `rerun` syncs: today's project or that of the launch, and what the user allows."""
 
-    `home` is safelaunch's folder; `options` are those of the sync. Where the code was not recorded
-    the project is used as it lies there. Raises ConfigError, Refused, RunError, HostError.
+    is_current: bool = False
+    force: bool = False  # overwrite files that were changed on the host
+    confirm: Callable[[str], bool] | None = None  # asked above the limit of a sync
+    report: Callable[[str], None] = lambda _: None
+
+
+def sync_again(prepared: PreparedStart, run: Run, options: RerunSync) -> PreparedStart:
+    """Return a start whose hosts have the code of an earlier run, or the project as it is now.
+
+    Where the code was not recorded the project is used as it lies there. Raises ConfigError,
+    Refused, RunError, HostError.
     """
+    report, home = options.report, prepared.caller.home
     try:
         code = run_code(run, home)
     except RunError as e:
         report(f"uses the project as it lies on the host: {e.message}")
-        return [{} for _ in machines]
-    records = [CodeRecord.read(store.node_dir(run, node)) for node in range(len(machines))]
-    targets = [record.target or "" if record else "" for record in records]
-    if not all(targets):
-        raise RunError(f"where {run.id} has its code is not recorded for all hosts")
-    record = code.record
-    rules = Rules(record.root, record.include, record.exclude)
-
-    def push_all(rules: Rules) -> Sequence[Summary]:
-        cache = os.path.join(home, "cache")
-
-        def push(group: Sequence[int]) -> Summary:
-            agent, target = machines[group[0]].agent, targets[group[0]]
-            pending = start_push(
-                agent, rules.root, target, rules, force=options["force"], cache=cache
-            )
-            return pending.finish(confirm=options.get("confirm"), report=report)
-
-        summaries = []
-        pairs = groups(machines, targets)
-        for group, summary in zip(pairs, together(push, pairs), strict=True):
-            names = ", ".join(machines[rank].name for rank in group)
-            for line in summary.lines(names, removes=False):
-                report(line)
-            summaries.append(summary)
-        return summaries
-
-    if is_current:
-        project = ProjectCode(record.root, record.include, record.exclude)
+        return prepared
+    again = _CodeSync(prepared, run, options)
+    rules = Rules(code.record.root, code.record.include, code.record.exclude)
+    if options.is_current:
         report("runs the project as it is now")
-        summary, *_ = push_all(rules)
-        return [project.record(summary.entries, home).of_node(target) for target in targets]
-    launched = LaunchFiles(record, _patch(run))
+        project = ProjectCode(rules.root, code.record.include, code.record.exclude)
+        summary = again.push_all(rules)
+        return again.prepared(project.record(summary.entries, home))
+    launched = LaunchFiles(code.record, _patch(run))
     if _is_unchanged(code, rules, home):
         report(f"runs the code that {run.id} was launched with, unchanged")
-        push_all(rules)
-    else:
-        with tempfile.TemporaryDirectory(prefix="safelaunch-") as folder:
-            tree = os.path.join(folder, os.path.basename(record.root) or "project")
-            missing = code.restore(tree)
-            if missing:
-                hint = "`safelaunch rerun --current` runs the project as it is now"
-                raise Refused(missing_text(missing, record.files), hint=hint)
-            report(f"runs the code that {run.id} was launched with, on the host again")
-            push_all(Rules(tree, everything=True))
-    return [launched.of_node(target) for target in targets]
+        again.push_all(rules)
+        return again.prepared(launched)
+    with tempfile.TemporaryDirectory(prefix="safelaunch-") as folder:
+        tree = os.path.join(folder, os.path.basename(rules.root) or "project")
+        missing = code.restore(tree)
+        if missing:
+            hint = "`safelaunch rerun --current` runs the project as it is now"
+            raise Refused(missing_text(missing, code.record.files), hint=hint)
+        report(f"runs the code that {run.id} was launched with, sent again")
+        again.push_all(Rules(tree, everything=True))
+    return again.prepared(launched)
+
+
+class _CodeSync:
+    """The folders of a run's code on its hosts, and the start that will have it."""
+
+    def __init__(self, prepared: PreparedStart, run: Run, options: RerunSync) -> None:
+        self._prepared = prepared
+        self._options = options
+        self._before: list[str] = []  # folders that had the code
+        self._owners: list[str] = []  # ids of the checkouts that the project's folders are of
+        self._places: list[str] = []  # folders of the project
+        self._code: dict[int, CodeFolder] = {}  # by node
+        for node in range(len(prepared.machines)):
+            node_dir = store.node_dir(run, node)
+            target = (CodeRecord.read(node_dir) or CodeRecord()).target
+            if not target:
+                raise RunError(f"where node {node} of {run.id} has its code is not recorded")
+            self._before.append(target)
+            record = RunRecord.read(node_dir) or RunRecord()
+            self._places.append(record.place or target)
+            self._owners.append(record.checkout or "")
+
+    def push_all(self, rules: Rules) -> Summary:
+        """Send a tree to all hosts, once to those that share a file system; return one summary."""
+        machines, places = self._prepared.machines, self._places
+        cache = os.path.join(self._prepared.caller.home, "cache")
+        report = self._options.report
+
+        def push(group: Sequence[int]) -> Summary:
+            first, *others = group
+            shared = [(machines[rank].agent, places[rank]) for rank in others]
+            launch = SyncedRun(self._prepared.run_id, self._owners[first], shared)
+            pending = start_push(
+                machines[first].agent,
+                rules.root,
+                places[first],
+                rules,
+                force=self._options.force,
+                cache=cache,
+                launch=launch,
+            )
+            return pending.finish(confirm=self._options.confirm, report=report, limit=LIMIT)
+
+        by_group = groups(machines, places)
+        summaries = together(push, by_group)
+        for group, summary in zip(by_group, summaries, strict=True):
+            for line in summary.lines(", ".join(machines[rank].name for rank in group)):
+                report(line)
+            for rank in group:
+                place = places[rank] + summary.suffix
+                end = summary.target[len(summary.place) :] if summary.place else ""
+                tree = place + end if end else None
+                self._code[rank] = CodeFolder(place, tree, self._owners[rank])
+        return summaries[0]
+
+    def prepared(self, launched: LaunchFiles) -> PreparedStart:
+        """Return the start, with its plan in the folders that have the code now."""
+        code = [self._code[rank] for rank in range(len(self._places))]
+        plan = self._prepared.plan
+        if [folder.path for folder in code] != self._before:
+            plan = self._in_folders(plan, code)
+        for machine, folder in zip(self._prepared.machines, code, strict=True):
+            if folder.tree:
+                machine.agent.call("trees.finish", tree=folder.tree, outputs=[])
+        files = [launched.of_node(folder.path) for folder in code]
+        return self._prepared._replace(plan=plan, code=code, launch_files=files)
+
+    def _in_folders(self, plan: Plan, code: Sequence[CodeFolder]) -> Plan:
+        homes = [{Slot.HOME: report.home} for report in self._prepared.reports]
+        nodes = [bind(plan, home).nodes[rank] for rank, home in enumerate(homes)]
+        plan = replace(plan, nodes=tuple(nodes))
+        for before, folder in dict(zip(self._before, code, strict=True)).items():
+            plan = move_paths(plan, before, folder.path)
+        return plan
 
 
 def _is_unchanged(code: RunCode, rules: Rules, home: str) -> bool:
     """Whether a sync of the project would send what was sent at the launch."""
     if not os.path.isdir(rules.root):
         return False
-    tree = scan(rules)
     cache = HashCache(os.path.join(home, "cache"), rules.root)
-    cache.fill_hashes(tree.files)
     try:
+        tree = scan(rules)
+        cache.fill_hashes(tree.files)
         for item in tree.files:
             if not item.hash:
                 hash_item(item, lambda _: None)

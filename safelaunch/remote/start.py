@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.agent_client import PendingReply
     from safelaunch.remote.host_pool import Machine
     from safelaunch.remote.routes import Routes
+    from safelaunch.remote.transfer import CodeFolder
     from safelaunch.start.caller import Caller
     from safelaunch.start.resume import CheckpointChoice
     from safelaunch.start.run_files import StartRequest
@@ -75,11 +76,16 @@ class PreparedStart(NamedTuple):
     versions: Sequence[Mapping[str, str]]  # of each node, for open gates
     routes: Routes | None  # between several nodes
     choice: CheckpointChoice  # what they resume from
-    launch_files: Sequence[Mapping[str, bytes]]  # record of the code, of each node
+    code: Sequence[CodeFolder] = ()  # of each node, where the project was synced
+    launch_files: Sequence[Mapping[str, bytes]] = ()  # record of the code, of each node
+
+    def files(self, rank: int) -> Mapping[str, bytes]:
+        """Return the files of a node's run directory that say what code it has."""
+        return self.launch_files[rank] if self.launch_files else {}
 
     def node(self, rank: int, token: str) -> tuple[NodePlace, StartRequest]:
         """Return place and request of a node; the supervisors share `token`. Raises StartError."""
-        report, files = self.reports[rank], dict(self.launch_files[rank])
+        report, files = self.reports[rank], dict(self.files(rank))
         facts = preflight.facts(self.plan.nodes[rank], report, self.run_id)
         facts |= self.choice.facts(rank, report.home)
         if self.routes is not None:
@@ -97,6 +103,10 @@ class PreparedStart(NamedTuple):
             versions=self.versions[rank],
             more=files,
         )
+        if self.code:
+            code = self.code[rank]
+            request.run.place, request.run.tree = code.place, code.tree
+            request.run.checkout = code.owner or None
         host = self.machines[rank].name
         return NodePlace(host=host, node=rank, run_dir=facts[Slot.RUN_DIR]), request
 
@@ -139,7 +149,7 @@ class _Start:
     def __init__(self, prepared: PreparedStart, *, follow: bool) -> None:
         self.machines = prepared.machines
         self.follow = follow
-        self.launch_files = prepared.launch_files
+        self.code_files = [prepared.files(rank) for rank in range(len(self.machines))]
         self.is_cancelled = threading.Event()  # after Ctrl-C another request would start it anew
         self.answers: dict[int, StartAnswer] = {}
         token = secrets.token_hex(16)
@@ -180,9 +190,9 @@ class _Start:
         files = {
             RunRecord.FILE: answer.run.to_json(),
             PlanRecord.FILE: self.requests[rank].plan_json,
-            **self.launch_files[rank],
         }
         mirror.save(self.run, self.places[rank], NodeView(status=answer.status, files=files))
+        mirror.save_code(self.run, rank, self.code_files[rank])
         self.answers[rank] = answer
         return None
 

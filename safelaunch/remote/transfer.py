@@ -1,21 +1,26 @@
 """Copies the project of a job and its assets (models, data, wheels) to the hosts of a start."""
 
+# ruff: noqa: PLC0415 - checks.job_paths: only where the run gets a copy of the project
+
 from __future__ import annotations
 
 import os
 import posixpath
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config.paths import project_on_host
 from safelaunch.errors import StartError
 from safelaunch.model import Slot, Template, bind_word
-from safelaunch.plan.build import bind
+from safelaunch.plan.build import bind, move_project
 from safelaunch.remote.parallel import together
+from safelaunch.remote.project_code import ProjectCode
 from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runtime.units import quantity
+from safelaunch.sync.checkout_id import checkout_id
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.push import LIMIT, push_file, start_push
+from safelaunch.sync.push import LIMIT, SyncedRun, push_file, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import NodePlan, Placed, Plan
     from safelaunch.remote.host_pool import Machine
+    from safelaunch.sync.project_tree import Entry
     from safelaunch.sync.push import PendingPush, Summary
     from safelaunch.sync.sender import AgentCalls
     from safelaunch.sync.transfer_progress import TransferProgress
@@ -32,6 +38,7 @@ class ProjectSync(NamedTuple):
     """The project and the assets of a job, and how they are copied to its hosts."""
 
     resolved: Resolved
+    is_sent: bool = True  # false: used as it lies there
     delete: bool = False  # remove there what earlier syncs copied and is gone here
     force: bool = False  # overwrite files that were changed there
     limit: int | None = LIMIT  # bytes of a sync above which `confirm` is asked
@@ -40,50 +47,162 @@ class ProjectSync(NamedTuple):
     progress: Callable[[TransferProgress], None] | None = None  # of assets
 
 
+class CodeFolder(NamedTuple):
+    """The folder of a project on a node's host, and the run's own copy of it, if it has one."""
+
+    place: str
+    tree: str | None = None
+    owner: str = ""  # id of the checkout that the folder belongs to; "" where it is shared
+
+    @property
+    def path(self) -> str:
+        """The folder with the code of the run."""
+        return self.tree or self.place
+
+
 class Transfer:
     """The project on its way to all hosts; to those that share a file system once."""
 
-    def __init__(self, sync: ProjectSync, machines: Sequence[Machine], cache: str) -> None:
+    def __init__(
+        self, sync: ProjectSync, machines: Sequence[Machine], home: str, run_id: str
+    ) -> None:
         job, project = sync.resolved.job.sync, sync.resolved.project
         self._sync = sync
         self._machines = machines
-        self._cache = cache
+        self._run = run_id
+        self._cache = os.path.join(home, "cache")
+        self._owner = checkout_id(home, project)
         self._rules = Rules(project, job.include, job.exclude)
-        self._folders = [project_on_host(host, project) for host in sync.resolved.hosts]
+        self._planned = [project_on_host(host, project) for host in sync.resolved.hosts]
         self._pending: PendingPush | None = None
-        self.summaries: dict[int, Summary] = {}  # of the project, by node
-        if len(machines) == 1:  # its first request travels with the others
-            folder = bind_word(self._folders[0], {Slot.HOME: "~"})
-            self._pending = self._start_push(machines[0], str(folder))
+        self._entries: Sequence[Entry] = ()  # of the project, as they were sent
+        self._code = ProjectCode(project, job.include, job.exclude) if sync.is_sent else None
+        self._home = home
+        if len(machines) == 1 and sync.is_sent:  # its first request travels with the others
+            folder = bind_word(self._planned[0], {Slot.HOME: "~"})
+            self._pending = self._start_push([0], [str(folder)])
 
-    def _start_push(self, machine: Machine, folder: str) -> PendingPush:
-        root, delete, force = self._rules.root, self._sync.delete, self._sync.force
+    def _owner_on(self, rank: int) -> str:
+        """Return the owner of the project's folder on a host, "" for one that checkouts share."""
+        return "" if self._sync.resolved.hosts[rank].is_shared else self._owner
+
+    def _start_push(self, group: Sequence[int], folders: Sequence[str]) -> PendingPush:
+        first, *others = group
+        more = [(self._machines[rank].agent, folders[rank]) for rank in others]
+        launch = SyncedRun(self._run, self._owner_on(first), more)
         return start_push(
-            machine.agent, root, folder, self._rules, delete=delete, force=force, cache=self._cache
+            self._machines[first].agent,
+            self._rules.root,
+            folders[first],
+            self._rules,
+            delete=self._sync.delete,
+            force=self._sync.force,
+            cache=self._cache,
+            launch=launch,
         )
 
-    def finish(self, plan: Plan, homes: Sequence[dict[Slot, str]]) -> None:
-        """Send what the hosts lack of project and assets, and report what that was."""
+    def finish(
+        self, plan: Plan, homes: Sequence[dict[Slot, str]]
+    ) -> tuple[Plan, Sequence[CodeFolder]]:
+        """Send what the hosts lack of project and assets, and report what that was.
+
+        Returns the plan with the folders in which the run's code is, and these. Raises HostError,
+        Refused.
+        """
         sync, machines = self._sync, self._machines
-        pairs = zip(self._folders, homes, strict=True)
+        pairs = zip(self._planned, homes, strict=True)
         folders = [str(bind_word(folder, home)) for folder, home in pairs]
+        code = self._send(folders) if sync.is_sent else self._find(folders)
+        code = [used._replace(owner=self._owner_on(rank)) for rank, used in enumerate(code)]
+        for machine, folder, used in zip(machines, folders, code, strict=True):
+            if used.place != folder:
+                text = f"{machine.name}:{folder} is another checkout's: this one is {used.place}"
+                sync.report(text)
+        placed = self._moved(plan, folders, [used.place for used in code])
+        if sync.is_sent:
+            nodes = [bind(placed, home).nodes[rank] for rank, home in enumerate(homes)]
+            options = {"force": sync.force, "cache": self._cache, "report": sync.report}
+            self._report(list(push_assets(machines, nodes, sync.progress, **options)))
+        plan = self._moved(plan, folders, [used.path for used in code])
+        for rank, used in enumerate(code):
+            if used.tree:
+                outputs = _output_folders(sync.resolved, plan, rank, used.tree)
+                machines[rank].agent.call("trees.finish", tree=used.tree, outputs=outputs)
+        return plan, code
+
+    def launch_files(self, code: Sequence[CodeFolder]) -> list[dict[str, bytes]]:
+        """Return for each node the record of the code that `finish` has sent to its folder."""
+        if self._code is None:
+            return []
+        launched = self._code.record(self._entries, self._home)
+        return [launched.of_node(folder.path) for folder in code]
+
+    def _send(self, folders: Sequence[str]) -> list[CodeFolder]:
+        """Sync the project; return for each host where it is."""
+        sync, machines = self._sync, self._machines
 
         def push(group: Sequence[int]) -> tuple[str, Summary]:
-            first = group[0]
-            pending = self._pending or self._start_push(machines[first], folders[first])
+            pending = self._pending or self._start_push(group, folders)
             summary = pending.finish(confirm=sync.confirm, report=sync.report, limit=sync.limit)
-            self.summaries.update(dict.fromkeys(group, summary))
             return _names(machines, group), summary
 
-        self._report(together(push, groups(machines, folders)))
-        nodes = [bind(plan, home).nodes[rank] for rank, home in enumerate(homes)]
-        options = {"force": sync.force, "cache": self._cache, "report": sync.report}
-        self._report(list(push_assets(machines, nodes, sync.progress, **options)))
+        by_group = groups(machines, folders)
+        summaries = together(push, by_group)
+        self._report(summaries)
+        self._entries = summaries[0][1].entries
+        code = {}
+        for group, (_, summary) in zip(by_group, summaries, strict=True):
+            for rank in group:
+                place = folders[rank] + summary.suffix
+                if not summary.place:
+                    code[rank] = CodeFolder(place)
+                elif folders[rank] == folders[group[0]]:
+                    code[rank] = CodeFolder(place, summary.target)
+                else:  # the same folder, by the path that it has on this host
+                    end = summary.target[len(summary.place) :]
+                    code[rank] = CodeFolder(place, place + end)
+        return [code[rank] for rank in range(len(machines))]
+
+    def _find(self, folders: Sequence[str]) -> list[CodeFolder]:
+        """Return for each host where the project lies there."""
+
+        def find(rank: int) -> CodeFolder:
+            if not (owner := self._owner_on(rank)):
+                return CodeFolder(folders[rank])
+            agent = self._machines[rank].agent
+            answer = agent.call("trees.place", folder=folders[rank], owner=owner)
+            return CodeFolder(folders[rank] + answer["suffix"])
+
+        return together(find, range(len(folders)))
+
+    def _moved(self, plan: Plan, folders: Sequence[str], others: Sequence[str]) -> Plan:
+        if list(folders) == list(others):
+            return plan
+        return move_project(plan, self._sync.resolved, others)
 
     def _report(self, summaries: Sequence[tuple[str, Summary]]) -> None:
         for names, summary in summaries:
             for line in summary.lines(names):
                 self._sync.report(line)
+
+
+def _output_folders(resolved: Resolved, plan: Plan, rank: int, tree: str) -> list[str]:
+    """Return the folders below a tree, from there on, that a job is known to write to."""
+    from safelaunch.checks.job_paths import named_outputs
+
+    supervision, node = plan.supervision, plan.nodes[rank]
+    recovery, success = supervision.recovery, supervision.success
+    globs = [recovery.checkpoint] if recovery and recovery.checkpoint else []
+    globs += [*(success.artifacts if success else ()), *([plan.log] if plan.log else [])]
+    paths = [*named_outputs(resolved.job, node), *map(_folder_of_glob, globs)]
+    cwd = str(bind_word(node.cwd, {}))
+    below = (posixpath.relpath(posixpath.join(cwd, path), tree) for path in paths)
+    return [path for path in dict.fromkeys(below) if path.split("/")[0] not in (".", "..")]
+
+
+def _folder_of_glob(glob: str) -> str:
+    """Return the folder before the first wildcard or field of a path."""
+    return posixpath.dirname(re.split(r"[*?\[{]", glob, maxsplit=1)[0]) or "."
 
 
 def _names(machines: Sequence[Machine], group: Sequence[int]) -> str:

@@ -17,10 +17,10 @@ from safelaunch.file_lock import try_lock
 from safelaunch.runs import store
 from safelaunch.runtime import json_files
 from safelaunch.runtime.agent.runs import FILES
-from safelaunch.runtime.records import CodeRecord, NodePlace, PlanRecord, RemoteRecord, Status
+from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.runtime.agent import runs as agent_runs
 
@@ -109,9 +109,6 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
     """Record how a node of a run was just seen."""
     node_dir = store.node_dir(run, place.node)
     os.makedirs(node_dir, 0o700, exist_ok=True)
-    patch, path = view.files.get(CodeRecord.PATCH), os.path.join(node_dir, CodeRecord.PATCH)
-    if isinstance(patch, bytes) and not os.path.exists(path):
-        json_files.replace(path, patch)
     for name in _FILES:
         path, body = os.path.join(node_dir, name), view.files.get(name)
         data = json.loads(body) if isinstance(body, (str, bytes)) else body
@@ -128,6 +125,12 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
     mirror.clock = before.clock if view.ahead is None else view.ahead
     mirror.write(node_dir)
     view.status.write(node_dir)
+
+
+def save_code(run: store.Run, node: int, files: Mapping[str, bytes]) -> None:
+    """Record the code that a node was launched with: {name: content} of its files."""
+    for name, data in files.items():
+        json_files.replace(os.path.join(store.node_dir(run, node), name), data)
 
 
 def save_clock_offset(run: store.Run, node: int, ahead: float) -> None:

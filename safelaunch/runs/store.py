@@ -260,6 +260,8 @@ class ShownNode(NodeSummary):
     """How one of several nodes is, in `show --json`."""
 
     run_dir: Nullable[str] = None  # directory of the node on its host
+    place: str | None = None  # the project's folder there
+    tree: str | None = None  # the run's own copy of that folder; missing: it has none
     pids: Pids = Pids()  # its processes
 
 
@@ -271,6 +273,8 @@ class ShownRun(StatusSummary):
     name: str = ""  # name of the job
     host: str = "localhost"  # host that it runs on, `localhost` for this machine
     run_dir: str = ""  # directory of the run on its host, of several nodes that of the first
+    place: str | None = None  # the project's folder there
+    tree: str | None = None  # the run's own copy of that folder; missing: it has none
     pids: Pids = Pids()  # its processes
     nodes: Sequence[ShownNode] = ()
     failure: Nullable[Failure] = None  # why it failed
@@ -302,6 +306,7 @@ def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
         value = getattr(status, field.name)
         if field.name in status and value is not None:
             setattr(shown, field.name, value)
+    _add_project(shown, run.node_dir)
     if "nodes" in status:
         shown.nodes = [_shown_node(run, node) for node in status.nodes]
     return shown
@@ -312,7 +317,15 @@ def _shown_node(run: Run, node: NodeSummary) -> ShownNode:
     shown = ShownNode()
     shown.update(node)
     shown.run_dir, shown.pids = mirror.run_dir or None, _pids(own, mirror.ranks)
+    _add_project(shown, node_dir(run, node.node))
     return shown
+
+
+def _add_project(shown: ShownRun | ShownNode, node_dir: str) -> None:
+    """Add where the project of a node is on its host."""
+    record = RunRecord.read(node_dir)
+    if record is not None and record.place:
+        shown.place, shown.tree = record.place, record.tree
 
 
 def _pids(status: Status, ranks: Mapping[str, int]) -> Pids:

@@ -10,7 +10,7 @@ import os
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PLACE = "runtime/safelaunch/runtime"  # of this package in a run directory
 SITE = os.path.join(FOLDER, "site")  # goes onto the PYTHONPATH of ranks
-AGENT_ONLY = ("agent", "facts", "transfer")  # folders that no program of a run directory imports
+AGENT_ONLY = ("agent", "facts")  # folders that no program of a run directory imports
 memory: "dict[str, bytes]" = {}  # contents of `files`, for where they are not on the disk
 
 

@@ -259,6 +259,9 @@ class RunRecord(Record):
     ranks: Nullable[int] = None  # ranks planned on this node
     single: Nullable[str] = None  # of one process: main, child or shell
     cwd: str = ""  # working directory of the job
+    place: str | None = None  # the project's folder on its host, of a run on hosts
+    tree: str | None = None  # the run's own copy of that folder; missing: it has none
+    checkout: str | None = None  # id of the checkout that the folder belongs to
     roots: Sequence[str] = ()  # folders of the user's own code
     python: Nullable[str] = None  # interpreter of the job
     gpus: Nullable[Sequence[str]] = None  # visible GPUs; null: all

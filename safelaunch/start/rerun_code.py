@@ -46,7 +46,7 @@ def code_of_today(plan: Plan, run: Run) -> RerunCode:
     """Return a recorded plan in the project as it is now."""
     record = CodeRecord.read(run.node_dir) or CodeRecord()
     if record.project is not None:
-        plan = _moved(plan, record.root, record.project, lambda _: True)
+        plan = move_paths(plan, record.root, record.project)
     return RerunCode(plan, "runs the project as it is now", {})
 
 
@@ -75,7 +75,7 @@ def code_of_launch(plan: Plan, run: Run, home: str) -> RerunCode:
     paths = _paths(files)
     if plan.log is not None:  # it stays in the project
         plan = replace(plan, log=os.path.join(str(plan.nodes[0].cwd), plan.log))
-    moved = _moved(plan, code.record.root, tree, lambda path: path in paths)
+    moved = move_paths(plan, code.record.root, tree, lambda path: path in paths)
     note = f"runs the code that {run.id} was launched with, in a copy: {tree}"
     return RerunCode(moved, note, launch_files)
 
@@ -158,8 +158,10 @@ def _link_others(project: str, tree: str, paths: Collection[str]) -> None:
             os.symlink(os.path.join(folder, name), link)
 
 
-def _moved(plan: Plan, source: str, target: str, has: Callable[[str], bool]) -> Plan:
-    """Return a plan whose paths below one folder, that `has` accepts, are below another."""
+def move_paths(
+    plan: Plan, source: str, target: str, has: Callable[[str], bool] = lambda _: True
+) -> Plan:
+    """Return a plan whose paths below `source` are below `target`, where `has` accepts them."""
     pattern = re.compile(rf"(?<![\w./-]){re.escape(source)}(/[^\s:=,;'\"]*)?(?![\w.-])")
 
     def moved(match: re.Match[str]) -> str:

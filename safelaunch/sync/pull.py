@@ -67,18 +67,19 @@ def pull(
     progress: Callable[[TransferProgress], None] | None = None,
     *,
     root: str | None = None,
+    fallback: str | None = None,
     force: bool = False,
 ) -> PullSummary:
-    """Fetch the files that match, relative to `root` on the host or absolute.
+    """Fetch the files that match, relative to `root` on the host, to `fallback`, or absolute.
 
     Raises ConfigError if nothing matches, Refused if other files would be overwritten, HostError,
     RunError if a local file cannot be written.
     """
     start_time = time.monotonic()
     requested = [RemotePattern.parse(pattern, root) for pattern in patterns]
-    rows, answer = answers.read_rows(
-        agent.host, agent.stream("send.find", patterns=list(map(list, requested)))
-    )
+    moved = [root, fallback] if root and fallback and root != fallback else None
+    stream = agent.stream("send.find", patterns=list(map(list, requested)), moved=moved)
+    rows, answer = answers.read_rows(agent.host, stream)
     with checked(agent.host):
         notes = [printable(str(note)) for note in answer["notes"]]
         files = listing.read(rows, requested, notes)

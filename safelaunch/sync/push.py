@@ -10,7 +10,7 @@ import dataclasses
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.runtime.plain_text import clipped, printable
@@ -24,18 +24,32 @@ from safelaunch.sync.project_tree import Entry, Tree, scan, synced_path, total_s
 from safelaunch.sync.sender import PackedBlock, Sender, batches, pack_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from safelaunch.sync.project_tree import Skipped
     from safelaunch.sync.sender import AgentCalls, PendingAnswer
     from safelaunch.sync.transfer_progress import TransferProgress
 
+_NO_SIBLING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)  # of a folder
 LIMIT = 500_000_000  # bytes above which a sync needs a confirmation
 _STALE_SYNC = 15.0  # seconds of silence after which another sync counts as dead
 _POLL = 0.2
 _MEASURE_TIME = 0.3  # seconds for the sizes of what is skipped
 _ROWS = 2000  # of links and folders in one block
 _STAT_ROWS = 20_000  # of paths in one request, whose answer is one message
+
+
+class SyncedRun(NamedTuple):
+    """The run that a sync is for: what others run there keeps the files that it has."""
+
+    run: str  # its id
+    owner: str = ""  # the checkout's id; "" for a folder that checkouts share
+    others: Sequence[tuple[AgentCalls, str]] = ()  # further hosts that see the folder, as what path
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all runs use one folder, whoever syncs to it."""
+        return not self.owner
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +70,8 @@ class Summary:
     notes: tuple[str, ...]
     seconds: float
     entries: tuple[Entry, ...] = ()  # of the project, as the host has it (`manifest_hash`)
+    suffix: str = ""  # of the target's name, beside the one that was asked for
+    place: str = ""  # of a target that is the run's own copy: the project's folder
 
     def lines(self, host: str, *, removes: bool = True) -> list[str]:
         """Return the lines of output; `removes`: the command has the option `--delete`."""
@@ -101,6 +117,7 @@ def start_push(
     delete: bool = False,
     force: bool = False,
     cache: str | None = None,
+    launch: SyncedRun | None = None,
 ) -> PendingPush:
     """Scan the project and request the state of the host, without waiting for the answer.
 
@@ -109,7 +126,8 @@ def start_push(
     """
     hash_cache = file_hashes.HashCache(cache, project_root)
     tree = _scan(rules or Rules(project_root))
-    return PendingPush(agent, target, tree, hash_cache, force=force, delete=delete)
+    options: dict[str, Any] = {"force": force, "delete": delete, "launch": launch}
+    return PendingPush(agent, target, tree, hash_cache, **options)
 
 
 def push_file(
@@ -177,6 +195,7 @@ class PendingPush:
         force: bool,
         delete: bool = False,
         destination: str = "`workdir`",
+        launch: SyncedRun | None = None,
     ) -> None:
         """Request the state of the folder on the host.
 
@@ -189,6 +208,8 @@ class PendingPush:
         self.force = force
         self.delete = delete
         self.destination = destination
+        self.launch = launch
+        self.suffix = self.place = ""
         self.confirmed = False
         self.digest = manifest_hash(tree.items.values()) if cache.fill_hashes(tree.files) else ""
         self.pending = self._request_state(take_over=False)
@@ -219,9 +240,10 @@ class PendingPush:
             self.cache.save(self.tree.files)
 
     def _run(self) -> Summary:
-        tree = self.tree
+        tree, run = self.tree, None if self.launch is None else self.launch.run
         rows, answer = self._compare()
         destination = str(answer["target"])
+        self.suffix = self.suffix or str(answer["suffix"])
         if answer["same"]:
             return self._summary(destination, left=int(answer["left"]))
         recorded = list(rows)
@@ -235,17 +257,25 @@ class PendingPush:
         if changes.is_empty and not (changes.deleted and self.delete):
             deleted = [path for path in recorded if path not in tree.items]
             if manifest_hash(tree.items.values()) == answer["digest"] and not deleted:
-                self.agent.call("receive.release")
+                self.agent.call("receive.release", run=run)
                 return self._summary(destination)
+        if self.launch is not None and not self.place:
+            touched = self._touched(changes, rows)
+            living = self._living(self.launch, answer["living"]) if touched else []
+            if living and self._needs_tree(living, touched, destination):
+                return self._run()
         return self._send(changes, recorded, rows, destination)
 
     # -- state of the host
 
     def _request_state(self, *, take_over: bool) -> PendingAnswer:
-        return self.agent.ask_first(
-            "receive.compare",
-            target=self.target, digest=self.digest, delete=self.delete, take_over=take_over,
-        )  # fmt: skip
+        request: dict[str, Any] = {"target": self.target, "digest": self.digest}
+        request |= {"delete": self.delete, "take_over": take_over}
+        if self.launch is not None:
+            request["run"] = self.launch.run
+            if not self.place:  # a copy is the run's alone
+                request |= {"owner": self.launch.owner, "force": self.force}
+        return self.agent.ask_first("receive.compare", **request)
 
     def _compare(self) -> tuple[dict[str, RemoteEntry], Any]:
         reported = False
@@ -284,6 +314,57 @@ class PendingPush:
             except OSError as e:  # noqa: PERF203 - one file out of many
                 self.tree.notes.append(f"{item.path}: {e.strerror}: not sent")
                 del self.tree.items[item.path]
+
+    # -- runs that use the folder
+
+    def _touched(self, changes: Difference, rows: dict[str, RemoteEntry]) -> list[str]:
+        """Return the paths that a program there could find changed."""
+        modes = [i for i in changes.adopted if i.kind == "f" and rows[i.path].mode != i.mode]
+        items = [*changes.files, *changes.links, *modes, *changes.folders]
+        deleted = [row.path for row in changes.deleted] if self.delete else []
+        return [item.path for item in items] + deleted
+
+    def _living(self, launch: SyncedRun, living: list[str]) -> list[str]:
+        """Return the runs that use the folder, on all hosts that see it."""
+        for agent, folder in launch.others:
+            answer = agent.call("trees.living", folder=folder + self.suffix, but=launch.run)
+            living = [*living, *answer["runs"]]
+        return list(dict.fromkeys(living))
+
+    def _needs_tree(self, living: list[str], touched: list[str], destination: str) -> bool:
+        """Give the run a tree of its own; False to change the folder all the same.
+
+        Raises Refused where there can be none, unless the user insists.
+        """
+        assert self.launch is not None  # noqa: S101 - for mypy
+        runs = ", ".join(living[:3]) + (f" and {len(living) - 3} more" if len(living) > 3 else "")  # noqa: PLR2004
+        reason = ""
+        if not self.launch.is_shared:
+            try:
+                answer = self.agent.call("receive.branch", run=self.launch.run)
+            except HostError as e:
+                if getattr(e, "errno", None) not in _NO_SIBLING:
+                    raise
+                reason = f", and no copy can be made beside it: {e.message}"
+            else:
+                self.report(f"{self.agent.host}:{destination} is in use by {runs}: a copy is made")
+                self.place, self.target = destination, str(answer["target"])
+                self.tree.notes += [
+                    f"{path}: too large to copy: a program that edits it in place changes it "
+                    f"for {runs} too"
+                    for path in answer["shared"]
+                ]
+                self.pending = self._request_state(take_over=False)
+                return True
+        if self.force:
+            return False
+        shown = ", ".join(map(printable, touched[:5]))
+        more = f" and {len(touched) - 5} more" if len(touched) > 5 else ""  # noqa: PLR2004
+        raise Refused(
+            f"in use by {runs}, whose files this sync would change{reason}: {shown}{more}",
+            where=f"{self.agent.host}:{destination}",
+            hint="wait for its end (`safelaunch wait`), or stop it; --force changes them under it",
+        )
 
     # -- checks before the transfer
 
@@ -326,7 +407,8 @@ class PendingPush:
     ) -> Summary:
         total = sum(item.size for item in changes.files)
         meter = transfer_progress.Meter("sending", total, self.progress)
-        sender = Sender(self.agent, meter, force=self.force)
+        run = None if self.launch is None else self.launch.run
+        sender = Sender(self.agent, meter, force=self.force, run=run)
         small = [item for item in changes.files if item.size <= file_hashes.LARGE]
         large = [item for item in changes.files if item.size > file_hashes.LARGE]
         removed = self._to_remove(changes, rows)
@@ -407,6 +489,8 @@ class PendingPush:
             notes=tuple(self.tree.notes),
             seconds=time.monotonic() - self.cache.started,
             entries=tuple(self.tree.items.values()),
+            suffix=self.suffix,
+            place=self.place,
         )
 
     def _with_hint(self, error: HostError) -> HostError:

@@ -109,10 +109,14 @@ def pack_header(**head: Any) -> PackedBlock:
 class Sender:
     """Sends the files of one sync to the host. Calls raise HostError."""
 
-    def __init__(self, agent: AgentCalls, meter: Meter, *, force: bool) -> None:
+    def __init__(
+        self, agent: AgentCalls, meter: Meter, *, force: bool, run: str | None = None
+    ) -> None:
+        """`run`: the id of the run that the files are for."""
         self.agent = agent
         self.meter = meter
         self.force = force
+        self.run = run
         self.speed = _CompressionLevel()
         self._trying = False
         self._last = (0, 0.0)  # size of the last block, and when it went
@@ -137,8 +141,9 @@ class Sender:
     def _blocks(self, blocks: Iterator[PackedBlock], need: int) -> None:
         first_block = next(blocks, None)
         while first_block is not None:
+            data = self._one_call(first_block, blocks)
             answer = self.agent.call(
-                "receive.put", data=self._one_call(first_block, blocks), force=self.force, need=need
+                "receive.put", data=data, force=self.force, need=need, run=self.run
             )
             if self._trying:
                 size, sent_at = self._last

@@ -12,7 +12,9 @@ from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, Question, fail, ok, skip, warn
 from safelaunch.checks.registry import check
 from safelaunch.model import Args
+from safelaunch.runs import store
 from safelaunch.runtime.units import job_size
+from safelaunch.sync.checkout_id import checkout_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -204,7 +206,7 @@ def live_runs(host: HostContext) -> Iterator[Answer]:
 
 def _shared_result(host: HostContext, run: Mapping[str, Any]) -> str:
     """Return which results a run has in common with this job; nothing where there are none."""
-    node, cwd, argv = _planned(run)
+    node, cwd, argv = _planned(host, run)
     own, theirs = _result_folders(host), _folders_of(host, node, cwd, argv)
     both = [path for path in theirs if path in own]
     if both:
@@ -225,11 +227,26 @@ def _shared_result(host: HostContext, run: Mapping[str, Any]) -> str:
     return ""
 
 
-def _planned(run: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
-    """Return the plan of a run's first node, its working directory, and its command."""
+def _planned(
+    host: HostContext, run: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
+    """Return the plan of a run's first node, its working directory, and its command.
+
+    Its paths in this project are as they are planned here; another checkout's are no paths.
+    """
     nodes = (run.get("plan") or {}).get("nodes") or [{}]
     node: Mapping[str, Any] = nodes[0] if isinstance(nodes[0], dict) else {}
-    return node, str(node.get("cwd") or "/"), tuple(str(word) for word in node.get("argv") or ())
+    place, project, context = run.get("place"), host.context.project, host.context
+    to = place
+    if place and run.get("checkout") and project and context.project_dirs:
+        own = checkout_id(store.home(context.environ), project) == run["checkout"]
+        to = job_paths.host_path(host, context.project_dirs[host.rank]) if own else "<another>"
+
+    def moved(text: object) -> str:
+        return str(text).replace(str(place), str(to)) if place else str(text)
+
+    argv = tuple(moved(word) for word in node.get("argv") or ())
+    return node, moved(node.get("cwd") or "/"), argv
 
 
 def _result_folders(host: HostContext) -> set[str]:
@@ -271,7 +288,7 @@ def _join(host: HostContext, cwd: str, path: str) -> str:
 
 
 def _is_same_job(host: HostContext, run: Mapping[str, Any]) -> bool:
-    _, cwd, argv = _planned(run)
+    _, cwd, argv = _planned(host, run)
     program = tuple(str(word) for word in host.plan.argv[host.plan.program :])
     is_same = bool(program) and argv[-len(program) :] == program
     is_here = cwd == job_paths.host_path(host, ".")

@@ -49,6 +49,7 @@ def command(run: str | None, as_json: bool) -> int:
         *_progress(access, status),
         *_job(record, status),
         *_processes(shown, follow.is_waiting(status)),
+        *_trees(shown),
         *_provenance(record),
         *_files(access, status, has_log=any(line.startswith("log ") for line in lines)),
     ]
@@ -138,6 +139,15 @@ def _processes(shown: store.ShownRun, waits: bool) -> Iterator[Row]:
             parts.append(f"and {len(ranks) - _MAX_RANKS} more ranks (--json has them)")
         host = f"{node.host}: " if shown.nodes else ""
         yield "processes", host + ", ".join(parts), 4
+
+
+def _trees(shown: store.ShownRun) -> Iterator[Row]:
+    """Yield where the run has its own copy of the project."""
+    nodes: Sequence[store.ShownNode | store.ShownRun] = shown.nodes or [shown]
+    for node in nodes:
+        if node.tree:
+            text = f"{node.tree}, a copy of {node.place}, which another run used"
+            yield "project", f"{node.host}: {text}" if shown.nodes else text, 0
 
 
 def _provenance(run: store.Run) -> Iterator[Row]:

@@ -30,7 +30,7 @@ DEFAULT = "safelaunch.yaml"  # the job file, where none is named
 @click.option(
     "--delete", is_flag=True, help="Remove there what earlier syncs copied, and is gone here."
 )
-@click.option("--force", is_flag=True, help="Overwrite files that were changed on the host.")
+@click.option("--force", is_flag=True, help="Overwrite files that were changed or are used there.")
 @click.option(
     "--yes", is_flag=True, help="Ask nothing: sync over 500 MB, send what the job names elsewhere."
 )

@@ -19,7 +19,7 @@ from safelaunch.cli.start.start_local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
 from safelaunch.remote.prepare import Checks, prepare
-from safelaunch.remote.rerun_sync import sync_again
+from safelaunch.remote.rerun_sync import RerunSync, sync_again
 from safelaunch.remote.start import start as start_nodes
 from safelaunch.remote.transfer import ProjectSync
 from safelaunch.start import trust
@@ -57,14 +57,14 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     with Bar() as bar:
         sync = ProjectSync(
             resolved,
+            is_sent=not options["no_sync"],
             delete=options["delete"],
             force=options["force"],
             confirm=_allow(options),
             report=bar.say,
             progress=bar.show,
         )
-        sent = None if options["no_sync"] else sync
-        prepared = prepare(plan, names, pool, by, checks=checks, sync=sent)
+        prepared = prepare(plan, names, pool, by, checks=checks, sync=sync)
     return _start(prepared, options)
 
 
@@ -79,16 +79,14 @@ def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) 
     trust.confirm(approvals, pointer.id, reaches, names, _allow(options), subjects=subjects)
     prepared = prepare(plan, names, pool, by)
     with Bar() as bar:
-        launch_files = sync_again(
-            run,
-            prepared.machines,
-            by.home,
-            bar.say,
+        sync = RerunSync(
             is_current=options["current"],
             force=options["force"],
             confirm=_allow(options),
+            report=bar.say,
         )
-    return _start(prepared._replace(launch_files=launch_files), options)
+        prepared = sync_again(prepared, run, sync)
+    return _start(prepared, options)
 
 
 def _start(prepared: PreparedStart, options: dict[str, Any]) -> int:

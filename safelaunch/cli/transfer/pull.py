@@ -59,7 +59,11 @@ def command(files: str, into: str | None, code: bool, force: bool, node: int) ->
 
     agent = run.session(node).agent
     with Bar() as bar:
-        pulled = pull(agent, [glob], into or ".", bar.show, root=record.cwd, force=force)
+        # the run's own copy of the project may be gone: what it made is in the project's folder
+        in_place = f"{record.place}{record.cwd[len(record.tree) :]}" if record.tree else None
+        pulled = pull(
+            agent, [glob], into or ".", bar.show, root=record.cwd, fallback=in_place, force=force
+        )
     for line in pulled.lines():
         say(line)
     return 0

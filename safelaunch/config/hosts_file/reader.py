@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LOCAL = "localhost"
 FILE = "hosts.yaml"  # in safelaunch's folder
+_SHARED = "shared"  # a `workdir` that all checkouts and runs use as it is: `shared`, `shared:PATH`
 
 _CONNECTION = ("ssh", "address", "user", "port", "identity")
 _PASSWORDS = ("pass", "pw", "pwd", "sshpass", "password", "passphrase")
@@ -106,7 +107,9 @@ def _host(key: Node, node: Node, absolute: Callable[[str, Origin], str]) -> Host
     for key_name in ("python", "venv", "conda", "conda_root"):
         fields.pop(key_name, None)
     if "workdir" in fields:
-        fields["workdir"] = _workdir(fields["workdir"], origins["workdir"], on_host)
+        fields["workdir"], fields["is_shared"] = _workdir(
+            fields["workdir"], origins["workdir"], on_host
+        )
     if "identity" in fields:
         fields["identity"] = _identity(fields["identity"], origins["identity"], absolute)
     if "hub" in fields:
@@ -160,11 +163,18 @@ def _absolute_on_host(path: str, origin: Origin) -> str:
     raise ConfigError(f"`{path}` is not absolute", where=origin, hint=hint)
 
 
-def _workdir(path: str, origin: Origin, on_host: Callable[[str, Origin], str]) -> str:
-    """Return the working directory; the host expands `~/`."""
-    if on_host is _absolute_on_host and (path == "~" or path.startswith("~/")):
-        return posixpath.normpath(path)
-    return on_host(path, origin)
+def _workdir(
+    path: str, origin: Origin, on_host: Callable[[str, Origin], str]
+) -> tuple[str | None, bool]:
+    """Return the working directory, and whether it is `shared`; the host expands `~/`."""
+    if on_host is not _absolute_on_host:
+        return on_host(path, origin), False
+    word, _, folder = path.partition(":")
+    if word == _SHARED:
+        return (_workdir(folder, origin, on_host)[0] if folder else None), True
+    if path == "~" or path.startswith("~/"):
+        return posixpath.normpath(path), False
+    return on_host(path, origin), False
 
 
 def _identity(path: str, origin: Origin, absolute: Callable[[str, Origin], str]) -> str:

@@ -158,7 +158,7 @@ HOST = Schema(
         Key("identity", PathText(), "key file on this machine; ~/ is your home folder"),
         Key("profile", Text("a profile"), "hardware profile of this machine"),
         *_INTERPRETER,
-        Key("workdir", PathText(), "working directory there; ~/ is the home folder there"),
+        Key("workdir", PathText(), "project folder there, ~/...; or shared, shared:PATH"),
         Key("env", EnvType(), "variables on this machine"),
         Key("setup", SetupType(), "shell lines run first on this machine"),
         Key("interface", Text("an interface"), "network interface towards the other nodes"),

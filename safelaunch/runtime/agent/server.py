@@ -37,6 +37,7 @@ SERVICES = {
     "facts": "facts.probe",
     "receive": "transfer.receive",
     "send": "transfer.send",
+    "trees": "transfer.run_trees",
 }
 # of imports from files that are not what was written there
 DAMAGE = (ImportError, SyntaxError, EOFError)

@@ -113,10 +113,11 @@ def patch(folder: str, changed: list[str], new: list[str]) -> bytes | None:
     if index is None:
         return None
     with tempfile.TemporaryDirectory(prefix="safelaunch-") as temporary:
-        # new files are announced in a copy of the index: the user's own stays as it is
+        # new files are announced in a copy of the index: the user's own stays as it is. With its
+        # time: git compares that with the times of files to see an edit within one second
         path = os.path.join(temporary, "index")
         try:
-            shutil.copyfile(os.path.join(folder, os.fsdecode(index.rstrip(b"\n"))), path)
+            shutil.copy2(os.path.join(folder, os.fsdecode(index.rstrip(b"\n"))), path)
         except OSError:
             return None  # a repository without an index
         if new and output(folder, "add", "-N", "-f", "--", *new, GIT_INDEX_FILE=path) is None:

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from safelaunch.runtime.records import PlannedNode
+    from safelaunch.runtime.records import PlannedNode, RunRecord
 
 SHOWN = 50  # matches of a pattern that are listed
 _MODEL_FILES = 2000  # files of a folder of weights that are read
@@ -162,19 +162,26 @@ def runs(_: str) -> list[dict[str, Any]]:
             if now.state not in ("running", "pending") and not now.alive:
                 continue
             plan = PlanRecord.read(node_dir) or PlanRecord()
-            plans = [_brief(node_plan) for node_plan in plan.nodes]
             record = RunRecord.read(node_dir) or RunRecord()
+            plans = [_brief(node_plan, record) for node_plan in plan.nodes]
             checkpoint = record.recovery.checkpoint if record.recovery else None
             name = None if status is None else status.name
             brief = {"nodes": plans, "checkpoint": checkpoint}
-            live.append({"id": run_id, "node": node, "name": name, "plan": brief})
+            project = {"place": record.place, "checkout": record.checkout}
+            live.append({"id": run_id, "node": node, "name": name, "plan": brief, **project})
     return live
 
 
-def _brief(node: PlannedNode) -> dict[str, Any]:
+def _brief(node: PlannedNode, record: RunRecord) -> dict[str, Any]:
     """Return the fields of a node's plan that other jobs need."""
+
+    def in_place(text: str) -> str:
+        """Return a path in the project's folder, where the outputs of a copy of it are too."""
+        return text.replace(record.tree, record.place) if record.tree and record.place else text
+
     env = {name: node.env[name].to_json() for name in _SHARED if name in node.env}
-    return {"argv": node.argv, "cwd": node.cwd, "node_rank": node.node_rank, "env": env}
+    argv = [in_place(word) for word in node.argv]
+    return {"argv": argv, "cwd": in_place(node.cwd), "node_rank": node.node_rank, "env": env}
 
 
 def absolute(cwd: str, word: str) -> str:

@@ -435,6 +435,8 @@ class Supervisor:
             missing = self.journal.missing_ranks(self.current.number)
             if missing:
                 self.journal.warn(f"{missing}: did a process train alone?")
+        if self.run.tree and not status.unkillable:
+            self._settle_tree(self.run.tree)
         status.waiting = None
         # the clock may have been set meanwhile: the elapsed time is of a monotonic one
         status.ended_at, status.elapsed = time.time(), round(time.monotonic() - self.began, 3)
@@ -455,6 +457,16 @@ class Supervisor:
                 is_bad=status.state != "succeeded",
                 attempt=self.current.number,
             )
+
+    def _settle_tree(self, tree: str) -> None:
+        """Move what the run has made in its own copy of the project into the project's folder."""
+        try:
+            from safelaunch.runtime.transfer import tree_links
+
+            base = os.path.abspath(os.path.join(self.dir, *[os.pardir] * 3))
+            tree_links.settle(os.fsencode(tree), base)
+        except Exception as e:  # noqa: BLE001 - no fault of ours may hide how the job ended
+            self.journal.broken("moving its outputs into the project's folder", e)
 
     def clean_up(self) -> None:
         """Remove the control group, and what the backend leaves behind."""

@@ -1,8 +1,8 @@
 """The manifest of a synced folder: a journal of what earlier syncs wrote, and its lock.
 
-Each line is JSON: an object (the first), an entry after its path, a path alone (removed from the
-record), or a mark (an empty path): the client's digest of the recorded tree. A partial last line is
-left by a crash, and is dropped.
+Each line is JSON: an object (the first: whose folder it is), an entry after its path, a path alone
+(removed from the record), or a mark (an empty path): the client's digest of the recorded tree. A
+partial last line is left by a crash, and is dropped.
 """
 
 # ruff: noqa: PLC0415 - this module is imported on Windows too, which has no fcntl
@@ -46,12 +46,40 @@ class ManifestEntry:
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
+class Head:
+    """The first line of a manifest: whose folder it is, and for a tree of a run which run."""
+
+    __slots__ = ("owner", "place", "run", "target")
+
+    def __init__(self, target: str, owner: str = "", place: str = "", run: str = "") -> None:
+        self.target = target
+        self.owner = owner  # the checkout that is synced there (sync/checkout_id.py)
+        self.place = place  # of a tree: the folder that it is a copy of
+        self.run = run
+
+    @classmethod
+    def from_json(cls, data: Any) -> Head:
+        """Return the head that a line holds; empty for one of another version or kind."""
+        data = data if isinstance(data, dict) and data.get("version") == VERSION else {}
+        return cls(*(str(data.get(name) or "") for name in ("target", "owner", "place", "run")))
+
+    @property
+    def origin(self) -> tuple[str, str, str]:
+        """What the head says beside the folder's path."""
+        return self.owner, self.place, self.run
+
+    def line(self) -> bytes:
+        """Return the line."""
+        fields = {name: getattr(self, name) for name in ("target", "owner", "place", "run")}
+        return json.dumps({"version": VERSION, **fields}).encode() + b"\n"
+
+
 class Manifest:
     """The record of one folder. Raises OSError where it cannot be read or written."""
 
     def __init__(self, path: str, target: str) -> None:
         self.path = path
-        self.target = target
+        self.head = Head(target)
         self.entries: dict[str, ManifestEntry] = {}
         self.digest = ""
         self.leftover: frozenset[str] = frozenset()  # paths that the client has no more
@@ -72,6 +100,8 @@ class Manifest:
             rows = list(map(_line, lines))
         if rows and isinstance(rows[0], dict) and rows[0].get("version") != VERSION:
             return  # another version has other hashes
+        if rows:
+            self.head = Head(self.head.target, *Head.from_json(rows[0]).origin)
         for line in rows:
             if isinstance(line, list) and line:
                 self._add_line(line)
@@ -114,6 +144,12 @@ class Manifest:
         if self.digest:
             self.mark("", self.leftover)
 
+    def set_origin(self, owner: str, place: str = "", run: str = "") -> None:
+        """Record at once whose folder it is. Raises OSError."""
+        if self.head.origin != (owner, place, run):
+            self.head = Head(self.head.target, owner, place, run)
+            self._rewrite()
+
     def mark(self, digest: str, leftover: frozenset[str]) -> None:
         """Record the digest of the client's tree, which has the entries without `left`."""
         self.digest, self.leftover = digest, leftover
@@ -135,14 +171,13 @@ class Manifest:
         self._lines, self._pending = lines, []
 
     def _rewrite(self) -> None:
-        head = json.dumps({"version": VERSION, "target": self.target}).encode() + b"\n"
         mark = json.dumps(["", self.digest, sorted(self.leftover)]).encode() + b"\n"
         lines = [entry.line(path) for path, entry in self.entries.items()]
         part = f"{self.path}.{os.getpid()}"
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             try:
-                safe_paths.write_all(fd, b"".join([head, *lines, mark]))
+                safe_paths.write_all(fd, b"".join([self.head.line(), *lines, mark]))
             finally:
                 os.close(fd)
             os.replace(part, self.path)
@@ -166,7 +201,12 @@ def record_path(home: str, target: bytes) -> str:
 
 
 def load(home: str, target: bytes) -> Manifest:
-    """Return the manifest of a folder, an empty one for a folder that does not exist.
+    """Return the manifest of a folder, an empty one for a folder that does not exist."""
+    return Manifest(path_of(home, target), safe_paths.decode(target))
+
+
+def path_of(home: str, target: bytes) -> str:
+    """Return the path of a folder's manifest.
 
     The inode is part of the name: machines that share a home have folders of the same path.
     """
@@ -174,7 +214,30 @@ def load(home: str, target: bytes) -> Manifest:
         inode = os.stat(target).st_ino
     except OSError:
         inode = 0
-    return Manifest(f"{record_path(home, target)}-{inode:x}.jsonl", safe_paths.decode(target))
+    return f"{record_path(home, target)}-{inode:x}.jsonl"
+
+
+def owner(home: str, target: bytes) -> str:
+    """Return the checkout that owns a folder, "" where nobody does."""
+    return _head(path_of(home, target)).owner
+
+
+def heads(home: str) -> dict[str, Head]:
+    """Return {path of the manifest: its head} of all folders."""
+    folder = os.path.join(home, "sync")
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".jsonl")]
+    except OSError:
+        return {}
+    return {path: _head(path) for path in (os.path.join(folder, name) for name in sorted(names))}
+
+
+def _head(path: str) -> Head:
+    try:
+        with open(path, "rb") as file:
+            return Head.from_json(json.loads(file.readline().decode()))
+    except (OSError, ValueError):
+        return Head("")
 
 
 # -- one writer at a time --------------------------------------------------------------------------

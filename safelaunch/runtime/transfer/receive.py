@@ -1,8 +1,9 @@
 """The host's side of a sync: reports what exists, and replaces files atomically.
 
 A sync is `compare`, `stat_paths` for paths that no earlier sync wrote, `put` and, for large files,
-`prefix`, `receive`, `commit`; then `put` with `finish`. The state between these calls is kept in
-the agent that serves them. Nothing is written outside the target, and no link is followed in it.
+`prefix`, `receive`, `commit`; then `put` with `finish`. `branch` instead gives a run a tree of its
+own, and the next `compare` is of that. The state between these calls is kept in the agent that
+serves them. Nothing is written outside the target, and no link is followed in it.
 
 A row is [path, kind, mode, content, size, state]; kinds as in manifest.Entry; states: "" as it was
 written, "c" changed since (the content is the present one), "g" removed, "b" below a file or link.
@@ -16,7 +17,7 @@ import os
 import struct
 import time
 
-from safelaunch.runtime.transfer import blocks, manifest, safe_paths
+from safelaunch.runtime.transfer import blocks, living_runs, manifest, run_trees, safe_paths
 from safelaunch.runtime.transfer import session as transfer_session
 from safelaunch.runtime.units import transfer_size
 
@@ -39,25 +40,40 @@ def _session() -> transfer_session.Session:
 
 
 def release(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """End the present sync, if any."""
-    del request, link
+    """End the present sync, if any; with `run` as the files that this run starts with."""
+    del link
     while _sessions:
-        _sessions.pop().close()
+        session = _sessions.pop()
+        try:
+            if request.get("run"):
+                session.own()
+                living_runs.reserve(session.target, str(request["run"]))
+        finally:
+            session.close()
     return {}
 
 
 def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Start a sync: answer that the tree matches `digest`, or send rows of the recorded paths.
 
-    `busy` in the answer: another sync is running, and last wrote so many seconds ago.
+    `busy` in the answer: another sync is running, and last wrote so many seconds ago. With `owner`
+    the target is a project's place: another checkout's gets a `suffix`, and `living` are the runs
+    that use it.
     """
-    release(request, link)
+    release({}, link)
+    owner = str(request.get("owner") or "")
     try:
-        take_over = bool(request.get("take_over"))
-        session = transfer_session.Session(request["target"], take_over=take_over)
+        session = transfer_session.Session(
+            request["target"],
+            take_over=bool(request.get("take_over")),
+            owner=owner,
+            force=bool(request.get("force")),
+        )
     except manifest.Busy as e:
         return {"busy": e.idle}
     _sessions.append(session)
+    if owner:
+        run_trees.settle_ended(session.target)
     rows = session.rows()
     record, digest, left = session.manifest, request.get("digest"), session.manifest.leftover
     same = bool(digest) and digest == record.digest and not session.fresh
@@ -69,12 +85,23 @@ def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
         "left": record.count_left(),
         "digest": record.digest,
         "fresh": session.fresh,
+        "suffix": session.suffix,
     }
+    if not same and request.get("run"):
+        answer["living"] = living_runs.in_folder(session.target, str(request["run"]))
     if same:
         release(request, link)
     elif rows:
         link.data(blocks.rows(rows))
     return answer
+
+
+def branch(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Make the tree of a `run` from the present sync's place, which stays as it is."""
+    session = _session()
+    tree, shared = run_trees.make(session, str(request["run"]))
+    release({}, link)
+    return {"target": safe_paths.decode(tree), "shared": shared}
 
 
 def stat_paths(request: dict[str, Any], link: Link) -> dict[str, Any]:
@@ -95,6 +122,8 @@ def put(request: dict[str, Any], link: Link) -> dict[str, Any]:
     try:
         session = _session()
         _check_space(session, int(request.get("need") or 0))
+        session.root_folder()
+        session.own()
         session.manifest.unmark()
         try:
             for head, contents in blocks.unpack(pieces):
@@ -109,14 +138,15 @@ def put(request: dict[str, Any], link: Link) -> dict[str, Any]:
         for _ in pieces:  # the client reads the answer only after it has sent all data
             pass
         raise
+    left = session.manifest.count_left()
     if done.finished:
-        release(request, link)
+        release({} if done.conflicts else request, link)
     return {
         "conflicts": done.conflicts,
         "kept": done.not_removed,
         "removed": done.removed,
         "worked": done.worked,
-        "left": session.manifest.count_left(),
+        "left": left,
     }
 
 
@@ -213,6 +243,7 @@ def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
     if present > int(request["size"]):
         os.ftruncate(large.fd, 0)  # the part of another file
         present = 0
+    session.own()
     session.manifest.unmark()
     part = safe_paths.decode(b"/".join(name))
     session.manifest.put(part, manifest.ManifestEntry("p", 0, "", 0, ()))
@@ -281,5 +312,5 @@ VERBS = {
     verb.__name__: safe_paths.with_path_errors(
         verb, lambda: _sessions[0].target if _sessions else b""
     )
-    for verb in (compare, stat_paths, put, prefix, receive, commit, release)
+    for verb in (compare, branch, stat_paths, put, prefix, receive, commit, release)
 }

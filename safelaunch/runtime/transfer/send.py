@@ -30,11 +30,17 @@ def find(request: dict[str, Any], link: Link) -> dict[str, Any]:
     """Send [pattern, name, path, size, mtime_ns] of files that match `patterns`, sorted by name.
 
     A pattern is [folder, glob]: a folder that matches means all files in it. The name is the path
-    below that folder, the pattern its number in the request.
+    below that folder, the pattern its number in the request. `moved` is [folder, instead]: where
+    that folder is gone, patterns below it are looked for in the other.
     """
+    source, fallback = request.get("moved") or ("", "")
+    if source and os.path.isdir(os.path.expanduser(safe_paths.encode(source))):
+        source = ""
     files: dict[bytes, list[Any]] = {}
     notes: list[str] = []
-    for number, (folder, pattern) in enumerate(request["patterns"]):
+    for number, (base, pattern) in enumerate(request["patterns"]):
+        is_moved = source and (base + "/").startswith(source + "/")
+        folder = fallback + base[len(source) :] if is_moved else base
         at = os.path.join(os.path.expanduser(b"~"), os.path.expanduser(safe_paths.encode(folder)))
         whole = os.path.join(glob.escape(at), safe_paths.encode(pattern))
         for match in sorted(glob.glob(whole, recursive=True)):

@@ -31,11 +31,15 @@ class Conflict(Exception):  # noqa: N818 - reads as what happened
 
 
 class Session:
-    """A running sync."""
+    """A running sync; `suffix` is what another owner of the folder has added to its name."""
 
-    def __init__(self, target: str, *, take_over: bool = False) -> None:
+    def __init__(
+        self, target: str, *, take_over: bool = False, owner: str = "", force: bool = False
+    ) -> None:
         path = os.path.join(os.path.expanduser("~"), os.path.expanduser(target))
-        self.target = os.path.realpath(safe_paths.encode(path))
+        self.suffix = place_suffix(path, owner, force=force) if owner else ""
+        self.owner = owner
+        self.target = os.path.realpath(safe_paths.encode(path + self.suffix))
         lock_path = manifest.record_path(home(), self.target) + ".lock"
         self.lock = manifest.FolderLock(lock_path, take_over=take_over)
         try:
@@ -44,12 +48,19 @@ class Session:
             self.manifest = manifest.load(home(), self.target)
             if self.fresh:
                 self.manifest.reset()
+            if owner and not force and self.manifest.head.owner not in ("", owner):
+                raise manifest.Busy(0.0)  # another checkout's first sync has just ended: ask again
         except OSError:
             self.lock.close()
             raise
         self.created: set[Parts] = set()  # folders that this sync created
         self.blocked: dict[Parts, bool] = {(): False}
         self.large: dict[str, Large] = {}
+
+    def own(self) -> None:
+        """Record the owner of the folder, if it exists. Raises OSError."""
+        if self.owner and os.path.isdir(self.target):
+            self.manifest.set_origin(self.owner)
 
     def close(self) -> None:
         """End the sync; the files that have arrived are recorded."""
@@ -286,6 +297,22 @@ class Session:
             return False  # the folder has files that are not ours
         self.manifest.drop(path)
         return info is not None and not is_folder
+
+
+def place_suffix(path: str, owner: str, *, force: bool = False) -> str:
+    """Return what a checkout adds to a path that is another one's: "", or part of its own id.
+
+    A folder that no checkout owns is taken over, as is any with `force`: it may have been synced
+    by a version that recorded no owner.
+    """
+    suffix = f"-{owner[:6]}"
+    holders = [
+        manifest.owner(home(), os.path.realpath(safe_paths.encode(path + end)))
+        for end in ("", suffix)
+    ]
+    if holders[0] == owner or (holders[1] != owner and (force or not holders[0])):
+        return ""
+    return suffix
 
 
 class Large:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.ssh import sshd
+from support.workspace import wait_for
 
 if TYPE_CHECKING:
     from support.ssh.sshd import Sshd
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 
-PROGRAM = "import lib\nprint('lib is', lib.VERSION)\n"
+PROGRAM = """
+import lib, time
+print('lib is', lib.VERSION, flush=True)
+time.sleep(600 if lib.VERSION == 22 else 0)
+"""
 
 
 def run_git(place: Place, *words: str) -> str:
@@ -65,20 +70,27 @@ def test_what_was_launched_is_recorded_given_back_and_run_again(place: Place, se
     assert f"{commit[:12]} on try, changed files: 1" in place.cli("show", first).stdout
 
     # run again, as it was and as it is now
-    place.write("lib.py", "VERSION = 2\n")
+    place.write("lib.py", "VERSION = 22\n")  # no bytecode of 1 looks like its own
     place.write("words.txt", "two\n")
-    line, second = follow(place, "rerun", first)
+    third = str(place.json("rerun", "--current", first)["id"])
+    line, second = follow(place, "rerun", first)  # beside it: in a copy
     assert line == "lib is 1"
-    assert place.json("show", second)["code"] == code
-    line, third = follow(place, "rerun", "--current", first)
-    assert line == "lib is 2"
+    shown = place.json("show", second)
+    assert shown["code"] == {**code, "target": shown["tree"]}
+    assert (shown["place"], read(place, second, "run.json")["cwd"]) == (
+        code["target"], shown["tree"],
+    )  # fmt: skip
+    wait_for(
+        lambda: place.cli("logs", third, code=None).stdout == "lib is 22\n", "line of the other run"
+    )
+    place.cli("stop", third)
 
     # compared
     same = place.json("diff", first, second)["groups"]
     assert [g["changes"] for g in same if g["name"] == "code"] == [[]]
-    shown = place.cli("diff", first, third).stdout
-    assert "code (settings and files that a rank imported)" in shown
-    assert {"lib.py", "words.txt"} <= {line.split()[0] for line in shown.splitlines() if line}
+    text = place.cli("diff", first, third).stdout
+    assert "code (settings and files that a rank imported)" in text
+    assert {"lib.py", "words.txt"} <= {line.split()[0] for line in text.splitlines() if line}
 
     # given back
     place.cli("pull", "--code", first, "tree")

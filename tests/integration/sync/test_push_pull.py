@@ -338,7 +338,7 @@ def test_what_is_too_large_is_asked_for_or_refused(box: HostPair) -> None:
     box.write("a.py", "x")
     with pytest.raises(Refused, match=r"2 files, 5 kB, .*data/big\.bin \(5 kB\)") as raised:
         box.sync(limit=1000)
-    assert "--large" in str(raised.value.hint)
+    assert "--yes" in str(raised.value.hint)
     questions: list[str] = []
 
     def answer(yes: bool) -> Callable[[str], bool]:

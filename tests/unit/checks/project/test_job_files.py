@@ -12,6 +12,7 @@ from support.facts.machine_cases import local_context, remote_context
 
 from safelaunch.checks import run
 from safelaunch.checks.project.outputs import shared_folders
+from safelaunch.sync.checkout_id import checkout_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -534,6 +535,21 @@ def test_a_start_into_the_folder_of_a_run_that_lives_is_refused(
     assert result.status == status
     if status == "fail":
         assert result.hint.startswith("safelaunch stop r-1")
+
+
+@pytest.mark.parametrize(("is_own", "status"), [(True, "fail"), (False, "ok")])
+def test_folders_in_the_project_are_of_one_checkout(
+    project: Project, tmp_path: Path, *, is_own: bool, status: str
+) -> None:
+    home = str(tmp_path / "home")
+    checkout = checkout_id(home, str(project.folder)) if is_own else "another"
+    place = "/srv/llm-1a2b3c" if is_own else "/srv/llm"  # where the plain name was taken
+    answers = live_runs(["x.py", "--output_dir", "out"], place)
+    answers["runs",][0] |= {"place": place, "checkout": checkout}
+    job = TORCHRUN + "args: {output_dir: out}\n"
+    environ = {"SAFELAUNCH_HOME": home}
+    case = remote_context(project, job, answers, root="/srv/llm", environ=environ)
+    assert result_of(case, "live-runs").status == status
 
 
 def test_a_run_with_the_same_experiment_names_is_named(project: Project) -> None:

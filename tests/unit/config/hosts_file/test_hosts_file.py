@@ -107,6 +107,19 @@ def test_the_working_directory_may_lie_in_the_hosts_home(home: Path) -> None:
     assert entry(home, "{workdir: ~/work/llm/}").workdir == "~/work/llm"
 
 
+@pytest.mark.parametrize(("value", "folder"), [
+    ("shared", None),
+    ("shared:~/work/llm/", "~/work/llm"),
+    ("shared:/srv/llm", "/srv/llm"),
+])  # fmt: skip
+def test_a_folder_may_be_shared_by_all_checkouts(
+    home: Path, value: str, folder: str | None
+) -> None:
+    host = entry(home, f"{{workdir: '{value}'}}")
+    assert (host.workdir, host.is_shared) == (folder, True)
+    assert not entry(home, "{workdir: /srv/shared}").is_shared
+
+
 def test_paths_of_this_machine_are_relative_to_the_file(home: Path) -> None:
     host = entry(home, "{venv: env, workdir: ../work}", "localhost")
     assert host.interpreter is not None
@@ -130,6 +143,7 @@ BAD = {
     "{private_key: ~/.ssh/id}": ("priv", "unknown key `private_key`", "did you mean `identity`"),
     "{adress: a}": ("adr", "unknown key `adress`", "did you mean `address`?"),
     "{workdir: work}": ("work}", "`work` is not absolute", "such as /home/me/llm"),
+    "{workdir: 'shared:llm'}": ("'shared", "`llm` is not absolute", "such as /home/me/llm"),
     "{workdir: ~you/work}": ("~", "`~you/work` is not absolute", ""),
     "{python: ~/env/bin/python}": ("~", "is not absolute", "`workdir` and `identity` only"),
     "{venv: ./env}": ("./", "`./env` is not absolute", "it is a path on the host"),

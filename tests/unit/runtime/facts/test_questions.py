@@ -242,11 +242,14 @@ def test_a_live_run_tells_its_words_and_cards_and_no_other_value(
     }
     (node / "status.json").write_text(json.dumps(status))
     env = {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}, "WANDB_API_KEY": {"value": "hidden"}}
-    plan = {"nodes": [{"argv": ["python", "t.py"], "cwd": "/w", "node_rank": 0, "env": env}]}
+    argv = ["python", "t.py", "--out=/w.job-1/out"]  # in its own copy of the project /w
+    plan = {"nodes": [{"argv": argv, "cwd": "/w.job-1/sub", "node_rank": 0, "env": env}]}
     (node / "plan.json").write_text(json.dumps(plan))
+    (node / "run.json").write_text(json.dumps({"place": "/w", "tree": "/w.job-1", "checkout": "c"}))
     (run,) = ask("runs")
     (reply,) = run["plan"]["nodes"]
-    assert (run["id"], reply["argv"], reply["cwd"]) == ("job-1", ["python", "t.py"], "/w")
+    assert (run["id"], run["place"], run["checkout"]) == ("job-1", "/w", "c")
+    assert (reply["argv"], reply["cwd"]) == (["python", "t.py", "--out=/w/out"], "/w/sub")
     assert reply["env"] == {"CUDA_VISIBLE_DEVICES": {"value": "0,1"}}
 
 
