@@ -22,7 +22,7 @@ from safelaunch.start.rerun_code import move_paths
 from safelaunch.sync.file_hashes import HashCache, hash_item
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.project_tree import scan
-from safelaunch.sync.push import LIMIT, SyncedRun, start_push
+from safelaunch.sync.push import LIMIT, RunSync, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ class _CodeSync:
         def push(group: Sequence[int]) -> Summary:
             first, *others = group
             shared = [(machines[rank].agent, places[rank]) for rank in others]
-            launch = SyncedRun(self._prepared.run_id, self._owners[first], shared)
+            run_sync = RunSync(self._prepared.run_id, self._owners[first], shared)
             pending = start_push(
                 machines[first].agent,
                 rules.root,
@@ -115,7 +115,7 @@ class _CodeSync:
                 rules,
                 force=self._options.force,
                 cache=cache,
-                launch=launch,
+                run_sync=run_sync,
             )
             return pending.finish(confirm=self._options.confirm, report=report, limit=LIMIT)
 

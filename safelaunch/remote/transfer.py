@@ -20,7 +20,7 @@ from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runtime.units import quantity
 from safelaunch.sync.checkout_id import checkout_id
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.push import LIMIT, SyncedRun, push_file, start_push
+from safelaunch.sync.push import LIMIT, RunSync, push_file, start_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +89,7 @@ class Transfer:
     def _start_push(self, group: Sequence[int], folders: Sequence[str]) -> PendingPush:
         first, *others = group
         more = [(self._machines[rank].agent, folders[rank]) for rank in others]
-        launch = SyncedRun(self._run, self._owner_on(first), more)
+        run_sync = RunSync(self._run, self._owner_on(first), more)
         return start_push(
             self._machines[first].agent,
             self._rules.root,
@@ -98,7 +98,7 @@ class Transfer:
             delete=self._sync.delete,
             force=self._sync.force,
             cache=self._cache,
-            launch=launch,
+            run_sync=run_sync,
         )
 
     def finish(

@@ -39,7 +39,7 @@ _ROWS = 2000  # of links and folders in one block
 _STAT_ROWS = 20_000  # of paths in one request, whose answer is one message
 
 
-class SyncedRun(NamedTuple):
+class RunSync(NamedTuple):
     """The run that a sync is for: what others run there keeps the files that it has."""
 
     run: str  # its id
@@ -117,7 +117,7 @@ def start_push(
     delete: bool = False,
     force: bool = False,
     cache: str | None = None,
-    launch: SyncedRun | None = None,
+    run_sync: RunSync | None = None,
 ) -> PendingPush:
     """Scan the project and request the state of the host, without waiting for the answer.
 
@@ -126,7 +126,7 @@ def start_push(
     """
     hash_cache = file_hashes.HashCache(cache, project_root)
     tree = _scan(rules or Rules(project_root))
-    options: dict[str, Any] = {"force": force, "delete": delete, "launch": launch}
+    options: dict[str, Any] = {"force": force, "delete": delete, "run_sync": run_sync}
     return PendingPush(agent, target, tree, hash_cache, **options)
 
 
@@ -195,7 +195,7 @@ class PendingPush:
         force: bool,
         delete: bool = False,
         destination: str = "`workdir`",
-        launch: SyncedRun | None = None,
+        run_sync: RunSync | None = None,
     ) -> None:
         """Request the state of the folder on the host.
 
@@ -208,7 +208,7 @@ class PendingPush:
         self.force = force
         self.delete = delete
         self.destination = destination
-        self.launch = launch
+        self.run_sync = run_sync
         self.suffix = self.place = ""
         self.confirmed = False
         self.digest = manifest_hash(tree.items.values()) if cache.fill_hashes(tree.files) else ""
@@ -240,7 +240,7 @@ class PendingPush:
             self.cache.save(self.tree.files)
 
     def _run(self) -> Summary:
-        tree, run = self.tree, None if self.launch is None else self.launch.run
+        tree, run = self.tree, None if self.run_sync is None else self.run_sync.run
         rows, answer = self._compare()
         destination = str(answer["target"])
         self.suffix = self.suffix or str(answer["suffix"])
@@ -259,9 +259,9 @@ class PendingPush:
             if manifest_hash(tree.items.values()) == answer["digest"] and not deleted:
                 self.agent.call("receive.release", run=run)
                 return self._summary(destination)
-        if self.launch is not None and not self.place:
+        if self.run_sync is not None and not self.place:
             touched = self._touched(changes, rows)
-            living = self._living(self.launch, answer["living"]) if touched else []
+            living = self._living(self.run_sync, answer["living"]) if touched else []
             if living and self._needs_tree(living, touched, destination):
                 return self._run()
         return self._send(changes, recorded, rows, destination)
@@ -271,10 +271,10 @@ class PendingPush:
     def _request_state(self, *, take_over: bool) -> PendingAnswer:
         request: dict[str, Any] = {"target": self.target, "digest": self.digest}
         request |= {"delete": self.delete, "take_over": take_over}
-        if self.launch is not None:
-            request["run"] = self.launch.run
+        if self.run_sync is not None:
+            request["run"] = self.run_sync.run
             if not self.place:  # a copy is the run's alone
-                request |= {"owner": self.launch.owner, "force": self.force}
+                request |= {"owner": self.run_sync.owner, "force": self.force}
         return self.agent.ask_first("receive.compare", **request)
 
     def _compare(self) -> tuple[dict[str, RemoteEntry], Any]:
@@ -324,10 +324,10 @@ class PendingPush:
         deleted = [row.path for row in changes.deleted] if self.delete else []
         return [item.path for item in items] + deleted
 
-    def _living(self, launch: SyncedRun, living: list[str]) -> list[str]:
+    def _living(self, run_sync: RunSync, living: list[str]) -> list[str]:
         """Return the runs that use the folder, on all hosts that see it."""
-        for agent, folder in launch.others:
-            answer = agent.call("trees.living", folder=folder + self.suffix, but=launch.run)
+        for agent, folder in run_sync.others:
+            answer = agent.call("trees.living", folder=folder + self.suffix, but=run_sync.run)
             living = [*living, *answer["runs"]]
         return list(dict.fromkeys(living))
 
@@ -336,12 +336,12 @@ class PendingPush:
 
         Raises Refused where there can be none, unless the user insists.
         """
-        assert self.launch is not None  # noqa: S101 - for mypy
+        assert self.run_sync is not None  # noqa: S101 - for mypy
         runs = ", ".join(living[:3]) + (f" and {len(living) - 3} more" if len(living) > 3 else "")  # noqa: PLR2004
         reason = ""
-        if not self.launch.is_shared:
+        if not self.run_sync.is_shared:
             try:
-                answer = self.agent.call("receive.branch", run=self.launch.run)
+                answer = self.agent.call("receive.branch", run=self.run_sync.run)
             except HostError as e:
                 if getattr(e, "errno", None) not in _NO_SIBLING:
                     raise
@@ -407,7 +407,7 @@ class PendingPush:
     ) -> Summary:
         total = sum(item.size for item in changes.files)
         meter = transfer_progress.Meter("sending", total, self.progress)
-        run = None if self.launch is None else self.launch.run
+        run = None if self.run_sync is None else self.run_sync.run
         sender = Sender(self.agent, meter, force=self.force, run=run)
         small = [item for item in changes.files if item.size <= file_hashes.LARGE]
         large = [item for item in changes.files if item.size > file_hashes.LARGE]

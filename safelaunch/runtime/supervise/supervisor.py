@@ -435,7 +435,8 @@ class Supervisor:
             missing = self.journal.missing_ranks(self.current.number)
             if missing:
                 self.journal.warn(f"{missing}: did a process train alone?")
-        if self.run.tree and not status.unkillable:
+        # another node may still write into it: then the next sync does this
+        if self.run.tree and len(self.run.hosts) == 1 and not status.unkillable:
             self._settle_tree(self.run.tree)
         status.waiting = None
         # the clock may have been set meanwhile: the elapsed time is of a monotonic one

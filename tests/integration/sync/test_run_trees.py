@@ -15,7 +15,7 @@ from support.workspace import wait_for
 from safelaunch.errors import Refused
 from safelaunch.runtime import processes
 from safelaunch.runtime.records import RunRecord, Status
-from safelaunch.sync.push import SyncedRun
+from safelaunch.sync.push import RunSync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,19 +70,19 @@ def test_only_a_sync_that_would_change_files_of_a_living_run_makes_a_copy(box: H
     box.write("edited.py", "old")
     box.write("deleted.py", "old")
     agent = box.agent()
-    box.sync(agent, launch=SyncedRun("first", "me"))
+    box.sync(agent, run_sync=RunSync("first", "me"))
     live(box, "first")
-    same = box.sync(agent, launch=SyncedRun("second", "me"))
+    same = box.sync(agent, run_sync=RunSync("second", "me"))
     assert (same.target, same.place) == (str(box.target), "")
 
     box.write("edited.py", "new")
     (box.project / "deleted.py").unlink()
-    reports: list[str] = []
-    options = {"launch": SyncedRun("third", "me"), "delete": True, "report": reports.append}
+    messages: list[str] = []
+    options = {"run_sync": RunSync("third", "me"), "delete": True, "report": messages.append}
     summary = box.sync(agent, **options)
     tree = Path(f"{box.target}.third")
     assert (summary.target, summary.place, summary.sent) == (str(tree), str(box.target), 1)
-    assert reports == [f"box:{box.target} is in use by first, second: a copy is made"]
+    assert messages == [f"box:{box.target} is in use by first, second: a copy is made"]
     assert {p.name: p.read_text() for p in tree.iterdir()} == {
         "kept.py": "same",
         "edited.py": "new",
@@ -92,8 +92,8 @@ def test_only_a_sync_that_would_change_files_of_a_living_run_makes_a_copy(box: H
     (box.target / "kept.py").write_text("by hand")  # as ever refused: perhaps it was meant to stay
     box.write("kept.py", "other")
     with pytest.raises(Refused, match=r"kept\.py was changed on the host"):
-        box.sync(agent, launch=SyncedRun("fourth", "me"))
-    forced = box.sync(agent, launch=SyncedRun("fourth", "me"), force=True)
+        box.sync(agent, run_sync=RunSync("fourth", "me"))
+    forced = box.sync(agent, run_sync=RunSync("fourth", "me"), force=True)
     assert Path(forced.target, "kept.py").read_text() == "other"
     assert box.tree()["kept.py"] == b"by hand"
 
@@ -106,14 +106,14 @@ def test_a_folder_without_copies_is_not_changed_under_a_living_run(box: HostPair
     live(box, "first")
     for number in range(7):
         box.write(f"{number}.py", "new")
-    shared, too_long = SyncedRun("second", ""), SyncedRun("r" * 255, "me")
+    shared, too_long = RunSync("second", ""), RunSync("r" * 255, "me")
     with pytest.raises(Refused, match=r"in use by first, .*: 0\.py, .*4\.py and 2 more") as raised:
-        box.sync(agent, launch=shared)
+        box.sync(agent, run_sync=shared)
     assert "--force" in str(raised.value.hint)
     with pytest.raises(Refused, match="no copy can be made beside it: File name too long"):
-        box.sync(agent, launch=too_long)
+        box.sync(agent, run_sync=too_long)
     assert set(box.tree().values()) == {b"old"}
-    box.sync(agent, launch=shared, force=True)
+    box.sync(agent, run_sync=shared, force=True)
     assert set(box.tree().values()) == {b"new"}
 
 
@@ -156,8 +156,8 @@ def test_a_run_sees_the_files_of_its_start_whatever_is_synced(far: Place, server
     done = remote(far, job(far, SECOND, "second", args=["--output_dir", "out"]), "--follow")
     assert f"{project} is in use by {first['id']}: a copy is made" in done.stderr
     assert "second sees new unsynced sibling" in done.stdout
-    outputs = [project / name for name in ("out/ck/model", "made/by/it", "pkg/cache.bin")]
-    assert [path.read_text() for path in outputs] == ["result"] * 3
+    results = [project / name for name in ("out/ck/model", "made/by/it", "pkg/cache.bin")]
+    assert [path.read_text() for path in results] == ["result"] * 3
     (tree,) = project.parent.glob(f"{project.name}.second-*")
     assert f"{tree}, a copy of {project}" in far.cli("show", "second").stdout
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.agent.wire import Link
 
-UNUSED_PID = Process(**processes.machine(), pid=1 << 30, start=1)
+DEAD = Process(**processes.machine(), pid=1 << 30, start=1)
 NO_LINK: Link = None  # type: ignore[assignment]
 
 
@@ -64,7 +64,7 @@ class Host:
         node_dir = self.home / "runs" / run_id / "node-0"
         node_dir.mkdir(parents=True)
         RunRecord(id=run_id, cwd=str(cwd), **keys).write(str(node_dir))
-        supervisor = processes.identity(os.getpid()) if alive else UNUSED_PID
+        supervisor = processes.identity(os.getpid()) if alive else DEAD
         Status(id=run_id, state=state, supervisor=supervisor).write(str(node_dir))
 
     def clean(self, **words: bool) -> list[tuple[str, str]]:
@@ -180,7 +180,7 @@ def test_a_start_that_never_came_uses_nothing_once_its_client_is_gone(host: Host
     living_runs.reserve(os.fsencode(host.place), "comes")
     assert users(host.place) == ["comes"]
     (path,) = (host.home / "sync").glob("*.start")
-    path.write_text(json.dumps(UNUSED_PID.to_json()))
+    path.write_text(json.dumps(DEAD.to_json()))
     assert users(host.place) == []
     assert not path.exists()
 
