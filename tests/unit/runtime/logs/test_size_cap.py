@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
+@functools.cache
 def lines(count: int) -> bytes:
     return b"".join(b"line %07d\n" % i for i in range(count))
 
