@@ -24,7 +24,7 @@ CHUNK = 1 << 16
 MAX_POLL = 16 * CHUNK  # bytes of one poll: signals, exits and limits must not wait for long
 # A poll costs as much as some thousands of lines. More than FLOOD bytes in a pause are read by
 # nobody as they come: they are merged in larger parts.
-PAUSE, FLOOD_PAUSE = 0.01, 0.1  # seconds from one poll to the next, while output comes
+PAUSE, FLOOD_PAUSE = 0.01, 0.05  # seconds from one poll to the next, while output comes
 FLOOD = 1 << 13
 MAX_LINE = 1 << 16  # a longer line is cut in the merged log; its own file has it whole
 LINE_ENDS = (b"\r", b"\n")
