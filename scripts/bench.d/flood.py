@@ -1,5 +1,7 @@
 """A flood of output from two ranks: is every byte there, what does it cost, what costs idleness.
 
+Once in blocks, as of a program that buffers, and once line by line, each printed by itself.
+
 Compared with what people type: the same two processes, both into one `tee FILE`. The clock runs
 from the moment when both may write until all is in the file, so no start-up is in it.
 """
@@ -16,14 +18,15 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rows import SAFELAUNCH, Row, home
 from timing import median_ratio, pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 RANKS = 2
 SIZE = int(os.environ.get("SAFELAUNCH_BENCH_MIB", "1024")) << 20  # of all ranks together
@@ -34,7 +37,6 @@ IDLE_SHARE = 0.5  # % of a core
 IDLE_SECONDS = 20
 DEADLINE = 120.0
 
-# Blocks of 64 KiB, as a full pipe takes them; each has its number, so that none can go astray.
 WORKER = """
 import os, sys, time
 rank, folder, count = os.environ["RANK"], sys.argv[1], int(sys.argv[2])
@@ -45,25 +47,48 @@ open(os.path.join(folder, "ready-" + rank), "w").close()
 while not os.path.exists(os.path.join(folder, "go")):
     time.sleep(0.002)
 for i in range(count):
-    os.writev(1, [b"block %08d\\n" % i, block])
+    {write}
 while not os.path.exists(os.path.join(folder, "end")):
     time.sleep(0.05)
 """
 
 
-def blocks(rank: int, count: int) -> Iterator[bytes]:
-    """Yield what the worker of a rank writes."""
+class Output(NamedTuple):
+    """What each rank writes, in numbered pieces, so that none can go astray."""
+
+    write: str  # the statement that writes piece `i`
+    piece: Callable[[int, int], bytes]  # by rank and number
+    pieces: int  # of a rank
+
+    @property
+    def size(self) -> int:
+        """Bytes of all ranks; all pieces are as long as the first."""
+        return RANKS * self.pieces * len(self.piece(0, 0))
+
+    @property
+    def lines(self) -> int:
+        """Lines of all ranks."""
+        return RANKS * self.pieces * self.piece(0, 0).count(b"\n")
+
+    def of_rank(self, rank: int) -> Iterator[bytes]:
+        """Yield what a rank writes."""
+        return (self.piece(rank, number) for number in range(self.pieces))
+
+
+def _block(rank: int, number: int) -> bytes:
     line = f"rank {rank} loss 0.12345 lr 1e-4 grad_norm 0.98765 tokens/s 123456.7 mem 71.2\n"
-    block = line.encode() * (65536 // len(line))
-    for i in range(count):
-        yield b"block %08d\n" % i + block
+    return b"block %08d\n" % number + line.encode() * (65536 // len(line))
 
 
-def _shape() -> tuple[int, int, int]:
-    """Return blocks of a rank, bytes of all ranks, lines of all ranks."""
-    block = next(blocks(0, 1))
-    count = SIZE // RANKS // len(block)
-    return count, RANKS * count * len(block), RANKS * count * block.count(b"\n")
+# of 64 KiB, as a full pipe takes them
+BLOCKS = Output(
+    'os.writev(1, [b"block %08d\\n" % i, block])', _block, SIZE // RANKS // len(_block(0, 0))
+)
+LINES = Output(
+    'print("line %08d loss 0.5" % i, flush=True)',
+    lambda _, number: b"line %08d loss 0.5\n" % number,
+    1_000_000 // RANKS,
+)
 
 
 def flood() -> Iterator[Row]:
@@ -71,21 +96,63 @@ def flood() -> Iterator[Row]:
     for attached in (False, True):
         with home() as (folder, env):
             yield from _measure(folder, env, attached)
+    with home() as (folder, env):
+        yield from _measure_lines(folder, env)
+
+
+def _measure_lines(folder: str, env: Mapping[str, str]) -> Iterator[Row]:
+    wrong: list[list[str]] = []
+    used: list[tuple[float, float]] = []  # CPU seconds, ours and those beside `tee`
+
+    def ours() -> float:
+        with _run(folder, env, False, LINES) as run:
+            before = run.cpu()
+            _, took = run.timed(folder)
+            used.append((run.cpu() - before, 0.0))
+            wrong.extend([run.wrong()] if not wrong else [])
+        return took
+
+    def tee() -> float:
+        took, cpu = _tee(folder, LINES)
+        used[-1] = (used[-1][0], cpu)
+        return took
+
+    measured = pairs(PAIRS, ours, tee)
+    what = f"{LINES.lines:,} lines from two ranks, each printed by itself, no pane attached"
+    for kind, values in (
+        ("wall time", measured),
+        ("CPU time of ranks, copier, supervisor", used[-PAIRS:]),
+    ):
+        ratio = median_ratio(values)
+        mine, theirs = (median(column) for column in zip(*values, strict=True))
+        yield Row(
+            f"{what}: {kind} / the same two processes into one `tee FILE`, median of {PAIRS} pairs",
+            f"{ratio:.2f} ({mine:.2f} s / {theirs:.2f} s)",
+            f"<= {RATIO}",
+            ratio <= RATIO,
+        )
+    yield Row(
+        "rank logs and merged log of it",
+        "; ".join(wrong[0]) or "every byte as written",
+        "byte-exact",
+        not wrong[0],
+    )
 
 
 def _measure(folder: str, env: Mapping[str, str], attached: bool) -> Iterator[Row]:
     facts: dict[str, Any] = {}
 
     def ours() -> float:
-        with _run(folder, env, attached) as run:
-            took = _timed(folder, run.combined, run.expected())
+        with _run(folder, env, attached, BLOCKS) as run:
+            written, took = run.timed(folder)
+            facts["written"] = [*facts.get("written", ()), written]
             facts["memory"] = max(facts.get("memory", 0.0), _memory(run.supervisor))
             if "wrong" not in facts:
                 facts["wrong"] = run.wrong()
                 facts["idle"] = _idle_share(run.supervisor)
         return took
 
-    measured = pairs(PAIRS, ours, lambda: _tee(folder))
+    measured = pairs(PAIRS, ours, lambda: _tee(folder, BLOCKS)[0])
     mib, how = SIZE >> 20, "a pane attached" if attached else "no pane attached"
     ratio = median_ratio(measured)
     mine, theirs = (median(column) for column in zip(*measured, strict=True))
@@ -95,6 +162,15 @@ def _measure(folder: str, env: Mapping[str, str], attached: bool) -> Iterator[Ro
         f"{ratio:.2f} ({mine:.2f} s / {theirs:.2f} s, {mib / mine:.0f} MiB/s)",
         f"<= {RATIO}",
         ratio <= RATIO,
+    )
+    written = [
+        (w, theirs) for w, (_, theirs) in zip(facts["written"][-PAIRS:], measured, strict=True)
+    ]
+    yield Row(
+        f"of that the time until all is in the rank logs, beside `tee FILE`, {how}",
+        f"{median_ratio(written):.2f} ({median(w for w, _ in written):.2f} s)",
+        f"<= {RATIO}",
+        median_ratio(written) <= RATIO,
     )
     wrong = facts["wrong"]
     yield Row(
@@ -123,27 +199,38 @@ def _measure(folder: str, env: Mapping[str, str], attached: bool) -> Iterator[Ro
 class _Run:
     """A run whose ranks stand ready to write."""
 
-    def __init__(self, node_dir: str, status: Mapping[str, Any]) -> None:
+    def __init__(self, node_dir: str, status: Mapping[str, Any], output: Output) -> None:
+        self.output = output
         self.logs = os.path.join(node_dir, "logs", "attempt-1")
         self.combined = os.path.join(self.logs, "combined.log")
+        self.rank_logs = [os.path.join(self.logs, f"rank-{rank}.log") for rank in range(RANKS)]
         self.supervisor = int(status["pids"]["supervisor"])
         self.before = os.path.getsize(self.combined)
+        self.pids = [self.supervisor, _copier(node_dir)]
+        for rank in range(RANKS):
+            with open(
+                os.path.join(node_dir, "ranks", f"rank-{rank}.1.0"), encoding="ascii"
+            ) as file:
+                self.pids.append(int(file.read().split()[0]))
 
-    def expected(self) -> int:
-        """Return how long the merged log will be: each line carries `[r] `."""
-        _, size, lines = _shape()
-        return self.before + size + lines * len("[0] ")
+    def timed(self, folder: str) -> list[float]:
+        """Return the seconds until the rank logs have all, and until the merged log has."""
+        merged = self.before + self.output.size + self.output.lines * len("[0] ")
+        return _timed(folder, (self.rank_logs, self.output.size), ([self.combined], merged))
+
+    def cpu(self) -> float:
+        """Return the CPU seconds of the ranks, and of what reads them."""
+        return _cpu(self.pids)
 
     def wrong(self) -> list[str]:
         """Return what differs from what was written, by hashes."""
-        count, _, _ = _shape()
         differences = []
         merged = _unmerged(self.combined)
         for rank in range(RANKS):
             want = hashlib.blake2b()
-            for block in blocks(rank, count):
-                want.update(block)
-            with open(os.path.join(self.logs, f"rank-{rank}.log"), "rb") as file:
+            for piece in self.output.of_rank(rank):
+                want.update(piece)
+            with open(self.rank_logs[rank], "rb") as file:
                 have = hashlib.blake2b()
                 while data := file.read(1 << 20):
                     have.update(data)
@@ -174,21 +261,21 @@ def _unmerged(path: str) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _run(folder: str, env: Mapping[str, str], attached: bool) -> Iterator[_Run]:
-    count, _, _ = _shape()
+def _run(folder: str, env: Mapping[str, str], attached: bool, output: Output) -> Iterator[_Run]:
     _clear(folder)
     worker, job = os.path.join(folder, "worker.py"), os.path.join(folder, "job.yaml")
     with open(worker, "w", encoding="utf-8") as file:
-        file.write(WORKER)
+        file.write(WORKER.replace("{write}", output.write))
     with open(job, "w", encoding="utf-8") as file:
         file.write("launcher: torchrun\nprofile: cpu\nprocesses: 2\nscript: worker.py\n")
-        file.write(f"args: {json.dumps([folder, str(count)])}\n")
+        file.write(f"args: {json.dumps([folder, str(output.pieces)])}\n")
         file.write(f"python: {json.dumps(sys.executable)}\n")
     shown = _ask([SAFELAUNCH, "run", "--json", job], env)
     try:
         with _client(shown["attach"] if attached else None, env):
             _wait(lambda: _ready(folder), "ranks")
-            yield _Run(shown["run_dir"], _ask([SAFELAUNCH, "show", "--json", shown["id"]], env))
+            status = _ask([SAFELAUNCH, "show", "--json", shown["id"]], env)
+            yield _Run(shown["run_dir"], status, output)
     finally:
         _touch(folder, "end")
         subprocess.run(
@@ -257,6 +344,15 @@ def _idle_share(pid: int) -> float:
     return 100 * used / (time.monotonic() - start)
 
 
+def _copier(node_dir: str) -> int:
+    with open(os.path.join(node_dir, "status.json"), encoding="utf-8") as file:
+        return int(json.load(file)["log_copier"]["pid"])
+
+
+def _cpu(pids: list[int]) -> float:
+    return sum(map(_ticks, pids)) / os.sysconf("SC_CLK_TCK")
+
+
 def _ticks(pid: int) -> int:
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
@@ -266,8 +362,8 @@ def _ticks(pid: int) -> int:
 # -- both ------------------------------------------------------------------------------------------
 
 
-def _tee(folder: str) -> float:
-    count, size, _ = _shape()
+def _tee(folder: str, output: Output) -> tuple[float, float]:
+    """Return the wall time and the CPU time beside `tee`."""
     _clear(folder)
     path = os.path.join(folder, "tee.log")
     worker = os.path.join(folder, "worker.py")
@@ -275,15 +371,18 @@ def _tee(folder: str) -> float:
         tee = subprocess.Popen(["tee", path], stdin=subprocess.PIPE, stdout=null)
         writers = [
             subprocess.Popen(
-                [sys.executable, worker, folder, str(count)],
+                [sys.executable, worker, folder, str(output.pieces)],
                 stdout=tee.stdin,
-                env={**os.environ, "RANK": str(rank)},
+                env={**os.environ, "RANK": str(rank), "PYTHONUNBUFFERED": "1"},  # as ours
             )
             for rank in range(RANKS)
         ]
     try:
         _wait(lambda: _ready(folder), "writers")
-        return _timed(folder, path, size)
+        pids = [tee.pid, *(writer.pid for writer in writers)]
+        before = _cpu(pids)
+        (took,) = _timed(folder, ([path], output.size))
+        return took, _cpu(pids) - before
     finally:
         _touch(folder, "end")
         for process in writers:
@@ -294,14 +393,21 @@ def _tee(folder: str) -> float:
         os.unlink(path)
 
 
-def _timed(folder: str, path: str, size: int) -> float:
-    """Return the seconds from the word to go until a file has its size."""
+def _timed(folder: str, *sizes: tuple[list[str], int]) -> list[float]:
+    """Return the seconds from the word to go until files have their size, for each in turn."""
     os.sync()  # what was written before must not be written back now
     _warm(folder)
     start = time.perf_counter()
     _touch(folder, "go")
-    _wait(lambda: os.path.getsize(path) >= size, f"{size} bytes in {path}")
-    return time.perf_counter() - start
+    times = []
+    for paths, size in sizes:
+        _wait(partial(_have, paths, size), f"{size} bytes in {paths}")
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def _have(paths: list[str], size: int) -> bool:
+    return sum(map(os.path.getsize, paths)) >= size
 
 
 def _warm(folder: str) -> None:
