@@ -148,11 +148,17 @@ def test_a_relative_home_is_refused_there_as_it_is_here(host: Host) -> None:
     assert "SAFELAUNCH_HOME" in str(caught.value.hint)
 
 
-def test_what_was_asked_before_the_files_came_is_answered(host: Host) -> None:
+def test_the_files_are_sent_once_and_what_was_asked_before_is_answered(host: Host) -> None:
     host.has("python3", GOOD)
     assert start(host) == host.home
+    (copy,) = Path(host.home, "runtime").iterdir()
+    before = copy.stat().st_ino
     host.end()
     assert start(host) == host.home
+    assert copy.stat().st_ino == before
+    # a full disk cannot damage what nobody writes
+    files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+    assert files == {*runtime_copy.names_in(str(copy)), runtime_copy.SIZES}
 
 
 def test_without_a_folder_for_its_files_the_agent_runs_from_memory(host: Host) -> None:
@@ -177,14 +183,6 @@ def test_a_run_is_watched_and_stopped_while_the_disk_has_no_room_for_the_agent(
     assert not list((small.home / "runtime").glob("*"))
 
 
-def test_nothing_is_written_into_the_copy_that_an_agent_runs_from(host: Host) -> None:
-    host.has("python3", GOOD)
-    start(host)
-    (copy,) = Path(host.home, "runtime").iterdir()
-    files = {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
-    assert files == {*runtime_copy.names_in(str(copy)), runtime_copy.SIZES}
-
-
 def test_a_copy_of_the_agent_that_cannot_be_imported_is_replaced(host: Host) -> None:
     host.has("python3", GOOD)
     start(host)
@@ -198,18 +196,16 @@ def test_a_copy_of_the_agent_that_cannot_be_imported_is_replaced(host: Host) -> 
         path.write_bytes(whole[:16] + bytes(len(whole) - 16))
         return path, whole
 
-    path, whole = damage("network.*.pyc")  # imported once it is asked for
-    agent = agent_bootstrap.start_agent("box", host.run, agent_bootstrap.digest(), ())
-    with pytest.raises(AgentError) as caught:
-        agent.call("network.close")
-    assert "give the same command again" in str(caught.value.hint)
-    host.end()
-    assert start(host) == host.home
-    assert path.read_bytes() == whole
     path, whole = damage("server.*.pyc")
     assert start(host) == host.home
     assert path.read_bytes() == whole
     assert list(Path(host.home, "runtime").iterdir()) == [copy]
+    damage("network.*.pyc")  # imported once it is asked for
+    agent = agent_bootstrap.start_agent("box", host.run, agent_bootstrap.digest(), ())
+    with pytest.raises(AgentError) as caught:
+        agent.call("network.close")
+    assert "give the same command again" in str(caught.value.hint)
+    assert not runtime_copy.is_whole(str(copy))
 
 
 def test_a_python_that_hangs_is_given_up(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
