@@ -22,6 +22,7 @@ from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.commands import CommandResult
 from safelaunch.runtime.records import NodePlace, PeersAddress, PlanRecord, RunRecord
 from safelaunch.runtime.start.starter import StartAnswer
+from safelaunch.ssh.config.local_user import current_user
 from safelaunch.ssh.errors import Unreachable
 from safelaunch.start import preflight
 from safelaunch.start.caller import Started
@@ -156,6 +157,8 @@ class _Start:
         nodes = [prepared.node(rank, token) for rank in range(len(self.machines))]
         self.places = [place for place, _ in nodes]
         self.requests = [request for _, request in nodes]
+        for request in self.requests:
+            request.run.client = current_user(prepared.caller.environ).label
         home, hosts_path = prepared.caller.home, self.machines[0].pool.hosts_path
         name = prepared.plan.name
         self.run = mirror.create(home, prepared.run_id, self.places, name, hosts_path)

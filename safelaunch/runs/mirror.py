@@ -122,6 +122,8 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
     mirror.host, mirror.run_dir, mirror.at = place.host, place.run_dir, time.time()
     before = store.mirror_record(run, place.node)
     mirror.ahead = before.ahead
+    mirror.client = view.client or before.client
+    mirror.job_file = view.job_file or before.job_file
     mirror.clock = before.clock if view.ahead is None else view.ahead
     mirror.write(node_dir)
     view.status.write(node_dir)

@@ -152,6 +152,8 @@ class Mirror(Record):
 
     host: str = ""  # the host, as the user names it
     run_dir: str = ""  # directory of the node there
+    client: str | None = None  # user@machine that started it
+    job_file: str | None = None  # path of its job file on that machine
     at: float | None = None  # when it was last seen, seconds since 1970
     ahead: float | None = None  # seconds that its clock is ahead of this one, as measured
     clock: float | None = None  # the same, but for the way of an answer: for what is shown
@@ -272,6 +274,7 @@ class ShownRun(StatusSummary):
     id: str = ""  # run id
     name: str = ""  # name of the job
     host: str = "localhost"  # host that it runs on, `localhost` for this machine
+    client: str | None = None  # user@machine that started it on that host
     run_dir: str = ""  # directory of the run on its host, of several nodes that of the first
     place: str | None = None  # the project's folder there
     tree: str | None = None  # the run's own copy of that folder; missing: it has none
@@ -302,6 +305,8 @@ def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
         code = None if git is None else CodeRecord(git=git)
     if code is not None:
         shown.code = code
+    if mirror.client is not None:
+        shown.client = mirror.client
     for field in StatusSummary.fields().values():
         value = getattr(status, field.name)
         if field.name in status and value is not None:

@@ -282,6 +282,7 @@ class RunRecord(Record):
     log: Nullable[str] = None  # the combined log in the project
     terminal: Mapping[str, str] = {}  # the caller's terminal variables
     job_file: Nullable[str] = None  # path of the job file
+    client: str | None = None  # user@machine that started it on this host; missing: this machine
     safelaunch: str | None = None  # version of safelaunch
     created_at: float | None = None  # when it was started, seconds since 1970
     hostname: str | None = None  # host name of the machine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
 _MAX_ENDED = 20
 _GAP = "  "
+_FOLDERS = 2  # of a path, which tell two checkouts of one name apart
 _DAY = 86400.0  # seconds
 _MIN_PROGRESS = 8  # columns
-_HEAD: tuple[str, ...] = ("RUN", "HOST", "STATE", "TIME")
+_MIN_ORIGIN = 8  # columns
+_HEAD: tuple[str, ...] = ("RUN", "HOST", "STATE", "TIME", "FROM")
 _LIVE = ("pending", "running", "lost", "unknown")
 
 
@@ -60,7 +63,8 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, show_all: bool, as_j
         errors = _print_json(answers, most)
     else:
         width = terminal_width() if sys.stdout.isatty() else None
-        rows = _Table(width, expected, has_more=bool(expected) or len(names) > 1)
+        has_more = bool(expected) or len(names) > 1
+        rows = _Table(width, expected, has_more=has_more, has_origin=bool(names))
         errors = _print_rows(answers, most, rows, names)
     return max((error.exit_code for error in errors), default=0) if hosts else 0
 
@@ -135,7 +139,14 @@ class _RunRow:
 
     def cells(self, *, brief: bool) -> tuple[str, ...]:
         """Return the columns of `_HEAD`."""
-        return (self.id, self.host, self.state(brief=brief), self.age)
+        return (self.id, self.host, self.state(brief=brief), self.age, self.origin())
+
+    def origin(self) -> str:
+        """Return who started a run on a host, and the end of the path of the job's folder there."""
+        record = store.mirror_record(self.run)
+        folders = re.split(r"[/\\]", record.job_file or "")[:-1]
+        tail = "/".join(folders[-_FOLDERS:])
+        return ":".join(filter(None, (record.client, tail))) if record.client else ""
 
     def state(self, *, brief: bool) -> str:
         """Return `running, hangs?` or `failed (SIGKILL), attempt 3`; without attempt if `brief`."""
@@ -186,6 +197,10 @@ def _age(status: Status, now: float) -> str:
     return f"for {duration(max(0.0, now - started))}"
 
 
+def _clip(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 2] + ".."
+
+
 def _host(run: store.Run, node: int) -> str:
     return store.mirror_record(run, node).host
 
@@ -194,12 +209,22 @@ class _Table:
     """Formats rows that come one after the other into the same columns."""
 
     def __init__(
-        self, width: int | None, expected: Sequence[_RunRow] = (), *, has_more: bool = False
+        self,
+        width: int | None,
+        expected: Sequence[_RunRow] = (),
+        *,
+        has_more: bool = False,
+        has_origin: bool = False,
     ) -> None:
-        """`expected` are rows that may come later, and need room; `has_more`: others may come."""
+        """`expected` are rows that may come later, and need room; `has_more`: others may come.
+
+        `has_origin`: the runs may be those of several people.
+        """
         self._width = width
         self._expected = expected
         self._has_more = has_more
+        self._has_origin = has_origin
+        self._columns = [0, 1, 2, 3, *([4] if has_origin else [])]  # of _HEAD
         self._widths: Sequence[int] = ()  # of the columns so far
 
     def lines(self, rows: Sequence[_RunRow]) -> list[str]:
@@ -207,17 +232,21 @@ class _Table:
         if not rows:
             return []
         is_first, sample = not self._widths, [*rows, *self._expected]
-        has_hosts = len(self._widths) == len(_HEAD) or any(row.host for row in sample)
+        if is_first and not any(row.host for row in sample):
+            self._columns.remove(1)
         for brief in (False, True):
             cells = [_HEAD, *(row.cells(brief=brief) for row in sample)]
-            if not has_hosts:
-                cells = [(run_id, *others) for run_id, _, *others in cells]
+            cells = [tuple(row[column] for column in self._columns) for row in cells]
             longest = [max(map(len, column)) for column in zip(*cells, strict=True)]
             widths = [
                 max(pair) for pair in itertools.zip_longest(longest, self._widths, fillvalue=0)
             ]
             room = WIDTH
             if self._width is not None:
+                if self._has_origin:
+                    spare = self._width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+                    widths[-1] = min(widths[-1], max(_MIN_ORIGIN, spare))
+                    cells = [(*others, _clip(origin, widths[-1])) for *others, origin in cells]
                 room = min(WIDTH, self._width - sum(widths) - len(_GAP) * len(widths))
             if room >= _MIN_PROGRESS:
                 break

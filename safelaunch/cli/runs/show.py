@@ -116,6 +116,9 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     yield "launcher", f"{plan.launcher or 'unknown'}, profile {plan.profile or 'none'}", 0
     for decision in () if record is None else record.decisions:
         yield "settings", decision, 3
+    client = store.mirror_record(run).client
+    if client is not None:
+        yield "from", client, 0
     if status.started_at is not None:
         started_at = status.started_at - store.clock_offset(run)
         ago = duration(max(0.0, time.time() - started_at))

@@ -40,6 +40,8 @@ class NodeView(Record):
 
     run_dir: str = ""  # directory of the node
     nodes: int = 1  # number of nodes of the run
+    client: str | None = None  # user@machine that started it
+    job_file: str | None = None  # path of the job file there
     status: Status = Status()  # its status as it is now
     now: float | None = None  # time of its machine's clock, seconds since 1970
     ahead: float | None = None  # seconds that clock was ahead of the client's, as the client found
@@ -78,6 +80,7 @@ def view(node_dir: str, request: Message) -> NodeView | None:
     status = run_state.current_status(node_dir)
     run = RunRecord.read(node_dir) or RunRecord()
     node = NodeView(run_dir=node_dir, status=status, nodes=max(1, len(run.hosts)), now=time.time())
+    node.client, node.job_file = run.client, run.job_file
     if request.get("brief"):
         return node
     names = (*FILES, *(request.get("files") or ()))

@@ -25,6 +25,11 @@ class LocalUser(NamedTuple):
     windows: bool = False
 
     @property
+    def label(self) -> str:
+        """The user and this machine, as `me@laptop`: for others to see who started a run."""
+        return f"{self.user or 'unknown'}@{self.hostname.partition('.')[0] or 'unknown'}"
+
+    @property
     def path(self) -> ModuleType:
         """The path module of this system: ntpath or posixpath."""
         return ntpath if self.windows else posixpath

@@ -18,6 +18,8 @@ from support.ssh import sshd
 from support.ssh.faulty_proxy import Faults
 from support.workspace import DEADLINE, Place, wait_for
 
+from safelaunch.ssh.config.local_user import current_user
+
 if TYPE_CHECKING:
     from support.ssh.sshd import Sshd
 
@@ -96,7 +98,8 @@ def test_another_laptop_finds_a_run_by_its_host(far: Place, tmp_path: Path) -> N
     far.cli("wait", run)
     far.env["SAFELAUNCH_HOME"] = str(tmp_path / "another")
     listed = far.json("ps", "--host", "gpu1")["runs"]
-    assert run in [r["id"] for r in listed]
+    clients = {r["id"]: r.get("client") for r in listed}
+    assert clients[run] == current_user(far.env).label
     assert "step 40/40" in far.cli("logs", "--tail", "1", run).stdout
 
 

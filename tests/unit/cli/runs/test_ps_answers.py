@@ -11,6 +11,7 @@ from safelaunch.cli.runs.show import _job
 from safelaunch.errors import HostError
 from safelaunch.runs import mirror, store
 from safelaunch.runs.access import HostAnswer
+from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.records import NodePlace, Status
 
 if TYPE_CHECKING:
@@ -108,3 +109,22 @@ def test_the_age_of_a_run_is_right_where_the_clock_of_its_host_is_a_day_off(tmp_
         assert text.endswith("1 h 0 min ago")
         shown = time.strftime("%Y-%m-%d", time.localtime(time.time() - 3600))
         assert text.startswith(shown)
+
+
+def test_a_list_of_a_host_says_who_started_a_run_and_from_which_checkout(tmp_path: Path) -> None:
+    rows = []
+    for number, job_file in enumerate(("/home/ann/a/proj/train.yaml", "C:\\b\\proj\\train.yaml")):
+        places = [NodePlace(host="gpu1", node=0, run_dir="/x")]
+        run_id = f"train-2026010{number + 1}-000000-abcd"
+        run = mirror.create(str(tmp_path), run_id, places, "train")
+        view = NodeView(status=Status(state="running"), client="ann@laptop", job_file=job_file)
+        mirror.save(run, places[0], view)
+        rows.append(_RunRow(run, Status(state="running")))
+    head, *lines = _Table(None, has_origin=True).lines(rows)
+    assert head.split()[-1] == "FROM"
+    assert [line.split()[-1] for line in lines] == ["ann@laptop:a/proj", "ann@laptop:b/proj"]
+    assert "ann@laptop" not in "".join(_Table(None).lines(rows))
+    for width in (80, 90):
+        lines = _Table(width, has_origin=True).lines(rows)
+        assert max(map(len, lines)) <= width
+        assert "ann@" in lines[1]
