@@ -203,8 +203,12 @@ def start_agent(
 
 
 def _await_ready(host: str, channel: Channel) -> None:
-    """Wait for the agent, and send its files where it needs them. Raises HostError."""
+    """Wait for the agent, and send its files where it needs them. Raises HostError.
+
+    A reason why there is none counts only if none comes: a startup file may have printed it.
+    """
     useless: list[str] = []
+    reason: HostError | None = None
     try:
         while (line := _read_mark(host, channel)) != READY[len(MARK) :]:
             kind, _, rest = line.decode("utf-8", "replace").strip().partition(" ")
@@ -213,11 +217,13 @@ def _await_ready(host: str, channel: Channel) -> None:
             elif kind == "useless":
                 useless.append(rest)
             else:
-                raise _no_agent(host, kind, rest, useless)
+                reason = reason or _no_agent(host, kind, rest, useless)
+    except HostError as e:
+        raise reason or e from e
     except (OSError, EOFError) as e:
         error = lost(host, e)
         error.hint = SESSION_ENDED
-        raise error from e
+        raise reason or error from e
 
 
 def _read_mark(host: str, channel: Channel) -> bytes:

@@ -41,6 +41,7 @@ class Host:
         self.path = root / "bin"
         self.path.mkdir()
         self.home = str(root / "home")
+        self.startup = ""  # what the shell runs before the command
         self._process: subprocess.Popen[bytes] | None = None
 
     def has(self, name: str, program: str) -> None:
@@ -51,8 +52,8 @@ class Host:
         env = {**os.environ, "PATH": str(self.path), "SAFELAUNCH_HOME": self.home}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=env,
-            start_new_session=True,
+            ["/bin/sh", "-c", self.startup + command], stdin=pipe, stdout=pipe, stderr=pipe,
+            bufsize=0, env=env, start_new_session=True,
         )  # fmt: skip
         return self
 
@@ -138,6 +139,12 @@ def test_what_was_found_is_said_where_none_will_do(host: Host) -> None:
 def test_no_python_at_all_is_said(host: Host) -> None:
     with pytest.raises(HostError, match=r"no python3 there$"):
         start(host)
+
+
+def test_what_a_startup_file_prints_in_our_name_is_not_believed(host: Host) -> None:
+    host.has("python3", GOOD)
+    host.startup = "printf '\\000safelaunch nopython\\n'; "
+    assert start(host) == host.home
 
 
 def test_a_relative_home_is_refused_there_as_it_is_here(host: Host) -> None:
