@@ -74,8 +74,8 @@ def folder(base: str) -> str:
     return os.path.join(base, "runs")
 
 
-def is_id(text: str) -> bool:
-    """Whether a text is the id of a run, and with that a name for its folder."""
+def is_run_id(text: str) -> bool:
+    """Whether a text is the id of a run, and thus the name of its folder."""
     return _ID.fullmatch(text) is not None
 
 
@@ -85,7 +85,7 @@ def all_runs(base: str) -> list[Run]:
         names = os.listdir(folder(base))
     except OSError:
         return []
-    runs = [Run(name, os.path.join(folder(base), name)) for name in names if is_id(name)]
+    runs = [Run(name, os.path.join(folder(base), name)) for name in names if is_run_id(name)]
     return sorted(runs, key=lambda run: run.id[-20:-5])
 
 

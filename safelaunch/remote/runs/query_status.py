@@ -91,7 +91,7 @@ def _ask(pool: HostPool, host: str, **request: object) -> Views | HostError:
                 run_id: {int(node): NodeView.from_json(view) for node, view in nodes.items()}
                 for run_id, nodes in answer["runs"].items()
                 # both become names of folders here
-                if store.is_id(run_id) and all(map(str.isdigit, nodes))
+                if store.is_run_id(run_id) and all(map(str.isdigit, nodes))
             }
             now = time.time()
             for view in (view for nodes in views.values() for view in nodes.values()):
