@@ -28,14 +28,19 @@ _STATUS_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan
 def report(error: SafelaunchError, *, with_hint: bool = True) -> None:
     """Print an expected error: what, where, and what to do next."""
     details = f"; details: {_write_details(error.details)}" if error.details else ""
-    click.echo(f"{style('error:', 'red')} {error}{details}", err=True)
+    click.echo(f"{style('error:', 'red')} {_indented(str(error))}{details}", err=True)
     if error.hint and with_hint:
-        click.echo(f"{style('hint:', 'cyan')} {error.hint}", err=True)
+        click.echo(f"{style('hint:', 'cyan')} {_indented(error.hint)}", err=True)
 
 
 def warn(message: str) -> None:
     """Print a warning to stderr."""
-    click.echo(f"{style('warning:', 'yellow')} {message}", err=True)
+    click.echo(f"{style('warning:', 'yellow')} {_indented(message)}", err=True)
+
+
+def _indented(message: str) -> str:
+    """Return a message whose further lines, perhaps of a host, cannot pass for messages of ours."""
+    return message.replace("\n", "\n  ")
 
 
 def say(message: str) -> None:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.cli.output import wrap
+from safelaunch.cli.output import escape, wrap
 from safelaunch.runtime.units import brief_duration, size
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def lines(facts: dict[str, Any], width: int) -> Iterator[str]:
     age, hostname = facts.get("age") or 0.0, facts["system"].get("hostname")
     name = facts["host"] + (f" ({hostname})" if hostname and hostname != facts["host"] else "")
     when = "now" if age < 1 else f"{brief_duration(age)} ago; --refresh probes again"
-    yield f"{name}: probed {when}"
+    yield escape(f"{name}: probed {when}")
     for label, text in (
         ("system", _system(facts)),
         ("cores", _cores(facts["cores"])),

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from safelaunch.cli.output import say, terminal_width, wrap
+from safelaunch.cli.output import escape, say, terminal_width, wrap
 from safelaunch.cli.runs.failure_block import block, labelled, with_label
 from safelaunch.cli.runs.log_output import stdout_writer
 from safelaunch.runs import store
@@ -104,7 +104,7 @@ def reasons(run: RunAccess, status: StatusSummary) -> list[str]:
         if failure is None or failure.class_name != "hang":  # else the block shows it
             lines += _hanging(hang, status, width, time.time() + store.clock_offset(run.record))
         if hang.folder and not hang.over:
-            lines.append(f"{'stacks':<10}{shlex.quote(hang.folder)}")
+            lines.append(f"{'stacks':<10}{escape(shlex.quote(hang.folder))}")
     if supervisor_died(status) and not any(line.startswith("log ") for line in lines):
         lines += labelled("log", f"{rank_log_command(run)} ({_truncation(status)})", width, 3)
     if status.state == "lost" and status.alive:
