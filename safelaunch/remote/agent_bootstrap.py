@@ -15,6 +15,7 @@ from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import Agent, lost
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.agent.server import READY
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.start import runtime_copy
 from safelaunch.script import quote
 from safelaunch.ssh.errors import command_failed
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 MARK = b"\0safelaunch "
 MAX_PRINTED = 1 << 20  # bytes that a shell's startup files may print
+MAX_MARKS = 50  # lines of a start: one for each Python that does not run
+MAX_MARK = 1000  # bytes of one
 # in this order, behind the host's and the job's own: what hosts have that give no PATH to an exec
 PYTHONS = (
     "python3",
@@ -209,15 +212,20 @@ def _await_ready(host: str, channel: Channel) -> None:
     """
     useless: list[str] = []
     reason: HostError | None = None
+    is_sent = False
     try:
-        while (line := _read_mark(host, channel)) != READY[len(MARK) :]:
-            kind, _, rest = line.decode("utf-8", "replace").strip().partition(" ")
-            if kind == "need":
+        for _ in range(MAX_MARKS):
+            if (line := _read_mark(host, channel)) == READY[len(MARK) :]:
+                return
+            kind, _, rest = line[:MAX_MARK].decode("utf-8", "replace").strip().partition(" ")
+            if kind == "need" and not is_sent:
+                is_sent = True
                 wire.Link(channel.read, channel.write).files(files())
             elif kind == "useless":
-                useless.append(rest)
+                useless.append(printable(rest))
             else:
-                reason = reason or _no_agent(host, kind, rest, useless)
+                reason = reason or _no_agent(host, kind, printable(rest), useless)
+        raise reason or _no_agent(host, "", "no agent after many answers", useless)
     except HostError as e:
         raise reason or e from e
     except (OSError, EOFError) as e:
@@ -281,6 +289,6 @@ def _no_agent(host: str, kind: str, rest: str, useless: list[str]) -> HostError:
             "export SAFELAUNCH_HOME=/some/folder for that user",
         ),
     }
-    unknown = f"its answer is not an agent's: {f'{kind} {rest}'[:80]}"
+    unknown = f"its answer is not an agent's: {printable(f'{kind} {rest}'[:80])}"
     message, hint = errors.get(kind, (unknown, None))
     return HostError(message, where=host, hint=hint)
