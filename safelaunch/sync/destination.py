@@ -16,6 +16,7 @@ from safelaunch.runtime.transfer import safe_paths
 _CHUNK = 1 << 20
 _BINARY = getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_HAS_DIR_FD = os.open in os.supports_dir_fd  # not on Windows
 _REPARSE = getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0x400)  # a link or junction of Windows
 
 
@@ -109,7 +110,7 @@ class Destination:
         """Return what the calls of `os` take for a path: its name, and the open folder of it."""
         parts = name.split("/")
         try:
-            if os.name == "nt":
+            if not _HAS_DIR_FD:
                 return self._checked_path(parts), None
             if self._root is None:
                 self._root = safe_paths.RootFolder(os.fsencode(self.path))

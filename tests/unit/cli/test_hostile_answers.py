@@ -63,18 +63,18 @@ def refusals(request: dict[str, Any]) -> Iterator[bytes]:
 @pytest.fixture(params=[answers, refusals], ids=["answers", "refusals"])
 def box(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a home with a run on a host that is not to be trusted."""
-    home, there = tmp_path / "home", tmp_path / "there"
+    home, host_home = tmp_path / "home", tmp_path / "there"
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
-    make_run(there, RUN, TEXT)
-    node = there / "runs" / RUN / "node-0"
+    make_run(host_home, RUN, TEXT)
+    node = host_home / "runs" / RUN / "node-0"
     place = NodePlace(host="box", node=0, run_dir=str(node))
     mirror.create(str(home), RUN, [place], "job")
 
     def open_session(self: HostResolver, name: str) -> HostSession:
         def reply(words: dict[str, Any]) -> Iterator[bytes]:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("SAFELAUNCH_HOME", str(there))
+                patch.setenv("SAFELAUNCH_HOME", str(host_home))
                 yield from list(request.param(words))
 
         connection: Any = Connection()

@@ -15,6 +15,7 @@ from support.hostile_agent import HostileAgent, answer, data, frame, listing
 from safelaunch.errors import ConfigError, Refused, RunError
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks
+from safelaunch.sync import destination
 from safelaunch.sync.answers import BadAnswer
 from safelaunch.sync.pull import pull
 
@@ -70,9 +71,12 @@ def test_no_file_becomes_executable(tmp_path: Path) -> None:
     assert not (tmp_path / "out/model.bin").stat().st_mode & 0o111
 
 
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("size", [len(EVIL), 1 << 19])
-def test_nothing_is_written_through_a_link(tmp_path: Path, force: bool, size: int) -> None:
+@pytest.mark.parametrize("has_dir_fd", [True, False])  # Windows has not
+@pytest.mark.parametrize(("force", "size"), [(False, len(EVIL)), (True, 1 << 19)])
+def test_nothing_is_written_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_dir_fd: bool, force: bool, size: int
+) -> None:
+    monkeypatch.setattr(destination, "_HAS_DIR_FD", has_dir_fd)
     target, into = tmp_path / "ssh", tmp_path / "into"
     (into / "out").mkdir(parents=True)
     target.mkdir()
@@ -81,6 +85,9 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, force: bool, size: in
         fetch(host([row("out/sub/x.bin", size)], b"x" * size), into, "out", force=force)
     assert "nothing is written through a link" in str(raised.value.hint)
     assert os.listdir(target) == []
+    (into / "out/sub").unlink()
+    fetch(host([row("out/sub/x.bin", 9), row("out/sub/y.bin", 9)], b"x" * 9), into, "out")
+    assert sorted(os.listdir(into / "out/sub")) == ["x.bin", "y.bin"]
 
 
 def test_a_link_that_appears_meanwhile_is_not_followed(tmp_path: Path) -> None:
